@@ -50,8 +50,7 @@ from reporting import ROOT, publish, table
 
 from preference.records import read_rollouts
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.serving import watchdog
-from reasonrag.serving.local_server import LocalServer, VllmOptions, served
+from reasonrag.serving.local_server import GRACE_S, LocalServer, VllmOptions, served
 from reasonrag.serving.python import find_python
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.hardware import query_driver
@@ -361,7 +360,7 @@ class Smoke:
         except asyncio.CancelledError:
             process.kill()
             await process.wait()
-            await asyncio.sleep(watchdog.GRACE_S + 1)  # until a server that it started is gone, and the GPU is free
+            await asyncio.sleep(GRACE_S + 1)  # until a server that it started is gone, and the GPU is free
             raise
         last = [f"    {line}" for line in said.decode("utf-8", "replace").splitlines()[-15:]]
         return process.returncode, out.decode(), "\n".join(last)

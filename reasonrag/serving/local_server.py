@@ -1,24 +1,27 @@
 """A model's folder, served while it is needed: `async with served(folder, say=..) as server`.
 
 Decides which server runs (vLLM if there is a GPU, else `server` in this environment or LLaMA-Factory's), waits until it
-answers, and always ends it, through a `watchdog` in case this process is killed. Loads no model itself.
+answers, and always ends it, also if this process is killed. Loads no model itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
-from asyncio.subprocess import PIPE, STDOUT, Process
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +30,6 @@ from typing import cast
 from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.model_folder import ModelFolder, open_model
 from reasonrag.redaction import child_environment, hub_tokens, redact
-from reasonrag.serving import watchdog
 from reasonrag.serving.python import find_python
 from reasonrag.terminal import shown
 from reasonrag.web.client import LOOPBACK
@@ -39,12 +41,23 @@ START_S = 1800.0
 """For a model to be loaded: a 7B from a slow network disk takes minutes, and vLLM compiles after that."""
 REPORT_S = 20.0
 """While it loads, a line so often."""
+GRACE_S = 5
+"""For a server and all that it started to end by themselves; they are killed after that."""
 _ASK_S = 0.2
 _LINES = 30
 """Last output of the server, shown if it fails."""
 _LISTENS = re.compile(r"serving at (http://\S+)/v1 ")
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reasonrag.serving.server import main; sys.exit(main())"
 """Our own modules come behind those of the interpreter's environment."""
+_LIFE_LINE = f"""
+read server || exit
+cat
+kill -TERM -"$server"
+for tenth in $(seq {GRACE_S}0); do kill -0 -"$server" || exit; sleep .1; done
+kill -KILL -"$server"
+"""
+"""For a shell of its own, which learns the server's process group from its stdin, and ends the group when stdin closes:
+a killed process cannot end its children, but its end of a pipe closes anyway."""
 
 
 @dataclass(frozen=True)
@@ -100,16 +113,8 @@ async def served(
     say(f"loading {model.path} with {who}")
     if vllm.words and who != _VLLM:
         say(f"{' '.join(vllm.words)} is for vLLM, which does not serve here: left out")
-    starting = asyncio.create_subprocess_exec(
-        *(sys.executable, watchdog.__file__, *command),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=STDOUT,
-        limit=1 << 20,
-        start_new_session=True,  # Ctrl-C is for this process, which then ends that one
-        env=child_environment(*hub_tokens(base_model)) | {"PYTHONUNBUFFERED": "1"},
-    )
-    running = _Running(model.name, asyncio.create_task(starting), address)
+    environment = child_environment(*hub_tokens(base_model)) | {"PYTHONUNBUFFERED": "1"}
+    running = _Running(model.name, asyncio.create_task(_start(command, environment)), address)
     try:
         address = await running.started(say)
         async with running.watched():
@@ -170,18 +175,29 @@ def _python(model: ModelFolder) -> Path:
 # -- from start to end -------------------------------------------------------------------------------------------
 
 
+async def _start(command: list[str], environment: dict[str, str]) -> tuple[Process, Process]:
+    """The server, and the shell that ends it. Each is in a session of its own: Ctrl-C is for this process, which then
+    ends them. The server waits until the shell knows it."""
+    start = partial(asyncio.create_subprocess_exec, "sh", "-c", stdin=PIPE, start_new_session=True, env=environment)
+    life_line = await start(_LIFE_LINE, stdout=DEVNULL, stderr=DEVNULL)
+    server = await start('read go && exec "$@" </dev/null', "sh", *command, stdout=PIPE, stderr=STDOUT, limit=1 << 20)
+    for process, said in ((life_line, b"%d\n" % server.pid), (server, b"\n")):
+        cast("asyncio.StreamWriter", process.stdin).write(said)
+    return server, life_line
+
+
 class _Running:
     """A server's process, where it listens once that is known, and its last words. starting: a task of its own, since
     asyncio may wait for ever where the start of a process is cancelled."""
 
-    def __init__(self, name: str, starting: asyncio.Task[Process], address: str | None) -> None:
+    def __init__(self, name: str, starting: asyncio.Task[tuple[Process, Process]], address: str | None) -> None:
         self._name, self._starting, self._address = name, starting, address
         self._last: deque[str] = deque(maxlen=_LINES)
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         """Keep its last words, and note where it listens; ends when it does."""
-        process = await asyncio.shield(self._starting)
+        process, _ = await asyncio.shield(self._starting)
         output = cast("asyncio.StreamReader", process.stdout)
         while line := await output.readline():
             text = shown(redact(line.decode("utf-8", "replace").rstrip().rpartition("\r")[2]))
@@ -228,18 +244,18 @@ class _Running:
             self._reading.remove_done_callback(end_block)
 
     async def end(self) -> None:
-        """End it and wait until all that it said is read; the watchdog ends it when its stdin closes."""
-        process = await self._starting
-        cast("asyncio.StreamWriter", process.stdin).close()
-        try:
-            await asyncio.wait_for(self._reading, watchdog.GRACE_S + 30)
-        except TimeoutError:
-            process.kill()
+        """End it, and wait until all that it said is read, but not for ever."""
+        process, life_line = await self._starting
+        cast("asyncio.StreamWriter", life_line.stdin).close()
+        await life_line.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # if the shell was killed, and did not
+        await asyncio.wait([self._reading], timeout=GRACE_S)
 
     def _death(self, remedy: str = "") -> str:
         """How it ended, with its last words."""
-        status = self._starting.result().returncode or 0
-        how = f"was killed by signal {status - 128}" if status > 128 else f"ended with status {status}"  # noqa: PLR2004
+        status = self._starting.result()[0].returncode or 0
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         return f"the server of {self._name} {how}{remedy}. {self._words()}"
 
     def _words(self) -> str:

@@ -1,10 +1,12 @@
 """A model's folder served by vLLM: how it is started, by a program on PATH that notes its command line and answers.
 
-vLLM itself has never run here. The other server, and how either is ended: test_server.py.
+vLLM itself has never run here. How either server is ended. The other server: test_server.py.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,12 +17,14 @@ from reasonrag.errors import InputError
 from reasonrag.llm.critic import critic_spec, find_critic, open_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.serving.local_server import VllmOptions, served
+from tests.helpers.processes import until
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
 
 VLLM = f"""#!{sys.executable}
-import http.server, pathlib, sys
+import http.server, pathlib, subprocess, sys
 
 pathlib.Path(__file__).with_name("told").write_text("\\n".join(sys.argv[1:]))
+subprocess.Popen(["sh", "-c", "sleep 600; exit", *sys.argv])
 
 
 class Healthy(http.server.BaseHTTPRequestHandler):
@@ -43,6 +47,19 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return tmp_path
+
+
+def processes_about(folder: Path) -> list[int]:
+    """Of this machine, those whose command line names the folder, this one apart."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            named = str(folder).encode() in place.read_bytes()
+        except OSError:
+            continue
+        if named and int(place.parent.name) != os.getpid():
+            found.append(int(place.parent.name))
+    return found
 
 
 def folder(place: Path, *names: str, config: str = "{}") -> Path:
@@ -117,3 +134,32 @@ async def test_a_critic_beside_a_model_of_ours_leaves_it_half_of_the_gpu(beside:
     async with AsyncExitStack() as opened:
         await open_critic(found, spec, opened, say=print, beside=beside)
     assert ("--gpu-memory-utilization" in (machine / "told").read_text()) is beside
+
+
+# -- for as long as it is needed -----------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_server_outlives_a_parent_that_is_killed(machine: Path) -> None:
+    """Neither the server nor what it started, though its parent had no chance to end them."""
+    model = folder(machine, "config.json", "tokenizer.json", "model.safetensors")
+    code = (
+        "import asyncio, os; from pathlib import Path\n"
+        "from reasonrag.serving.local_server import served\n"
+        "async def main():\n"
+        "    async with served(Path(os.environ['FOLDER']), say=print): await asyncio.sleep(600)\n"
+        "asyncio.run(main())"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"FOLDER": str(model)}) as parent:
+        until(lambda: len(processes_about(model)) > 1)
+        parent.kill()
+    until(lambda: not processes_about(model))
+
+
+async def test_a_server_is_ended_also_by_its_parent(machine: Path) -> None:
+    """Where the shell that should end it was killed."""
+    model = folder(machine, "config.json", "tokenizer.json", "model.safetensors")
+    async with served(model, say=print):
+        assert len(processes_about(model)) > 1
+        killed = subprocess.run(["pkill", "-KILL", "-x", "sh", "-P", str(os.getpid())], check=False)  # noqa: ASYNC221
+        assert killed.returncode == 0
+    until(lambda: not processes_about(model))

@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from reasonrag.model_folder import open_model
 from reasonrag.serving.local_server import LocalServer, VllmOptions, served
+from tests.reasonrag.serving.test_local_server import processes_about
 
 pytestmark = pytest.mark.slow
 
@@ -294,26 +294,6 @@ async def test_who_goes_away_is_not_waited_for(made: Made) -> None:
 # -- for as long as it is needed -----------------------------------------------------------------------------------
 
 
-def processes_about(folder: Path) -> list[int]:
-    """Of this machine, those whose command line names the folder, this one apart."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            named = str(folder).encode() in place.read_bytes()
-        except OSError:
-            continue
-        if named and int(place.parent.name) != os.getpid():
-            found.append(int(place.parent.name))
-    return found
-
-
-def wait_until(condition: Any, *, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.05)
-
-
 async def use(
     folder: Path, say: Callable[[str], None], work: Callable[[LocalServer], Awaitable[None]] | None = None
 ) -> None:
@@ -380,24 +360,6 @@ async def test_nothing_is_left_of_a_server_that_nobody_waits_for(
     with pytest.raises(asyncio.CancelledError):
         await loading
     assert processes_about(made.home / "merged") == []
-
-
-def test_a_server_does_not_outlive_a_parent_that_is_killed(made: Made, train_python: Path) -> None:
-    """Not even one that had no chance to end it."""
-    folder = made.home / "merged"
-    code = (
-        "import asyncio, os; from pathlib import Path\n"
-        "from reasonrag.serving.local_server import LocalServer, served\n"
-        "async def main():\n"
-        "    async with served(Path(os.environ['FOLDER']), say=print): pass\n"
-        "asyncio.run(main())"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "FOLDER": str(folder)}
-    environment |= {"REASONRAG_TRAIN_PYTHON": str(train_python)}
-    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.DEVNULL) as parent:
-        wait_until(lambda: len(processes_about(folder)) > 1)
-        parent.kill()
-    wait_until(lambda: not processes_about(folder))
 
 
 # -- what is no model ----------------------------------------------------------------------------------------------
