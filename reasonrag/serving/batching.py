@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -25,14 +26,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 ROOM = 64
 """Spare columns of a newly assembled batch; once they are used up, it is assembled anew, which copies all of it."""
-PREFILL_TOKENS = 8192
-"""Most prompt tokens per prefill, padding included; a longer prompt is read alone. Bounds memory: the widest layer of a
-7B model needs 0.3 GB for this many."""
-PATIENCE = 8
-"""Most steps between two admissions while there is room: prompts wait for others to enter with them."""
 COLDEST = 1e-6
 """A lower temperature takes the most likely token, as 0 does: logits divided by it are too large for float32."""
-_IDLE_S = 0.25
 
 
 @dataclass(eq=False)
@@ -64,11 +59,6 @@ class Generation:
     @property
     def ended(self) -> bool:
         return self.finish_reason is not None or self.error is not None or self.cancelled
-
-    @property
-    def length(self) -> int:
-        """Number of tokens in the key-value cache."""
-        return len(self.prompt) + max(0, len(self.reply) - 1)
 
     def draw(self) -> float:
         """The next number in [0, 1)."""
@@ -116,6 +106,11 @@ class _Batch:
         """Places of rows whose reply goes on. Another thread may end one at any moment."""
         return [i for i, row in enumerate(self.rows) if not row.ended]
 
+    def fits(self, parts: Sequence[tuple[_Batch, list[int]]], places: int) -> bool:
+        """Whether these rows of others find as many places here, and the next token a column."""
+        fewer = sum(len(which) for _, which in parts) <= places
+        return fewer and self.width < self.mask.shape[1] and all(part.width <= self.width for part, _ in parts)
+
     def take(self, other: _Batch, which: list[int], places: Sequence[int]) -> None:
         """Put these rows of another batch into as many places; no row may be longer than this batch is wide."""
         width = min(self.width, other.width)
@@ -143,8 +138,6 @@ class Decoder:
         self._waiting: deque[Generation] = deque()
         self._changed = threading.Condition()
         self._stopping = False
-        self._steps = 0
-        """Steps since rows last entered."""
         self._batch: _Batch | None = None
 
     def submit(self, rows: Sequence[Generation]) -> None:
@@ -164,8 +157,7 @@ class Decoder:
         with torch.inference_mode():
             while True:
                 with self._changed:
-                    while not (self._stopping or self._waiting or self._batch):
-                        self._changed.wait(_IDLE_S)
+                    self._changed.wait_for(lambda: self._stopping or self._waiting or self._batch)
                     if self._stopping:
                         return
                     admitted = self._admitted()
@@ -177,59 +169,42 @@ class Decoder:
                     self._batch = None
 
     def _admitted(self) -> list[Generation]:
-        """Rows to admit now; admitting a few at a time would reassemble the batch for each."""
-        running = sum(not row.ended for row in self._batch.rows) if self._batch else 0
+        """As many waiting rows as there is room for."""
+        running = len(self._batch.living) if self._batch else 0
         entering = min(self._max_batch - running, len(self._waiting))
-        self._steps += 1
-        if not entering or (entering <= running // 4 and self._steps < PATIENCE):
-            return []
-        self._steps = 0
         return [row for row in (self._waiting.popleft() for _ in range(entering)) if not row.ended]
 
     def _advance(self, admitted: list[Generation]) -> None:
-        """One more token for every row, and the first one for admitted rows."""
-        if self._batch:
-            self._step(self._batch)
-        parts = [*([self._batch] if self._batch else []), *map(self._read, _length_groups(admitted))]
-        living = [(part, part.living) for part in parts]  # once, as rows are cancelled meanwhile
-        entering = living[1:] if self._batch else living
-        count = sum(len(which) for _, which in living)
+        """One more token for every row, and the first one for admitted rows. They take the places of rows that ended;
+        where they do not fit, or half of the places are free, all rows that live move to a new batch."""
+        batch = self._batch
+        if batch:
+            self._step(batch)
+        read = [self._read(list(rows)) for _, rows in groupby(admitted, key=lambda row: row.prompt)]
+        parts = [(part, part.living) for part in read]  # once, as rows are cancelled meanwhile
+        old = [(batch, batch.living)] if batch else []
+        count = sum(len(which) for _, which in old + parts)
         if not count:
             self._batch = None
-        elif self._batch is None or 2 * count <= len(self._batch.rows) or not self._replaced(self._batch, entering):
-            self._batch = self._joined(living)
-
-    def _replaced(self, batch: _Batch, entering: Sequence[tuple[_Batch, list[int]]]) -> bool:
-        """Put new rows into the places of rows that ended; False, and nothing done, where they do not fit."""
-        places = [i for i, row in enumerate(batch.rows) if row.ended]
-        lengths = [part.rows[i].length for part, which in entering for i in which]
-        if batch.width == batch.mask.shape[1] or len(lengths) > len(places) or max(lengths, default=0) > batch.width:
-            return False
-        for part, which in entering:
-            taken, places = places[: len(which)], places[len(which) :]
-            batch.take(part, which, taken)
-        return True
+            return
+        places = [i for batch, living in old for i in range(len(batch.rows)) if i not in living]
+        if batch is None or not batch.fits(parts, len(places)) or 2 * count <= len(batch.rows):
+            parts, places = old + parts, list(range(count))
+            batch = self._roomy(parts)
+        for part, which in parts:
+            batch.take(part, which, places[: len(which)])
+            places = places[len(which) :]
+        self._batch = batch
 
     def _read(self, rows: list[Generation]) -> _Batch:
-        """Prefill: a batch of new rows with their first tokens. Equal prompts are read once."""
-        prompts = list(dict.fromkeys(row.prompt for row in rows))
-        width = max(map(len, prompts))
-        ids, mask = torch.zeros((2, len(prompts), width), dtype=torch.long)
-        for i, prompt in enumerate(prompts):
-            ids[i, width - len(prompt) :] = torch.tensor(prompt)
-            mask[i, width - len(prompt) :] = 1
-        device = self._model.device
-        ids, mask = ids.to(device), mask.to(device)
-        cache = self._new_cache()
-        logits = self._logits(ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
-        places = {prompt: i for i, prompt in enumerate(prompts)}
-        index = torch.tensor([places[row.prompt] for row in rows], device=device)
-        if len(prompts) < len(rows):
-            logits, mask = logits[index], mask[index]
-            for layer in cache.layers:
-                layer.keys, layer.values = layer.keys[index], layer.values[index]
-        tokens = self._extend(rows, logits)
-        return _Batch(rows, cache, mask, width, tokens, mask.sum(-1))
+        """Prefill: rows of one prompt, which is read once, with their first tokens."""
+        ids = torch.tensor([rows[0].prompt], device=self._model.device)
+        positions, count, cache = torch.arange(ids.shape[1], device=ids.device)[None], len(rows), self._new_cache()
+        logits = self._logits(ids, torch.ones_like(ids), positions, cache).expand(count, -1)
+        for layer in cache.layers:
+            layer.keys, layer.values = (each.expand(count, -1, -1, -1) for each in (layer.keys, layer.values))
+        mask = torch.ones_like(ids).expand(count, -1)
+        return _Batch(rows, cache, mask, ids.shape[1], self._extend(rows, logits), mask.sum(-1))
 
     def _new_cache(self) -> Any:
         cache = DynamicCache()
@@ -256,25 +231,20 @@ class Decoder:
             logits_to_keep=1,
         ).logits[:, -1]
 
-    def _joined(self, parts: Sequence[tuple[_Batch, list[int]]]) -> _Batch:
-        """Merge these rows of several batches into one of minimal width, with spare columns."""
+    def _roomy(self, parts: Sequence[tuple[_Batch, list[int]]]) -> _Batch:
+        """A batch that these rows of others fit into: of minimal width, with spare columns."""
         rows = [part.rows[i] for part, which in parts for i in which]
-        width, first = max(row.length for row in rows), parts[0][0]
+        width, first = max(int(part.lengths[which].max()) for part, which in parts if which), parts[0][0]
         cache = self._new_cache()
         for layer, like in zip(cache.layers, first.cache.layers, strict=True):
-            shape = (len(rows), like.keys.shape[1], width + ROOM)
-            layer.keys = like.keys.new_zeros((*shape, like.keys.shape[-1]))
-            layer.values = like.values.new_zeros((*shape, like.values.shape[-1]))
+            layer.keys, layer.values = (
+                each.new_zeros((len(rows), each.shape[1], width + ROOM, each.shape[-1]))
+                for each in (like.keys, like.values)
+            )
             layer.used, layer.is_initialized = width, True
         mask = first.mask.new_zeros((len(rows), width + ROOM))
         tokens, lengths = first.tokens.new_zeros((2, len(rows)))
-        joined = _Batch(rows, cache, mask, width, tokens, lengths)
-        start = 0
-        for part, which in parts:
-            end = start + len(which)
-            joined.take(part, which, range(start, end))
-            start = end
-        return joined
+        return _Batch(rows, cache, mask, width, tokens, lengths)
 
     # -- the next token --------------------------------------------------------------------------------------------
 
@@ -332,20 +302,6 @@ def _sampled(rows: Sequence[Generation], logits: Any) -> Any:
     found = torch.searchsorted(sums, column(row.draw() for row in rows) * sums[:, -1:], right=True)
     found = found.clamp(max=sums.shape[1] - 1)  # of a model whose logits are not finite it is none
     return (found if order is None else order.gather(-1, found))[:, 0]
-
-
-def _length_groups(rows: Sequence[Generation]) -> list[list[Generation]]:
-    """Groups of rows to prefill together: of similar length, within PREFILL_TOKENS."""
-    groups: list[list[Generation]] = []
-    for row in sorted(rows, key=lambda row: len(row.prompt)):
-        length = len(row.prompt)
-        group = groups[-1] if groups else []
-        fits = group and length * (len(group) + 1) <= PREFILL_TOKENS
-        if fits and length <= 1.25 * len(group[0].prompt) + 16:
-            group.append(row)
-        else:
-            groups.append([row])
-    return groups
 
 
 def _end(row: Generation, reason: str | None = None, *, error: Exception | None = None) -> None:
