@@ -69,7 +69,9 @@ def load(folder: ModelFolder, *, base: str | None = None) -> LoadedModel:
         what = f"{type(error).__name__}: {excerpt(' '.join(str(error).split()), 500)}"
         raise InputError(f"cannot load {where}: {what}") from error
     if scores:
-        _check_critic(source, model, tokenizer)
+        if model.config.num_labels != 1:
+            raise InputError(f"{source} is no critic: it has {model.config.num_labels} labels, a critic has one")
+        model.config.get_text_config().pad_token_id = None  # so that the score is of the last token, whatever that is
     elif not tokenizer.chat_template:
         raise InputError(
             f"the tokenizer of {tokenizer_source} has no chat template; copy chat_template.jinja from its base model"
@@ -100,16 +102,6 @@ def _multiplies_bfloat16() -> bool:
     """Whether the CPU has instructions for products of bfloat16; without them, float32 is faster."""
     said = Path("/proc/cpuinfo")  # of Linux
     return said.is_file() and not _BFLOAT16_FLAGS.isdisjoint(said.read_text("utf-8", "replace").split())
-
-
-def _check_critic(source: str, model: Any, tokenizer: Any) -> None:
-    if model.config.num_labels != 1:
-        raise InputError(f"{source} is no critic: it has {model.config.num_labels} labels, a critic has one")
-    if model.config.pad_token_id in (None, tokenizer.eos_token_id):
-        raise InputError(
-            f"{source}: its pad token is missing, or is its end token {tokenizer.eos_token!r}, which would then not be "
-            "read; set pad_token_id in its config.json to another token"
-        )
 
 
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
