@@ -49,8 +49,6 @@ def load(folder: ModelFolder, *, base: str | None = None) -> LoadedModel:
     import torch
     import transformers
 
-    from reasonrag.serving.attention import share_keys
-
     source = (base or folder.base_model) if folder.is_adapter else str(folder.path)
     if source is None:
         raise InputError(f"{folder.path} is an adapter that does not name its base model; give --base")
@@ -76,7 +74,6 @@ def load(folder: ModelFolder, *, base: str | None = None) -> LoadedModel:
         raise InputError(
             f"the tokenizer of {tokenizer_source} has no chat template; copy chat_template.jinja from its base model"
         )
-    share_keys(model)
     small = model.num_parameters() < SMALL
     if torch.cuda.is_available():
         place, dtype = "cuda", torch.float16 if model.dtype == torch.float16 else torch.bfloat16
