@@ -4,10 +4,9 @@
 
 Makes `tiny` (a model), `adapter` (LoRA on it) and `merged` (both in one) in the folder. The prompts are a list of user
 turns; the replies an object, name of model -> list of [ids of the prompt, text, number of tokens], by greedy
-`generate`, one prompt at a time; under `decoded` what our decoder makes of `tiny`'s prompts when all of them enter at
-once and the longest is given a single token; under `logprobs` those of the tokens of `tiny`'s replies; and under `cast`
-how far the server's `tiny` in bfloat16 is from that of transformers. Then serves `tiny`, as `python -m
-reasonrag.serving` does; in this process, for torch and transformers take their time to be loaded.
+`generate`, one prompt at a time; under `logprobs` those of the tokens of `tiny`'s replies; and under `cast` how far the
+server's `tiny` in bfloat16 is from that of transformers. Then serves `tiny`, as `python -m reasonrag.serving` does; in
+this process, for torch and transformers take their time to be loaded.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ def main(folder: Path, prompts: list[str]) -> dict[str, Any]:
         for name, each in made.items()
     }
     return replies | {
-        "decoded": _decoded(tiny_again, tokenizer, [ids for ids, _ in made["tiny"]]),
         "logprobs": [_logprobs(tiny_again, ids, reply) for ids, reply in made["tiny"]],
         "cast": _cast(tiny, max((ids for ids, _ in made["tiny"]), key=len)),
     }
@@ -89,25 +87,6 @@ def _logprobs(model: Any, ids: list[int], reply: list[int]) -> list[float]:
     with torch.no_grad():
         likely = torch.log_softmax(model(torch.tensor([ids + reply])).logits[0], -1)
     return [likely[len(ids) - 1 + place, token].item() for place, token in enumerate(reply)]
-
-
-def _decoded(model: Any, tokenizer: Any, prompts: list[list[int]]) -> list[list[Any]]:
-    from reasonrag.serving.batching import Decoder, Generation
-
-    decoder = Decoder(model.eval(), tokenizer, ends=[tokenizer.eos_token_id], max_batch=len(prompts))
-    longest, left = max(map(len, prompts)), len(prompts)
-
-    def done(_: Generation) -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            decoder.stop()
-
-    tokens = [1 if len(each) == longest else MOST_TOKENS for each in prompts]
-    rows = [Generation(tuple(each), 0.0, 1.0, most, (), 0, done) for each, most in zip(prompts, tokens, strict=True)]
-    decoder.submit(rows)
-    decoder.run()
-    return [[tokenizer.decode(row.reply, skip_special_tokens=True), len(row.reply), repr(row.error)] for row in rows]
 
 
 if __name__ == "__main__":
