@@ -719,7 +719,7 @@ async def test_a_stop_string_that_cut_the_reasoning_is_not_sent_again(*, beside:
 
     def thinking(body: dict[str, Any]) -> web.Response:
         if "stop" not in body:
-            return answer("<think>Is it <query>x</query>?</think><query>y</query>")
+            return answer("Is it <query>x</query>?\n</think>\n\n<query>y</query>")
         return reasoned("", "Is it <query>x") if beside else answer("<think>Is it <query>x")
 
     async with client_at(thinking) as at:
