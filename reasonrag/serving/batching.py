@@ -66,16 +66,14 @@ class Generation:
 
 
 class _Layer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
-    """Keys and values of one layer with spare columns. keys, values: [rows, heads, columns, size]."""
+    """Keys and values of one layer with spare columns. keys, values: [rows, heads, columns, size]. used: columns in
+    use."""
 
-    used = 0
-    """Columns in use."""
+    def __init__(self, keys: Any, values: Any, used: int) -> None:
+        super().__init__()
+        self.keys, self.values, self.used, self.is_initialized = keys, values, used, True
 
     def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-        if not self.used:
-            self.keys, self.values, self.is_initialized = key_states, value_states, True
-            self.used = key_states.shape[-2]
-            return key_states, value_states
         end = self.used + key_states.shape[-2]
         self.keys[:, :, self.used : end] = key_states
         self.values[:, :, self.used : end] = value_states
@@ -134,7 +132,6 @@ class Decoder:
 
     def __init__(self, model: Any, tokenizer: Any, *, ends: Collection[int], max_batch: int) -> None:
         self._model, self._tokenizer, self._ends, self._max_batch = model, tokenizer, frozenset(ends), max_batch
-        self._layers = model.config.get_text_config().num_hidden_layers
         self._waiting: deque[Generation] = deque()
         self._changed = threading.Condition()
         self._stopping = False
@@ -199,17 +196,12 @@ class Decoder:
     def _read(self, rows: list[Generation]) -> _Batch:
         """Prefill: rows of one prompt, which is read once, with their first tokens."""
         ids = torch.tensor([rows[0].prompt], device=self._model.device)
-        positions, count, cache = torch.arange(ids.shape[1], device=ids.device)[None], len(rows), self._new_cache()
+        positions, count, cache = torch.arange(ids.shape[1], device=ids.device)[None], len(rows), DynamicCache()
         logits = self._logits(ids, torch.ones_like(ids), positions, cache).expand(count, -1)
         for layer in cache.layers:
             layer.keys, layer.values = (each.expand(count, -1, -1, -1) for each in (layer.keys, layer.values))
         mask = torch.ones_like(ids).expand(count, -1)
         return _Batch(rows, cache, mask, ids.shape[1], self._extend(rows, logits), mask.sum(-1))
-
-    def _new_cache(self) -> Any:
-        cache = DynamicCache()
-        cache.layers = [_Layer() for _ in range(self._layers)]
-        return cache
 
     def _step(self, batch: _Batch) -> None:
         batch.mask[:, batch.width] = 1
@@ -235,13 +227,12 @@ class Decoder:
         """A batch that these rows of others fit into: of minimal width, with spare columns."""
         rows = [part.rows[i] for part, which in parts for i in which]
         width, first = max(int(part.lengths[which].max()) for part, which in parts if which), parts[0][0]
-        cache = self._new_cache()
-        for layer, like in zip(cache.layers, first.cache.layers, strict=True):
-            layer.keys, layer.values = (
-                each.new_zeros((len(rows), each.shape[1], width + ROOM, each.shape[-1]))
-                for each in (like.keys, like.values)
-            )
-            layer.used, layer.is_initialized = width, True
+        cache = DynamicCache()
+        for like in first.cache.layers:
+            shape = (len(rows), like.keys.shape[1], width + ROOM)
+            keys = like.keys.new_zeros((*shape, like.keys.shape[-1]))
+            values = like.values.new_zeros((*shape, like.values.shape[-1]))
+            cache.layers.append(_Layer(keys, values, width))
         mask = first.mask.new_zeros((len(rows), width + ROOM))
         tokens, lengths = first.tokens.new_zeros((2, len(rows)))
         return _Batch(rows, cache, mask, width, tokens, lengths)
