@@ -28,7 +28,7 @@ LINES = {
     "publishing": 1461,
     "retrieval": 5017,
     "scale": 582,
-    "serving": 1257,
+    "serving": 1248,
     "studies": 1784,
     "training": 5504,
     "viewing": 2818,
