@@ -8,23 +8,20 @@
   and for `evaluate --method flare`, which needs log-probabilities. The teacher's run is made twice: do the same seeds
   give the same replies?
 - evaluate: `reasonrag evaluate --model FOLDER`: seconds and tokens.
-- critic: a sequence classifier with one label (`vllm serve --runner pooling`), asked at `/classify` and `/pooling`,
-  beside transformers on the same texts.
+- critic: a sequence classifier with one label (`vllm serve --runner pooling`), asked at `/pooling` as the client of our
+  critics asks, beside transformers on the same conversations.
 
 Replies of random weights cannot be read: failed steps are data here, and a refused request is a finding. A part
 that has not ended after `--minutes` is ended and reported as such. Exit status 1: a part failed; 2: something is
 missing, and nothing was built.
 
-Never run on a GPU, and never against vLLM: where this was written there was neither. `--device cpu` serves by our own
-server and skips `critic`. What vLLM is asked follows its documentation of pooling models (docs.vllm.ai): `/classify`
-with `use_activation`, `/pooling` with `task`.
+Run once against vLLM 0.25.1, on an H100: RESULTS.md, 27 November 2026. `--device cpu` serves by our own server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import re
 import shlex
@@ -258,57 +255,38 @@ class Smoke:
     # -- critic --------------------------------------------------------------------------------------------------
 
     async def critic(self) -> Iterator[str]:
-        """Scores at vLLM's three ways to ask, beside transformers'."""
-        if self.on_cpu:
-            return iter(
-                ["\ncritic: skipped. Only vLLM on a GPU serves a classifier; transformers beside itself says nothing."]
-            )
+        """Scores of vLLM beside those of transformers."""
         folder = await self._model(SMALL, classifier=True)
         _, run = await self._reasonrag("states", "generate", "--dataset", "atlas", "--limit", "4", "--model", "offline")
         asked = self.place / "conversations.json"
         asked.write_text(json.dumps(_conversations(run)[:TEXTS]), "utf-8")
         known = await self._with_torch(score_command(self.stand.python, folder, asked))
         raw = known["bfloat16"]
-        rows: dict[str, list[str]] = {}
         async with self._served(folder) as server:
-            home = server.base_url.removesuffix("/v1")
-            text: dict[str, Any] = {"model": server.name, "input": known["texts"]}
-            ways: dict[str, tuple[str, dict[str, Any], list[float]]] = {
-                "/classify, raw": ("/classify", text | {"use_activation": False}, raw),
-                "/pooling, raw": ("/pooling", text | {"task": "classify", "use_activation": False}, raw),
-                "/classify as it is: a sigmoid": ("/classify", text, [1 / (1 + math.exp(-each)) for each in raw]),
-            }
-            for way, (path, body, expected) in ways.items():
-                began = time.monotonic()
-                answer = await asyncio.to_thread(_post, home + path, body)
-                seconds = time.monotonic() - began
-                scores = answer if isinstance(answer, str) else _scores(answer)
-                if isinstance(scores, str) or len(scores) != len(expected):
-                    self.failed = True
-                    said = scores if isinstance(scores, str) else f"{len(scores)} scores"
-                    _add(rows, {"asked": way, "largest difference": said, "pairs in the same order": "-", "s": "-"})
-                    continue
-                apart = max(abs(one - other) for one, other in zip(scores, expected, strict=True))
-                alike = [
-                    (scores[i] < scores[j]) == (expected[i] < expected[j])
-                    for i, j in combinations(range(len(scores)), 2)
-                ]
-                _add(
-                    rows,
-                    {
-                        "asked": way,
-                        "largest difference": f"{apart:.4f}",
-                        "pairs in the same order": f"{statistics.mean(alike):.1%}",
-                        "s": f"{seconds:.2f}",
-                    },
-                )
+            address = f"{server.base_url.removesuffix('/v1')}/pooling"
+            how = {"model": server.name, "task": "classify", "use_activation": False, "add_generation_prompt": False}
+            began = time.monotonic()
+            said = [
+                await asyncio.to_thread(_score, address, how | {"messages": each})
+                for each in json.loads(asked.read_text("utf-8"))
+            ]
+            seconds = time.monotonic() - began
+        if refused := [each for each in said if isinstance(each, str)]:
+            raise PartFailedError(f"{len(refused)} of {len(said)} conversations got no score: {refused[0]}")
+        scores = [each for each in said if isinstance(each, float)]
+        alike = [(scores[i] < scores[j]) == (raw[i] < raw[j]) for i, j in combinations(range(len(scores)), 2)]
+        row = {
+            "largest difference": f"{max(abs(one - other) for one, other in zip(scores, raw, strict=True)):.4f}",
+            "pairs in the same order": f"{statistics.mean(alike):.1%}",
+            "s, one by one": f"{seconds:.2f}",
+        }
         noise = max(abs(one - other) for one, other in zip(raw, known["float32"], strict=True))
         title = (
-            f"critic: {len(raw)} texts, {self._named(SMALL)} with one label. Differences are from transformers in "
-            f"bfloat16, whose raw scores have a standard deviation of {statistics.stdev(raw):.3f} and differ from "
+            f"critic: {len(raw)} conversations, {self._named(SMALL)} with one label. Differences are from transformers "
+            f"in bfloat16, whose raw scores have a standard deviation of {statistics.stdev(raw):.3f} and differ from "
             f"those in float32 by at most {noise:.4f}"
         )
-        return table(title, rows)
+        return table(title, {name: [value] for name, value in row.items()})
 
     # -- what parts share ----------------------------------------------------------------------------------------
 
@@ -403,29 +381,22 @@ def _conversations(run: Path) -> list[Conversation]:
     ]
 
 
-def _post(address: str, body: dict[str, Any]) -> dict[str, Any] | str:
-    """The answer, or the refusal in words."""
+def _score(address: str, body: dict[str, Any]) -> float | str:
+    """The number, or in words why there is none."""
     request = urllib.request.Request(  # noqa: S310 - a server that was started here
         address, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     try:
         with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
-            found: dict[str, Any] = json.loads(answer.read())
-            return found
+            found = json.loads(answer.read())
+        return float(found["data"][0]["data"][0])
     except urllib.error.HTTPError as error:
         said = re.sub(r"[\s|]+", " ", error.read(300).decode("utf-8", "replace"))
         return f"status {error.code}: {said}"
     except OSError as error:
         return f"no answer: {error}"
-
-
-def _scores(answer: dict[str, Any]) -> list[float] | str:
-    """One number a text, in the order of the texts; of `/classify` under `probs`, of `/pooling` under `data`."""
-    try:
-        rows = sorted(answer["data"], key=lambda row: row["index"])
-        return [float(number) for row in rows for number in row.get("probs", row.get("data"))]
-    except (KeyError, TypeError, ValueError):
-        return f"not understood: {json.dumps(answer)[:200]}"
+    except (KeyError, IndexError, TypeError, ValueError):
+        return f"not understood: {json.dumps(found)[:200]}"
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ def build_command(python: Path, folder: Path, shape: ModelShape, *, classifier: 
 
 
 def score_command(python: Path, folder: Path, conversations: Path) -> list[str]:
-    """Says as JSON what transformers makes of a file of conversations: `texts`, as the chat template renders them, and
-    under `bfloat16` and `float32` the classifier's raw score of each, one text at a time."""
+    """Says as JSON, under `bfloat16` and `float32`, the raw score of each conversation of a file, rendered by
+    the chat template and read one at a time by transformers."""
     return [str(python), str(Path(__file__).absolute()), "score", str(folder), str(conversations)]
 
 
@@ -116,7 +116,7 @@ def _score(folder: Path, conversations: list[Conversation]) -> dict[str, Any]:
     texts = [tokenizer.apply_chat_template(each, tokenize=False) for each in conversations]
     model = Qwen2ForSequenceClassification.from_pretrained(folder)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
-    said: dict[str, Any] = {"texts": texts}
+    said: dict[str, Any] = {}
     for precision in (torch.bfloat16, torch.float32):
         model.to(precision)
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""benchmarks/gpu_smoke.py where there is no GPU: our own server takes the place of vLLM, which has never run here."""
+"""benchmarks/gpu_smoke.py where there is no GPU: our own server takes the place of vLLM."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def smoke(place: Path, python: Path | None, *words: str, path: Path | None = Non
     return subprocess.run(command, check=False, capture_output=True, text=True, env=variables, cwd=place)
 
 
-def test_a_served_model_of_random_weights_is_asked_by_our_commands_and_a_critic_is_left_to_vllm(
+def test_a_served_model_and_a_critic_of_random_weights_are_asked_as_our_commands_ask(
     train_python: Path, tmp_path: Path
 ) -> None:
-    """Replies are compared with those of a second run, unreadable ones are counted by cause, what is skipped is said.
-    The same seeds give replies again, though not all: which requests share a step is a matter of time, and so are last
-    digits."""
+    """Replies are compared with those of a second run, unreadable ones are counted by cause, scores are those of
+    transformers but for the last digits. The same seeds give replies again, though not all: which requests share a step
+    is a matter of time, and so are last digits."""
     words = ("--device", "cpu", "--shape", "tiny", "--part", "generate", "--part", "critic", "--append", "report.md")
     done = smoke(tmp_path, train_python, *words)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
-    assert [row[:2] for row in rows[1:]] == [[role, "2 of 2"] for role in ("teacher", "value model", "flare")]
+    assert [row[:2] for row in rows[1:4]] == [[role, "2 of 2"] for role in ("teacher", "value model", "flare")]
     teacher = dict(zip(rows[0], rows[1], strict=True))
     same, replies = teacher["same in a second run"].split(" of ")
     assert replies == teacher["its replies"]
     assert 0 < int(same) <= int(replies)
     assert re.search(r"cut_off \d+", teacher["steps unreadable"])
-    assert "critic: skipped." in done.stdout
+    assert float(rows[-1][0]) < 0.02, "largest difference"
     assert done.stdout == (tmp_path / "report.md").read_text().removeprefix("\n")
 
 
