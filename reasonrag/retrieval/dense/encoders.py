@@ -20,6 +20,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import InputError, first_line
+from reasonrag.retrieval.lexical.analysis import bm25s
 from reasonrag.retrieval.settings import Library, Pooling, Precision
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
@@ -422,9 +423,7 @@ def _hashing(choice: EncoderChoice) -> Encoder:
 
 
 def _stop_words() -> frozenset[str]:
-    from bm25s.stopwords import STOPWORDS_EN
-
-    return frozenset(STOPWORDS_EN)
+    return frozenset(bm25s().stopwords.STOPWORDS_EN)
 
 
 def _hashed(word: str, dimension: int) -> int:

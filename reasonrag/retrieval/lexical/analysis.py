@@ -8,10 +8,14 @@ token on both sides. Knows neither files nor scores.
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from itertools import pairwise
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -63,13 +67,27 @@ def folded(text: str) -> str:
     return _UNWRITTEN.sub("", text).replace("\u0131", "i")  # the dotless i of a Turkish word in capitals
 
 
+def bm25s() -> ModuleType:
+    """The library, imported as if there were no JAX: it tries JAX out, which then takes three quarters of a GPU's
+    memory, and vLLM does not start beside that."""
+    if "bm25s" not in sys.modules:
+        hidden = {name: sys.modules.get(name) for name in ("jax", "jax.lax")}
+        missing: Any = dict.fromkeys(hidden)
+        sys.modules |= missing  # an import of them fails
+        import_module("bm25s")
+        for name, module in hidden.items():
+            del sys.modules[name]
+            sys.modules |= {name: module} if module else {}
+    return import_module("bm25s")
+
+
 class Analyser:
     """Tokens of passages and queries of a corpus in these languages, the commonest first."""
 
     def __init__(self, languages: Sequence[str]) -> None:
         import Stemmer
-        from bm25s import stopwords
 
+        stopwords = bm25s().stopwords
         self._languages = tuple(languages)
         self._stemmers = {each: Stemmer.Stemmer(_SNOWBALL[each], 0) for each in languages if each in _SNOWBALL}
         lists = ("EN" if each == "en" else _SNOWBALL.get(each, "").upper() for each in languages)

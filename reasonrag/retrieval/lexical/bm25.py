@@ -29,7 +29,7 @@ from reasonrag.retrieval.dense.manifest import (
     put_in_place,
     write_manifest,
 )
-from reasonrag.retrieval.lexical.analysis import ANALYSER, QUIET, Analyser, SimilarWords
+from reasonrag.retrieval.lexical.analysis import ANALYSER, QUIET, Analyser, SimilarWords, bm25s
 from reasonrag.retrieval.lexical.bm25_writer import Postings
 from reasonrag.retrieval.ranking import LOADING, Ranked
 
@@ -48,14 +48,12 @@ class BM25Index:
     """An open index. Raises InputError if files are missing or damaged."""
 
     def __init__(self, directory: Path, manifest: BM25Manifest) -> None:
-        import bm25s
-
         words = f"analyser={manifest.analyser}:{'+'.join(manifest.languages)}"
         self.identity = f"bm25:{manifest.corpus_sha256[:16]}:k1={manifest.k1}:b={manifest.b}:{words}"
         self.instant = manifest.passages <= SEARCHED_AT_ONCE
         try:
             with LOADING:
-                self._index = bm25s.BM25.load(directory, mmap=True, load_corpus=False)
+                self._index = bm25s().BM25.load(directory, mmap=True, load_corpus=False)
         except (OSError, ValueError, EOFError) as error:
             raise incomplete_index(directory, manifest, error) from error
         self._analyser = Analyser(manifest.languages)

@@ -18,7 +18,7 @@ from typing import IO, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from reasonrag.retrieval.lexical.analysis import QUIET
+from reasonrag.retrieval.lexical.analysis import QUIET, bm25s
 
 MERGED_AT_ONCE = 4_000_000
 """Occurrences in memory while merging, about 60 bytes each."""
@@ -120,9 +120,7 @@ class Postings:
 
     def _save_words(self, directory: Path, *, k1: float, b: float) -> None:
         """Write vocabulary and parameters through bm25s; its arrays are overwritten afterwards."""
-        import bm25s
-
-        index: Any = bm25s.BM25(k1=k1, b=b)
+        index: Any = bm25s().BM25(k1=k1, b=b)
         index.index([["anything"]], show_progress=False)
         index.scores["num_docs"] = self.documents
         index.vocab_dict = self.vocabulary | {"": len(self.vocabulary)}

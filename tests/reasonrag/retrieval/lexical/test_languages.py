@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -214,3 +216,14 @@ def test_only_known_languages_are_read_beside_a_corpus(said: Any, languages: tup
     (tmp_path / "a.summary.json").write_bytes(orjson.dumps({"sha256": "1", "languages": said}))
     assert recorded_languages(tmp_path / "a.jsonl", "1") == languages
     assert recorded_languages(tmp_path / "a.jsonl", "2") == ()
+
+
+@pytest.mark.parametrize(("before", "printed"), [("", "cat\nimported\n"), ("import jax.lax; ", "imported\ncat\n")])
+def test_bm25_takes_no_gpu_where_jax_is_installed(before: str, printed: str, tmp_path: Path) -> None:
+    """JAX takes three quarters of the memory once it is tried out. Who imports it, before or after, gets it."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("print('imported')")
+    (tmp_path / "jax" / "lax.py").write_text("def top_k(*_):\n    print('a GPU is taken')\n")
+    code = f"{before}from reasonrag.retrieval.lexical.analysis import Analyser; print(*Analyser(['en']).query('cats'))"
+    command = [sys.executable, "-c", f"{code}; import jax.lax"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == printed
