@@ -26,14 +26,14 @@ LINES = {
     "exploration": 3533,
     "llm": 5493,
     "publishing": 1461,
-    "retrieval": 5017,
+    "retrieval": 5030,
     "scale": 582,
-    "serving": 1248,
+    "serving": 1255,
     "studies": 1784,
     "training": 5504,
     "viewing": 2818,
-    "tests": 55_484,
-    "benchmarks": 8183,
+    "tests": 55_510,
+    "benchmarks": 8154,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

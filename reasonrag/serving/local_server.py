@@ -45,7 +45,10 @@ GRACE_S = 5
 """For a server and all that it started to end by themselves; they are killed after that."""
 _ASK_S = 0.2
 _LINES = 30
-"""Last output of the server, shown if it fails."""
+_ERRORS = 3
+"""Last output of the server, and errors before that, shown if it fails."""
+_ERROR = re.compile(r"\b\w+(Error|Exception): \S")
+"""In what vLLM's engine says of why it fails; its API's traceback, longer than the last output, comes after that."""
 _LISTENS = re.compile(r"serving at (http://\S+)/v1 ")
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reasonrag.serving.server import main; sys.exit(main())"
 """Our own modules come behind those of the interpreter's environment."""
@@ -193,6 +196,7 @@ class _Running:
     def __init__(self, name: str, starting: asyncio.Task[tuple[Process, Process]], address: str | None) -> None:
         self._name, self._starting, self._address = name, starting, address
         self._last: deque[str] = deque(maxlen=_LINES)
+        self._errors: deque[str] = deque(maxlen=_ERRORS)
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -203,6 +207,8 @@ class _Running:
             text = shown(redact(line.decode("utf-8", "replace").rstrip().rpartition("\r")[2]))
             if text:
                 self._last.append(text)
+            if _ERROR.search(text):
+                self._errors.append(text)
             if found := _LISTENS.match(text):
                 self._address = found[1]
         await process.wait()
@@ -259,7 +265,8 @@ class _Running:
         return f"the server of {self._name} {how}{remedy}. {self._words()}"
 
     def _words(self) -> str:
-        words = "\n".join(f"  {each}" for each in self._last)
+        errors = [each for each in self._errors if each not in self._last]
+        words = "\n".join(f"  {each}" for each in [*errors, *self._last])
         return f"Its last output:\n{words}" if words else "It printed nothing"
 
 

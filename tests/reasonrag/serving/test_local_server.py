@@ -1,6 +1,6 @@
 """A model's folder served by vLLM: how it is started, by a program on PATH that notes its command line and answers.
 
-vLLM itself has never run here. How either server is ended. The other server: test_server.py.
+vLLM itself has run once, by benchmarks/gpu_smoke.py. How either server is ended. The other server: test_server.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, ReasonragError
 from reasonrag.llm.critic import critic_spec, find_critic, open_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.serving.local_server import VllmOptions, served
@@ -153,6 +153,19 @@ def test_nothing_of_a_server_outlives_a_parent_that_is_killed(machine: Path) -> 
         until(lambda: len(processes_about(model)) > 1)
         parent.kill()
     until(lambda: not processes_about(model))
+
+
+async def test_why_vllm_does_not_start_is_said_though_a_long_traceback_comes_after_it(machine: Path) -> None:
+    """As vLLM 0.25.1 says that the GPU is not free: the engine's process first, then that of the API."""
+    why, then = (
+        "(EngineCore pid=7) ValueError: Free memory on device",
+        "(APIServer pid=1) RuntimeError: See root cause above",
+    )
+    (machine / "vllm").write_text(f"#!/bin/sh\necho '{why}'; seq 60; echo '{then}'; exit 1\n")
+    with pytest.raises(ReasonragError, match=r"ended with status 1\. Its last output:") as raised:
+        async with served(folder(machine, "config.json", "tokenizer.json", "model.safetensors"), say=print):
+            pass
+    assert [line.strip() for line in str(raised.value).splitlines()[1:]] == [why, *map(str, range(32, 61)), then]
 
 
 async def test_a_server_is_ended_also_by_its_parent(machine: Path) -> None:
