@@ -116,7 +116,8 @@ def _finish(settings: GenerateSettings, summary: RunSummary, spent: Tokens, capp
     ):
         if cap is not None and used is not None:
             is_money, rest = name == "max_cost", cap - used
-            left.append(f"{dollars(rest) if is_money else f'{rest:,}'} of {flag_of(name)} {cap:g}")
+            of = f"of {flag_of(name)}"
+            left.append(f"{dollars(rest)} {of} {cap:g}" if is_money else f"{rest:,} {of} {cap:,}")
             if capped and used * more > rest:
                 raised[flag_of(name)] = f"{used * (1 + more):.{2 if is_money else 0}f}"
     if stopped is None:

@@ -92,8 +92,11 @@ def test_ranks_that_a_cap_stopped_are_named_and_finished_by_the_command_that_mer
     assert (merged.status, stopped["cause"], 0 < summary["done"] < 12) == (3, "cap", True), summary
     spent = len(drawn("it's capped"))
     assert 0 < spent < one.calls == len(drawn("one"))
-    left = f"; $40.00 of --max-cost 40, {one.calls - spent:,} of --max-calls {one.calls}, "
-    assert (left in stopped["message"], " is left, with which" in stopped["message"]) == (True, True)
+    left = f"; $40.00 of --max-cost 40, {one.calls - spent:,} of --max-calls {one.calls:,}, "
+    assert (left in stopped["message"], " of --max-tokens 6,000,000 is left, with" in stopped["message"]) == (
+        True,
+        True,
+    )
     finish = shlex.split(stopped["instead"])
     assert ("--max-cost 40.0" in stopped["instead"], finish[-2]) == (True, "--max-calls")
     assert f"continue with: {stopped['instead']}" in merged.err
