@@ -61,8 +61,8 @@ def made_here(folder: Path) -> bool:
 
 @contextmanager
 def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
-    """Lock a directory for writing, creating it if needed. Raises InputError if that fails or another process holds the
-    lock.
+    """Lock a directory for writing, creating it if needed. Raises InputError if that fails, another process holds the
+    lock, or a run would be written into a data set.
 
     A block that ends by an InputError, so that nothing was started, leaves no file of a start and no folder that was
     not there before; unless an answer was recorded, or other files came to be: a trained model has a config.json, too.
@@ -71,6 +71,8 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
     def taken() -> None:
         raise InputError(f"{directory} is being written by another reasonrag; wait for it or choose another {flag}")
 
+    if flag == "--run" and (directory / CANDIDATES).exists():
+        raise InputError(f"{directory} is a data set, whose summary would be overwritten; choose another --run")
     with locked(directory / ".lock", directory, taken):
         before, answers = set(directory.iterdir()), _sizes(directory, _ANSWERS)
         try:

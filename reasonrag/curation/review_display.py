@@ -19,7 +19,8 @@ def show_sample(sample: ReviewSample) -> None:
     without = ", ".join(f"{count:,} {name}" for name, count in sample.left_out.items())
     print_shown(f"wrote {sample.out}: {of}{f'; rows left out: {without}' if without else ''}")
     print_shown("Which step should the agent take? Verdicts: a, b, tie (as good), skip (cannot say)")
-    print_next("review", sample.directory, "--judgements", sample.out)
+    for_label_studio = sample.out.lower().endswith(".json")
+    print_next("review", sample.directory, "--judgements", "ITS_EXPORT.json" if for_label_studio else sample.out)
 
 
 def show_review(report: ReviewReport) -> None:

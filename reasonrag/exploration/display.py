@@ -32,6 +32,7 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
     run, attempts = Path(summary.run), counted(summary.session_failed_calls, "failed attempt")
     reasoning = of_which_reasoning(summary.reasoning_tokens)
     cached = f", {summary.session_cached_calls:,} of them from the journal" if summary.session_cached_calls else ""
+    finished = " of finished trees" if summary.stopped else ""
     rows = [
         ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} requested"),
         ("failure causes", counts_text(summary.failures_by_cause)),
@@ -43,8 +44,8 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
         ("distinct siblings", depths_text(summary.diversity_by_layer)),
         ("degenerate", counts_text(summary.degenerate)),
         ("unreadable replies", counts_text(summary.parse_failures_by_cause)),
-        ("completions", f"{summary.calls:,} in {counted(summary.requests, 'request')}{cached}"),
-        ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out{reasoning}"),
+        ("completions", f"{summary.calls:,} in {counted(summary.requests, 'request')}{finished}{cached}"),
+        ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out{finished}{reasoning}"),
         ("cost of the run", dollars_or_unknown(summary.cost_usd)),
         *_left_out(summary),
         (

@@ -89,7 +89,7 @@ def more_room(flags: str = "--") -> str:
     less = "--reasoning-effort low" if flags == "--" else f"""{flags}extra-body '{{"reasoning_effort": "low"}}'"""
     return (
         f"raise it, or ask for less reasoning with {less} "
-        """(Qwen3: '{"chat_template_kwargs": {"enable_thinking": false}}')"""
+        f"""(Qwen3: {flags}extra-body '{{"chat_template_kwargs": {{"enable_thinking": false}}}}')"""
     )
 
 

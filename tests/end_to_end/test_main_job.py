@@ -258,7 +258,7 @@ def test_a_run_of_failures_only_takes_another_configuration(reasonrag: Reasonrag
 def test_paid_answers_are_not_thrown_away_by_another_configuration(reasonrag: Reasonrag) -> None:
     """A run that was stopped before its first tree has answers: other settings are refused, not silently paid for."""
     stopped = reasonrag(*small_flags(), "--max-calls", 20)
-    assert stopped.status == 3
+    assert (stopped.status, "0 in 0 requests of finished trees" in stopped.out) == (3, True)
     changed = reasonrag(*small_flags(), "--temperature", 0.5)
     assert changed.status == 2
     assert "sampling.temperature was 1.0, is 0.5" in changed.err
@@ -464,6 +464,9 @@ def test_pairs_refuses_what_it_cannot_read_and_what_it_would_overwrite(reasonrag
     number = whole.count(b"\n")
     broken = rf"data/a/candidates\.jsonl, line {number} .*reasonrag pairs RUN --out DIR"
     before = {each: each.read_bytes() for each in Path().rglob("*") if each.is_file()}
+    for command in ("generate", "evaluate", "tune"):
+        done = reasonrag(command, "--dataset", "atlas", "--model", "offline", "--run", "data/b")
+        assert (done.status, "data/b is a data set, whose summary would be over" in done.err) == (2, True), done.err
     for sources, out, says in (
         (["runs/a"], "runs/a", "is a run directory"),
         (["runs/none"], "data/c", "reasonrag generate --run runs/none"),

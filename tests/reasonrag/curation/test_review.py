@@ -115,6 +115,8 @@ def test_the_command_says_what_it_left_out_and_how_to_go_on(
     done = reasonrag("review", folder, "--out", out)
     assert "2 of 2 pairs; rows left out: 1 repeated, 1 with equal sides, 1 unreadable" in " ".join(done.out.split())
     assert f"next: reasonrag review {folder} --judgements {out}" in done.out
+    for_label_studio = reasonrag("review", folder, "--out", "tasks.json")
+    assert f"next: reasonrag review {folder} --judgements ITS_EXPORT.json" in for_label_studio.out
     before = out.read_bytes()
     again = reasonrag("review", folder, "--out", out)
     assert (again.status, out.read_bytes()) == (2, before)

@@ -344,5 +344,5 @@ def test_a_warning_names_the_flags_that_help(count: int, begins: str) -> None:
     """With the limit as it is; none where nothing was cut."""
     [warning] = too_little_room(count, max_tokens=2048)
     assert warning.startswith(f"{begins} nothing but reasoning, cut at --max-reply-tokens 2048: raise it, or ")
-    assert "ask for less reasoning with --reasoning-effort low" in warning
+    assert "ask for less reasoning with --reasoning-effort low (Qwen3: --extra-body '{" in warning
     assert too_little_room(0, max_tokens=2048) == []
