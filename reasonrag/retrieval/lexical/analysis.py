@@ -23,6 +23,7 @@ from reasonrag.data.documents.language import language_of
 
 ANALYSER = 2
 """Changes whenever the same text could become other tokens."""
+_IMPORTING = threading.Lock()
 QUIET = " "
 """What a quiet token begins with, and no other."""
 _SNOWBALL = dict(
@@ -70,15 +71,18 @@ def folded(text: str) -> str:
 def bm25s() -> ModuleType:
     """The library, imported as if there were no JAX: it tries JAX out, which then takes three quarters of a GPU's
     memory, and vLLM does not start beside that."""
-    if "bm25s" not in sys.modules:
-        hidden = {name: sys.modules.get(name) for name in ("jax", "jax.lax")}
+    with _IMPORTING:
+        if "bm25s" in sys.modules:
+            return sys.modules["bm25s"]
+        hidden = {name: sys.modules.pop(name, None) for name in ("jax", "jax.lax")}
         missing: Any = dict.fromkeys(hidden)
         sys.modules |= missing  # an import of them fails
-        import_module("bm25s")
-        for name, module in hidden.items():
-            del sys.modules[name]
-            sys.modules |= {name: module} if module else {}
-    return import_module("bm25s")
+        try:
+            return import_module("bm25s")
+        finally:
+            for name, module in hidden.items():
+                del sys.modules[name]
+                sys.modules |= {name: module} if module else {}
 
 
 class Analyser:
