@@ -79,7 +79,7 @@ def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Tests see no settings, keys or files of the person who runs them."""
     for name in list(os.environ):
-        if name.startswith(("REASONRAG_", "OPENAI_")) and name != "REASONRAG_TEST_DATA":
+        if name.startswith(("REASONRAG_", "OPENAI_", "HF_TOKEN", "HUGGING_FACE_")) and name != "REASONRAG_TEST_DATA":
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
 

@@ -403,7 +403,7 @@ def _atlas_corpus() -> Path:
 
 
 def test_a_second_process_on_the_same_run_is_refused() -> None:
-    """Two writers would pay twice. It removes nothing of the first one, whose folder was not there either."""
+    """Two writers would pay twice. The second removes nothing of the first, though neither found the folder there."""
     stage = Stage(EndpointBehaviour())
     stage.hold_from(5)
     with stage.open(), Command(*command(stage.base_url, limit=2)) as first:

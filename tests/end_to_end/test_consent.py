@@ -154,7 +154,7 @@ def test_above_a_hundred_dollars_it_needs_a_cap_or_a_yes(
 def test_from_python_a_line_warns_and_yes_leaves_it_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the watcher; --yes may stand in the environment of one start, too."""
+    """Whatever the watcher. For one start, the environment can give --yes, too."""
     asked = {"dataset": "atlas", "simulations": 2, "limit": 2}
     package.generate(**asked, run="runs/a", chat_model=OfflineTeacher(name="gpt-4o"))
     assert ESTIMATE.search(capsys.readouterr().err)

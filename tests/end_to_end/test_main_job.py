@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -210,6 +211,38 @@ def test_one_failing_question_stops_no_other_and_is_owed_again(error: Exception,
     assert sorted(paid("runs/a")) == sorted(paid("runs/b"))
 
 
+class RefusesTheTenth:
+    """A slow teacher that refuses one request at once, while others are under way."""
+
+    name = "offline"
+
+    def __init__(self) -> None:
+        self.begun = self.delivered = 0
+
+    async def complete(self, request: ChatRequest) -> list[Completion]:
+        self.begun += 1
+        if self.begun == 10:
+            raise ModelError("no", cause="http_400")
+        await asyncio.sleep(0.2)
+        self.delivered += 1
+        return [teacher_says(request, position) for position in range(len(request.samples))]
+
+    async def check(self) -> None:
+        """Usable as it is."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_what_a_failed_question_had_asked_for_is_kept() -> None:
+    """The answers come in after the last question has ended, and are on disk when the run ends."""
+    teacher = RefusesTheTenth()
+    summary = package.generate(dataset="atlas", limit=1, run="runs/a", chat_model=teacher)
+    assert summary.failures_by_cause == {"http_400": 1}
+    assert teacher.delivered == teacher.begun - 1
+    assert len(Path("runs/a/journal.jsonl").read_bytes().splitlines()) == teacher.delivered
+
+
 def teacher_says(request: ChatRequest, position: int) -> Completion:
     text = reply(request.messages, temperature=request.sampling.temperature, seed=request.seeds[0], choice=position)
     return Completion(text=text, finish_reason="stop")
@@ -331,6 +364,9 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
     ("flags", "data", "message"),
     [
         (["--dataset", "hotqa"], {}, "no data set 'hotqa'; did you mean 'hotpotqa'?"),
+        (["--dataset", "musique", "--data-dir", "d"], {}, "no data set 'musique'; choose from hotpotqa"),
+        ([*FROM_DIR, "--data-dir", "nowhere"], {}, "no data directory nowhere"),
+        ([*FROM_DIR, "--split", "dev"], {}, "no split 'dev'; choose from train"),
         (["--split", "validation"], {}, "atlas has no split 'validation'; choose from dev, test, train"),
         (FROM_DIR, {"questions": QUESTION + '{"id": "b"\n'}, "train.jsonl, line 2 is not JSON"),
         (FROM_DIR, {"corpus": PASSAGE + "{}\n"}, "corpus.jsonl, line 2 is not a passage"),
@@ -503,9 +539,8 @@ def test_an_interrupt_inside_an_event_loop_stops_the_run() -> None:
     assert b"KeyboardInterrupt" in errors
 
 
-def test_json_is_one_object_on_stdout_and_pairs_are_a_hugging_face_data_set(reasonrag: Reasonrag) -> None:
-    """--json gives the summary and nothing else on stdout; the same is in summary.json. The exported list is what
-    `datasets` reads: rows in = rows out."""
+def test_json_is_one_object_on_stdout(reasonrag: Reasonrag) -> None:
+    """--json gives the summary and nothing else on stdout; the same is in summary.json."""
     generated = reasonrag(*small_flags(), "--limit", 20, "--json")
     summary = RunSummary.model_validate_json(generated.out)
     assert summary == RunSummary.model_validate_json(Path("runs/a/summary.json").read_bytes())
@@ -513,6 +548,12 @@ def test_json_is_one_object_on_stdout_and_pairs_are_a_hugging_face_data_set(reas
     assert summary.calls >= summary.requests > 0
     made = reasonrag("pairs", "runs/a", "--out", "data/a", "--json")
     assert json.loads(made.out) == json.loads(Path("data/a/summary.json").read_text())
+
+
+def test_pairs_are_a_hugging_face_data_set() -> None:
+    """The exported list is what `datasets` reads: rows in = rows out."""
+    package.generate(**SMALL | {"limit": 20}, run="runs/a")
+    package.pairs("runs/a", out="data/a")
     datasets = pytest.importorskip("datasets", reason="the hub extra is not installed")
     files = {"train": "data/a/RAG_ProGuide.json", "validation": "data/a/RAG_ProGuide.validation.json"}
     loaded = datasets.load_dataset("json", data_files=files, cache_dir="cache")

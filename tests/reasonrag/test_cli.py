@@ -65,7 +65,7 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_the_help_of_a_command_fits_80_columns_and_ends_with_a_command_line_that_parses(
+def test_the_help_of_a_command_fits_the_terminal_and_ends_with_a_command_line_that_parses(
     words: tuple[str, ...], reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flag that was renamed is renamed in the example too."""

@@ -259,7 +259,7 @@ def test_critics_leave_the_best_paths_whose_every_step_scores_the_threshold(
     assert len(rows(tmp_path / "out" / "sft.json")) == 2 * kept
 
 
-def test_the_summary_names_every_recipe_and_split_and_no_cost_that_one_tree_does_not_know(tmp_path: Path) -> None:
+def test_the_summary_of_a_mixture_names_its_parts_and_no_cost_that_one_of_them_lacks(tmp_path: Path) -> None:
     """So that a mixture of runs is seen. The sum of what others cost is not known either; calls are."""
     released = {"name": "released", "alpha": 0.9, "margin_by_layer": False}
     records = [

@@ -128,6 +128,7 @@ def test_no_answer_is_a_wrong_answer() -> None:
         ({"choices": [str(each) for each in range(27)]}, "there must be 2 to 26 options, not 27"),
         ({"choices": ["one", "one "]}, "the option 'one' is given twice"),
         ({"choices": ["one", 2]}, "option 2 is 2, not a text; write it in quotation marks"),
+        ({"choices": ["one", " "]}, "option 2 is ' ', not a text"),
         ({"choices": "one or two"}, "must be a list of texts, or a mapping of the letters A, B, .. to texts"),
         ({"choices": {"A": "one", "C": "two"}}, "a mapping needs the keys A, B, .. without a gap, not A, C"),
         ({"choices": ["one", "two"], "golden_answers": ["three"]}, "'three' is none of the choices; write an option's"),

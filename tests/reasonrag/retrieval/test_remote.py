@@ -532,7 +532,7 @@ async def test_a_server_is_left_alone_as_long_as_it_asks() -> None:
     ],
 )
 async def test_what_does_not_pass_is_given_up_and_what_never_would_is_asked_once(number: int, attempts: int) -> None:
-    """The message says after how many attempts, and what the server said."""
+    """The message says what the server said, and after how many attempts, where there were several."""
     told = f"after {attempts} attempts" if attempts > 1 else "gave no passages"
     async with foreign(lambda _: status(number, "no memory")()) as (server, found):
         with fails(server.url, f"{told}: status {number}: no memory"):

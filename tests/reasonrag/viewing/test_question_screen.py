@@ -89,8 +89,8 @@ def test_show_draws_every_step_once_and_marks_those_of_kept_pairs(
 
 
 def test_show_names_the_status_of_branches_and_what_could_not_be_read(reasonrag: Reasonrag, tmp_path: Path) -> None:
-    """Converged, repeated, alike, unexplored; F1 at answers; the cause at replies that did not parse. Of a pair of
-    steps that reveal the same, by how much and what it would take."""
+    """Converged, repeated, alike, unexplored; F1 at answers; the cause at replies that did not parse. Two steps
+    that reveal the same name each other."""
     steps = [
         query("settled", 0.9, rollouts=rollouts_of(1.0, 3, 3), visits=2),
         query("Settled!", 0.9, same_as=1),

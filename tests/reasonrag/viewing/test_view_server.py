@@ -103,11 +103,11 @@ async def test_only_who_calls_it_by_a_name_of_this_machine_is_answered(tmp_path:
         *(("GET", f"api/list?from={each}", 400) for each in ("-1", "1e3", "%D9%A3", "1" * 5_000)),
     ],
 )
-async def test_nothing_but_the_page_and_its_questions_is_there_and_no_answer_is_kept_guessed_at_or_framed(
+async def test_nothing_but_the_page_and_its_questions_is_served(
     tmp_path: Path, method: str, path: str, status: int
 ) -> None:
-    """Whatever is asked: no path leads to a file, nothing can be sent, what is not there is missed in JSON, and a place
-    in the list that is no number is the caller's fault."""
+    """No path leads to a file, nothing can be sent, what is missing is said in JSON, and a place in the list that is no
+    number is the caller's fault. Browsers keep, guess at and frame none of the answers."""
     async with all_read(tmp_path) as client:
         found, body, headers = await client.ask(path, method=method)
         assert found == status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,19 @@ print(json.dumps([infer_seqlen(*each) for each in json.load(sys.stdin)]))
 def columns(rows: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     prompt, reply = zip(*rows, strict=True)
     return np.array(prompt), np.array(reply)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reply", "cutoff_len", "left"),
+    [
+        (100, 50, 149, (99, 50)),  # the reply is short: the prompt pays
+        (50, 100, 149, (50, 99)),  # the prompt is short: the reply pays
+        (100, 100, 150, (75, 75)),  # both are long: in proportion
+    ],
+)
+def test_what_is_left_of_prompt_and_reply(prompt: int, reply: int, cutoff_len: int, left: tuple[int, int]) -> None:
+    """Worked out by hand from the rule: a side below half of the cutoff is kept whole."""
+    assert tuple(int(each[0]) for each in kept_tokens(np.array([prompt]), np.array([reply]), cutoff_len)) == left
 
 
 def test_the_rule_is_that_of_llama_factory(ask_llama_factory: AskLlamaFactory) -> None:

@@ -748,6 +748,15 @@ async def test_a_trial_that_shows_reasoning_spares_the_first_requests_their_stop
     assert ["stop" in each for each in at.bodies] == [True, False, True]
 
 
+async def test_think_tags_that_a_prompt_asks_for_teach_nothing() -> None:
+    """Search-R1 stops within an open think block, as it should."""
+    turns = iter(("<think>I need <search>x", "I need it.</think><search>x"))
+    async with client_at(lambda _: answer(next(turns))) as at:
+        for _ in range(2):
+            await at.client.complete(request_for(1).model_copy(update={"think_in_format": True}))
+        assert at.client.refused == []
+
+
 async def test_an_error_instead_of_a_reply_of_nothing_but_reasoning_is_that_reply() -> None:
     """As OpenAI answers it: bounded by the most it can have cost; what was refused before it is learned, and the other
     draws are asked for."""

@@ -177,7 +177,7 @@ async def test_compressed_bodies_are_read(encoding: str, pack: Callable[[bytes],
         ("identity", b'{"choices": [', "payload is not completed"),
     ],
 )
-async def test_a_body_that_cannot_be_unpacked_or_broke_off_may_pass(encoding: str, body: bytes, complaint: str) -> None:
+async def test_a_body_that_is_broken_or_breaks_off_may_pass(encoding: str, body: bytes, complaint: str) -> None:
     """It is asked for again."""
     promised = len(body) + 9 if encoding == "identity" else len(body)
 
@@ -308,7 +308,9 @@ async def test_a_refusal_says_what_its_body_says(body: bytes, message: str) -> N
     assert len(str(raised.value)) < 2000
 
 
-@pytest.mark.parametrize(("exceptions", "host_seen"), [("", "model.invalid"), ("model.invalid", None)])
+@pytest.mark.parametrize(
+    ("exceptions", "host_seen"), [("", "model.invalid"), ("model.invalid", None), ("other.invalid", "model.invalid")]
+)
 async def test_a_proxy_of_the_environment_is_used(
     exceptions: str, host_seen: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -852,8 +854,11 @@ def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
         (refused(400), False, False, False, "http_400"),
         (refused(401), False, False, True, "http_401"),
         (refused(402), False, False, True, "http_402"),
+        (refused(403), False, False, False, "http_403"),
+        (refused(404), False, False, False, "http_404"),
         (refused(408), True, True, False, "http_408"),
         (refused(409), True, False, False, "http_409"),
+        (refused(422), False, False, False, "http_422"),
         (refused(429), True, False, False, "http_429"),
         (refused(500), True, False, False, "http_500"),
         (refused(502), True, True, False, "http_502"),
