@@ -117,9 +117,7 @@ class _Tree:
     @cached_property
     def trajectory_f1(self) -> float:
         """F1 of the answer at the end of the trajectory that was followed, from the best step to the best step; 0
-        without an answer, and of other recipes."""
-        if self.system != "ragym":
-            return 0.0
+        without an answer."""
         node = self.rollout.nodes[0]
         while node.children_ids:
             steps = [self.rollout.nodes[each] for each in node.children_ids]

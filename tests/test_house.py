@@ -16,7 +16,7 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1521,
-    "preference": 6064,
+    "preference": 6062,
     "hall": 3612,
     "agent": 2589,
     "critics": 1635,
@@ -32,7 +32,7 @@ LINES = {
     "studies": 1784,
     "training": 5504,
     "viewing": 2818,
-    "tests": 55_593,
+    "tests": 55_678,
     "benchmarks": 8154,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

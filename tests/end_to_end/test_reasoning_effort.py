@@ -138,8 +138,9 @@ def test_every_command_that_asks_a_teacher_decides_alike(reasonrag: Reasonrag, s
         judged = ("pairs", made, "--label", "judge", *model, "--yes", "--json", "--out", "data/j")
         low = reasonrag(*judged, "--reasoning-effort", "low")
         again = reasonrag(*judged, "--replace")
-        judgings = [orjson.loads(each.out)["judging"] for each in (low, again)]
-        assert [each["session_calls"] > 0 for each in judgings] == [True, False]
+        other = reasonrag(*judged, "--replace", "--judge-gold")
+        judgings = [orjson.loads(each.out)["judging"] for each in (low, again, other)]
+        assert [each["session_calls"] > 0 for each in judgings] == [True, False, True]
         tuned = ("tune", *model, *home, "--pilot", 2, "--simulations", 2, "--vary", "siblings", "--run", "runs/t")
         assert [reasonrag(*tuned, "--yes").status for _ in range(2)] == [0, 0]
         trials = [sampling_of(str(each.parent)) for each in Path("runs/t").rglob("config.json")]

@@ -20,7 +20,7 @@ from preference import (
     export_pairs,
 )
 from preference.candidates import MalformedCandidatesError, question_key
-from preference.labelled_runs import merge_candidates, write_candidates
+from preference.labelled_runs import merge_candidates, recount_tokens, write_candidates
 from tests.helpers.trees import (
     Fields,
     WordCounter,
@@ -134,6 +134,17 @@ def test_a_tree_is_taken_once_whoever_counted_its_tokens_and_whatever_else_is_kn
     write_candidates([ada()], tmp_path / "b", origin=Origin(dataset="toy", split="train", teacher="gpt-4o"))
     merge_candidates([tmp_path / "a", tmp_path / "b"], tmp_path / "both")
     assert contents(tmp_path / "both") == contents(tmp_path / "a")
+
+
+def test_tokens_are_counted_where_another_counter_or_none_did(tmp_path: Path) -> None:
+    """A line that this counter counted stays as it is, to the byte."""
+    write_candidates([asked(1)], tmp_path / "a", tokens=WordCounter())
+    counted = (tmp_path / "a" / "candidates.jsonl").read_bytes().replace(b"{", b"{ ", 1)
+    mixed = candidates_in(tmp_path / "b", asked(2)) / "candidates.jsonl"
+    mixed.write_bytes(mixed.read_bytes() + counted)
+    recount_tokens(mixed.parent, WordCounter())
+    write_candidates([asked(2)], tmp_path / "c", tokens=WordCounter())
+    assert mixed.read_bytes() == (tmp_path / "c" / "candidates.jsonl").read_bytes() + counted
 
 
 def test_trees_whose_steps_are_worth_something_else_are_two(tmp_path: Path) -> None:

@@ -273,6 +273,9 @@ def test_the_summary_of_a_mixture_names_its_parts_and_no_cost_that_one_of_them_l
     assert summary.renderers == ["76dc", "unknown"]
     assert summary.usage is not None
     assert (summary.usage.calls, summary.usage.cost_usd) == (5, None)
+    first, *others = rows(tmp_path / "questions.jsonl")
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, [first | {"usage": None}, *others])) + "\n")
+    assert export_pairs(tmp_path, tmp_path, DEFAULTS, ALL_TO_TRAIN).usage is None
 
 
 @pytest.mark.parametrize(
@@ -539,7 +542,9 @@ STEMS = {"RAG_ProGuide", "kto", "trl", "sft"}
 
 
 def test_files_of_an_earlier_export_that_would_hold_other_pairs_are_removed(tmp_path: Path) -> None:
-    """KTO rows and a validation part that this export did not write; what is not ours stays."""
+    """KTO rows and a validation part that this export did not write, and what a killed one left; what is not ours
+    stays."""
+    (tmp_path / ".sources-killed").mkdir()
     (tmp_path / "trl.jsonl").write_bytes(b"somebody's own\n")
     everything = ExportOptions(("kto", "sft"), validation=0.5)
     export(tmp_path, asked(1), asked(2), options=everything)
@@ -547,7 +552,7 @@ def test_files_of_an_earlier_export_that_would_hold_other_pairs_are_removed(tmp_
         contents(tmp_path)
     )
     export(tmp_path, asked(1), asked(2))
-    assert set(contents(tmp_path)) == FILES | {"trl.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == FILES | {"trl.jsonl"}
 
 
 @dataclass

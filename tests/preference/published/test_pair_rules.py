@@ -112,6 +112,11 @@ def test_equal_replies_that_were_ranked_apart_are_no_pair() -> None:
     assert found == {(1, 2): "same_content", (1, 3): None, (2, 3): "not_ranked_apart"}
 
 
+def test_a_ranked_pair_needs_ranks_and_a_better_reply_that_parses() -> None:
+    found = fates(ranked(malformed("?!", 1.0), malformed("!?", 1 / 3), query("b", None)), AS_PUBLISHED)
+    assert found == {(1, 2): "malformed", (3, 1): "unvalued", (3, 2): "unvalued"}
+
+
 def test_a_trajectory_is_as_good_as_the_answer_at_its_end() -> None:
     """Of the steps that were executed, not of one that would have been right elsewhere; 0 without an answer."""
     first = query("a", 1 / 2), query("b", 1.0), answer("right", 1 / 3, f1=1.0)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from preference import NO_FILTERS, ExportOptions, PairingRules, RolloutRecord, export_pairs
 from preference.answer_scores import builder_f1
 from preference.candidates import question_key
+from preference.filters import AS_PUBLISHED
 from preference.labelled_runs import write_candidates
 from preference.published.repairs import (
     REFUSALS,
@@ -727,8 +728,9 @@ def test_a_rejected_reply_that_does_not_parse_is_a_candidate_and_no_row() -> Non
     )
     assert list(findings.repairs) == ["no_tag"]
     assert rows_of(reader) == []
-    [row] = rows_of(reader, replace(NO_FILTERS, allow_malformed=True))
-    assert (row["rejected_action_type"], row["rejected_content"]) == ("Other", "")
+    for rules in (replace(NO_FILTERS, allow_malformed=True), AS_PUBLISHED):
+        [row] = rows_of(reader, rules)
+        assert (row["rejected_action_type"], row["rejected_content"]) == ("Other", "")
 
 
 def test_rows_of_one_prompt_are_one_state() -> None:
@@ -762,8 +764,11 @@ def test_what_a_row_does_not_say_stays_unknown() -> None:
 def test_a_question_file_tells_what_rows_do_not() -> None:
     """By the question alone, whatever its case and punctuation."""
     known = {question_key(QUESTION.upper()): KnownQuestion("dev_9", ["Seine"], "hotpotqa", "dev")}
-    reader, findings = take(published_row(), rules=RowRules(questions=known, teacher="gpt-4o"))
-    [question] = reader.questions()
+    both_right = {"rejected_action_type": "Answer Generation", "rejected_content": "the Seine"}
+    rows = published_row(), published_row(rejected="<answer>the Seine</answer>", **both_right)
+    reader, findings = take(*rows, rules=RowRules(questions=known, teacher="gpt-4o"))
+    [state], [question] = reader.states(), reader.questions()
+    assert [pair.tags for pair in state.pairs] == [[], ["style_only"]]
     assert (question.question_id, question.golden_answers) == ("dev_9", ["Seine"])
     assert (question.origin.dataset, question.origin.split, question.origin.teacher) == ("hotpotqa", "dev", "gpt-4o")
     assert list(findings.repairs) == ["golden_answers_joined"]

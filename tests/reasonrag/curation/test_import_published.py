@@ -153,6 +153,23 @@ def test_trees_that_cannot_be_used_are_failures_and_counted(tmp_path: Path, reas
     assert [each["question_id"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")] == ["dev_1"]
 
 
+def test_trees_without_golden_answers_are_told(tmp_path: Path) -> None:
+    """They have no rewards that could be recomputed, and so give no pairs."""
+    saved(tmp_path / "trees.json", [tree(golden_answers=[])])
+    warnings = library.import_published("trees.json", out="runs/a").warnings
+    for begins in ("1 tree without rewards will yield no pairs", "1 tree without gold answers"):
+        assert any(each.startswith(begins) for each in warnings)
+
+
+@pytest.mark.parametrize("item", [tree(), row()])
+def test_characters_that_no_text_may_have_are_replaced_and_counted(item: Json, tmp_path: Path) -> None:
+    """Of trees and of rows, which are kept."""
+    path = saved(tmp_path / "items.json", [item])
+    path.write_bytes(path.read_bytes().replace(b"mathematician", b"mathematician\xff"))
+    report = library.import_published(path, out="out")
+    assert (report.kept, report.repairs["unreadable_characters"].count) == (1, 1)
+
+
 def test_nothing_goes_on_in_an_imported_run(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Nobody is there to continue its steps, and its trees would be overwritten."""
     saved(tmp_path / "trees.json", [tree()])
@@ -224,6 +241,8 @@ def test_prompts_come_out_of_the_rows_and_give_them_byte_for_byte(
         assert {tuple(turn.content for turn in each.prompt) for each in states} == given
         assert all(is_rendered_by(prompts, each) for each in states)
         assert {each.origin.renderer for each in states} == {report["renderer"]}
+    assert reasonrag("import", "data/a/RAG_ProGuide.json", "--out", "data/b").status == 0
+    assert read_json(Path("data/b/import.json"))["prompts"]["folders"] == ["data/b/prompts"]  # rows name their renderer
 
 
 def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag) -> None:
@@ -436,7 +455,9 @@ def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path, reasonrag: Reaso
     assert reasonrag("import", "trees.json", "--out", "made").status == 0
     assert reasonrag("import", "rows.json", "--out", "made").status == 2
     before = (tmp_path / "made/rollouts.jsonl").read_bytes()
-    assert reasonrag("import", "trees.json", "--out", "made").status == 0
+    (tmp_path / "made/view.html").write_text("of the previous trees")
+    again = reasonrag("import", "trees.json", "--out", "made")
+    assert (again.status, "removed made/view.html" in again.err) == (0, True)
     assert (tmp_path / "made/rollouts.jsonl").read_bytes() == before
     assert {each.name for each in (tmp_path / "made").iterdir()} == {
         ".lock", "config.json", "failures.jsonl", "import.json", "rollouts.jsonl",

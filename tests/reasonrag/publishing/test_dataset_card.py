@@ -131,6 +131,11 @@ def data_set(directory: Path, *, origin: Origin = HOTPOT, contamination: dict[st
     return directory
 
 
+def change_summary(directory: Path, **facts: Any) -> None:
+    path = directory / "summary.json"
+    path.write_bytes(orjson.dumps(orjson.loads(path.read_bytes()) | facts))
+
+
 def card_of(directory: Path, tmp_path: Path, *, repo: str = "org/hotpot-pairs", **facts: Any) -> str:
     inventory = read_dataset_directory(directory)
     staged = stage_files(inventory, tmp_path / "staged", repo=repo, trees=[], shard_bytes=1 << 20)
@@ -149,7 +154,11 @@ def test_the_card_tells_all_facts_of_a_data_set(tmp_path: Path, golden: Any) -> 
 def test_what_nobody_recorded_is_unknown(tmp_path: Path) -> None:
     """An imported data set of an unknown question set: neither teacher nor licence nor language is guessed."""
     origin = Origin(dataset="somebody's", split="train")
-    text = card_of(data_set(tmp_path / "d", origin=origin), tmp_path)
+    directory = data_set(tmp_path / "d", origin=origin)
+    change_summary(directory, usage=None, mean_confidence=None)
+    text = card_of(directory, tmp_path)
+    assert "unknown, because not every question records its cost" in text
+    assert "Labels are estimates" not in text
     front = yaml.safe_load(text.split("---\n")[1])
     assert front["license"] == "unknown"
     assert "language" not in front
@@ -214,9 +223,7 @@ def test_the_commands_of_the_card_make_the_data_set_again(tmp_path: Path) -> Non
     """With what was let pass, how hard questions were helped, and labels by outcome, which the card explains."""
     origin = HOTPOT.model_copy(update={"steps_by_hops": True})
     directory = data_set(tmp_path / "d", origin=origin, contamination=CONTAMINATION | {"allowed": ["nq/dev"]})
-    summary = orjson.loads((directory / "summary.json").read_bytes())
-    summary["pairs_by_label"] = {"outcome": summary["pairs"]}
-    (directory / "summary.json").write_bytes(orjson.dumps(summary))
+    change_summary(directory, pairs_by_label={"outcome": 6})
     text = card_of(directory, tmp_path)
     [explored, paired] = re.findall(r"^reasonrag (?:generate|pairs runs).*", text, re.MULTILINE)
     assert "--max-steps 7" in explored
@@ -226,6 +233,18 @@ def test_the_commands_of_the_card_make_the_data_set_again(tmp_path: Path) -> Non
     assert "at most `7` steps, or those that a question's hops need" in text
     assert "Pairs with `label` outcome: a step's reward is the outcome of the one trajectory" in text
     assert "Labels by outcome rest on one trajectory a step" in text
+
+
+def test_the_card_of_a_judged_data_set_names_its_judge(tmp_path: Path) -> None:
+    """In the command, with what was allowed; a judge without a price has a cost that nobody knows."""
+    directory = data_set(tmp_path / "d")
+    judging, usage = {"model": "qwen3", "gold": True}, {"calls": 7, "cost_usd": None}
+    change_summary(directory, judging=judging, rules={"allow_malformed": True}, usage=usage)
+    text = card_of(directory, tmp_path)
+    [paired] = re.findall(r"^reasonrag pairs runs.*", text, re.MULTILINE)
+    assert "--allow-malformed" in paired
+    assert "--label judge --model qwen3 --judge-gold" in paired
+    assert "dollars unknown, because a model has no price" in text
 
 
 @pytest.mark.parametrize(("sampled", "how_many"), [(True, "--sample 3"), (False, "--limit 4")])

@@ -337,6 +337,11 @@ def in_an_evaluation_set(data: Path) -> None:
     (data / "contamination.jsonl").write_bytes(orjson.dumps(kept) + b"\n" + orjson.dumps(left_out) + b"\n")
 
 
+def never_compared(data: Path) -> None:
+    tell(data, contamination={})
+    (data / "contamination.jsonl").unlink()
+
+
 def with_a_key(data: Path) -> None:
     path = data / "questions.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"question":"', b'"question":"' + TOKEN.encode() + b" ", 1))
@@ -376,7 +381,7 @@ def test_keys_of_any_service_are_found_in_every_file(key: str, name: str, data: 
             "it contains 1 question of musique/dev, which is an evaluation set",
         ),
         (
-            lambda data: tell(data, contamination={}),
+            never_compared,
             "--allow",
             "no_contamination_check",
             "not checked against",
@@ -405,6 +410,8 @@ def test_an_objection_stands_until_it_is_set_aside_by_name(
     assert done.status == 0, done.err
     assert f"allowed: {flag} {name}" in done.out
     assert f"({flag} `{name}`)" in (data / "publish" / "README.md").read_text()
+    staged, source = data / "publish" / "contamination.jsonl.gz", data / "contamination.jsonl"
+    assert staged.exists() == source.exists()
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda audit: os.utime(audit, (0, 0))])

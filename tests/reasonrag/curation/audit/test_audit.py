@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from reasonrag.curation.audit.audit import DatasetAudit, audit
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS
-from reasonrag.curation.audit.report import AuditReport
+from reasonrag.curation.audit.report import AuditReport, read_audit
 from reasonrag.curation.audit.row_files import row_files
 from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.errors import InputError
@@ -345,6 +345,15 @@ def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> 
     assert not list(path.parent.glob("*audit*")), "nothing is written beside somebody's data"
 
 
+def test_of_too_many_names_the_rarest_are_counted_anew() -> None:
+    """A file may have any number of them: at the 1,001st the more frequent half is kept."""
+    seen = DatasetAudit(EstimatingCounter())
+    for name in ("often", "often", *map(str, range(1_000)), "900", "900"):
+        seen.add(row(renderer=name), file="rows.json", part="train")
+    details = seen.report().check("mixed_renderers").details
+    assert (details["often"], details["900"]) == (2, 2)
+
+
 def test_memory_holds_no_texts() -> None:
     """What is kept of a row is some hundred bytes, however long its texts are."""
     seen = DatasetAudit(EstimatingCounter())
@@ -385,6 +394,8 @@ def files_of(out: Path) -> dict[str, bytes]:
 def test_a_data_set_has_its_audit(run_directory: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """`pairs` writes audit.json and audit.html; `audit` finds the same when it counts for itself."""
     out = tmp_path / "data"
+    with pytest.raises(InputError, match=r"there is no .*audit\.json\. Make it with: reasonrag audit"):
+        read_audit(out)
     done = reasonrag("pairs", run_directory, "--out", out)
     assert done.status == 0, done.err
     assert "audit: 0 errors" in done.out
