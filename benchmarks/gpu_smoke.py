@@ -338,7 +338,7 @@ class Smoke:
         except asyncio.CancelledError:
             process.kill()
             await process.wait()
-            await asyncio.sleep(GRACE_S + 1)  # until a server that it started is gone, and the GPU is free
+            await asyncio.sleep(3 * GRACE_S)  # until a server that it started is gone, and the GPU is free
             raise
         last = [f"    {line}" for line in said.decode("utf-8", "replace").splitlines()[-15:]]
         return process.returncode, out.decode(), "\n".join(last)

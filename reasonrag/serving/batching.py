@@ -3,8 +3,8 @@
 Decides which rows share a forward pass and how the next token is drawn. Rows enter and leave a running batch between
 steps, left-padded; keys and values stay in buffers with spare columns on the right, so that a step writes one column,
 and new rows take the places of those that ended, instead of copying all. For a small model that copying, and the
-per-token overhead of transformers' `generate`, cost more than the model: batches of `generate` take 3.7 times the CPU
-(benchmarks/RESULTS.md, 27 November 2026).
+per-token overhead of transformers' `generate`, cost more than the model: batches of `generate` take 2.7 to 7.7 times
+the CPU, by model and by how they were asked (benchmarks/RESULTS.md, 27 November 2026).
 
 Each row has its own random generator, so a reply depends on its prompt, parameters and seed, not on the rest of the
 batch, up to floating-point noise: another summation order may swap two nearly equally likely tokens. Knows no HTTP and
@@ -26,6 +26,9 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 ROOM = 64
 """Spare columns of a newly assembled batch; once they are used up, it is assembled anew, which copies all of it."""
+TOGETHER = 4
+"""Rows of a request wait until they can enter together, so that their prompt is read once: up to a fourth of the batch,
+so that it is nearly full while rows wait."""
 COLDEST = 1e-6
 """A lower temperature takes the most likely token, as 0 does: logits divided by it are too large for float32."""
 
@@ -132,15 +135,16 @@ class Decoder:
 
     def __init__(self, model: Any, tokenizer: Any, *, ends: Collection[int], max_batch: int) -> None:
         self._model, self._tokenizer, self._ends, self._max_batch = model, tokenizer, frozenset(ends), max_batch
-        self._waiting: deque[Generation] = deque()
+        self._waiting: deque[Sequence[Generation]] = deque()
         self._changed = threading.Condition()
         self._stopping = False
         self._batch: _Batch | None = None
 
     def submit(self, rows: Sequence[Generation]) -> None:
-        """Queue rows; from any thread."""
+        """Queue the rows of a request; from any thread. They enter together, up to TOGETHER."""
+        most = max(1, self._max_batch // TOGETHER)
         with self._changed:
-            self._waiting.extend(rows)
+            self._waiting.extend(rows[i : i + most] for i in range(0, len(rows), most))
             self._changed.notify()
 
     def stop(self) -> None:
@@ -166,10 +170,15 @@ class Decoder:
                     self._batch = None
 
     def _admitted(self) -> list[Generation]:
-        """As many waiting rows as there is room for."""
-        running = len(self._batch.living) if self._batch else 0
-        entering = min(self._max_batch - running, len(self._waiting))
-        return [row for row in (self._waiting.popleft() for _ in range(entering)) if not row.ended]
+        """Waiting rows that there is room for, in the order in which they came."""
+        room, entering = self._max_batch - (len(self._batch.living) if self._batch else 0), list[Generation]()
+        while self._waiting:
+            wanted = [row for row in self._waiting[0] if not row.ended]
+            if len(wanted) > room - len(entering):
+                break
+            entering += wanted
+            self._waiting.popleft()
+        return entering
 
     def _advance(self, admitted: list[Generation]) -> None:
         """One more token for every row, and the first one for admitted rows. They take the places of rows that ended;
@@ -177,7 +186,8 @@ class Decoder:
         batch = self._batch
         if batch:
             self._step(batch)
-        read = [self._read(list(rows)) for _, rows in groupby(admitted, key=lambda row: row.prompt)]
+        same = groupby(admitted, key=lambda row: row.prompt)
+        read = [self._read(rows) for _, each in same if (rows := [row for row in each if not row.ended])]
         parts = [(part, part.living) for part in read]  # once, as rows are cancelled meanwhile
         old = [(batch, batch.living)] if batch else []
         count = sum(len(which) for _, which in old + parts)

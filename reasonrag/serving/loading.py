@@ -69,7 +69,13 @@ def load(folder: ModelFolder, *, base: str | None = None) -> LoadedModel:
     if scores:
         if model.config.num_labels != 1:
             raise InputError(f"{source} is no critic: it has {model.config.num_labels} labels, a critic has one")
-        model.config.get_text_config().pad_token_id = None  # so that the score is of the last token, whatever that is
+        config = model.config.get_text_config()
+        if config.pad_token_id is not None and config.pad_token_id == tokenizer.eos_token_id:
+            raise InputError(
+                f"{source}: its pad token is its end token {tokenizer.eos_token!r}, so its training did not read that; "
+                "train it with another pad token (pad_token_id in its config.json)"
+            )
+        config.pad_token_id = None  # so that the score is of the last token, whatever that is
     elif not tokenizer.chat_template:
         raise InputError(
             f"the tokenizer of {tokenizer_source} has no chat template; copy chat_template.jinja from its base model"

@@ -45,22 +45,27 @@ GRACE_S = 5
 """For a server and all that it started to end by themselves; they are killed after that."""
 _ASK_S = 0.2
 _LINES = 30
-_ERRORS = 3
+_ERRORS = 5
 """Last output of the server, and errors before that, shown if it fails."""
-_ERROR = re.compile(r"\b\w+(Error|Exception): \S")
+_ERROR = re.compile(r"\b\w*(Error|Exception): \S")
 """In what vLLM's engine says of why it fails; its API's traceback, longer than the last output, comes after that."""
 _LISTENS = re.compile(r"serving at (http://\S+)/v1 ")
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reasonrag.serving.server import main; sys.exit(main())"
 """Our own modules come behind those of the interpreter's environment."""
 _LIFE_LINE = f"""
+trap '' TERM INT HUP
 read server || exit
 cat
 kill -TERM -"$server"
-for tenth in $(seq {GRACE_S}0); do kill -0 -"$server" || exit; sleep .1; done
+tenths=0
+while kill -0 -"$server" && [ "$tenths" -lt {GRACE_S}0 ]; do
+    if sleep .1; then tenths=$((tenths + 1)); else sleep 1; tenths=$((tenths + 10)); fi
+done
 kill -KILL -"$server"
 """
 """For a shell of its own, which learns the server's process group from its stdin, and ends the group when stdin closes:
-a killed process cannot end its children, but its end of a pipe closes anyway."""
+a killed process cannot end its children, but its end of a pipe closes anyway. A signal to all processes of ours at once
+does not end it. POSIX has neither `seq` nor parts of a second."""
 
 
 @dataclass(frozen=True)
@@ -200,10 +205,23 @@ class _Running:
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        """Keep its last words, and note where it listens; ends when it does."""
+        """Ends when the server does, and kills what that leaves behind. That may hold its output open, for which
+        `process.wait` waits."""
         process, _ = await asyncio.shield(self._starting)
-        output = cast("asyncio.StreamReader", process.stdout)
-        while line := await output.readline():
+        noting = asyncio.create_task(self._note(cast("asyncio.StreamReader", process.stdout)))
+        while process.returncode is None:  # noqa: ASYNC110 - another process is waited for
+            await asyncio.sleep(_ASK_S)
+        _kill(process)
+        await asyncio.wait([noting], timeout=GRACE_S)
+        noting.cancel()
+
+    async def _note(self, output: asyncio.StreamReader) -> None:
+        """Keep its last words, and where it listens. A line that is too long is left out."""
+        while not output.at_eof():
+            try:
+                line = await output.readline()
+            except ValueError:
+                continue
             text = shown(redact(line.decode("utf-8", "replace").rstrip().rpartition("\r")[2]))
             if text:
                 self._last.append(text)
@@ -211,7 +229,6 @@ class _Running:
                 self._errors.append(text)
             if found := _LISTENS.match(text):
                 self._address = found[1]
-        await process.wait()
 
     async def started(self, say: Callable[[str], None]) -> str:
         """The address once it answers. Raises ReasonragError where it ends before, or takes too long."""
@@ -253,9 +270,10 @@ class _Running:
         """End it, and wait until all that it said is read, but not for ever."""
         process, life_line = await self._starting
         cast("asyncio.StreamWriter", life_line.stdin).close()
-        await life_line.wait()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # if the shell was killed, and did not
+        with contextlib.suppress(TimeoutError):  # a fork of this process has that end of the pipe, too
+            await asyncio.wait_for(life_line.wait(), GRACE_S + 5)
+        _kill(life_line)
+        _kill(process)  # if the shell did not
         await asyncio.wait([self._reading], timeout=GRACE_S)
 
     def _death(self, remedy: str = "") -> str:
@@ -266,8 +284,15 @@ class _Running:
 
     def _words(self) -> str:
         errors = [each for each in self._errors if each not in self._last]
-        words = "\n".join(f"  {each}" for each in [*errors, *self._last])
-        return f"Its last output:\n{words}" if words else "It printed nothing"
+        parts = {"Its last output:": self._last, "Errors before that:": errors}
+        words = [word for part, lines in parts.items() if lines for word in (part, *(f"  {each}" for each in lines))]
+        return "\n".join(words) or "It printed nothing"
+
+
+def _kill(process: Process) -> None:
+    """With all that is left of its session."""
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _is_healthy(address: str) -> bool:

@@ -25,6 +25,8 @@ import contextlib
 import secrets
 import sys
 import threading
+import time
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -155,7 +157,7 @@ class _Service:
             prompt_tokens=len(prompt),
             completion_tokens=sum(len(row.reply) for row in rows),
             logprobs=map(self._tokens, rows) if asked.logprobs else (),
-        )
+        ) | {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time())}
 
     def _tokens(self, row: Generation) -> list[tuple[str, float]]:
         """The tokens of a reply, of which the first ones are its text and the others its stop string. Those that make

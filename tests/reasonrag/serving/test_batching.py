@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -97,6 +98,57 @@ def test_rows_get_what_generate_says_to_each(made: Any) -> None:
     said = [row.reply for row in rows]
     assert said == [alone(model, *each) for each in asked]
     assert len(set(map(tuple, said))) > 20
+
+
+@pytest.fixture
+def reads() -> Iterator[tuple[Any, list[int]]]:
+    """A model, and the first token of each prompt that it reads."""
+    torch.manual_seed(0)
+    model, found = llama().eval(), list[int]()
+
+    def note(_: object, __: object, told: dict[str, Any]) -> None:
+        if told["input_ids"].shape[1] > 1:
+            found.extend(told["input_ids"][:, 0].tolist())
+
+    with model.register_forward_pre_hook(note, with_kwargs=True):
+        yield model, found
+
+
+def test_a_prompt_is_read_once_for_all_replies_of_a_request(reads: tuple[Any, list[int]]) -> None:
+    """Though one place at a time is free; in parts where they are more than a fourth of the batch, which all enter."""
+    model, read = reads
+    asked, left = [((each,) * 20, 4) for each in range(12)] + [((99,) * 20, 50)], threading.Semaphore(0)
+    decoder = Decoder(model, None, ends=[], max_batch=16)
+    for prompt, count in asked:
+        decoder.submit([Generation(prompt, 0, 1, 3 + each, (), 0, lambda _: left.release()) for each in range(count)])
+    worker = threading.Thread(target=decoder.run)
+    worker.start()
+    for _ in range(sum(count for _, count in asked)):
+        assert left.acquire(timeout=120)
+    decoder.stop()
+    worker.join()
+    assert read[:12] == list(range(12))
+    assert set(read[12:]) == {99}
+    assert len(read[12:]) <= 13
+
+
+def test_a_prompt_whose_replies_nobody_wants_any_more_is_not_read(reads: tuple[Any, list[int]]) -> None:
+    """Here since the prompt before it was read."""
+    model, read = reads
+    decoder = Decoder(model, None, ends=[], max_batch=16)
+    other = Generation((2, 2), 0, 1, 5, (), 0, lambda _: None)
+
+    def leave(_: Generation) -> None:
+        other.cancelled = True
+
+    for row in (
+        Generation((1, 1), 0, 1, 1, (), 0, leave),
+        other,
+        Generation((3, 3), 0, 1, 1, (), 0, lambda _: decoder.stop()),
+    ):
+        decoder.submit([row])
+    decoder.run()
+    assert read == [1, 3]
 
 
 def test_a_row_that_ended_at_the_last_position_does_not_end_the_others() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +16,11 @@ import pytest
 from aiohttp import ClientSession
 
 from preference import Message
+from reasonrag.errors import InputError
 from reasonrag.llm.critic import Critic, critic_spec, find_critic, open_critic
 from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.model_folder import open_model
+from reasonrag.serving.loading import load
 from tests.helpers.critic_world import make_critic_world
 from tests.helpers.shared import Shared
 
@@ -71,6 +75,17 @@ async def test_scores_of_steps_that_wait_together_are_those_that_transformers_co
     assert together == pytest.approx(expected, abs=1e-4)
     assert alone == pytest.approx(expected, abs=1e-4)
     assert critic.spent.prompt > 0
+
+
+def test_a_critic_whose_training_did_not_read_the_end_token_is_not_served(folder: Path, tmp_path: Path) -> None:
+    """transformers takes it for padding. Without a pad token it scores the last token, as our server does."""
+    copy = shutil.copytree(folder, tmp_path / "critic") / "config.json"
+    config = json.loads(copy.read_text("utf-8"))
+    copy.write_text(json.dumps(config | {"pad_token_id": None}))
+    assert load(open_model(copy.parent)).ends is None
+    copy.write_text(json.dumps(config | {"pad_token_id": config["eos_token_id"]}))
+    with pytest.raises(InputError, match=r"its pad token is its end token '.*'.* train it with another pad token"):
+        load(open_model(copy.parent))
 
 
 async def _speaks_as_vllm_does(home: str, name: str, raw: float) -> None:

@@ -5,15 +5,19 @@ vLLM itself has run once, by benchmarks/gpu_smoke.py. How either server is ended
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from reasonrag.errors import InputError, ReasonragError
+from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.llm.critic import critic_spec, find_critic, open_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.serving.local_server import VllmOptions, served
@@ -140,7 +144,10 @@ async def test_a_critic_beside_a_model_of_ours_leaves_it_half_of_the_gpu(beside:
 
 
 def test_nothing_of_a_server_outlives_a_parent_that_is_killed(machine: Path) -> None:
-    """Neither the server nor what it started, though its parent had no chance to end them."""
+    """Neither the server nor what it started, though its parent had no chance to end them, and the server does not end
+    when all that its parent started is asked to."""
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    (machine / "vllm").write_text(VLLM.replace("import", f"{deaf}\nimport", 1))
     model = folder(machine, "config.json", "tokenizer.json", "model.safetensors")
     code = (
         "import asyncio, os; from pathlib import Path\n"
@@ -151,21 +158,49 @@ def test_nothing_of_a_server_outlives_a_parent_that_is_killed(machine: Path) -> 
     )
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"FOLDER": str(model)}) as parent:
         until(lambda: len(processes_about(model)) > 1)
+        subprocess.run(["pkill", "-TERM", "-P", str(parent.pid)], check=True)
         parent.kill()
     until(lambda: not processes_about(model))
 
 
 async def test_why_vllm_does_not_start_is_said_though_a_long_traceback_comes_after_it(machine: Path) -> None:
-    """As vLLM 0.25.1 says that the GPU is not free: the engine's process first, then that of the API."""
+    """As vLLM 0.25.1 says that the GPU is not free: the engine's process first, then that of the API. A process that
+    holds its output open is not waited for."""
     why, then = (
         "(EngineCore pid=7) ValueError: Free memory on device",
         "(APIServer pid=1) RuntimeError: See root cause above",
     )
-    (machine / "vllm").write_text(f"#!/bin/sh\necho '{why}'; seq 60; echo '{then}'; exit 1\n")
+    (machine / "vllm").write_text(f"#!/bin/sh\nsleep 6000 & echo '{why}'; seq 60; echo '{then}'; exit 1\n")
     with pytest.raises(ReasonragError, match=r"ended with status 1\. Its last output:") as raised:
         async with served(folder(machine, "config.json", "tokenizer.json", "model.safetensors"), say=print):
             pass
-    assert [line.strip() for line in str(raised.value).splitlines()[1:]] == [why, *map(str, range(32, 61)), then]
+    last = [*map(str, range(32, 61)), then, "Errors before that:", why]
+    assert [line.strip() for line in str(raised.value).splitlines()[1:]] == last
+
+
+async def test_a_server_that_dies_is_told_of_though_what_it_started_goes_on(machine: Path) -> None:
+    """That has the server's output, too, and is ended."""
+    model = folder(machine, "config.json", "tokenizer.json", "model.safetensors")
+
+    async def kill_and_wait() -> None:
+        async with served(model, say=print):
+            os.kill(os.getpgid(processes_about(model)[0]), signal.SIGKILL)
+            await asyncio.sleep(6000)
+
+    with pytest.raises(RunStopped, match="trained was killed by signal 9"):
+        await kill_and_wait()
+    until(lambda: not processes_about(model))
+
+
+async def test_a_server_is_ended_though_a_fork_of_its_parent_goes_on(machine: Path) -> None:
+    """Which has the pipe that the shell waits on."""
+    model = folder(machine, "config.json", "tokenizer.json", "model.safetensors")
+    fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(6000,), daemon=True)
+    async with served(model, say=print):
+        fork.start()
+    assert fork.is_alive()
+    fork.kill()
+    until(lambda: not processes_about(model))
 
 
 async def test_a_server_is_ended_also_by_its_parent(machine: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+from openai.types.chat import ChatCompletion
 
 from preference import Message
 from reasonrag import evaluate
@@ -156,7 +157,11 @@ async def test_choices_are_seeded_one_after_the_other(made: Made) -> None:
     async with client_of(made.base_url) as client:
         together = await client.ask(PROMPTS[0], temperature=1.0, seed=40, n=3)
         singly = [await client.ask(PROMPTS[0], temperature=1.0, seed=40 + i) for i in range(3)]
-    assert texts(together) == [texts(each)[0] for each in singly]
+    assert (
+        texts(together)
+        == [texts(each)[0] for each in singly]
+        == [each.message.content for each in ChatCompletion.model_validate(together, strict=True).choices]
+    )
     assert [each["index"] for each in together["choices"]] == [0, 1, 2]
     made_tokens = sum(each["usage"]["completion_tokens"] for each in singly)
     assert together["usage"]["completion_tokens"] == made_tokens
