@@ -350,8 +350,7 @@ class _Setup:
         return method_for(self.settings, agent, Critic(critic) if critic else None)
 
     def judge_of(self, model: ChatModel) -> Judge:
-        if self.judge is None:
-            raise ValueError("no judge is asked")
+        assert self.judge is not None  # noqa: S101 - there is a model of it
         return Judge(ModelCaller(model, self.model.prompts, self.judge.sampling, self.settings.seed))
 
 
