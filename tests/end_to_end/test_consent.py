@@ -214,6 +214,11 @@ COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
         "continuations: ",
         "revaluation.cost_usd",
     ),
+    "calibrate where a judge values answers": (
+        ("calibrate", "runs/judged", "--revalue", 40, "--k", 2, "--price-in", 2.5, "--price-out", 10, "--base-url"),
+        "continuations: ",
+        "revaluation.cost_usd",
+    ),
     "evaluate": (("evaluate", *ATLAS, "--run", "out", *AT), "6 questions: ", "cost_usd"),
     "a baseline": (("evaluate", *ATLAS, "--method", "rag", "--run", "out", *AT), "6 questions: ", "cost_usd"),
     "a judge of answers": (
@@ -237,8 +242,13 @@ COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
 
 @pytest.fixture
 def explored(shared: Shared) -> None:
-    """A run that calibrate and pairs can take."""
-    made = shared.folder("explored", lambda: package.generate(dataset="atlas", limit=8, run="runs/offline"))
+    """Runs that calibrate and pairs can take."""
+
+    def make() -> None:
+        package.generate(dataset="atlas", limit=8, run="runs/offline")
+        package.generate(dataset="atlas", limit=8, outcome="judge", run="runs/judged")
+
+    made = shared.folder("explored", make)
     shutil.copytree(made, ".", dirs_exist_ok=True)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import reasonrag
 from preference.candidates import QuestionRecord, question_key, read_lines
+from reasonrag.critics.display import show_critic
 from reasonrag.critics.rows import Fold, read_rows
 from reasonrag.llm.critic import find_critic
 from reasonrag.training.provenance import read_provenance
@@ -94,30 +95,44 @@ def test_critics_of_folds_have_each_seen_the_questions_of_the_others_only(world:
     assert consensus.status == 0, consensus.err
 
 
-def test_a_rejected_configuration_leaves_the_folder_free_for_a_better_one(world: CriticWorld) -> None:
-    done = world.run(*world.training("misspelt", "learning_rat=1"))
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("learning_rat=1", "unexpected keyword argument 'learning_rat'"),
+        ("max_length=1", "rows are longer than 1 tokens: raise max_length"),
+    ],
+)
+def test_a_rejected_configuration_leaves_the_folder_free_for_a_better_one(
+    world: CriticWorld, change: str, says: str
+) -> None:
+    done = world.run(*world.training("rejected", change))
     assert done.status == 1
-    assert "unexpected keyword argument 'learning_rat'" in done.err
-    assert not (world.critic("misspelt") / "training.json").exists()
+    assert says in done.err
+    assert not (world.critic("rejected") / "training.json").exists()
 
 
 def test_a_dry_run_says_which_packages_a_training_would_lack(
-    world: CriticWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: CriticWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Here an older TRL, which is found before the installed one."""
+    """Here an older TRL, which is found before the installed one. No steps and no next command are shown."""
     (tmp_path / "trl-0.24.0.dist-info").mkdir()
     (tmp_path / "trl-0.24.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: trl\nVersion: 0.24.0\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(world.place)
-    found = reasonrag.train_critic("smoke-cpu", data="data/a", out="critics/never", dry_run=True)
+    found = reasonrag.train_critic("smoke-cpu", data="data/a", out="critics/never", set={"max_length": 7}, dry_run=True)
+    assert found.config["max_length"] == 7
     assert found.objections == [
         "train-critic needs trl 1.16 or newer, here is 0.24.0: pip install 'reasonrag[rl]'",
     ]
+    show_critic(found)
+    shown = capsys.readouterr().out
+    assert ["dry run: " in shown, "steps" in shown, "next: " in shown] == [True, False, False]
 
 
 REFUSALS = {
     "no data": (["smoke-cpu"], "--data is needed"),
     "no configuration": (["--data", "data/a"], "a configuration is needed"),
+    "no base": (["smoke-cpu", "--data", "data/a", "--set", "model_name_or_path=null"], "no base model"),
     "LLaMA-Factory's": (["smoke-cpu", "--data", "data/a", "--set", "stage=rm"], "is LLaMA-Factory's"),
     "no such model": (["smoke-cpu", "--data", "data/a", "--set", "model_name_or_path=models/none"], "no model at"),
     "a run": (["smoke-cpu", "--data", "runs/a"], "is a run, not a data set"),

@@ -20,6 +20,7 @@ from reasonrag.agent.prompting import load_prompts, renderer_hash, save_prompts
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.evaluation.from_settings import find_evaluated_model
 from reasonrag.evaluation.metrics import METRICS
+from reasonrag.evaluation.pages.display import show_evaluation
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings
@@ -211,13 +212,16 @@ def test_a_prediction_says_how_its_answer_came_about(own: dict[str, Any]) -> Non
     assert (malformed.answer, malformed.em, malformed.malformed, malformed.calls) == (None, 0.0, True, 2)
 
 
-def test_a_failed_question_is_data_and_in_no_mean(own: dict[str, Any]) -> None:
-    """Its line has the cause, failures.jsonl too; the same call tries it again, and asks for nothing else."""
+def test_a_failed_question_is_data_and_in_no_mean(own: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Its line has the cause, failures.jsonl too, which is shown; the same call tries it again, and asks for nothing
+    else."""
     lines = {start: replies for start, replies in SCRIPT.items() if start != "What are cats?"}
     report = package.evaluate(chat_model=scripted(lines | {"What are cats?": []}), **own)
     assert (report.answered, report.failed, report.failures_by_cause, report.owed) == (3, 1, {"http_400": 1}, 1)
     assert report.metrics["em"].value == pytest.approx(1 / 3)
     assert report.metrics["em"].n == 3
+    show_evaluation(report)
+    assert f"causes: {RUN / 'failures.jsonl'}; the same command retries the failed questions" in capsys.readouterr().out
     failed = predictions()[1]
     assert failed.error is not None
     assert (failed.error.cause, failed.em, failed.answer, failed.steps) == ("http_400", None, None, [])

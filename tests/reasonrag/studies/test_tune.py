@@ -19,6 +19,7 @@ from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price
+from reasonrag.studies.display import show_tuning
 from reasonrag.studies.tune import VARIED, TrialReport, Tuning, plan_trials
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.processes import simulated_endpoint
@@ -152,15 +153,18 @@ def test_a_temperature_that_cannot_be_set_is_not_tried(reasonrag: Reasonrag) -> 
     assert "temperature-0.7 is not tried: o does not accept temperature" in tuning["warnings"]
 
 
-def test_a_failed_question_is_counted_in_its_trial() -> None:
+def test_a_failed_question_is_counted_in_its_trial(capsys: pytest.CaptureFixture[str]) -> None:
     """It costs what it has cost and has no pairs; the other trials do not know of it."""
     teacher = Fails()
     package.tune(chat_model=teacher, vary=["siblings"], **QUICK)
     teacher.never = records("base")[0].question_id
-    found = by_name(package.tune(chat_model=teacher, vary=["temperature"], **QUICK))
+    tuning = package.tune(chat_model=teacher, vary=["temperature"], **QUICK)
+    found = by_name(tuning)
     assert (found["temperature-0.7"].failed, found["base"].failed, found["temperature-1.3"].failed) == (1, 0, 0)
     assert found["temperature-0.7"].failures_by_cause == {"http_500": 1}
     assert (found["temperature-0.7"].questions, found["temperature-0.7"].complete) == (5, True)
+    show_tuning(tuning)
+    assert "temperature-0.7: 1 question failed: http 500 1" in capsys.readouterr().out
 
 
 # -- what is reported ----------------------------------------------------------------------------------------------
@@ -245,11 +249,13 @@ def test_a_switch_in_the_printed_command_has_no_value(flags: dict[str, Any], wor
 
 
 def test_the_suggested_configuration_holds_no_secret() -> None:
-    """A password in an address stays in the command that was typed."""
+    """A password in an address stays in the command that was typed. Fields for the server are in it as they were."""
     teacher, address = OfflineTeacher(), "http://me:hidden@127.0.0.1:8000/v1"
     cheaper = {"pilot": 14, "vary": ["max_calls_per_question"], "max_calls_per_question": 48, "top_k": 2}
-    tuning = package.tune(chat_model=teacher, run="runs/t", base_url=[address], price_in=1, price_out=2, **cheaper)
+    asked = {"base_url": [address], "price_in": 1, "price_out": 2, "extra_body": {"min_p": 0}}
+    tuning = package.tune(chat_model=teacher, run="runs/t", **asked, **cheaper)
     assert "--base-url http://127.0.0.1:8000/v1" in tuning.command
+    assert """--extra-body '{"min_p":0}'""" in tuning.command
     assert not any(b"hidden" in path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file())
 
 

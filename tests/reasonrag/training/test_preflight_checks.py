@@ -433,12 +433,12 @@ def child(code: str, log: Path, listener: LogParser) -> int:
 
 
 def test_everything_a_child_says_is_kept_but_for_what_it_overwrites(tmp_path: Path) -> None:
-    """Lines of both streams in the log; a progress bar by its last state."""
+    """Lines of both streams in the log, also a last one that does not end; a progress bar by its last state."""
     listener = LogParser(SilentWatcher(), keep=3)
     code = (
         "import sys, os\nprint(os.environ['A'])\n"
         "for i in range(9): sys.stderr.write(f'\\r{i}/9'); sys.stderr.flush()\n"
-        "sys.stderr.write('\\n')\nprint('the end')\nsys.exit(3)"
+        "sys.stderr.write('\\n')\nprint('the end', end='')\nsys.exit(3)"
     )
     assert child(code, tmp_path / "log", listener) == 3
     lines = (tmp_path / "log").read_text().splitlines()

@@ -82,8 +82,14 @@ def evaluated(critic: Path, run: Path, model: ScriptedModel, **flags: Any) -> Cr
     return reasonrag.evaluate_critic(critic, run, critic_model=model, bootstrap=200, **flags)
 
 
+def shown_of(found: CriticEvaluation, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the terminal shows, on one line."""
+    show_critic_evaluation(found)
+    return " ".join(capsys.readouterr().out.split())
+
+
 def test_a_critic_that_knows_the_values_passes_every_check(
-    run: Path, tmp_path: Path, values: dict[tuple[str, str], float]
+    run: Path, tmp_path: Path, values: dict[tuple[str, str], float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     critic = critic_of(tmp_path)
     found = evaluated(critic, run, knowing(values), **outcome_model(tmp_path))
@@ -94,16 +100,20 @@ def test_a_critic_that_knows_the_values_passes_every_check(
     assert list(found.by_layer) == sorted(found.by_layer, key=int)
     assert verdict_in(critic) == {"failures": [], "evaluation": str(critic / "evaluation")}
     assert (critic / "evaluation" / "critic_evaluation.json").is_file()
+    shown = shown_of(found, capsys)
+    assert "passed: the critic may be used" in shown
+    assert shown.index("the outcome model") < shown.index("advantage over it │ +")
 
 
 def test_a_critic_that_is_always_wrong_is_refused_until_an_evaluation_can_tell_more(
-    run: Path, tmp_path: Path, values: dict[tuple[str, str], float]
+    run: Path, tmp_path: Path, values: dict[tuple[str, str], float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     critic = critic_of(tmp_path)
     found = evaluated(critic, run, knowing(values, sign=-1.0))
     assert found.accuracy.value == 0.0
     assert (found.verdict, len(found.failures)) == ("failed", 1)
     assert "75% are needed" in found.failures[0]
+    assert f"NOT OFFERED: {found.failures[0]}" in shown_of(found, capsys)
     with pytest.raises(InputError, match=r"failed its evaluation.*`allow_critic=True`"):
         reasonrag.pairs(run, out=tmp_path / "data", consensus=True, critic=[str(critic)])
     kept = verdict_in(critic)
@@ -120,8 +130,7 @@ def test_without_an_outcome_model_a_good_critic_is_undecided_and_no_verdict_is_w
     found = evaluated(critic, run, knowing(values))
     assert (found.verdict, found.failures, len(found.undecided)) == ("undecided", [], 1)
     assert verdict_in(critic) is None
-    show_critic_evaluation(found)
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = shown_of(found, capsys)
     assert "undecided: it was not compared with an outcome model" in shown
     assert "--against CRITIC" in shown
     assert shown.index("below .1") < shown.index(".1 to .3") < shown.index("above .3")
@@ -167,6 +176,14 @@ def test_only_an_outcome_model_is_compared_with(run: Path, tmp_path: Path) -> No
     other = critic_of(tmp_path, "other")
     with pytest.raises(InputError, match="labelled by value, not by outcome"):
         evaluated(critic_of(tmp_path), run, ScriptedModel(by_length), against=str(other))
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    critic = critic_of(tmp_path)
+    with pytest.raises(InputError, match="give at least one run directory"):
+        reasonrag.evaluate_critic(critic)
+    with pytest.raises(InputError, match=r"there is no .*rollouts.jsonl; give a run directory"):
+        reasonrag.evaluate_critic(critic, tmp_path)
 
 
 @pytest.fixture

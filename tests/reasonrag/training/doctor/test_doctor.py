@@ -200,6 +200,8 @@ def test_memory_of_the_host_is_what_a_container_or_job_may_take(
     """Which MemAvailable does not know. Other systems have no /proc."""
     assert host_memory(tmp_path) is None
     (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal: 9 kB\n")  # of a kernel that does not estimate it
+    assert host_memory(tmp_path) is None
     (tmp_path / "proc" / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    2048 kB\n")
     if groups is not None:
         (tmp_path / "proc" / "self" / "cgroup").write_text(groups + "\n")

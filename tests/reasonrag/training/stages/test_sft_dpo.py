@@ -1,4 +1,4 @@
-"""What `train --recipe sft-dpo` refuses before anything is started; test_train.py trains with it."""
+"""What `train --recipe sft-dpo` refuses and shows before anything is started; test_train.py trains with it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 import reasonrag
 from reasonrag.errors import InputError
+from reasonrag.training.display import show_training
+from reasonrag.training.stages.training import TrainingResult
 from tests.helpers.shared import Shared
 
 
@@ -31,6 +33,7 @@ def data_set(shared: Shared) -> Path:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no data": ({"data": None}, "`data` is needed"),
+    "no data and no recipe": ({"data": None, "recipe": None}, "`data` is needed"),
     "no best paths": (
         {"data": "data/pairs-only"},
         r"no rag_proguide_sft.*reasonrag pairs data/pairs-only --format sft --out data/pairs-only",
@@ -56,3 +59,25 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_started(
     with pytest.raises(InputError, match=says):
         reasonrag.train(**given)
     assert not Path("saves").exists()
+
+
+def test_a_dry_run_shows_the_stages_before_the_last_and_what_was_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    planned = TrainingResult(
+        state="dry run",
+        out="saves/a",
+        stage="dpo",
+        finetuning_type="full",
+        config={"seed": 2},
+        config_hash="c",
+        data={},
+        lengths={},
+        command=["llamafactory-cli"],
+        environment={},
+        notes=[],
+        set_aside=["--allow report_to"],
+        stages={"sft": {"seed": 1}, "dpo": {"seed": 2}},
+    )
+    show_training(planned)
+    shown = capsys.readouterr()
+    assert shown.out.index("stage sft: ") < shown.out.index("seed: 1") < shown.out.index("seed: 2")
+    assert "allowed: --allow report_to" in shown.err
