@@ -324,9 +324,7 @@ def _before_a_stop(
     """The questions that one process would have written so far, and why it would have stopped."""
     decision = StopDecision(share, len(question_ids))
     for position, each in enumerate(question_ids):
-        if decision.reason or decision.reach >= len(question_ids):
-            break
-        if each in lines:
+        if each in lines and not decision.reason and decision.reach < len(question_ids):
             rollout = parse_rollout(lines[each].read(), where=str(lines[each]))
             decision.add(position, None if rollout.error else observed_signs(rollout, for_stop=True))
     kept = [each for each in question_ids[: decision.reach] if each in lines]
