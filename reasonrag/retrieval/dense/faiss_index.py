@@ -85,7 +85,7 @@ def plan_index(index_type: IndexType, *, rows: int, dimension: int) -> IndexPlan
             return IndexPlan(
                 type="ivf-sq", factory=f"IVF{cells},SQ8", training_rows=trained, nprobe=_probed(cells), refine=4
             )
-        case "ivf-pq":
+        case _:  # ivf-pq
             # two dimensions to a 4-bit code, compared in registers: 96 bytes a passage at 384 dimensions
             factory = f"IVF{cells},PQ{dimension // 2}x4fs"
             return IndexPlan(type="ivf-pq", factory=factory, training_rows=trained, nprobe=_probed(cells), refine=16)
