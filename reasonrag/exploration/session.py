@@ -102,6 +102,10 @@ class ExplorationSession:
             numbered = enumerate(each_question)
             queue = ((position, each) for position, each in numbered if not self.run.is_done(each.id))
             await self.session.run(queue, self._explore, at_once=at_once)
+        self._tell_what_waits()
+
+    def _tell_what_waits(self) -> None:
+        """Say how many trees are finished and not written, where the next session will write them."""
         if self._waiting and not isinstance(self.stopped, DegenerateRun):
             self.watcher.say(
                 f"{counted(len(self._waiting), 'finished tree')} will be written once earlier questions are done; "

@@ -27,6 +27,7 @@ from reasonrag.llm.offline import reply
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering, Stage
+from tests.helpers.listener import Listener
 from tests.helpers.real_runs import demo_run, real_run
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
@@ -243,6 +244,32 @@ def test_what_a_failed_question_had_asked_for_is_kept() -> None:
     assert len(Path("runs/a/journal.jsonl").read_bytes().splitlines()) == teacher.delivered
 
 
+class SlowAtFirst(RefusesTheTenth):
+    """A teacher that answers its first request once nobody asks anything else."""
+
+    async def complete(self, request: ChatRequest) -> list[Completion]:
+        self.begun += 1
+        if self.begun == 1:
+            seen = 0
+            while seen < self.begun:
+                seen = self.begun
+                await asyncio.sleep(0.5)
+        return [teacher_says(request, position) for position in range(len(request.samples))]
+
+
+def test_trees_that_wait_for_an_earlier_question_when_a_cap_stops_the_run_are_not_paid_again() -> None:
+    """They are not sure to belong to the run, which a degenerate question before them could have stopped."""
+    asked, heard = SMALL | {"limit": 40, "simulations": 2, "concurrency": 64, "abort_degenerate": 0.05}, Listener()
+    whole = package.generate(**asked, run="runs/whole", chat_model=SlowAtFirst())
+    part = package.generate(**asked, run="runs/a", chat_model=SlowAtFirst(), max_calls=whole.calls - 5, watcher=heard)
+    assert part.done < 40
+    [told] = [each for each in heard.said if "will be written once earlier questions are done" in each]
+    assert "are in the journal and are not paid for again" in told
+    package.generate(**asked, run="runs/a", chat_model=SlowAtFirst())
+    assert Path("runs/a/rollouts.jsonl").read_bytes() == Path("runs/whole/rollouts.jsonl").read_bytes()
+    assert sorted(paid("runs/a")) == sorted(paid("runs/whole"))
+
+
 def teacher_says(request: ChatRequest, position: int) -> Completion:
     text = reply(request.messages, temperature=request.sampling.temperature, seed=request.seeds[0], choice=position)
     return Completion(text=text, finish_reason="stop")
@@ -372,6 +399,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (FROM_DIR, {"corpus": PASSAGE + "{}\n"}, "corpus.jsonl, line 2 is not a passage"),
         (["--questions", "d/hotpotqa/train.jsonl", "--model", "offline"], {}, "train/train needs passages to search"),
         (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
+        (["--replay", "--dry-run"], {}, "--replay sends no request, so there is nothing to estimate"),
         (["--recipe", "cheap"], {}, "'prorag' or 'ragym' (got 'cheap')"),
         (["--recipe", "ragym", "--alpha", "0.8"], {}, "recipe ragym has no discount; leave out --alpha"),
         (["--siblings", "0"], {}, "--siblings: must be at least 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -20,6 +21,7 @@ from reasonrag.agent.prompting import (
     render_repair,
 )
 from reasonrag.data.corpus import Passage
+from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.prices import Price
 from reasonrag.retrieval.retriever import IndexRetriever
@@ -365,6 +367,24 @@ async def test_of_a_reply_that_was_cut_the_repair_turn_shows_the_beginning(
     agent = agent_of(model)
     [step] = await agent.sample(agent.start(QUESTION), [0])
     assert (step.response, model.requests[1].messages[-2].content) == (ANSWER, shown)
+
+
+@pytest.mark.parametrize("of_prompt", [True, False])
+async def test_where_an_endpoint_takes_no_repair_turn_the_first_reply_is_kept(
+    *, of_prompt: bool, agent_of: Callable[..., Agent]
+) -> None:
+    """As a failed step; an endpoint that cannot be asked is an error all the same."""
+
+    def script(request: ChatRequest, _: int) -> str:
+        if NO_TAG in [each.content for each in request.messages]:
+            raise ModelError("no such turn", cause="http_400", of_prompt=of_prompt)
+        return NO_TAG
+
+    agent = agent_of(ScriptedModel(script))
+    with nullcontext() if of_prompt else pytest.raises(ModelError, match="no such turn"):
+        [step] = await agent.sample(agent.start(QUESTION), [0])
+        assert step.parse_error is not None
+        assert (of_prompt, step.response, step.parse_error.cause) == (True, NO_TAG, "no_tag")
 
 
 async def test_a_reply_that_spells_special_tokens_is_kept_without_them(agent_of: Callable[..., Agent]) -> None:

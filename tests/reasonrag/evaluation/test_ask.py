@@ -70,6 +70,9 @@ def test_the_terminal_shows_steps_evidence_sources_and_cost(reasonrag: Reasonrag
 def test_without_a_corpus_it_asks_atlas(reasonrag: Reasonrag) -> None:
     done = reasonrag("ask", "In which county is Leagaeborough?", "--json")
     assert json.loads(done.out)["sources"][0]["id"].startswith("atlas_")
+    other = ("ask", QUESTION, "--dataset", "hotpotqa")
+    assert "--dataset hotpotqa without --data-dir needs passages to search" in reasonrag(*other).err
+    assert "give --model: a model of your endpoint" in reasonrag(*other, "--index", "ix").err
 
 
 def test_no_answer_is_exit_status_1(reasonrag: Reasonrag, corpus: Path, endpoint: str) -> None:

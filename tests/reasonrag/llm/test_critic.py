@@ -46,6 +46,9 @@ def test_a_folder_says_its_prompts_and_the_questions_it_was_trained_on(tmp_path:
     assert (found.renderer, found.name.startswith("mine@")) == ("r1", True)
     assert found.trained_on("who")
     assert not found.trained_on("Where?")
+    (tmp_path / "mine" / "reasonrag.json").unlink()
+    with pytest.raises(InputError, match=r"mine is no critic: it has no reasonrag\.json"):
+        find_critic(str(tmp_path / "mine"))
 
 
 @pytest.mark.parametrize(

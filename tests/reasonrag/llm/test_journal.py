@@ -21,7 +21,7 @@ from preference import Message
 from reasonrag.errors import CapReached, InputError, Interrupted, ModelError, StorageError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, TokenLogprob
-from reasonrag.llm.journal import Journal, JournaledModel, journal_line, open_journal
+from reasonrag.llm.journal import JoinedJournals, Journal, JournaledModel, journal_line, open_journal
 from tests.helpers.scripted_model import ScriptedModel
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=64)
@@ -360,6 +360,8 @@ async def test_a_line_that_was_copied_counts_once(tmp_path: Path) -> None:
     said = await record(path, [request([0, 1])])
     [line] = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(line * 200)
+    joined = JoinedJournals([path, path], print)
+    assert (list(joined.lines()), joined.delivered) == ([line], Tokens.of(said.values()))
     async with open_journal(path) as journal:
         assert journal.delivered == journal.delivered_by[None] == Tokens.of(said.values())
         await journal.append(line_of(0, await Paid().complete(request([0]))))
@@ -424,14 +426,18 @@ def test_a_journal_that_cannot_be_opened_is_refused(place: str, why: str, tmp_pa
 
 @pytest.mark.parametrize("torn", [0, 1, 20])
 async def test_a_journal_that_is_only_read_is_not_changed(torn: int, tmp_path: Path) -> None:
-    """Not even a torn last line is taken away or ended."""
+    """Not even a torn last line is taken away or ended, as is done for who writes."""
     path = tmp_path / "journal.jsonl"
     said = await record(path, [request([0]), request([1])])
+    whole = path.read_bytes().splitlines(keepends=True)
     content = path.read_bytes()[: path.stat().st_size - torn]
     path.write_bytes(content)
     path.chmod(0o400)
     assert await replay(path, [request([0])]) == {0: said[0]}
     assert path.read_bytes() == content
+    path.chmod(0o600)
+    async with open_journal(path):
+        assert path.read_bytes() == (whole[0] if torn > 1 else b"".join(whole))
 
 
 def _full(journal: int) -> None:

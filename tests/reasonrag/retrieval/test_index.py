@@ -89,6 +89,8 @@ def test_a_run_builds_the_indexes_it_needs_and_uses_them_again(retriever: str, r
     files: dict[str, Any] = {"questions": "questions.jsonl", "corpus": "corpus.jsonl", "model": "offline"}
     package.generate(**files, retriever=retriever, encoder="hashing", run="runs/c", abort_degenerate=0)
     assert rollouts("runs/a") == rollouts("runs/b") == rollouts("runs/c")
+    added = reasonrag(*flags, "--index-type", "sq8", "--run", "runs/d")
+    assert "has no sq8 index yet; building it from its vectors" in added.err
     assert identity("runs/a").startswith({"dense": "dense:", "hybrid": "rrf:k=60"}[retriever])
 
 
@@ -176,7 +178,12 @@ def test_a_reranker_orders_what_was_found(tmp_path: Path, reasonrag: Reasonrag) 
             ("--retriever", "http://127.0.0.1:9", "--encoder", "x"),
             "--encoder is for a local index; leave it out with --retriever",
         ),
-        (("--index", "a", "--index", "b"), "--index was given 2 times, but only one bm25 is needed"),
+        (("--retriever", "dense", "--language", "de"), "--language is for BM25; leave it out"),
+        (("--retriever", "hybrid", "--index", "a"), "a has no finished index, and hybrid needs two"),
+        (
+            ("--retriever", "bm25", "--index", "a", "--index", "b"),
+            "--index was given 2 times, but only one bm25 is needed",
+        ),
         (("--top-k", 0), "--top-k: must be at least 1"),
         (("--top-k", 1_000_000), "--top-k: must be at most 1000"),
     ],
@@ -245,6 +252,8 @@ def test_an_index_is_built_described_and_checked(reasonrag: Reasonrag) -> None:
     )
     assert built.status == 0, built.err
     assert "wrote ix (6 passages)" in built.out
+    words = reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "words", "--json")
+    assert json.loads(words.out) == json.loads(reasonrag("index", "check", "words", "--json").out)["manifest"]
     manifest = json.loads(reasonrag("index", "check", "ix", "--json").out)["manifest"]
     assert (manifest["kind"], manifest["passages"], manifest["searched"]) == ("dense", 6, "sq8")
     checked = reasonrag("index", "check", "ix")
@@ -254,6 +263,10 @@ def test_an_index_is_built_described_and_checked(reasonrag: Reasonrag) -> None:
     asked = reasonrag("index", "check", "ix", "--questions", "questions.jsonl")
     assert "questions │ 2, gold passages known for 0" in " ".join(asked.out.split())
     assert "an answer in a passage 1.000" in asked.out
+    questions = Path("questions.jsonl").read_text()
+    Path("coloured.jsonl").write_text(questions.replace('{"id"', '{"colour":"red","id"'))
+    coloured = reasonrag("index", "check", "ix", "--questions", "coloured.jsonl")
+    assert "coloured.jsonl: columns that are not read: 'colour'" in coloured.err
     os.utime("corpus.jsonl", ns=(1, 1))
     assert reasonrag("index", "check", "ix").status == 0
     assert reasonrag(*GENERATE, "--questions", "questions.jsonl", "--index", "ix", "--run", "runs/a").status == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.journal import journal_line
+from reasonrag.progress import SilentWatcher
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
@@ -172,6 +174,11 @@ def test_damage_after_a_rank_ended_is_found(ranks: Path) -> None:
     changed(config, b'"config_hash": "', b'"config_hash": "0')
     with pytest.raises(InputError, match="was changed after it was made"):
         reasonrag.merge(ranks)
+    changed(config, b'"config_hash": "0', b'"config_hash": "')
+    for each in ranks.glob("ranks/*/summary.json"):
+        each.unlink()
+    with pytest.raises(InputError, match=r"no rank of ranks has a summary\.json; run them again"):
+        reasonrag.merge(ranks)
 
 
 def test_degeneracy_is_judged_over_the_whole() -> None:
@@ -235,6 +242,19 @@ def test_of_a_line_that_was_cut_off_nothing_but_that_line_is_lost(
     if lost:
         expected.remove(torn)
     assert sorted(Path(ranks, f"{name}.jsonl").read_bytes().splitlines(keepends=True)) == expected
+
+
+def test_a_rank_that_writes_while_it_is_joined_is_found(ranks: Path) -> None:
+    """It writes when the watcher is told of a line that was cut off."""
+
+    class Rank(SilentWatcher):
+        def say(self, _message: str) -> None:
+            os.utime(of_rank(ranks, 2, "rollouts"))
+
+    journal = of_rank(ranks, 0, "journal")
+    journal.write_bytes(journal.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"00002/rollouts\.jsonl was written while the ranks were joined"):
+        reasonrag.merge(ranks, watcher=Rank())
 
 
 def test_a_tree_that_was_cut_off_is_explored_again(ranks: Path) -> None:

@@ -504,6 +504,8 @@ def test_a_kept_pair_says_what_it_passed_and_where_it_is() -> None:
     assert "it passes every filter (margin at least 0.05, confidence at least 0.70" in told(each)
     assert "Kept for validation" in told(each, part="validation")
     assert "exchanged on purpose" in told(each, part="train", flipped=True)
+    published = told(each, part="train", rules=PairingRules(as_published=True))
+    assert "Kept for training, by the rules of the published system (--as-published)." in published
     tagged = replace(each, pair=each.pair.model_copy(update={"tags": ["efficiency_only"]}))
     assert "capped over the whole data set" in told(tagged, caps_known=False)
     assert "capped" not in told(tagged)
@@ -513,6 +515,9 @@ def test_steps_without_a_reward_say_why() -> None:
     """Unreadable, never continued, or like another step."""
     unread = told(first_pair(siblings(GOOD, malformed("no tag"))))
     assert "The reply could not be parsed as a step (no_tag)" in unread
+    withheld = malformed("", parse_error={"cause": "withheld", "detail": "filtered"})
+    unsaid = told(first_pair(siblings(GOOD, withheld)))
+    assert "There is no reply (withheld): the path ends here, with reward 0.00" in unsaid
     assert "Reward unknown" in told(first_pair(siblings(GOOD, query("other", None))))
     repeated = siblings(BAD, GOOD, query("also good", 0.81, same_as=2))
     texts = [told(each, repeated) for each in select(labelled_states(repeated), RULES)]
@@ -774,5 +779,7 @@ def test_a_page_replaces_nothing_that_is_none(tmp_path: Path, reasonrag: Reasonr
     done = reasonrag("view", out.parent, "--out", out)
     assert done.status == 2
     assert f"{out} must end in .html" in done.err
+    (tmp_path / "page.html").mkdir()
+    assert "page.html is a directory; name a file" in reasonrag("view", out.parent, "--out", "page.html").err
     assert out.read_bytes() == before
     assert list(out.parent.iterdir()) == [out]

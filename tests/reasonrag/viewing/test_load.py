@@ -37,6 +37,9 @@ def test_what_is_loaded_is_what_was_written_also_as_a_dataset() -> None:
         reasonrag.load_rollouts("data/a")
     with pytest.raises(InputError, match="has no train pairs"):
         reasonrag.load_pairs("runs/a")
+    Path("data/a/RAG_ProGuide.json").write_text("[3]")
+    with pytest.raises(InputError, match=r"RAG_ProGuide.json, row 1: this is not a JSON object"):
+        reasonrag.load_pairs("data/a")
 
 
 def test_a_value_of_the_wrong_type_is_bad_input() -> None:

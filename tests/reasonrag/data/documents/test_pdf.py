@@ -39,6 +39,8 @@ def test_the_outline_gives_the_headings() -> None:
         (("2 Sickness",), "Call.\nLeave"),
         (("Nowhere",), "End."),
     ]
+    at_once = pdf_document(pdf([["Leave", "28 days."]], outline=[(0, "Leave")]), "n")
+    assert at_once.sections == [Section(("Leave",), "28 days.")]
     assert pdf_document(pdf(pages, title="Microsoft Word - Doc1.docx"), "n").title == "n"
 
 

@@ -182,6 +182,7 @@ def test_a_corpus_that_is_the_same_to_the_byte_is_not_encoded_again(
         ("notes.txt", r"holds files that do not belong to an index \(notes\.txt\)"),
         ("e5_Flat.index", r"holds files that do not belong to an index \(e5_Flat\.index\)"),
         ("folder/x", r"holds files that do not belong to an index \(folder\)"),
+        ("", "index is a file; choose another directory"),
     ],
 )
 def test_a_place_that_holds_something_else_is_refused_before_anything_is_encoded(
@@ -190,7 +191,7 @@ def test_a_place_that_holds_something_else_is_refused_before_anything_is_encoded
     """Somebody's 64 GB index above all."""
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     path = tmp_path / "index" / place
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"mine")
     watcher = Listening()
     with pytest.raises(InputError, match=message):
