@@ -245,7 +245,7 @@ def test_what_a_failed_question_had_asked_for_is_kept() -> None:
 
 
 class SlowAtFirst(RefusesTheTenth):
-    """A teacher that answers its first request once nobody asks anything else."""
+    """A teacher that answers its first request when no other request is open."""
 
     async def complete(self, request: ChatRequest) -> list[Completion]:
         self.begun += 1
@@ -517,8 +517,8 @@ def test_a_setting_of_pairs_that_makes_no_sense_is_refused(
 
 
 def test_pairs_refuses_what_it_cannot_read_and_what_it_would_overwrite(reasonrag: Reasonrag) -> None:
-    """A run, whose summary is not to be lost; no run, a file that is none, and a data set that somebody broke, alone
-    and among others: with file, line and what to do. A data set made earlier stays."""
+    """As --out a run, which would lose its summary. As a source a missing run, a file that is no run, and a damaged
+    data set, also among others: the message has file, line and what to do. A data set made earlier stays."""
     assert reasonrag(*small_flags()).status == 0
     for data in ("data/a", "data/b"):
         assert reasonrag("pairs", "runs/a", "--out", data).status == 0

@@ -91,8 +91,8 @@ def judges_answers(request: ChatRequest) -> bool:
 
 
 def test_questions_without_golden_answers_become_pairs_by_a_judge(reasonrag: Reasonrag) -> None:
-    """What F1 and EM would be is not known, and not 0; no pair is said to differ in style only. What somebody else's
-    data set calls a rubric does not matter."""
+    """F1 and EM are unknown, which is not 0, and no pair is tagged as differing in style only. A `rubric` that is no
+    text is left alone."""
     write_questions(*({**each, "metadata": {"rubric": {"points": 3}}} for each in QUESTIONS))
     command = ["generate", *OWN, "--model", "offline", "--outcome", "judge", "--run", "runs/a"]
     done = reasonrag(*command)

@@ -425,7 +425,7 @@ def test_hostile_text_is_text_everywhere(make_run: MakeRun, tmp_path: Path, reas
 
 
 def test_many_conditions_stand_against_the_first(make_run: MakeRun, tmp_path: Path) -> None:
-    """A pair for each; that intervals are not corrected for it is said. There is no table of hops that nobody knows."""
+    """A pair for each; a note says that no interval is corrected for it. Without hops there is no table of hops."""
     unknown = {"line": lambda _: {"hops": None}}
     runs = [make_run(name, [RIGHT, WRONG][: 1 + place % 2] * 4, **unknown) for place, name in enumerate("abcd")]
     comparison = compare(runs)

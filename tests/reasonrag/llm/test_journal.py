@@ -79,7 +79,7 @@ class Paid:
 
     async def check(self) -> None:
         if self._fails:
-            raise ModelError("nobody answers", cause="connection")
+            raise ModelError("no answer", cause="connection")
 
     async def close(self) -> None:
         self.closed = True
@@ -268,7 +268,7 @@ async def test_a_model_behind_a_journal_is_checked_like_any_other_and_stays_its_
     inner = Paid(fails=True)
     async with open_journal(tmp_path / "journal.jsonl") as journal:
         model = journaled(inner, journal)
-        with pytest.raises(ModelError, match="nobody answers"):
+        with pytest.raises(ModelError, match="no answer"):
             await model.check()
         await model.close()
         assert not inner.closed
