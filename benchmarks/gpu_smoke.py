@@ -47,8 +47,8 @@ from reporting import ROOT, publish, table
 
 from preference.records import read_rollouts
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.processes.train_python import find_python
 from reasonrag.serving.local_server import GRACE_S, LocalServer, VllmOptions, served
-from reasonrag.serving.python import find_python
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.hardware import query_driver
 from reasonrag.training.model_shapes import QWEN2_5

@@ -35,7 +35,7 @@ from reporting import ROOT, publish, table
 from preference.export.formats import FORMATS, dataset_info
 from reasonrag.curation.audit.report import read_audit
 from reasonrag.errors import ReasonragError
-from reasonrag.serving.python import find_python
+from reasonrag.processes.train_python import find_python
 from reasonrag.training.doctor.memory import GB, TrainingSetup, plan_memory
 from reasonrag.training.hardware import TrainingEnvironment, host_memory, query_driver, required_packages, requirement
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config

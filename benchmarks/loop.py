@@ -43,8 +43,8 @@ from preference.candidates import StateRecord, read_lines
 from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.records import read_rollouts
+from reasonrag.processes.train_python import find_python
 from reasonrag.serving.local_server import served
-from reasonrag.serving.python import find_python
 
 HERE = Path(__file__).parent
 PROMPTS, CONFIGS = HERE / "loop_prompts", HERE / "loop_configs"

@@ -177,7 +177,7 @@ class _Service:
         return said
 
     async def close(self) -> None:
-        await self.template.close()
+        self.template.close()
         if self.loaded.ends is not None:
             self._decoder.stop()
             self._thread.join(timeout=10)

@@ -15,8 +15,8 @@ from typing import Any
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.processes.train_python import find_python
 from reasonrag.run_config import config_hash
-from reasonrag.serving.python import find_python
 from reasonrag.training import preflight_checks
 from reasonrag.training.hardware import TrainingEnvironment
 from reasonrag.training.llamafactory.batch import describe_batch

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ import pytest
 from preference import Message
 from reasonrag.data.documents.reader import DocumentReader
 from reasonrag.errors import ReasonragError
+from reasonrag.processes.bounded import BoundedProcess
 from reasonrag.serving.chat_template import ChatTemplate
 from reasonrag.serving.local_server import served
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
@@ -71,13 +73,17 @@ def script(place: Path, name: str) -> Path:
     return place / name
 
 
+def environment_of(bounded: BoundedProcess) -> Path:
+    assert bounded._process is not None
+    return Path(f"/proc/{bounded._process.pid}/environ")
+
+
 async def reads_documents(place: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:  # noqa: ARG001
     (place / "a.md").write_text("# A\n\ntext")
     reader = DocumentReader(place, max_chars=200)
     try:
         reader.read("a.md")
-        assert reader._process is not None
-        return names_in(Path(f"/proc/{reader._process.pid}/environ"))
+        return names_in(environment_of(reader._process))
     finally:
         reader.close()
 
@@ -87,10 +93,9 @@ async def renders_chats(place: Path, monkeypatch: pytest.MonkeyPatch) -> set[str
     template = ChatTemplate(str(folder_with("<go>", place / "model")))
     try:
         await template.prompt([Message(role="user", content="hello")])
-        assert template._process is not None
-        return names_in(Path(f"/proc/{template._process.pid}/environ"))
+        return names_in(environment_of(template._process))
     finally:
-        await template.close()
+        template.close()
 
 
 async def inspects(place: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:  # noqa: ARG001
@@ -174,3 +179,15 @@ def test_a_training_gets_the_one_token_that_it_needs(
     seen = after_training(tmp_path, *tokens_for(config))
     assert seen & SECRETS.keys() == needed
     assert os.environ["OPENAI_API_KEY"]
+
+
+def test_a_lower_limit_of_memory_stays_as_it_is() -> None:
+    """As of a job on a cluster, which only root may raise."""
+    code = (
+        "import os, resource\nfrom reasonrag.processes.bounded import limit_memory\n"
+        "limit_memory(256 << 20)\nlimit = resource.getrlimit(resource.RLIMIT_AS)\n"
+        "os.getuid() or os.setuid(65534)\nlimit_memory(512 << 20)\n"
+        "print(limit[0] > 0 and resource.getrlimit(resource.RLIMIT_AS) == limit)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True\n"

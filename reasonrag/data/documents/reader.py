@@ -1,29 +1,23 @@
 """Documents read in a process of their own, within limits of size, time and memory.
 
-A PDF or a page is a program for its parser: some take minutes, gigabytes, or the process down. So each is read in a
-separate process, which is ended if it exceeds a limit; the next document starts another. Decides which files are
-documents, by the ends of their names. Knows no folder.
+Decides which files are documents, by the ends of their names. Knows no folder.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import operator
 import os
-import signal
 import stat
-import subprocess
-import sys
-import threading
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from reasonrag.data.documents.document import Document, UnreadableError, name_of, plain_document
 from reasonrag.data.documents.html import html_document, markdown_document
 from reasonrag.data.documents.passages import passages_of
 from reasonrag.data.documents.pdf import pdf_document
+from reasonrag.processes.bounded import BoundedProcess, LimitError, WorkError
 from reasonrag.redaction import child_environment
 
 KINDS = {
@@ -34,106 +28,55 @@ KINDS = {
 }
 """Kinds of documents, by suffix in lower case."""
 FILE_BYTES, SECONDS, MEMORY_BYTES = 50_000_000, 300.0, 2 << 30
-"""Of a document: its largest size, the longest time to read it, and address space of the process that reads."""
+"""Of a document: its largest size, the longest time to read it, and memory beyond that of the process that reads."""
+_SHOWN = 300
+"""Characters of a cause: a parser may quote the document."""
 MOST_TEXT = 20_000_000
 """Characters of text that a document may have: some 7,000 printed pages."""
-_SHOWN = 300
-_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reasonrag.data.documents.reader import main; main()"
 
 
 class DocumentReader:
     """A process that reads documents, one at a time; started when it is needed. max_chars: of a passage's text."""
 
     def __init__(self, folder: Path, *, max_chars: int, seconds: float = SECONDS) -> None:
-        self._folder, self._max_chars, self._seconds = folder, max_chars, seconds
-        self._process: subprocess.Popen[bytes] | None = None
-        self._late = False
+        self._process = BoundedProcess(
+            reading,
+            str(folder),
+            max_chars,
+            seconds=seconds,
+            memory_bytes=MEMORY_BYTES,
+            environment=child_environment(),
+        )
 
     def read(self, path: str) -> list[tuple[str, str]]:
         """Title and text of the passages of a file below the folder. Raises UnreadableError."""
-        process = self._process or self._started()
-        self._late = False
-        timer = threading.Timer(self._seconds, self._end_late)
-        timer.start()
         try:
-            sent = {"folder": str(self._folder), "path": path, "max_chars": self._max_chars}
-            answer = self._exchange(process, sent)
-        finally:
-            timer.cancel()
-        if answer is None:
-            self.close()
-            if self._late:
-                raise UnreadableError(f"not read in {self._seconds:g} s")
-            raise UnreadableError("its parser crashed")
+            answer = self._process.ask(path)
+        except WorkError as error:
+            raise UnreadableError(f"its parser {error}" if isinstance(error, LimitError) else str(error)) from error
         if "cause" in answer:
             raise UnreadableError(answer["cause"])
         return [(title, text) for title, text in answer["passages"]]
 
     def close(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            with process:  # closes its pipes and waits
-                pass
+        self._process.close()
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", _BOOT, str(Path(__file__).parents[3])]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=child_environment()
-        )
-        return self._process
 
-    def _end_late(self) -> None:
-        self._late = True
-        if process := self._process:
-            process.kill()
+# -- in the process ----------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _exchange(process: subprocess.Popen[bytes], sent: object) -> dict[str, Any] | None:
-        """The answer of the process; None if it ended."""
-        stdin, stdout = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
+
+def reading(folder: str, max_chars: int) -> Callable[[str], dict[str, Any]]:
+    """What reads a document of the folder, by its path: its passages, or why there are none."""
+
+    def read(path: str) -> dict[str, Any]:
         try:
-            stdin.write(json.dumps(sent).encode() + b"\n")
-            stdin.flush()
-            size = int.from_bytes(stdout.read(8))
-            content = stdout.read(size)
-        except (BrokenPipeError, ValueError):  # ValueError: closed by another thread
-            return None
-        if not content or len(content) < size:
-            return None
-        answer: dict[str, Any] = json.loads(content)
-        return answer
-
-
-# -- the process -------------------------------------------------------------------------------------------------
-
-
-def main() -> None:
-    """Reads a line for each document, until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the command
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    _limit_memory()
-    for line in sys.stdin:
-        sent = json.loads(line)
-        try:
-            answer: dict[str, Any] = {"passages": _read(**sent)}
+            return {"passages": _read(folder, path, max_chars)}
         except UnreadableError as error:
-            answer = {"cause": str(error)[:_SHOWN]}
-        except MemoryError:
-            answer = {"cause": f"takes more than {MEMORY_BYTES >> 30} GiB of memory"}
+            return {"cause": str(error)[:_SHOWN]}
         except OSError as error:
-            answer = {"cause": error.strerror or str(error)}
-        except Exception as error:  # noqa: BLE001 - any exception of a parser is a document that it cannot read
-            answer = {"cause": f"{type(error).__name__}: {error}"[:_SHOWN]}
-        _send(answers, answer)
+            return {"cause": error.strerror or str(error)}
 
-
-def _send(answers: BinaryIO, answer: dict[str, Any]) -> None:
-    content = json.dumps(answer).encode()
-    answers.write(len(content).to_bytes(8) + content)
-    answers.flush()
+    return read
 
 
 def _read(folder: str, path: str, max_chars: int) -> list[tuple[str, str]]:
@@ -169,10 +112,3 @@ def _document(content: bytes, path: str) -> Document:
     if kind == "HTML":
         return html_document(content, name)
     return markdown_document(content, name) if kind == "Markdown" else plain_document(content, name)
-
-
-def _limit_memory() -> None:
-    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows; macOS; a lower limit holds already
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -17,7 +17,7 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.model_folder import read_json
-from reasonrag.serving.python import find_python
+from reasonrag.processes.train_python import find_python
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.doctor.data_checks import DataCheckup, check_data, collect_findings

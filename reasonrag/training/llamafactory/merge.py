@@ -18,8 +18,8 @@ from reasonrag.curation.blockers import refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, base_model_of
+from reasonrag.processes.train_python import find_python
 from reasonrag.progress import SilentWatcher
-from reasonrag.serving.python import find_python
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for

@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict
 from preference.export.files import write_file
 from reasonrag.agent.prompting import PROMPTS, save_prompts
 from reasonrag.files import writing
+from reasonrag.processes.train_python import PYTHON_VARIABLE
 from reasonrag.redaction import redact, secrets
-from reasonrag.serving.python import PYTHON_VARIABLE
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.dataset_info import TrainingData

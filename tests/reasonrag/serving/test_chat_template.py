@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -61,7 +60,7 @@ async def test_prompts_are_those_of_transformers(tmp_path: Path) -> None:
             expected = tokenizer.apply_chat_template(sent, add_generation_prompt=True, return_dict=False)
             assert await template.prompt(messages) == tuple(expected)
     finally:
-        await template.close()
+        template.close()
 
 
 async def test_time_and_memory_of_a_template_are_bounded(tmp_path: Path) -> None:
@@ -78,22 +77,20 @@ async def test_time_and_memory_of_a_template_are_bounded(tmp_path: Path) -> None
             assert re.search(said.get(name, too_much), str(error.value))
         assert await template.prompt(chat("hello")) == (1, 4, 3)
     finally:
-        await template.close()
+        template.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no limit elsewhere")
-def test_a_lower_limit_of_memory_stays_as_it_is() -> None:
-    """As of a job on a cluster, which only root may raise."""
-    code = (
-        "import os, resource\n"
-        "from pathlib import Path\n"
-        "from reasonrag.serving.chat_template import _limit_memory\n"
-        "pages = int(Path('/proc/self/statm').read_text('ascii').split()[0])\n"
-        "limit = (pages * resource.getpagesize() + (256 << 20),) * 2\n"
-        "resource.setrlimit(resource.RLIMIT_AS, limit)\n"
-        "os.getuid() or os.setuid(65534)\n"
-        "_limit_memory()\n"
-        "print(resource.getrlimit(resource.RLIMIT_AS) == limit)"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "True\n"
+async def test_a_prompt_that_nobody_waits_for_ends_and_no_other_request_notices(tmp_path: Path) -> None:
+    """Whether it waits its turn or is worked on."""
+    cases = f"{{% if messages[0].content == 'loop' %}}{BOMBS['loop']}{{% endif %}}"
+    template = ChatTemplate(str(folder_with(cases + HONEST, tmp_path / "model")), cpu_s=600)
+    try:
+        first, second = (asyncio.create_task(template.prompt(chat(each))) for each in ("hello", "world"))
+        await asyncio.sleep(0.1)
+        second.cancel()
+        assert await first == (1, 4, 3)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(template.prompt(chat("loop")), 0.5)
+        assert await asyncio.wait_for(template.prompt(chat("world")), 50) == (1, 5, 3)
+    finally:
+        template.close()

@@ -14,7 +14,7 @@ import reasonrag as package
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.report import read_audit
 from reasonrag.errors import InputError
-from reasonrag.serving.python import PYTHON_VARIABLE
+from reasonrag.processes.train_python import PYTHON_VARIABLE
 from reasonrag.training.doctor.data_checks import DataCheckup, check_data
 from reasonrag.training.doctor.doctor import Diagnosis, doctor
 from reasonrag.training.doctor.findings import Finding
