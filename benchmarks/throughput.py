@@ -407,7 +407,7 @@ class _Meter(SilentWatcher):
         self.cpu_per_reply: list[float] = []
         self._last = (0.0, 0.0, 0)
 
-    def started(self, *, total: int, done: int) -> None:  # noqa: ARG002 - the protocol's
+    def started(self, *, total: int, done: int, noun: str = "question") -> None:  # noqa: ARG002 - the protocol's
         self.began = time.perf_counter()
         self._last = (self.began, time.process_time(), 0)
 

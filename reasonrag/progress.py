@@ -58,7 +58,7 @@ class JobWatcher(Protocol):
 
 
 class Watcher(JobWatcher, Protocol):
-    """Receives the progress of a run."""
+    """Receives the progress of a run. noun: what it works on, by the name of one."""
 
     def warn(self, message: str) -> None:
         """Show a warning that needs attention now, such as degenerate trees."""
@@ -68,10 +68,10 @@ class Watcher(JobWatcher, Protocol):
         """Whether to go on. None: there is no terminal to ask in; the question was shown as a warning."""
         ...
 
-    def started(self, *, total: int, done: int) -> None: ...
+    def started(self, *, total: int, done: int, noun: str = "question") -> None: ...
 
     def advanced(self, tally: SessionTally) -> None:
-        """Called when a question ends, when an attempt fails, and every half second."""
+        """Called when an item ends, when an attempt fails, and every half second."""
         ...
 
 
@@ -91,7 +91,7 @@ class SilentWatcher:
 
         print_shown(f"warning: {question}", file=sys.stderr)
 
-    def started(self, *, total: int, done: int) -> None: ...
+    def started(self, *, total: int, done: int, noun: str = "question") -> None: ...
     def advanced(self, tally: SessionTally) -> None: ...
     def stage(self, name: str, *, total: int, done: int = 0) -> None: ...
     def reached(self, done: int) -> None: ...

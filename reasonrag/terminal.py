@@ -195,7 +195,7 @@ class TerminalWatcher(TerminalMessages):
         super().__init__()
         self.warned: list[str] = []
         self._bar: ProgressBar | None = None
-        self._total = 0
+        self._total, self._noun = 0, ""
         self._done_before = 0
         self._last_line = time.monotonic()
 
@@ -219,15 +219,15 @@ class TerminalWatcher(TerminalMessages):
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def started(self, *, total: int, done: int) -> None:
-        self._total, self._done_before = total, done
+    def started(self, *, total: int, done: int, noun: str = "question") -> None:
+        self._total, self._done_before, self._noun = total, done, noun
         if done == total:
-            self.say(f"{'the question is' if total == 1 else f'all {total:,} questions are'} done; nothing left to ask")
+            self.say(f"{f'the {noun} is' if total == 1 else f'all {total:,} {noun}s are'} done; nothing left to ask")
         elif done:
-            self.say(f"{done:,} of {counted(total, 'question')} are done; continuing with the rest")
+            self.say(f"{done:,} of {counted(total, noun)} are done; continuing with the rest")
         if self._console.is_terminal and done < total:
             self._bar = ProgressBar(self._console)
-            self._bar.add_task("questions", total=total, completed=done)
+            self._bar.add_task(f"{noun}s", total=total, completed=done)
             self._bar.start()
 
     def advanced(self, tally: SessionTally) -> None:
@@ -239,7 +239,7 @@ class TerminalWatcher(TerminalMessages):
             self._last_line = time.monotonic()
             left = self._total - completed
             remaining = f", {_clock(tally.seconds / tally.questions * left)} left" if tally.questions else ""
-            self.say(f"{completed:,} of {counted(self._total, 'question')}{remaining}, {session_state(tally)}")
+            self.say(f"{completed:,} of {counted(self._total, self._noun)}{remaining}, {session_state(tally)}")
 
     def ended(self) -> None:
         if self._bar is not None:

@@ -10,11 +10,12 @@ from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.critic import AskedCritic, FoundCritic, critic_spec, find_critic
+from reasonrag.llm.critic import FoundCritic, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import find_price
+from reasonrag.run.scoring import AskedCritic
 
 
 def state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -> StateJudge:

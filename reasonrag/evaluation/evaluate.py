@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic
@@ -32,6 +32,7 @@ from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash, styl
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question, QuestionSource, require_golden_answers
 from reasonrag.errors import InputError
+from reasonrag.evaluation.answering import CRITIC, JUDGE, MODEL, Answering, QuestionOutcome
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
 from reasonrag.evaluation.from_settings import (
@@ -63,30 +64,23 @@ from reasonrag.evaluation.report import (
     EvaluationUsage,
     Report,
 )
-from reasonrag.evaluation.session import EvaluationSession, QuestionOutcome
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.exploration.summary import states_that_ended
-from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
+from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.critic import Critic, open_critic
-from reasonrag.llm.failure_log import FailureLog
-from reasonrag.llm.journal import Journal, open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
-from reasonrag.llm.models import Models
 from reasonrag.llm.offline import rehearsed_judge
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run.engine import Role, Run, claimed, open_run
 from reasonrag.run_config import (
     RunConfig,
-    config_restored,
     has_answers,
-    keep_config,
-    note_refusals,
     recorded_effort,
     versions,
 )
@@ -161,7 +155,7 @@ class Parts:
         self.model = known or await open_evaluated_model(subject, spec, self.opened, say=self.say)
         return self.model
 
-    def open_judge(self, spec: ModelSpec) -> ChatModel:
+    async def open_judge(self, spec: ModelSpec) -> ChatModel:
         return self.judge_chat_model or spec.open(self.opened, say=self.say)
 
     async def open_critic(self, critic: StepCritic, *, beside: bool) -> ChatModel:
@@ -283,9 +277,7 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
                 watcher.say(f"note: {each.message}")
     setup = _Setup(model, source, questions, judge, conditions_of_method(settings.method, model.asked), checks)
     warn_all(setup.warnings, watcher)
-    with only_writer(settings.run_directory), config_restored(settings.run_directory):
-        keep_config(settings.run_directory, setup.config, held=begun)
-        return await _Run(setup, parts, watcher).carry_out()
+    return await _carried_out(setup, parts, watcher)
 
 
 def _answerable(question: Question) -> None:
@@ -345,6 +337,16 @@ class _Setup:
         addresses = self.settings.base_url or ([] if here else [os.environ.get("OPENAI_BASE_URL", "")])
         return shown_settings(self.settings) | {"base_url": shown_urls(addresses)}
 
+    def roles(self, parts: Parts) -> dict[str, Role]:
+        """The models, and what opens them."""
+        subject, judge, critic = self.model.subject, self.judge, self.model.critic
+        found = {MODEL: Role(self.model.spec, lambda: parts.open_model(subject, self.model.spec))}
+        if judge:
+            found[JUDGE] = Role(judge, lambda: parts.open_judge(judge))
+        if critic:
+            found[CRITIC] = Role(critic.spec, lambda: parts.open_critic(critic, beside=subject.served_here))
+        return found
+
     def method_of(self, model: ChatModel, critic: ChatModel | None) -> Method:
         agent = self.model.agent(model, repair=self.settings.repair)
         return method_for(self.settings, agent, Critic(critic) if critic else None)
@@ -354,140 +356,80 @@ class _Setup:
         return Judge(ModelCaller(model, self.model.prompts, self.judge.sampling, self.settings.seed))
 
 
-@dataclass
-class _Run:
-    """One session in a run directory that is locked and configured."""
-
-    setup: _Setup
-    parts: Parts
-    watcher: Watcher
-    outcomes: dict[str, QuestionOutcome] = field(default_factory=dict)
-    refused: dict[str, list[str]] = field(default_factory=dict)
-    """Parameters that endpoints refused."""
-
-    async def carry_out(self) -> Report:
-        """Answer every question, from the journal or by asking, and write the report."""
-        setup, settings, folder = self.setup, self.setup.settings, self.setup.settings.run_directory
-        async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(open_journal(folder / JOURNAL, say=self.watcher.say))
-            failures = opened.enter_context(FailureLog(folder / FAILURES))
-            session = EvaluationSession(
-                setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency
-            )
-            if journal.questions:
-                self.outcomes = await session.replay(self._behind(journal))
-            owed = [each for each in setup.questions if each.id not in self.outcomes]
-            models = self._behind(journal, *(await self._open() if owed else ()))
-            if owed:
-                fresh = sum(each.id not in journal.questions for each in owed)
-                await self._agree(session, models, owed, fresh=fresh)
-                self.outcomes |= await session.ask(models, owed)
-                self.refused = models.lessons
-            else:
-                self.watcher.started(total=len(setup.questions), done=len(setup.questions))
-                self.watcher.ended()
-        self.refused = note_refusals(folder, self.refused)
-        report = self._report(models.cost)
-        for warning in report.warnings[len(setup.warnings) :]:  # the others were said before the first request
-            self.watcher.warn(warning)
-        self._write(report)
-        return report
-
-    async def _agree(self, session: EvaluationSession, models: Models, owed: Sequence[Question], *, fresh: int) -> None:
-        """Get consent to the cost of the owed questions. fresh: how many of them have no answer yet. Raises
-        InputError."""
-        setup, caps = self.setup, caps_of(self.setup.settings)
-        critic = setup.model.critic
-        specs = [setup.model.spec, *([setup.judge] if setup.judge else []), *([critic.spec] if critic else [])]
-        if not needs_consent(specs, caps, yes=setup.settings.yes):
-            return
-        await models.check()
-        most = most_replies(setup.settings)
-        usages = await session.rehearse(
-            owed, most_replies=most, judged=setup.judge is not None, scored=critic is not None
-        )
-        expected = [(spec, each.times(fresh, len(owed))) for spec, each in zip(specs, usages, strict=False)]
-        limited = setup.settings.limit is not None
-        work = questions_left(len(owed), len(setup.questions), setup.source, limited=limited)
-        get_consent(work, expected, self.watcher, models)
-
-    async def _open(self) -> tuple[ChatModel, ChatModel | None, ChatModel | None]:
-        """Open the models. Only done when questions are owed."""
-        setup = self.setup
-        model = await self.parts.open_model(setup.model.subject, setup.model.spec)
-        judge = self.parts.open_judge(setup.judge) if setup.judge else None
-        if setup.model.critic is None:
-            return model, judge, None
-        return model, judge, await self.parts.open_critic(setup.model.critic, beside=setup.model.subject.served_here)
-
-    def _behind(
-        self,
-        journal: Journal,
-        model: ChatModel | None = None,
-        judge: ChatModel | None = None,
-        critic: ChatModel | None = None,
-    ) -> Models:
-        """The models behind the journal and one set of caps; None: only the journal answers."""
-        setup = self.setup
-        second = (setup.judge, judge) if setup.judge else None
-        third = (setup.model.critic.spec, critic) if setup.model.critic else None
-        return Models.journaled(journal, caps_of(setup.settings), (setup.model.spec, model), second, third)
-
-    def _report(self, cost: float | None) -> Report:
-        setup, settings = self.setup, self.setup.settings
-        outcomes = [self.outcomes[each.id] for each in setup.questions]
+async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
+    """Answer every question, from the journal or by asking, and write the report. Raises RunStopped; KeyboardInterrupt
+    for Ctrl-C."""
+    settings, folder = setup.settings, setup.settings.run_directory
+    limited = settings.limit is not None
+    work = Answering(
+        setup.questions,
+        setup.method_of,
+        setup.judge_of,
+        settings.concurrency,
+        most_replies(settings),
+        lambda owed: questions_left(owed, len(setup.questions), setup.source, limited=limited),
+    )
+    with claimed(folder, setup.config):
+        caps = caps_of(settings)
+        async with open_run(folder, setup.roles(parts), watcher, caps=caps, yes=settings.yes, configured=True) as run:
+            await run.complete(work, work)
+        outcomes = [work.outcomes[each.id] for each in setup.questions]
+        report = _report(setup, outcomes, run)
+        warn_all(report.warnings[len(setup.warnings) :], watcher)  # the others were said before the first request
         predictions = [each.prediction for each in outcomes]
-        means = MetricAggregator(settings.bootstrap, settings.confidence, settings.bootstrap_seed)
-        causes = Counter(each.error.cause for each in predictions if each.error)
-        answered = [each for each in predictions if each.error is None]
-        unjudged = Counter(each.unjudged for each in outcomes if each.unjudged)
-        unreadable = _parse_failures(answered)
-        only_reasoning = unreadable.get("reasoning_cut", 0) + unjudged["reasoning_cut"]
-        return Report(
-            run=str(settings.run_directory),
-            dataset=setup.source.dataset,
-            split=setup.source.split,
-            questions_sha256=setup.source.sha256,
-            questions=len(predictions),
-            answered=len(answered),
-            failed=causes.total(),
-            failures_by_cause=dict(causes.most_common()),
-            unjudged_by_cause=dict(unjudged.most_common()),
-            method=settings.method,
-            model=setup.model.spec.name,
-            judge=setup.judge.name if setup.judge else None,
-            best_of=settings.best_of,
-            critic=setup.model.critic.found.name if setup.model.critic else None,
-            vote=settings.vote,
-            asked=setup.asked,
-            repair=settings.repair,
-            config_hash=setup.config.config_hash,
-            seed=settings.seed,
-            confidence=settings.confidence,
-            bootstrap=settings.bootstrap,
-            bootstrap_seed=settings.bootstrap_seed,
-            metrics=means.of(predictions),
-            by_type=means.groups(predictions, lambda each: each.type),
-            by_hops=means.groups(predictions, lambda each: each.hops),
-            parse_failures_by_cause=unreadable,
-            usage=_spent(outcomes),
-            cost_usd=None if cost is None else round(cost, 8),
-            checks=setup.checks,
-            refused_parameters=self.refused,
-            provenance=setup.model.lineage.trained,
-            warnings=setup.warnings
-            + too_little_room(only_reasoning, max_tokens=setup.model.spec.sampling.max_tokens)
-            + states_that_ended(unreadable, len(answered), "which counts as no answer"),
-            settings=setup.shown_settings,
-            versions=versions(),
-        )
-
-    def _write(self, report: Report) -> None:
-        folder = self.setup.settings.run_directory
-        predictions = [self.outcomes[each.id].prediction for each in self.setup.questions]
         write_predictions(folder, predictions)
         report.write(folder)
         write_page(folder, report, predictions)
+    return report
+
+
+def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Report:
+    settings = setup.settings
+    predictions = [each.prediction for each in outcomes]
+    means = MetricAggregator(settings.bootstrap, settings.confidence, settings.bootstrap_seed)
+    causes = Counter(each.error.cause for each in predictions if each.error)
+    answered = [each for each in predictions if each.error is None]
+    unjudged = Counter(each.unjudged for each in outcomes if each.unjudged)
+    unreadable = _parse_failures(answered)
+    only_reasoning = unreadable.get("reasoning_cut", 0) + unjudged["reasoning_cut"]
+    return Report(
+        run=str(settings.run_directory),
+        dataset=setup.source.dataset,
+        split=setup.source.split,
+        questions_sha256=setup.source.sha256,
+        questions=len(predictions),
+        answered=len(answered),
+        failed=causes.total(),
+        failures_by_cause=dict(causes.most_common()),
+        unjudged_by_cause=dict(unjudged.most_common()),
+        method=settings.method,
+        model=setup.model.spec.name,
+        judge=setup.judge.name if setup.judge else None,
+        best_of=settings.best_of,
+        critic=setup.model.critic.found.name if setup.model.critic else None,
+        vote=settings.vote,
+        asked=setup.asked,
+        repair=settings.repair,
+        config_hash=setup.config.config_hash,
+        seed=settings.seed,
+        confidence=settings.confidence,
+        bootstrap=settings.bootstrap,
+        bootstrap_seed=settings.bootstrap_seed,
+        metrics=means.of(predictions),
+        by_type=means.groups(predictions, lambda each: each.type),
+        by_hops=means.groups(predictions, lambda each: each.hops),
+        parse_failures_by_cause=unreadable,
+        usage=_spent(outcomes),
+        cost_usd=None if run.models.cost is None else round(run.models.cost, 8),
+        checks=setup.checks,
+        refused_parameters=run.refused,
+        provenance=setup.model.lineage.trained,
+        warnings=setup.warnings
+        + too_little_room(only_reasoning, max_tokens=setup.model.spec.sampling.max_tokens)
+        + states_that_ended(unreadable, len(answered), "which counts as no answer"),
+        settings=setup.shown_settings,
+        versions=versions(),
+    )
 
 
 def _parse_failures(predictions: Iterable[Prediction]) -> dict[str, int]:

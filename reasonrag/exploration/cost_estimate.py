@@ -34,7 +34,6 @@ from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
 from reasonrag.exploration.summary import nothing_found
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.consent import ask_consent, needs_consent
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE
 from reasonrag.llm.expected_usage import ExpectedUsage, Range, spread, sum_of_dollars
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -43,6 +42,7 @@ from reasonrag.llm.prices import price_list
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run.consent import ask_consent, needs_consent
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call

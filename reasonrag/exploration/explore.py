@@ -38,16 +38,16 @@ from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import OUTCOME_FAILED, RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
-from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.ranks import Manifest, Shard, complete, join_ranks, leave_ranks, read_manifest
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run.consent import get_consent, needs_consent
+from reasonrag.run.models import Models
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import EffortName, resolve
 from reasonrag.signatures import public_call
@@ -199,8 +199,7 @@ async def explore(
             models = Models.journaled(
                 journal,
                 caps_of(settings),
-                (teacher, chat_model),
-                (student, value_chat_model) if student else None,
+                {"model": (teacher, chat_model)} | ({"value_model": (student, value_chat_model)} if student else {}),
             )
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
             agent = find_agent(settings, billed[0], retriever, prompts, teacher.sampling)
@@ -335,7 +334,7 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) ->
             outcome=identity.recipe.outcome,
             reward=identity.recipe.reward,
             model=models.main.name,
-            value_model=models.second.name if models.second else None,
+            value_model=models.all[1].name if models.all[1:] else None,
             dataset=identity.dataset,
             split=identity.split,
             seed=identity.seed,

@@ -43,10 +43,10 @@ from reasonrag.files import (
     writing,
 )
 from reasonrag.llm.budget import Tokens
-from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import JoinedJournals
 from reasonrag.ranks import Manifest, rank_of
 from reasonrag.rendering import counted
+from reasonrag.run.failures import FailureLog
 from reasonrag.run_config import (
     RunConfig,
     config_restored,

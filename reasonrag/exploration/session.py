@@ -22,10 +22,10 @@ from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
 from reasonrag.exploration.degeneracy import StopDecision, observed_signs
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.run_directory import RunDirectory
-from reasonrag.llm.models import Models
-from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
+from reasonrag.run.models import Models
+from reasonrag.run.session import Session
 
 
 @dataclass

@@ -20,9 +20,8 @@ from preference import Message
 from preference.candidates import question_key
 from preference.records import first_error
 from reasonrag.concurrency import run_to_end, together
-from reasonrag.errors import InputError, ModelError
-from reasonrag.files import FAILURES, JOURNAL
-from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.errors import InputError
+from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits, check_address, key_in
 from reasonrag.llm.endpoint.http_client import (
@@ -32,16 +31,10 @@ from reasonrag.llm.endpoint.http_client import (
     error_message,
     is_account_refused,
 )
-from reasonrag.llm.failure_log import FailureLog
-from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
-from reasonrag.llm.session import Session
 from reasonrag.model_folder import PROVENANCE, fingerprint, open_model, read_json
-from reasonrag.progress import Watcher
 from reasonrag.redaction import excerpt, keep_secret
-from reasonrag.rendering import counted
 from reasonrag.serving.local_server import VllmOptions, served
 from reasonrag.web.client import LOOPBACKS, shown_url
 
@@ -264,103 +257,9 @@ def score_request(state: Sequence[Message], step: str, *, question_id: str) -> C
     )
 
 
-# -- many steps --------------------------------------------------------------------------------------------------
-
 StepText = tuple[tuple[str, ...], str]
 """A state's turns and a step: what a score depends on."""
 
 
 def text_of(state: Iterable[Message], step: str) -> StepText:
     return tuple(turn.content for turn in state), step
-
-
-@dataclass(frozen=True)
-class AskedCritic:
-    """A critic and how it is asked. model: asked instead of opening its server."""
-
-    found: FoundCritic
-    spec: ModelSpec
-    model: ChatModel | None = None
-
-
-@dataclass(frozen=True)
-class StepToScore:
-    """A step, and the state it was taken in."""
-
-    question_id: str
-    state: tuple[Message, ...]
-    step: str
-
-    @property
-    def text(self) -> StepText:
-        return text_of(self.state, self.step)
-
-    @property
-    def request(self) -> ChatRequest:
-        return score_request(self.state, self.step, question_id=self.question_id)
-
-
-@dataclass
-class Scores:
-    """What critics said. by_critic: of each, the scores by text, without those that failed. scores: how many were
-    wanted of all critics, different steps each. given_up: how many of them failed. calls: of all sessions."""
-
-    by_critic: list[dict[StepText, float]] = field(default_factory=list)
-    scores: int = 0
-    given_up: int = 0
-    calls: int = 0
-    session_calls: int = 0
-
-
-async def score_steps(
-    asked: Iterable[tuple[AskedCritic, Iterable[StepToScore]]],
-    folder: Path,
-    max_calls: int | None,
-    watcher: Watcher,
-) -> Scores:
-    """Have steps scored by one critic after the other, with the journal and the failures in `folder`.
-
-    max_calls: of all critics together. Raises InputError where a critic cannot be asked, RunStopped where the cap or a
-    lost endpoint ended it, KeyboardInterrupt where Ctrl-C did: scores are kept in the journal, and the same call goes
-    on.
-    """
-    found = Scores()
-    for critic, wanted in asked:
-        steps = {each.text: each for each in wanted}
-        async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(open_journal(folder / JOURNAL, say=watcher.say))
-            failures = opened.enter_context(FailureLog(folder / FAILURES))
-            recorded = Models.journaled(journal, Caps(), (critic.spec, None)).main
-            model = critic.model
-            if model is None and not all(recorded.holds(each.request) for each in steps.values()):
-                model = await open_critic(critic.found, critic.spec, opened, say=watcher.say)
-            left = None if max_calls is None else max(0, max_calls - found.calls)
-            models = Models.journaled(journal, Caps(calls=left), (critic.spec, model))
-            before = models.spent.calls
-            watcher.say(f"{critic.found.name}: {counted(len(steps), 'step')} to score")
-            found.by_critic.append(await _scores_of(critic, steps, models, failures, watcher))
-            found.scores += len(steps)
-            found.given_up += failures.given_up.total()
-            found.calls += models.spent.calls
-            found.session_calls += models.spent.calls - before
-    return found
-
-
-async def _scores_of(
-    critic: AskedCritic, steps: dict[StepText, StepToScore], models: Models, failures: FailureLog, watcher: Watcher
-) -> dict[StepText, float]:
-    found: dict[StepText, float] = {}
-    session = Session(
-        models, watcher, failures.attempt, how_far=lambda: f"{len(found):,} of {counted(len(steps), 'step')} scored"
-    )
-    await models.check()
-
-    async def score(each: StepToScore) -> None:
-        try:
-            [answer] = await models.main.complete(each.request)
-            found[each.text] = float(answer.text)
-        except ModelError as error:
-            failures.give_up("score", error, question_id=each.question_id)
-
-    await session.run_or_raise(steps.values(), score, at_once=critic.spec.limits.concurrency)
-    return found

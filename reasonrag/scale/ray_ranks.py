@@ -70,7 +70,7 @@ class RankActor(SilentWatcher):
     def warn(self, message: str) -> None:
         self._messages.append(("warn", message))
 
-    def started(self, *, total: int, done: int) -> None:  # noqa: ARG002 - the run's total is known
+    def started(self, *, total: int, done: int, noun: str = "question") -> None:  # noqa: ARG002 - the run's are known
         self._done = done
 
     def advanced(self, tally: SessionTally) -> None:

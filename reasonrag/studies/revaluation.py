@@ -42,15 +42,15 @@ from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.files import FAILURES, JOURNAL
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.expected_usage import ExpectedUsage
-from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.models import Models
-from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
 from reasonrag.retrieval.retriever import Retriever, corpus_language
+from reasonrag.run.consent import get_consent, needs_consent
+from reasonrag.run.failures import FailureLog
+from reasonrag.run.models import Models
+from reasonrag.run.session import Session
 from reasonrag.run_config import RecordedRecipe
 from reasonrag.studies.from_settings import RunParts
 
@@ -224,7 +224,7 @@ async def revalue(
     spec, pairs = parts.model, sample.pairs
     async with AsyncExitStack() as opened:
         journal = await opened.enter_async_context(open_journal(folder / JOURNAL, say=watcher.say))
-        models = Models.journaled(journal, parts.caps, (spec, None))
+        models = Models.journaled(journal, parts.caps, {"model": (spec, None)})
         calls_before = models.spent.calls
         agent = parts.agent_of(models.main)
         sides = await _sides_of(agent, pairs, judged=parts.rule.judged)
@@ -232,7 +232,9 @@ async def revalue(
         continuations = _FreshContinuations(agent, k, failures, _FreshOutcomes(parts.rule, parts.recipe))
         values, owed = await continuations.recorded(sides)
         if owed:
-            models = Models.journaled(journal, parts.caps, (spec, chat_model or spec.open(opened, say=watcher.say)))
+            models = Models.journaled(
+                journal, parts.caps, {"model": (spec, chat_model or spec.open(opened, say=watcher.say))}
+            )
             if needs_consent([spec], parts.caps, yes=parts.yes):
                 await models.check()
                 expected = continuations.expected(owed, begun=journal.questions)

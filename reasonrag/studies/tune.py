@@ -45,17 +45,17 @@ from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
-from reasonrag.llm.models import Models
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run.consent import get_consent, needs_consent
+from reasonrag.run.models import Models
 from reasonrag.run_config import another_run_named, recorded_effort, versions
 from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, resolve
 from reasonrag.signatures import public_call
@@ -338,7 +338,7 @@ async def _agree(
         return
     async with open_journal(base.run_directory.parent.parent / JOURNAL) as journal:
         fresh = set(asked) - done[BASE] - journal.questions
-        models = Models.journaled(journal, caps_of(base), (teacher, chat_model))
+        models = Models.journaled(journal, caps_of(base), {"model": (teacher, chat_model)})
     rule, prompts = find_rule(base), load_prompts(base.prompts, base.style)
     recipe = resolve_recipe(base).model_copy(update={"outcome": rule.name})
     agent = find_agent(base, OfflineTeacher(), retriever, prompts, teacher.sampling)

@@ -46,20 +46,11 @@ from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer, rollouts_in
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.critic import (
-    AskedCritic,
-    CriticVerdict,
-    FoundCritic,
-    StepText,
-    StepToScore,
-    critic_spec,
-    find_critic,
-    score_steps,
-    text_of,
-)
+from reasonrag.llm.critic import CriticVerdict, FoundCritic, StepText, critic_spec, find_critic, text_of
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
+from reasonrag.run.scoring import AskedCritic, StepToScore, score_steps
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call

@@ -20,9 +20,10 @@ from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.filters import PairingRules, select
 from reasonrag.curation.labels.judge_labels import JUDGING
 from reasonrag.files import only_writer
-from reasonrag.llm.critic import AskedCritic, StepText, StepToScore, check_critic, score_steps, text_of
+from reasonrag.llm.critic import StepText, check_critic, text_of
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
+from reasonrag.run.scoring import AskedCritic, StepToScore, score_steps
 
 
 class CriticScores(BaseModel):

@@ -32,17 +32,17 @@ from reasonrag.errors import ModelError
 from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
-from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
-from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
-from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import too_little_room
-from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
+from reasonrag.run.consent import get_consent, needs_consent
+from reasonrag.run.failures import FailureLog
+from reasonrag.run.models import Models
+from reasonrag.run.session import Session
 from reasonrag.settings import EffortName
 from reasonrag.terminal import dollars
 
@@ -142,10 +142,10 @@ async def label_by_judge(
             journal = await opened.enter_async_context(open_journal(place / JOURNAL, say=watcher.say))
             chat_model = chat_model or judge.model.open(opened, say=watcher.say)
             if judge.model.settles_effort:
-                recorded = Models.journaled(journal, judge.caps, (judge.model, None)).main
+                recorded = Models.journaled(journal, judge.caps, {"judge": (judge.model, None)}).main
                 begun = _begun(judge, candidates, recorded) if journal.questions else None
                 judge = replace(judge, model=await (begun or judge.model).settled(chat_model))
-            models = Models.journaled(journal, judge.caps, (judge.model, chat_model))
+            models = Models.journaled(journal, judge.caps, {"judge": (judge.model, chat_model)})
             calls_before = models.spent.calls
             failures = opened.enter_context(FailureLog(place / FAILURES))
             judging = _Verdicts(judge, models, failures)

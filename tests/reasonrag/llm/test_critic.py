@@ -22,7 +22,7 @@ from reasonrag.llm.critic import Critic, check_critic, critic_spec, find_critic,
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.models import Models
+from reasonrag.run.models import Models
 from reasonrag.web.server import listening
 from tests.helpers.scripted_model import ScriptedModel
 
@@ -177,14 +177,12 @@ async def test_scores_are_journaled_and_capped_like_any_answer(tmp_path: Path) -
     for expected in (2, 0):  # the second time the journal answers
         asked = len(scripted.requests)
         async with open_journal(tmp_path / "journal.jsonl") as journal:
-            models = Models.journaled(journal, Caps(calls=3), (teacher, None), critic=(spec, scripted))
-            assert models.critic is not None
-            critic = Critic(models.critic)
+            models = Models.journaled(journal, Caps(calls=3), {"model": (teacher, None), "critic": (spec, scripted)})
+            critic = Critic(models.by_role["critic"])
             assert await critic.scores(STATE, ["four", "seven", "four"], question_id="q1") == [4.0, 5.0, 4.0]
             assert len(scripted.requests) - asked == expected
     assert critic.spent.calls == 2
     async with open_journal(tmp_path / "journal.jsonl") as journal:
-        models = Models.journaled(journal, Caps(calls=3), (teacher, None), critic=(spec, scripted))
-        assert models.critic is not None
+        models = Models.journaled(journal, Caps(calls=3), {"model": (teacher, None), "critic": (spec, scripted)})
         with pytest.raises(CapReached):
-            await Critic(models.critic).scores(STATE, ["a", "bb"], question_id="q1")
+            await Critic(models.by_role["critic"]).scores(STATE, ["a", "bb"], question_id="q1")

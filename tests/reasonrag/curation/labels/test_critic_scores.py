@@ -14,9 +14,10 @@ from reasonrag.concurrency import run_to_end
 from reasonrag.curation.labels.critic_scores import CriticWitnesses, score_by_critics
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
-from reasonrag.llm.critic import AskedCritic, FoundCritic, critic_spec
+from reasonrag.llm.critic import FoundCritic, critic_spec
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.progress import SilentWatcher
+from reasonrag.run.scoring import AskedCritic
 from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow

@@ -37,8 +37,8 @@ from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import without_reasoning
+from reasonrag.run.models import Models
 from reasonrag.settings import fields_of_a_body
 from reasonrag.web.server import listening
 from tests.endpoints.behaviour import EndpointBehaviour
@@ -847,7 +847,7 @@ async def test_an_address_that_cuts_prompts_is_named_once_a_session(window: int,
                 open_journal(tmp_path / "journal.jsonl", wanted=lambda _: False) as journal,
             ):
                 spec = ModelSpec("m", asked[0].sampling, Limits(8, 60.0))
-                models = Models.journaled(journal, Caps(), (spec, client))
+                models = Models.journaled(journal, Caps(), {"model": (spec, client)})
                 models.begin(on_failure=lambda _: None, say=said.append)
                 await models.check()
                 await asyncio.gather(*(models.main.complete(each) for each in asked))

@@ -5,7 +5,7 @@ Knows neither runs nor trees, nor what the models are asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from reasonrag.errors import RunStopped
@@ -18,38 +18,29 @@ from reasonrag.llm.model_spec import ModelSpec
 
 @dataclass(frozen=True)
 class Models:
-    """A main model, an optional second one (a teacher's value model, or an evaluation's judge), and a critic, of an
-    evaluation."""
+    """By what they are for ("model", "judge", "critic", ..). The first one is the main model."""
 
-    main: JournaledModel
-    second: JournaledModel | None = None
-    critic: JournaledModel | None = None
+    by_role: dict[str, JournaledModel]
 
     @classmethod
-    def journaled(
-        cls,
-        journal: Journal,
-        caps: Caps,
-        main: tuple[ModelSpec, ChatModel | None],
-        second: tuple[ModelSpec, ChatModel | None] | None = None,
-        critic: tuple[ModelSpec, ChatModel | None] | None = None,
-    ) -> Models:
+    def journaled(cls, journal: Journal, caps: Caps, roles: Mapping[str, tuple[ModelSpec, ChatModel | None]]) -> Models:
         """Models behind a journal. Each comes with the model that answers what the journal lacks; None: only the
         journal answers."""
-        spec, _ = main
-        ledger = Ledger(spec.price, caps, spent=journal.delivered_by[spec.recorded_as])
+        found, ledger = dict[str, JournaledModel](), None
+        for role, (spec, inner) in roles.items():
+            spent = journal.delivered_by[spec.recorded_as]
+            ledger = ledger.beside(spec.price, spent) if ledger else Ledger(spec.price, caps, spent=spent)
+            name = spec.recorded_as or spec.name
+            found[role] = JournaledModel(inner, journal, name=name, ledger=ledger, recorded_as=spec.recorded_as)
+        return cls(found)
 
-        def beside(model: tuple[ModelSpec, ChatModel | None] | None) -> JournaledModel | None:
-            if model is None:
-                return None
-            own = ledger.beside(model[0].price, journal.delivered_by[model[0].recorded_as])
-            return _journaled(journal, own, *model)
-
-        return cls(_journaled(journal, ledger, *main), beside(second), beside(critic))
+    @property
+    def main(self) -> JournaledModel:
+        return self.all[0]
 
     @property
     def all(self) -> tuple[JournaledModel, ...]:
-        return tuple(each for each in (self.main, self.second, self.critic) if each is not None)
+        return tuple(self.by_role.values())
 
     @property
     def endpoints(self) -> list[EndpointModel]:
@@ -136,8 +127,3 @@ class Models:
         if reasons := [endpoint.waiting_for for endpoint in self.endpoints if endpoint.waiting_for]:
             return "; ".join(reasons)
         return self.main.ledger.waiting_for
-
-
-def _journaled(journal: Journal, ledger: Ledger, spec: ModelSpec, inner: ChatModel | None) -> JournaledModel:
-    name = spec.recorded_as or spec.name
-    return JournaledModel(inner, journal, name=name, ledger=ledger, recorded_as=spec.recorded_as)

@@ -19,9 +19,9 @@ from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.models import Models
-from reasonrag.llm.session import Session
 from reasonrag.progress import SessionTally, SilentWatcher
+from reasonrag.run.models import Models
+from reasonrag.run.session import Session
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=8)
 SPEC = ModelSpec("scripted", SAMPLING, Limits(4, timeout=1.0))
@@ -91,7 +91,7 @@ def run(folder: Path, model: Gated, work: Work, *, at_once: int = 2) -> Ended:
     async def ended() -> Ended:
         async with open_journal(folder / "journal.jsonl") as journal:
             heard = Heard()
-            session = Session(Models.journaled(journal, Caps(), (SPEC, model)), heard, lambda _: None)
+            session = Session(Models.journaled(journal, Caps(), {"model": (SPEC, model)}), heard, lambda _: None)
             try:
                 reason: BaseException | None = await session.run("abcd", partial(work, session), at_once=at_once)
             except Exception as error:  # noqa: BLE001 - the test asks which

@@ -13,8 +13,8 @@ from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import ExpectedUsage, sum_of_dollars
 from reasonrag.llm.journal import JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.models import Models
 from reasonrag.progress import Watcher
+from reasonrag.run.models import Models
 from reasonrag.terminal import dollars
 
 UNASKED_DOLLARS = 100.0

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from reasonrag.concurrency import interruptible, work_off
 from reasonrag.errors import Interrupted, RunStopped
 from reasonrag.llm.endpoint.endpoint import CallFailure
-from reasonrag.llm.models import Models
 from reasonrag.progress import TICK_S, SessionTally, Watcher
 from reasonrag.rendering import counted
+from reasonrag.run.models import Models
 
 TOLD_EVERY_S = 10.0
 """How often a message reports progress of work without a progress bar."""

@@ -9,12 +9,12 @@ import pytest
 from reasonrag.errors import InputError
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import Sampling
-from reasonrag.llm.consent import ask_consent
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.expected_usage import ExpectedUsage, Range
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.prices import Price
 from reasonrag.progress import SilentWatcher
+from reasonrag.run.consent import ask_consent
 from reasonrag.terminal import TerminalWatcher
 
 

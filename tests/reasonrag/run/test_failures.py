@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from reasonrag.errors import OutcomeError
-from reasonrag.llm.failure_log import MOST_NOTED, FailureLog
+from reasonrag.run.failures import MOST_NOTED, FailureLog
 
 
 @pytest.mark.parametrize("before", [0, MOST_NOTED - 40, MOST_NOTED - 7, MOST_NOTED])

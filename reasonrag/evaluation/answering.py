@@ -1,0 +1,122 @@
+"""What an evaluation does with each question: an answer by a method, and a judgement of it.
+
+A question that fails at a model, at the retriever or by a bug of ours is a prediction with its cause. Does not know how
+an answer is found, nor how a run proceeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from reasonrag.concurrency import work_off
+from reasonrag.data.questions import Question
+from reasonrag.errors import ModelError, ReasonragError
+from reasonrag.evaluation.judge import Judge
+from reasonrag.evaluation.methods.method import Method
+from reasonrag.evaluation.metrics import failed_prediction, score_attempt
+from reasonrag.evaluation.predictions import Prediction
+from reasonrag.llm.budget import Tokens
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.expected_usage import ExpectedUsage, spread
+from reasonrag.llm.offline import OfflineCritic, OfflineTeacher
+from reasonrag.run.engine import Asked, ItemModel
+
+MODEL, JUDGE, CRITIC = "model", "judge", "critic"
+"""Roles of an evaluation's models, in the order in which they are opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionOutcome:
+    """The result of one question.
+
+    judge: what its judgement has cost. unjudged: why its answer has no score although a judge was asked.
+    """
+
+    prediction: Prediction
+    judge: Tokens = field(default_factory=Tokens)
+    unjudged: str | None = None
+
+
+@dataclass(frozen=True)
+class Answering:
+    """The work of an evaluation on its questions; see `reasonrag.run.engine.Work`.
+
+    method_of: the method with some model, and a critic's if there is one. judge_of: the judge with some model.
+    most_replies: of the method to one question. described: so many owed questions, in words. outcomes: by question id,
+    of those that are done.
+    """
+
+    questions: Sequence[Question]
+    method_of: Callable[[ChatModel, ChatModel | None], Method]
+    judge_of: Callable[[ChatModel], Judge]
+    at_once: int
+    most_replies: int
+    described: Callable[[int], str]
+    outcomes: dict[str, QuestionOutcome] = field(default_factory=dict)
+    noun: str = "question"
+
+    def items(self) -> Sequence[Question]:
+        return self.questions
+
+    def question_of(self, item: Question) -> str:
+        return item.id
+
+    async def do(self, item: Question, asked: Asked) -> None:
+        self.outcomes[item.id] = await self._outcome(item, asked)
+
+    async def expected(
+        self, owed: Iterable[Question], count: int, fresh: int, roles: Sequence[str]
+    ) -> list[ExpectedUsage]:
+        """As the offline teacher has it on some of the owed questions; none if it could answer none. Sends no request.
+        At the high end every question takes the method's most replies; each is scored."""
+        answered = list[Asked]()
+
+        async def answer(question: Question) -> None:
+            stand_ins: dict[str, ChatModel] = {
+                role: OfflineCritic() if role == CRITIC else OfflineTeacher() for role in roles
+            }
+            asked = Asked({role: ItemModel(each, 0) for role, each in stand_ins.items()})
+            with suppress(ReasonragError):  # of the retriever: the evaluation will meet it, and tell
+                await self._outcome(question, asked)
+                answered.append(asked)
+
+        await work_off(spread(owed, count), answer, at_once=self.at_once)
+        if not answered:
+            return []
+        most = {MODEL: self.most_replies, JUDGE: 1, CRITIC: self.most_replies}
+        spent = {role: [each.models[role].spent for each in answered] for role in roles}
+        return [_expected(each, most[role]).times(fresh, count) for role, each in spent.items()]
+
+    async def _outcome(self, question: Question, asked: Asked) -> QuestionOutcome:
+        """Raises RunStopped and InputError, and while the journal alone answers whatever is missing there."""
+        model, judge, critic = (asked.models.get(role) for role in (MODEL, JUDGE, CRITIC))
+        assert model is not None  # noqa: S101 - an evaluation has one
+        try:
+            attempt = await self.method_of(model, critic).answer(question)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
+            return QuestionOutcome(
+                failed_prediction(question, *asked.failure(error, "question", question_id=question.id))
+            )
+
+        def scored(judged: float | None = None) -> Prediction:
+            return score_attempt(question, attempt, model.spent, judged=judged, scored=critic.spent if critic else None)
+
+        if judge is None:
+            return QuestionOutcome(scored())
+        if attempt.answer is None:  # which no judge is shown
+            return QuestionOutcome(scored(0.0))
+        try:
+            judgement = await self.judge_of(judge).score(question, attempt)
+        except ModelError as error:
+            failure = asked.failure(error, "judgement", part=True, question_id=question.id)
+            return QuestionOutcome(scored(), unjudged=failure.cause)
+        unjudged = (judgement.cause or "unreadable") if judgement.value is None else None
+        return QuestionOutcome(scored(judgement.value), judge.spent, unjudged)
+
+
+def _expected(usages: Sequence[Tokens], most_calls: int) -> ExpectedUsage:
+    calls = [each.calls for each in usages]
+    mean, most = sum(calls) / len(calls), max(most_calls, *calls)
+    return ExpectedUsage.rehearsed(usages, scale=most / mean if mean else 1.0, thoughts=max(0.0, mean - 1) / 2)
