@@ -97,7 +97,7 @@ class Answering:
             attempt = await self.method_of(model, critic).answer(question)
         except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
             return QuestionOutcome(
-                failed_prediction(question, *asked.failure(error, "question", question_id=question.id))
+                failed_prediction(question, *asked.failure(error, "question", {"question_id": question.id}))
             )
 
         def scored(judged: float | None = None) -> Prediction:
@@ -110,7 +110,7 @@ class Answering:
         try:
             judgement = await self.judge_of(judge).score(question, attempt)
         except ModelError as error:
-            failure = asked.failure(error, "judgement", part=True, question_id=question.id)
+            failure = asked.failure(error, "judgement", {"question_id": question.id}, part=True)
             return QuestionOutcome(scored(), unjudged=failure.cause)
         unjudged = (judgement.cause or "unreadable") if judgement.value is None else None
         return QuestionOutcome(scored(judgement.value), judge.spent, unjudged)

@@ -76,9 +76,9 @@ class Asked:
     failed: bool = False
     """Whether the item has no result."""
 
-    def failure(self, error: Exception, kind: str, *, part: bool = False, **where: object) -> Failure:
-        """Log it as failed work of that kind. part: of the item, which has a result all the same. Raises the error
-        where it is no matter of one item: it ends the run, or the item is owed."""
+    def failure(self, error: Exception, kind: str, where: Mapping[str, str | int], *, part: bool = False) -> Failure:
+        """Log it as failed work of that kind, and where that was. part: of the item, which has a result all the same.
+        Raises the error where it is no matter of one item: it ends the run, or the item is owed."""
         if self.failures is None or isinstance(error, RunStopped | InputError):
             raise error
         self.failed |= not part
@@ -88,6 +88,11 @@ class Asked:
         message, details = f"{type(error).__name__}: {error}", traceback.format_exc()
         self.failures.note(kind, **where, cause=INTERNAL, message=message, details=details)
         return Failure(INTERNAL, redact(message))
+
+    def note(self, kind: str, **what: object) -> None:
+        """Write to the failures what is no failure of the item. Not again where the journal alone answers."""
+        if self.failures is not None:
+            self.failures.note(kind, **what)
 
 
 class Work(Protocol[Item]):
@@ -142,6 +147,11 @@ class Run:
     refused: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.models = self._behind({})
+
+    def ask_by(self, role: str, spec: ModelSpec) -> None:
+        """Have a model asked so, from before `over` on."""
+        self.roles = {**self.roles, role: Role(spec, self.roles[role].open)}
         self.models = self._behind({})
 
     async def over(self, work: Work[Item], cost: Estimate[Item] | None = None) -> RunStopped | None:

@@ -77,7 +77,7 @@ class _Scoring:
         try:
             [self.scores[item.text]] = await critic.scores(item.state, [item.step], question_id=item.question_id)
         except ModelError as error:
-            asked.failure(error, "score", question_id=item.question_id)
+            asked.failure(error, "score", {"question_id": item.question_id})
 
 
 async def score_steps(

@@ -16,11 +16,7 @@ from reasonrag.concurrency import interruptible, work_off
 from reasonrag.errors import Interrupted, RunStopped
 from reasonrag.llm.endpoint.endpoint import CallFailure
 from reasonrag.progress import TICK_S, SessionTally, Watcher
-from reasonrag.rendering import counted
 from reasonrag.run.models import Models
-
-TOLD_EVERY_S = 10.0
-"""How often a message reports progress of work without a progress bar."""
 
 Item = TypeVar("Item")
 
@@ -29,14 +25,13 @@ Item = TypeVar("Item")
 class Session:
     """See the module's docstring. Creating it begins the models.
 
-    on_failure: called with every failed attempt of a request. how_far: progress so far, as the beginning of a message;
-        None if the watcher shows the tally itself. interrupt: set from outside, it does what the first Ctrl-C does.
+    on_failure: called with every failed attempt of a request. interrupt: set from outside, it does what the first
+        Ctrl-C does.
     """
 
     models: Models
     watcher: Watcher
     on_failure: Callable[[CallFailure], None]
-    how_far: Callable[[], str] | None = None
     interrupt: asyncio.Event | None = None
     tally: SessionTally = field(default_factory=SessionTally)
     stopped: RunStopped | None = None
@@ -79,20 +74,9 @@ class Session:
             telling.cancel()
             if heeding:
                 heeding.cancel()
-            if self.how_far is None:
-                self.advance()
-                self.watcher.ended()
+            self.advance()
+            self.watcher.ended()
         return reason
-
-    async def run_or_raise(
-        self, queue: Iterable[Item], work: Callable[[Item], Coroutine[Any, Any, None]], *, at_once: int
-    ) -> None:
-        """`run`, but raises what stopped the session; KeyboardInterrupt for Ctrl-C."""
-        reason = await self.run(queue, work, at_once=at_once)
-        if isinstance(reason, Interrupted):
-            raise KeyboardInterrupt from reason
-        if reason is not None:
-            raise reason
 
     def stop(self, reason: RunStopped) -> None:
         """Send no more requests; those in flight are awaited."""
@@ -130,15 +114,10 @@ class Session:
 
     async def _tell(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S if self.how_far is None else TOLD_EVERY_S)
-            if self.how_far is None:
-                self.advance()
-            else:
-                waiting = f"; {self.models.waiting_for}" if self.models.waiting_for else ""
-                self.watcher.say(f"{self.how_far()}, {counted(self.models.spent.calls, 'completion')}{waiting}")
+            await asyncio.sleep(TICK_S)
+            self.advance()
 
     def _failed(self, failure: CallFailure) -> None:
         self.tally.failed_calls += 1
         self.on_failure(failure)
-        if self.how_far is None:
-            self.advance()
+        self.advance()

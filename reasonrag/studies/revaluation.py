@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import itertools
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,18 +39,14 @@ from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_
 from reasonrag.concurrency import together
 from reasonrag.data.questions import AnswerStyle, Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
-from reasonrag.files import FAILURES, JOURNAL
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.expected_usage import ExpectedUsage
-from reasonrag.llm.journal import open_journal
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
 from reasonrag.retrieval.retriever import Retriever, corpus_language
-from reasonrag.run.consent import get_consent, needs_consent
+from reasonrag.run.engine import Asked, Role, open_run
 from reasonrag.run.failures import FailureLog
-from reasonrag.run.models import Models
-from reasonrag.run.session import Session
 from reasonrag.run_config import RecordedRecipe
 from reasonrag.studies.from_settings import RunParts
 
@@ -193,7 +189,9 @@ class _Side:
     steps: int
 
 
-_Sides = dict[tuple[str, int], _Side]
+_Key = tuple[str, int]
+"""Of a side: its question and its node."""
+_Sides = dict[_Key, _Side]
 
 
 class _Fresh(NamedTuple):
@@ -203,7 +201,8 @@ class _Fresh(NamedTuple):
     outcome: float | None = None
 
 
-_Values = dict[tuple[str, int], _Fresh]
+_Values = dict[_Key, _Fresh]
+_MODEL = "model"
 
 
 async def revalue(
@@ -221,39 +220,34 @@ async def revalue(
     chat_model: asked instead of opening the one of the parts. Raises InputError where passages or models are others,
     RunStopped where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did.
     """
-    spec, pairs = parts.model, sample.pairs
+    pairs = sample.pairs
     async with AsyncExitStack() as opened:
-        journal = await opened.enter_async_context(open_journal(folder / JOURNAL, say=watcher.say))
-        models = Models.journaled(journal, parts.caps, {"model": (spec, None)})
-        calls_before = models.spent.calls
-        agent = parts.agent_of(models.main)
+
+        async def open_model() -> ChatModel:
+            return chat_model or parts.model.open(opened, say=watcher.say)
+
+        roles = {_MODEL: Role(parts.model, open_model)}
+        run = await opened.enter_async_context(
+            open_run(folder, roles, watcher, caps=parts.caps, yes=parts.yes, configured=False)
+        )
+        calls_before = run.models.spent.calls
+        agent = parts.agent_of(run.models.main)
         sides = await _sides_of(agent, pairs, judged=parts.rule.judged)
-        failures = opened.enter_context(FailureLog(folder / FAILURES))
-        continuations = _FreshContinuations(agent, k, failures, _FreshOutcomes(parts.rule, parts.recipe))
-        values, owed = await continuations.recorded(sides)
-        if owed:
-            models = Models.journaled(
-                journal, parts.caps, {"model": (spec, chat_model or spec.open(opened, say=watcher.say))}
-            )
-            if needs_consent([spec], parts.caps, yes=parts.yes):
-                await models.check()
-                expected = continuations.expected(owed, begun=journal.questions)
-                work = f"{counted(len(owed), 'step')} x {counted(k, 'continuation')}"
-                get_consent(work, [(spec, expected)], watcher, models)
-            values |= await continuations.ask(models, owed, watcher)
+        work = _FreshContinuations(agent, k, sides, _FreshOutcomes(parts.rule, parts.recipe))
+        await run.complete(work, work)
     return _summary(
-        [_revalued(each, values) for each in pairs],
-        failures,
+        [_revalued(each, work.values) for each in pairs],
+        run.failures,
         label_model=parts.label_model,
-        model=spec.name,
+        model=parts.model.name,
         k=k,
         seed=sample.seed,
         min_confidence=sample.min_confidence,
         exportable=sample.seen,
-        calls=models.spent.calls,
-        session_calls=models.spent.calls - calls_before,
-        cost_usd=models.cost,
-        refused_parameters=models.refused_parameters,
+        calls=run.models.spent.calls,
+        session_calls=run.models.spent.calls - calls_before,
+        cost_usd=run.models.cost,
+        refused_parameters=run.models.refused_parameters,
     )
 
 
@@ -320,21 +314,48 @@ def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: Rollout
 
 
 class _FreshContinuations:
-    """Fresh continuations of steps, from the journal or from a model."""
+    """Fresh continuations of steps, as a `Work`. values: of the sides that are
+    done, and of those whose value is known."""
 
-    def __init__(self, agent: Agent, k: int, failures: FailureLog, outcomes: _FreshOutcomes) -> None:
-        self._failures = failures
+    noun = "step"
+
+    def __init__(self, agent: Agent, k: int, sides: _Sides, outcomes: _FreshOutcomes) -> None:
         self._agent = agent
         self._k = k
         self._outcomes = outcomes
+        self._sides = {key: side for key, side in sides.items() if side.state or side.answer}
+        self.values = {key: _known(side) for key, side in sides.items() if key not in self._sides}
+        self.at_once = max(1, len(self._sides))
 
-    def expected(self, owed: _Sides, *, begun: Collection[str]) -> ExpectedUsage:
-        """Usage to come, by the lengths of the run's own continuations of these steps; high: all take the whole step
-        budget. begun: questions of which the journal has something, which the low end leaves out."""
-        usages = [self._usage(side) for side in owed.values()]
-        calls, most = (sum(self._k * each(side) for side in owed.values()) for each in (self._length, self._most_steps))
-        fresh = sum(question_id not in begun for question_id, _ in owed)
-        return ExpectedUsage.rehearsed(usages, scale=max(1.0, most / calls), thoughts=0).times(fresh, len(owed))
+    def items(self) -> Iterable[_Key]:
+        return self._sides
+
+    def question_of(self, item: _Key) -> str:
+        return item[0]
+
+    async def do(self, item: _Key, asked: Asked) -> None:
+        agent = replace(self._agent, model=asked.models[_MODEL], spending=Spending())
+        try:
+            self.values[item] = _mean(self._sides[item], await self._ends(agent, self._sides[item]))
+        except (ModelError, RetrievalError) as error:
+            asked.failure(error, "step", {"question_id": item[0], "node_id": item[1]})
+            self.values[item] = _Fresh()
+
+    def described(self, count: int) -> str:
+        return f"{counted(count, self.noun)} x {counted(self._k, 'continuation')}"
+
+    async def expected(
+        self,
+        owed: Iterable[_Key],
+        count: int,
+        fresh: int,
+        roles: Sequence[str],  # noqa: ARG002 - there is one
+    ) -> list[ExpectedUsage]:
+        """By the lengths of the run's own continuations of these steps; high: all take the whole step budget."""
+        sides = [self._sides[each] for each in owed]
+        usages = [self._usage(side) for side in sides]
+        calls, most = (sum(self._k * each(side) for side in sides) for each in (self._length, self._most_steps))
+        return [ExpectedUsage.rehearsed(usages, scale=max(1.0, most / calls), thoughts=0).times(fresh, count)]
 
     def _usage(self, side: _Side) -> Tokens:
         """Of the fresh continuations of a step, the first replies of which come in one request."""
@@ -357,58 +378,32 @@ class _FreshContinuations:
             return int(self._outcomes.ask_model)
         return max(1, self._agent.most_steps(side.state.question) - side.steps) + self._outcomes.ask_model
 
-    async def recorded(self, sides: _Sides) -> tuple[_Values, _Sides]:
-        """Values of the sides that the journal answers, and the other sides."""
-        values: _Values = {}
-        for key, side in sides.items():
-            try:
-                values[key] = await self._mean(self._agent, side)
-            except (ModelError, RetrievalError):  # not recorded, or to be met again when it is asked
-                continue
-        return values, {key: side for key, side in sides.items() if key not in values}
-
-    async def ask(self, models: Models, sides: _Sides, watcher: Watcher) -> _Values:
-        """The value of every side; None if its continuation failed. Raises RunStopped, KeyboardInterrupt for Ctrl-C."""
-        values: _Values = {}
-        session = Session(
-            models, watcher, self._failures.attempt, how_far=lambda: f"{len(values):,} of {len(sides):,} steps"
-        )
-        await models.check()
-
-        async def value(queued: tuple[int, tuple[str, int]]) -> None:
-            position, key = queued
-            own = replace(self._agent, model=models.main, priority=position, spending=Spending())
-            try:
-                values[key] = await self._mean(own, sides[key])
-            except (ModelError, RetrievalError) as error:
-                self._failures.give_up("step", error, question_id=key[0], node_id=key[1])
-                values[key] = _Fresh()
-
-        await session.run_or_raise(enumerate(sides), value, at_once=len(sides))
-        return values
-
-    async def _mean(self, agent: Agent, side: _Side) -> _Fresh:
-        """Mean discounted outcome over the continuations that are plain samples throughout, as in the labels; for an
-        answer, over its judgements."""
-        ends = await self._ends(agent, side)
-        valid = [(outcome, steps) for outcome, steps in ends if outcome is not None]
-        if not valid:
-            return _Fresh()
-        alpha = side.rollout.recipe.alpha
-        rewards = [shortest_path_reward(outcome, steps=steps, alpha=alpha) for outcome, steps in valid]
-        return _Fresh(statistics.mean(rewards), statistics.mean(outcome for outcome, _ in valid))
-
     async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
         """Outcome and number of steps from the root, for each end; None where it has none."""
         if side.answer is not None:
             return [(each, side.steps) for each in await self._outcomes.again(agent, side.answer, self._k)]
-        if side.state is None:
-            return [(side.node.outcome.value if side.node.outcome else 0.0, side.steps)]
+        assert side.state is not None  # noqa: S101 - what has neither is not asked about
         first = FRESH + STRIDE * side.steps
         paths = await agent.continue_from(side.state, range(first, first + self._k))
         plain = [path for path in paths if self._outcomes.plain(path)]
         outcomes = await together(*(self._outcomes.of(agent, path[-1]) for path in plain))
         return [(outcome, side.steps + len(path)) for outcome, path in zip(outcomes, plain, strict=True)]
+
+
+def _known(side: _Side) -> _Fresh:
+    """Of an answer that no judge values."""
+    return _mean(side, [(side.node.outcome.value if side.node.outcome else 0.0, side.steps)])
+
+
+def _mean(side: _Side, ends: Iterable[tuple[float | None, int]]) -> _Fresh:
+    """Mean discounted outcome over the continuations that are plain samples throughout, as in the labels; for an
+    answer, over its judgements."""
+    valid = [(outcome, steps) for outcome, steps in ends if outcome is not None]
+    if not valid:
+        return _Fresh()
+    alpha = side.rollout.recipe.alpha
+    rewards = [shortest_path_reward(outcome, steps=steps, alpha=alpha) for outcome, steps in valid]
+    return _Fresh(statistics.mean(rewards), statistics.mean(outcome for outcome, _ in valid))
 
 
 class _FreshOutcomes:

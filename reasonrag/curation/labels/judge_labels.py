@@ -8,13 +8,12 @@ and visits. What a pick does to a state's pairs is decided in `preference.labell
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import orjson
 from pydantic import BaseModel
@@ -29,23 +28,21 @@ from reasonrag.agent.model_calls import Judgement, ModelCaller
 from reasonrag.agent.parsing import parse_pick
 from reasonrag.agent.prompting import Prompts, render_pick
 from reasonrag.errors import ModelError
-from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
-from reasonrag.llm.journal import JournaledModel, open_journal
+from reasonrag.llm.journal import JournaledModel
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.reasoning import too_little_room
-from reasonrag.progress import Watcher
+from reasonrag.progress import Watcher, warn_all
 from reasonrag.rendering import counted
-from reasonrag.run.consent import get_consent, needs_consent
-from reasonrag.run.failures import FailureLog
-from reasonrag.run.models import Models
-from reasonrag.run.session import Session
+from reasonrag.run.consent import needs_consent
+from reasonrag.run.engine import Asked, Role, claimed, open_run
 from reasonrag.settings import EffortName
 from reasonrag.terminal import dollars
 
+_JUDGE = "judge"
 JUDGING = "judging"
 """Folder of the journal and of the failures, below the data set."""
 _SHORT_REPLY_TOKENS = 5
@@ -136,42 +133,46 @@ async def label_by_judge(
     answers are kept, and the same call goes on.
     """
     check_prices(watcher.say, judge.model, capped=judge.caps.cost is not None)
-    place = out / JUDGING
-    with only_writer(place, flag="--out"):
-        async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(open_journal(place / JOURNAL, say=watcher.say))
-            chat_model = chat_model or judge.model.open(opened, say=watcher.say)
-            if judge.model.settles_effort:
-                recorded = Models.journaled(journal, judge.caps, {"judge": (judge.model, None)}).main
-                begun = _begun(judge, candidates, recorded) if journal.questions else None
-                judge = replace(judge, model=await (begun or judge.model).settled(chat_model))
-            models = Models.journaled(journal, judge.caps, {"judge": (judge.model, chat_model)})
-            calls_before = models.spent.calls
-            failures = opened.enter_context(FailureLog(place / FAILURES))
-            judging = _Verdicts(judge, models, failures)
-            if not needs_consent([judge.model], judge.caps, yes=judge.yes):
-                watcher.say(judge.describe(candidates))
-            elif owed := judging.owed(candidates):
-                await models.check()
-                expected = [(judge.model, _expected(owed.values()))]
-                get_consent(counted(len(owed), "state"), expected, watcher, models)
-            await models.check()
-            verdicts = await judging.of_all(candidates, watcher)
-        picks, agreement = _write_labels(candidates, judge, verdicts)
+    place, roles, asked = out / JUDGING, dict[str, Role](), judge
+    async with AsyncExitStack() as opened:
+        opened.enter_context(claimed(place, flag="--out"))
+
+        async def open_model() -> ChatModel:
+            nonlocal chat_model
+            chat_model = chat_model or asked.model.open(opened, say=watcher.say)
+            return chat_model
+
+        roles[_JUDGE] = Role(judge.model, open_model)
+        run = await opened.enter_async_context(
+            open_run(place, roles, watcher, caps=judge.caps, yes=judge.yes, configured=False)
+        )
+        calls_before = run.models.spent.calls
+        if judge.model.settles_effort:
+            begun = _begun(judge, candidates, run.models.main) if run.journal.questions else None
+            model = await (begun or judge.model).settled(chat_model if begun else await open_model())
+            asked = replace(judge, model=model)
+            run.ask_by(_JUDGE, model)
+        if not needs_consent([asked.model], asked.caps, yes=asked.yes):
+            watcher.say(asked.describe(candidates))
+        work = _Judgements(asked, candidates)
+        await run.complete(work, work)
+        warn_all(too_little_room(work.only_reasoning, max_tokens=asked.model.sampling.max_tokens), watcher)
+    picks, agreement = _write_labels(candidates, asked, work)
+    verdicts = [work.verdicts[each] for each in work.asked.values() if each in work.verdicts]
     return Judging(
-        model=judge.model.name,
-        gold=judge.gold,
-        seed=judge.seed,
-        states=len(verdicts),
+        model=asked.model.name,
+        gold=asked.gold,
+        seed=asked.seed,
+        states=len(work.asked),
         picked=picks,
-        none=sum(each == "none" for each in verdicts.values()),
-        unreadable=sum(each is None for each in verdicts.values()) - failures.given_up.total(),
-        given_up=failures.given_up.total(),
+        none=verdicts.count("none"),
+        unreadable=verdicts.count(None),
+        given_up=len(work.asked) - len(verdicts),
         agrees_with_values=agreement,
-        calls=models.spent.calls,
-        session_calls=models.spent.calls - calls_before,
-        cost_usd=models.cost,
-        refused_parameters=models.refused_parameters,
+        calls=run.models.spent.calls,
+        session_calls=run.models.spent.calls - calls_before,
+        cost_usd=run.models.cost,
+        refused_parameters=run.models.refused_parameters,
     )
 
 
@@ -189,71 +190,75 @@ _Verdict: TypeAlias = tuple[int, int] | Literal["none"] | None
 """Positions of the better and the worse among the shown steps, from 1; None if there is no judgement."""
 
 
-class _Verdicts:
-    """The judge's verdicts on states; equal states are asked about once."""
+class _StateToJudge(NamedTuple):
+    state: StateRecord
+    messages: tuple[Message, ...]
+    shown: int
+    """Number of steps."""
+    digest: bytes
 
-    def __init__(self, judge: StateJudge, models: Models, failures: FailureLog) -> None:
-        self._judge = judge
-        self._models = models
-        self._asker = ModelCaller(models.main, judge.prompts, judge.model.sampling, judge.seed)
-        self._failures = failures
-        self._asked: dict[bytes, asyncio.Future[_Verdict]] = {}
-        """By hash of the messages: two runs may have reached the same state."""
+
+class _Judgements:
+    """The judge's verdicts on states, as a `Work`. Equal states are asked about once: two runs may have reached the
+    same state.
+
+    asked: digests of the messages, by position of the state. verdicts: by digest, without those that failed.
+    """
+
+    noun = "state"
+
+    def __init__(self, judge: StateJudge, candidates: Path) -> None:
+        self._judge, self._candidates = judge, candidates
+        self.at_once = judge.model.limits.concurrency
+        self.asked: dict[int, bytes] = {}
+        self.verdicts: dict[bytes, _Verdict] = {}
         self.only_reasoning = 0
         """Judgements that the token limit cut before anything else was said."""
 
-    def owed(self, candidates: Path) -> dict[bytes, int]:
-        """Prompt tokens of the states that are still to be judged, by hash of the messages."""
-        found: dict[bytes, int] = {}
-        for _, state, shown in self._judge.states(candidates):
+    def items(self) -> Iterator[_StateToJudge]:
+        seen = set[bytes]()
+        for position, state, shown in self._judge.states(self._candidates):
             messages = self._judge.messages(state, shown)
-            if not self._models.main.holds(self._asker.request(state.question_id, messages, [0], _STOP)):
-                found[_digest(messages)] = _prompt_tokens(messages)
-        return found
+            digest = self.asked[position] = _digest(messages)
+            if digest not in seen:
+                seen.add(digest)
+                yield _StateToJudge(state, messages, len(shown), digest)
 
-    async def of_all(self, candidates: Path, watcher: Watcher) -> dict[int, _Verdict]:
-        """Verdicts by position of the state. Raises RunStopped, KeyboardInterrupt for Ctrl-C."""
-        found: dict[int, _Verdict] = {}
-        session = Session(
-            self._models, watcher, self._failures.attempt, how_far=lambda: f"{counted(len(found), 'state')} judged"
-        )
+    def question_of(self, item: _StateToJudge) -> str:
+        return item.state.question_id
 
-        async def judge(queued: tuple[int, StateRecord, list[StepRecord]]) -> None:
-            position, state, shown = queued
-            found[position] = await self._of_one(state, self._judge.messages(state, shown), len(shown))
-
-        at_once = self._judge.model.limits.concurrency
-        await session.run_or_raise(self._judge.states(candidates), judge, at_once=at_once)
-        for warning in too_little_room(self.only_reasoning, max_tokens=self._judge.model.sampling.max_tokens):
-            watcher.warn(warning)
-        return found
-
-    async def _of_one(self, state: StateRecord, messages: tuple[Message, ...], candidates: int) -> _Verdict:
-        key = _digest(messages)
-        if key in self._asked:
-            return await self._asked[key]
-        answer = self._asked[key] = asyncio.get_running_loop().create_future()
-        verdict: _Verdict = None
+    async def do(self, item: _StateToJudge, asked: Asked) -> None:
+        state, judge = item.state, self._judge
+        caller = ModelCaller(asked.models[_JUDGE], judge.prompts, judge.model.sampling, judge.seed)
         try:
-            judgement: Judgement[tuple[int, int] | Literal["none"]] = await self._asker.judgement(
+            judgement: Judgement[tuple[int, int] | Literal["none"]] = await caller.judgement(
                 state.question_id,
-                messages,
+                item.messages,
                 0,
                 tag="pick",
-                wanted=f"two different numbers from 1 to {candidates}, the better candidate first, or none",
-                read=lambda reply: parse_pick(reply.text, ending_of(reply), candidates=candidates),
+                wanted=f"two different numbers from 1 to {item.shown}, the better candidate first, or none",
+                read=lambda reply: parse_pick(reply.text, ending_of(reply), candidates=item.shown),
             )
-            verdict = judgement.value
-            if judgement.unreadable is not None:
-                cause = judgement.cause or "unreadable"
-                self.only_reasoning += cause == "reasoning_cut"
-                self._failures.note("judgement", **_where(state), cause=cause, message=judgement.unreadable)
         except ModelError as error:
-            self._failures.give_up("state", error, **_where(state))
-        finally:
-            if not answer.done():  # a second Ctrl-C cancels those who wait for it, and it with them
-                answer.set_result(verdict)
-        return verdict
+            asked.failure(error, "state", _where(state))
+            return
+        if judgement.unreadable is not None:
+            cause = judgement.cause or "unreadable"
+            self.only_reasoning += cause == "reasoning_cut"
+            asked.note("judgement", **_where(state), cause=cause, message=judgement.unreadable)
+        self.verdicts[item.digest] = judgement.value
+
+    def described(self, count: int) -> str:
+        return counted(count, self.noun)
+
+    async def expected(
+        self,
+        owed: Iterable[_StateToJudge],
+        count: int,  # noqa: ARG002 - of the prompts
+        fresh: int,  # noqa: ARG002 - what a state has is a reply, which may need a repair
+        roles: Sequence[str],  # noqa: ARG002 - there is one
+    ) -> list[ExpectedUsage]:
+        return [_expected([_prompt_tokens(each.messages) for each in owed])]
 
 
 def _of_search(step: StepRecord) -> str:
@@ -282,12 +287,12 @@ def _expected(prompt_tokens: Collection[int]) -> ExpectedUsage:
     return ExpectedUsage(requests, requests, Range(low=FEWEST_TOKENS * prompts, high=2 * prompts), replies)
 
 
-def _write_labels(candidates: Path, judge: StateJudge, verdicts: dict[int, _Verdict]) -> tuple[int, Share]:
+def _write_labels(candidates: Path, judge: StateJudge, work: _Judgements) -> tuple[int, Share]:
     """Write the labels into the candidates; returns the number of picks, and how often values agree with them."""
     picks = alike = decided = 0
     with atomic_replacement(candidates) as file:
         for position, state in enumerate(read_lines(candidates, StateRecord)):
-            verdict, pick = verdicts.get(position), None
+            verdict, pick = work.verdicts.get(work.asked.get(position, b"")), None
             if isinstance(verdict, tuple):
                 shown = judge.shown(state)
                 pick = shown[verdict[0] - 1].id, shown[verdict[1] - 1].id
