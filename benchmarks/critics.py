@@ -194,7 +194,7 @@ class Experiment:
         other = {"heldout": plan.other_world}
         self.phases.once("other world", lambda: write_world(self.world(1), plan.size, other, seed=1))
         perfect = Skill("perfect", good=1.0, right=1.0)
-        self.explore("warmup", "warmup", skill=perfect, max_calls_per_question=24, alpha=0.9)  # for short paths
+        self.explore("warmup", "warmup", skill=perfect, set={"search.max_calls": 24})  # for short paths
         self.phases.once("warmup pairs", partial(self.pairs, "warmup", "warmup", format=["sft"]))
         self.phases.once("words", self.write_words)
         self.explore("explore", "explore")
@@ -231,8 +231,7 @@ class Experiment:
         known = self.known(split, skill or self.plan.skill, seed)
         settings = self.asked(split, seed) | {
             "outcome": "f1",
-            "alpha": 1.0,
-            "max_calls_per_question": self.plan.calls,
+            "set": {"search.alpha": 1.0, "search.max_calls": self.plan.calls},
         }
         run = partial(
             reasonrag.generate, chat_model=GoldTeacher(known.values()), run=self.run(name), abort_degenerate=0

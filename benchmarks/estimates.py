@@ -28,8 +28,8 @@ SPLITS = {
 }
 RECIPES: dict[str, dict[str, Any]] = {
     "economy": {},
-    "continuation": {"max_calls_per_question": 64},
-    "released": {"simulations": 8},
+    "continuation": {"set": {"search.max_calls": 64}},
+    "released": {"set": {"search.simulations": 8}},
 }
 """The default, and small budgets of the others."""
 

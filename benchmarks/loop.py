@@ -183,7 +183,7 @@ class Loop:
             command = (
                 *("generate", *self.asked("explore"), "--model", server.name, "--base-url", server.base_url),
                 *("--temperature", str(self.plan.temperature), "--max-reply-tokens", "64", "--concurrency", "64"),
-                *("--max-calls-per-question", str(self.plan.calls), "--seed", str(seed), "--abort-degenerate", "0"),
+                *("--set", f"search.max_calls={self.plan.calls}", "--seed", str(seed), "--abort-degenerate", "0"),
                 *("--run", str(home / "explore")),
             )
             await asyncio.to_thread(self.phases.reasonrag, f"seed{seed} generate", *command)

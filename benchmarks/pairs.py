@@ -208,7 +208,7 @@ def _measured(work: str, scratch: Path) -> dict[str, Any]:
 def _memory(counts: list[int], scratch: Path) -> Iterator[str]:
     """Peak memory by the number of trees; small ones, so that a hundred thousand fit on a disk."""
     run = scratch / "small"
-    reasonrag.generate(dataset="atlas", limit=200, run=run, max_calls_per_question=16, siblings=2)
+    reasonrag.generate(dataset="atlas", limit=200, run=run, set={"search.max_calls": 16, "search.siblings": 2})
     rows = []
     for count in counts:
         many = _multiplied(run / "rollouts.jsonl", scratch / "many.jsonl", count)

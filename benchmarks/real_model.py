@@ -149,7 +149,7 @@ class Experiment:
             f"explore {name}": (
                 *("generate", *self.asked("explore", name), "--temperature", str(self.plan.temperature)),
                 *("--concurrency", str(self.plan.concurrency), "--max-reply-tokens", str(self.plan.reply_tokens)),
-                *("--max-calls-per-question", str(self.plan.calls), "--abort-degenerate", "0"),
+                *("--set", f"search.max_calls={self.plan.calls}", "--abort-degenerate", "0"),
                 *("--run", str(self.explored(name))),
             )
             for name in self.plan.explore

@@ -34,13 +34,12 @@ from verdicts import (
     with_interval,
 )
 
-from mcts import RECIPES, Recipe, RecipeName
+from mcts import RECIPES, Recipe
 from preference import PairingRules, RolloutRecord, candidates
 from preference.causes import QuestionCause, cause_of
 from preference.filters import AS_PUBLISHED, NO_FILTERS
 from reasonrag.agent.agent import Agent, steps_of_hops
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.settings import AGENT_DEFAULTS
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import Sampling
@@ -55,14 +54,14 @@ SKILLS = (
 )
 SPLITS = ("dev", "train")
 """In the order in which questions are taken from them."""
-RECIPE_NAMES: tuple[RecipeName, ...] = ("released", "reasonrag", "prorag", "ragym", "continuation", "economy")
-RULES: dict[RecipeName, PairingRules] = {
+RECIPE_NAMES: tuple[str, ...] = ("released", "reasonrag", "prorag", "ragym", "continuation", "economy")
+RULES: dict[str, PairingRules] = {
     **dict.fromkeys(("released", "reasonrag", "ragym"), AS_PUBLISHED),
     "prorag": PUBLISHED_RULES,
 }
 """Of the recipes whose pairs are not kept by the default rules: those of the published systems. ProRAG's judge is not
 asked here; steps are labelled by the values of its search."""
-SHARES: dict[RecipeName, float] = {"prorag": 0.2}
+SHARES: dict[str, float] = {"prorag": 0.2}
 """Of the questions; for recipes that cost a thousand replies each."""
 FILTERS: dict[str, PairingRules] = {
     "default": PairingRules(),
@@ -162,7 +161,7 @@ def explored(
     seed: int = 0,
 ) -> list[tuple[GoldQuestion, RolloutRecord]]:
     """The tree of every question, with what is true of it. fit_steps, gold_passages: as of a `Trial`."""
-    steps, alpha = max_steps or AGENT_DEFAULTS[recipe.name].max_steps, recipe.search.alpha
+    steps, alpha = max_steps or recipe.agent.max_steps, recipe.search.alpha
 
     def known(question: Question) -> GoldQuestion:
         own = steps_of_hops(question.hops, least=steps) if fit_steps and question.hops else steps

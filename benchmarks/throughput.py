@@ -582,7 +582,7 @@ def _remember(scratch: Path) -> tuple[dict[int, int], int, float]:
         corpus=world / "corpus.jsonl",
         index=scratch / "atlas-index",
         model="offline",
-        simulations=2,
+        set={"search.simulations": 2},
         limit=MEMORY_AFTER[-1],
         concurrency=MEMORY_TREES_AT_ONCE,
         run=scratch / "memory",

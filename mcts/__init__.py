@@ -11,7 +11,7 @@ This package knows nothing of retrieval, language models, networks or clocks.
 """
 
 from mcts.estimates import Estimate, estimates
-from mcts.recipes import RECIPES, Recipe, RecipeName
+from mcts.recipe import RECIPES, AgentDefaults, Recipe
 from mcts.rewards import evenly_drawn_rewards, shortest_path_reward, spre_rewards, visit_weighted_rewards
 from mcts.search import (
     Continue,
@@ -33,6 +33,7 @@ from mcts.tree import ROOT_ID, Node, Rollout, Step, Tree
 __all__ = [
     "RECIPES",
     "ROOT_ID",
+    "AgentDefaults",
     "Continue",
     "Continued",
     "Estimate",
@@ -42,7 +43,6 @@ __all__ = [
     "Rank",
     "Ranked",
     "Recipe",
-    "RecipeName",
     "Result",
     "Rollout",
     "Score",

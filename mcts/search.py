@@ -54,7 +54,7 @@ class Configuration(BaseModel):
     """Frozen; unknown keys are refused. Later fields are absent from what is written while they have their default:
     runs of those who do not use them keep their hash."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     ABSENT_IF_DEFAULT: ClassVar[tuple[str, ...]] = ()
 
     @model_serializer(mode="wrap")
@@ -81,16 +81,16 @@ class SearchConfig(Configuration):
     """Most steps drawn in a state; with `mixed`, continuations through the state count."""
     root_siblings: int | None = Field(default=None, ge=1, lt=STRIDE)
     """Most steps drawn in the root's state while all answers are equal (`mixed` only); None: `siblings`."""
-    siblings_at_once: int | None = Field(default=None, ge=1)
+    siblings_at_once: int | None = Field(default=None, ge=1, lt=STRIDE)
     """Steps drawn per visit of a state; None: all missing ones, as one piece of work."""
-    resamples: int = Field(default=0, ge=0)
+    resamples: int = Field(default=0, ge=0, lt=STRIDE)
     """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""
     share_estimates: bool = False
     """Value equivalent siblings once and let them share the estimate; those that have something in common, by that."""
     valuation: Literal["continuation", "score", "rank"]
     """How a new step is valued: by real continuations to an answer, by one number from outside, or by its rank among
     its siblings (`chain` only)."""
-    continuations: int = Field(ge=1)
+    continuations: int = Field(ge=1, lt=STRIDE)
     """Real continuations sampled from every new non-terminal step; ignored by `score` and `rank`."""
     value_one: bool = False
     """Value one new step of a state, drawn at random, instead of all; with descents and continuations only, and without
@@ -105,12 +105,12 @@ class SearchConfig(Configuration):
     """Equal steps drawn in one state are one node."""
     keep_continuations: bool = False
     """Keep the steps of continuations as nodes of the tree."""
-    simulations: int = Field(ge=1)
+    simulations: int = Field(ge=1, lt=2**31)
     """Selections of a state before the search ends."""
-    max_calls: int | None = Field(default=None, ge=1)
+    max_calls: int | None = Field(default=None, ge=1, lt=2**31)
     """Completions the search may use, however many one request carried. Work is handed out only while it is expected to
     fit, with continuations as long as the mean so far; the last ones may overrun by what they are longer."""
-    wave: int = Field(default=1, ge=1)
+    wave: int = Field(default=1, ge=1, lt=2**31)
     """Simulations in flight at once in one tree."""
 
     @model_validator(mode="after")

@@ -14,7 +14,6 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any, Protocol
 
-from mcts import RECIPES
 from preference.answer_scores import label_cover_em
 from preference.candidates import (
     GoldVerdict,
@@ -33,7 +32,6 @@ from preference.published.pair_rules import SYSTEM_OF_RECIPE, PublishedSystem
 from preference.records import ActionType, Message, RecipeRef, RolloutNode, RolloutRecord, shared_fields
 from preference.similarity import folded, jaccard, words_of
 
-_SEARCHES = {str(name): recipe.search for name, recipe in RECIPES.items()}
 TOLERANCE = 1e-9
 """Means of outcomes that differ by less are equal."""
 ANSWER_WEIGHT = 0.5
@@ -85,8 +83,7 @@ def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
     """The steps taken in each state. A state is what the agent has seen: two nodes reached by the same replies are one
     state, and the steps that follow them are siblings. Where the recipe keeps equal steps apart it is a node."""
     states: dict[object, list[RolloutNode]] = {}
-    search = _SEARCHES.get(rollout.recipe.name)
-    by_node = search is not None and not search.merge_equal
+    by_node = not rollout.recipe.merges_equal
     for node in rollout.nodes[1:]:
         by_parent = by_node or node.prompt is None
         seen = node.parent_id if by_parent else tuple((turn.role, turn.content) for turn in node.prompt or ())
@@ -96,8 +93,7 @@ def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
 
 def shares_estimates(recipe: RecipeRef) -> bool:
     """Whether a recipe's rewards count the observations of siblings that reveal the same."""
-    search = _SEARCHES.get(recipe.name)
-    return search is not None and search.share_estimates and (recipe.reward or "").startswith("spre_even")
+    return recipe.shares_estimates and (recipe.reward or "").startswith("spre_even")
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from pydantic import (
     model_validator,
 )
 
+from mcts import RECIPES, Recipe
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -298,13 +300,17 @@ class UnreadableJudgement(SparseRecord):
     cause: str = ""
 
 
-class RecipeRef(Record):
+class RecipeRef(SparseRecord):
     """How a record's rewards were computed.
 
     outcome: the answer quality behind them, an `OutcomeName` or the name of a user's function.
     reward: which of a node's `rewards` is its reward; null if not stated.
     judge_sees_gold: whether judges, of answers and steps, were shown the gold answers; null without any judge.
+    equal_steps, estimates: what the search does with equal steps of a state, and with what it learns of steps that
+        reveal the same; absent where it does as the shipped recipe of this name, or else `merged` and `own`.
     """
+
+    ABSENT_IF_EMPTY = ("equal_steps", "estimates")
 
     name: str
     reward: str | None = None
@@ -312,6 +318,36 @@ class RecipeRef(Record):
     outcome: str = "f1"
     alpha: float = Field(gt=0, le=1)
     margin_by_layer: bool
+    equal_steps: Literal["merged", "apart"] | None = None
+    estimates: Literal["own", "shared"] | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> RecipeRef:
+        """What a record says of its recipe."""
+        named = cls(
+            name=recipe.name,
+            reward=recipe.reward,
+            judge_sees_gold=recipe.judge_sees_gold if recipe.judged else None,
+            outcome=recipe.outcome,
+            alpha=recipe.search.alpha,
+            margin_by_layer=recipe.margin_by_layer,
+        )
+        told: dict[str, str] = {}
+        if named.merges_equal != recipe.search.merge_equal:
+            told["equal_steps"] = "merged" if recipe.search.merge_equal else "apart"
+        if named.shares_estimates != recipe.search.share_estimates:
+            told["estimates"] = "shared" if recipe.search.share_estimates else "own"
+        return named.model_copy(update=told)
+
+    @property
+    def merges_equal(self) -> bool:
+        shipped = RECIPES.get(self.name)
+        return self.equal_steps == "merged" if self.equal_steps else shipped is None or shipped.search.merge_equal
+
+    @property
+    def shares_estimates(self) -> bool:
+        shipped = RECIPES.get(self.name)
+        return self.estimates == "shared" if self.estimates else shipped is not None and shipped.search.share_estimates
 
     @field_validator("reward")
     @classmethod

@@ -459,17 +459,9 @@ def estimate(
     value_base_url: str | Sequence[str] = [],
     value_temperature: float | None = None,
     value_extra_body: str | Mapping[str, Any] | None = None,
-    recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
+    recipe: str = "economy",
+    set: str | Sequence[str] = [],
     rubric: str | Path | None = None,
-    support: Literal["strings", "judge"] = "strings",
-    reward: Literal["spre", "outcome"] | None = None,
-    judge_gold: bool | None = None,
-    siblings: int | None = None,
-    continuations: int | None = None,
-    simulations: int | None = None,
-    max_calls_per_question: int | None = None,
-    alpha: float | None = None,
-    exploration: float | None = None,
     value_price_in: float | None = None,
     value_price_out: float | None = None,
     abort_degenerate: float = 0.95,
@@ -560,22 +552,12 @@ def estimate(
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
         value_temperature: Sampling temperature of the value model [default: --temperature]
         value_extra_body: JSON object of extra fields for every request to the value model
-        recipe: Search and labels: economy, reasonrag, continuation, released, prorag or ragym; see
-            docs/reference/recipes.md
+        recipe: Search and labels: economy, reasonrag, continuation, released, prorag, ragym, or a YAML file that
+            holds the values of one; see docs/reference/recipes.md
+        set: KEY=VALUE: change a value of the recipe, as in search.siblings=6, search.simulations=32,
+            search.max_calls=64 or reward=outcome; repeatable. docs/reference/recipes.md lists them
         rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
-        support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
-            judge, where the teacher is also asked about right answers that strings do not find but that may follow
-            (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
-        reward: Reward of a step: spre (continuations) or outcome (weighted by visits) [default: the recipe's]
-        judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
-        siblings: Steps to sample per state [default: the recipe's]
-        continuations: Real continuations per step [default: the recipe's]
-        simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
-        max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
-            recipe's]
-        alpha: Discount of the reward per step; not with ragym [default: the recipe's]
-        exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
             --value-base-url]
         value_price_out: Dollars per million completion tokens of the value model [default: the list price, or 0
@@ -870,17 +852,9 @@ def generate(
     value_base_url: str | Sequence[str] = [],
     value_temperature: float | None = None,
     value_extra_body: str | Mapping[str, Any] | None = None,
-    recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
+    recipe: str = "economy",
+    set: str | Sequence[str] = [],
     rubric: str | Path | None = None,
-    support: Literal["strings", "judge"] = "strings",
-    reward: Literal["spre", "outcome"] | None = None,
-    judge_gold: bool | None = None,
-    siblings: int | None = None,
-    continuations: int | None = None,
-    simulations: int | None = None,
-    max_calls_per_question: int | None = None,
-    alpha: float | None = None,
-    exploration: float | None = None,
     value_price_in: float | None = None,
     value_price_out: float | None = None,
     abort_degenerate: float = 0.95,
@@ -978,22 +952,12 @@ def generate(
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
         value_temperature: Sampling temperature of the value model [default: --temperature]
         value_extra_body: JSON object of extra fields for every request to the value model
-        recipe: Search and labels: economy, reasonrag, continuation, released, prorag or ragym; see
-            docs/reference/recipes.md
+        recipe: Search and labels: economy, reasonrag, continuation, released, prorag, ragym, or a YAML file that
+            holds the values of one; see docs/reference/recipes.md
+        set: KEY=VALUE: change a value of the recipe, as in search.siblings=6, search.simulations=32,
+            search.max_calls=64 or reward=outcome; repeatable. docs/reference/recipes.md lists them
         rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
-        support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
-            judge, where the teacher is also asked about right answers that strings do not find but that may follow
-            (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
-        reward: Reward of a step: spre (continuations) or outcome (weighted by visits) [default: the recipe's]
-        judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
-        siblings: Steps to sample per state [default: the recipe's]
-        continuations: Real continuations per step [default: the recipe's]
-        simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
-        max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
-            recipe's]
-        alpha: Discount of the reward per step; not with ragym [default: the recipe's]
-        exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
             --value-base-url]
         value_price_out: Dollars per million completion tokens of the value model [default: the list price, or 0
@@ -1583,30 +1547,12 @@ def tune(
     chat_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
-    min_margin: float = 0.05,
-    min_confidence: float = 0.7,
-    min_draws: int = 1,
-    max_similarity: float = 0.9,
-    max_per_state: int = 4,
-    max_per_question: int = 0,
-    allow_malformed: bool = False,
-    allow_ungrounded: bool = False,
-    allow_cut_prompts: bool = False,
-    allow_repeated_query: bool = False,
-    allow_same_findings: bool = False,
     run: str | Path,
     pilot: int = 30,
     vary: str | Sequence[str] = [],
+    min_confidence: float = 0.7,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
-    language: str | Sequence[str] = [],
-    encoder: str | None = None,
-    index_type: Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
-    reranker: str | None = None,
-    gpu: bool = False,
-    top_k: int = 3,
-    max_passage_chars: int | None = None,
-    passage_order: Literal["best-first", "worst-first"] | None = None,
     dataset: str | Sequence[str] = [],
     split: str = "train",
     sample: int | None = None,
@@ -1615,57 +1561,29 @@ def tune(
     corpus: str | Path | None = None,
     model: str | None = None,
     base_url: str | Sequence[str] = [],
-    prompts: str | Path | None = None,
-    style: Literal["short", "long"] = "short",
-    max_steps: int | None = None,
     concurrency: int = 32,
     seed: int = 0,
-    temperature: float | None = None,
-    top_p: float | None = None,
-    max_reply_tokens: int = 512,
-    extra_body: str | Mapping[str, Any] | None = None,
-    reasoning_effort: Literal["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
     max_cost: float | None = None,
     max_calls: int | None = None,
-    max_tokens: int | None = None,
     yes: bool = False,
     price_in: float | None = None,
     price_out: float | None = None,
-    rpm: int | None = None,
-    tpm: int | None = None,
-    timeout: float = 300.0,
-    max_wait: float = 2880.0,
-    steps_by_hops: bool = False,
-    value_model: str | None = None,
-    value_base_url: str | Sequence[str] = [],
-    value_temperature: float | None = None,
-    value_extra_body: str | Mapping[str, Any] | None = None,
-    recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
+    recipe: str = "economy",
+    set: str | Sequence[str] = [],
     outcome: Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "choice", "judge", "rubric"] | None = None,
-    rubric: str | Path | None = None,
-    support: Literal["strings", "judge"] = "strings",
-    reward: Literal["spre", "outcome"] | None = None,
-    judge_gold: bool | None = None,
-    siblings: int | None = None,
-    continuations: int | None = None,
-    simulations: int | None = None,
-    max_calls_per_question: int | None = None,
-    alpha: float | None = None,
-    exploration: float | None = None,
-    value_price_in: float | None = None,
-    value_price_out: float | None = None,
-    abort_degenerate: float = 0.95,
 ) -> Tuning:
-    """Try configurations on the first questions, and find the one that gives the most right pairs for its cost.
+    """Try recipes on the first questions, and find the one that gives the most right pairs for its cost.
 
-    The settings of `generate` make the base; they come from where `generate` has them, table [generate] included.
-    Caps apply to all trials and sessions together; what stopped the trials early is in the result, and the same call
-    resumes them. Raises InputError, StorageError and KeyboardInterrupt as `generate` does.
+    The settings of `generate` make the base; they come from where `generate` has them, table [generate] included, which
+    may hold others than those here. Caps apply to all trials and sessions together; what stopped the trials early is in
+    the result, and the same call resumes them. Raises InputError, StorageError and KeyboardInterrupt as `generate`.
 
     Example:
-        >>> tuned = reasonrag.tune(dataset="atlas", model="offline", pilot=4, vary=["siblings"], run="runs/tune")
-        >>> len(tuned.trials) > 1
-        True
+        >>> tuned = reasonrag.tune(
+        ...     dataset="atlas", model="offline", pilot=4, vary=["search.siblings=3,6"], run="runs/tune"
+        ... )
+        >>> len(tuned.trials)
+        3
 
     Args:
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
@@ -1673,35 +1591,14 @@ def tune(
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
-        min_margin: Minimum difference between the rewards of the two steps
-        min_confidence: Minimum probability that the chosen step is really the better one
-        min_draws: Minimum effective sample size of each step, unless both are answers
-        max_similarity: Maximum share of words that the two steps have in common; 1: no limit
-        max_per_state: Maximum pairs per state, highest confidence first; 0: no limit
-        max_per_question: Maximum pairs per question, highest confidence first; 0: no limit
-        allow_malformed: Accept unparsable replies as rejected steps
-        allow_ungrounded: Accept chosen steps that no passage supports
-        allow_cut_prompts: Accept pairs of states whose prompt the endpoint cut
-        allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
-        allow_same_findings: Accept pairs of steps that reveal the same, although their continuations do not tell
-            them apart
         run: Directory of the trials; interrupted ones found there are continued
-        pilot: Questions to try every configuration on: the first N
-        vary: Setting to vary: max-calls-per-question, siblings, continuations, exploration, temperature or
-            max-steps; repeatable [default: all that the recipe uses]
+        pilot: Questions to try every recipe on: the first N
+        vary: KEY=VALUE,VALUE,..: value of the recipe to vary, as in search.siblings=3,4,6; repeatable [default:
+            max_calls, siblings, continuations and exploration of the search, temperature and max_steps of the
+            agent, as far as the recipe uses them]
+        min_confidence: Minimum confidence of the pairs that count
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
-        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
-        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
-            index's own, else minilm]
-        index_type: faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
-        reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
-        gpu: Search dense indexes on GPUs; needs the index-gpu extra
-        top_k: Passages per search
-        max_passage_chars: Cut passages longer than this many characters (at least 100) at a sentence end, marked
-            with [...] [default: no cut]
-        passage_order: Order of passages in a prompt: best-first or worst-first [default: best-first; released:
-            worst-first]
         dataset: Data set: hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, the built-in
             atlas, or a folder of --data-dir; generate and tune mix several if it is repeated [default: atlas]
         split: Split of the data set
@@ -1716,68 +1613,21 @@ def tune(
             OPENAI_API_KEY is set, else required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
-        prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
-            imported data
-        style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
-            question's metadata.style takes precedence
-        max_steps: Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; reasonrag
-            and released 8; prorag and ragym 10]
         concurrency: HTTP requests in flight per model
         seed: Seed of the run
-        temperature: Sampling temperature [default: 1; prorag: 0.9]
-        top_p: Nucleus sampling probability [default: 1; prorag: 0.95]
-        max_reply_tokens: Maximum tokens per completion, reasoning tokens included
-        extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
-            Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
-        reasoning_effort: How much the model reasons before it answers, billed as completion tokens: none, minimal,
-            low, medium, high, xhigh or max, of which a model takes some; default sends nothing [default: none where
-            the trial request shows that the model reasons and takes that]
         max_cost: Stop before the run costs more than this many dollars
         max_calls: Stop before the run uses more than this many completions
-        max_tokens: Stop before the run uses more than this many tokens
         yes: Without --max-cost: start without asking or warning about the cost
         price_in: Dollars per million prompt tokens [default: the list price]
         price_out: Dollars per million completion tokens [default: the list price]
-        rpm: Requests per minute for each endpoint and model [default: from response headers]
-        tpm: Tokens per minute for each endpoint and model [default: from response headers]
-        timeout: Seconds before an unanswered request is given up
-        max_wait: Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command
-            continues it
-        steps_by_hops: Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and
-            more: 19), if that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages
-            tells
-        value_model: Model that continues the teacher's steps, for example the student: rewards are then the
-            student's. offline: the extractive teacher [default: the teacher]
-        value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
-        value_temperature: Sampling temperature of the value model [default: --temperature]
-        value_extra_body: JSON object of extra fields for every request to the value model
-        recipe: Search and labels: economy, reasonrag, continuation, released, prorag or ragym; see
-            docs/reference/recipes.md
+        recipe: Search and labels: economy, reasonrag, continuation, released, prorag, ragym, or a YAML file that
+            holds the values of one; see docs/reference/recipes.md
+        set: KEY=VALUE: change a value of the recipe, as in search.siblings=6, search.simulations=32,
+            search.max_calls=64 or reward=outcome; repeatable. docs/reference/recipes.md lists them
         outcome: Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence supports the answer),
             builder_f1, prorag_f1 (as the published codes compute it), choice (1 if it names the right one of
             metadata.choices), judge or rubric. With judge and rubric the teacher scores, and gold answers are not
-            needed; these calls are not in --max-calls-per-question [default: the recipe's]
-        rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
-            --outcome rubric
-        support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
-            judge, where the teacher is also asked about right answers that strings do not find but that may follow
-            (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
-        reward: Reward of a step: spre (continuations) or outcome (weighted by visits) [default: the recipe's]
-        judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
-        siblings: Steps to sample per state [default: the recipe's]
-        continuations: Real continuations per step [default: the recipe's]
-        simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
-        max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
-            recipe's]
-        alpha: Discount of the reward per step; not with ragym [default: the recipe's]
-        exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
-        value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
-            --value-base-url]
-        value_price_out: Dollars per million completion tokens of the value model [default: the list price, or 0
-            with --value-base-url]
-        abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
-            never
+            needed; these calls are not in search.max_calls [default: the recipe's]
     """
 
 def view(

@@ -27,8 +27,8 @@ from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
 from reasonrag.scale.commands import OnRay, merge
+from reasonrag.settings import OF_RECIPE, SETTINGS_FILE, plain_message, said_by_set
 from reasonrag.settings import arguments as arguments_of_this
-from reasonrag.settings import plain_message
 from reasonrag.studies.commands import calibrate, tune
 from reasonrag.terminal import print_prose, print_shown
 from reasonrag.training.commands import doctor, train
@@ -129,7 +129,14 @@ def _refused_flag(error: Any) -> int:
     if error.ctx:
         print_shown(error.ctx.get_usage(), file=sys.stderr)
         print_shown(f"Try '{error.ctx.command_path} --help' for help.", file=sys.stderr)
-    print_prose(f"error: {redact(plain_message(error.format_message()))}", file=sys.stderr)
+    message = plain_message(error.format_message())
+    command, name = (error.ctx.info_name if error.ctx else ""), getattr(error, "option_name", "").lstrip("-")
+    setting = name.replace("-", "_").removeprefix("no_")
+    if command in ("generate", "tune") and setting in OF_RECIPE:
+        message = f"No such option: --{name} any more; {said_by_set(setting)}"
+    elif command == "tune" and name:
+        message += f" Settings of generate that have no flag here may stand in its table in {SETTINGS_FILE}."
+    print_prose(f"error: {redact(message)}", file=sys.stderr)
     return BAD_INPUT
 
 

@@ -147,6 +147,19 @@ def names_of_settings(value: object) -> object:
     return names
 
 
+def changes_as_words(value: object) -> object:
+    """`KEY=VALUE` words of a mapping, which may be nested: `{"search": {"siblings": 4}}` is `search.siblings=4`."""
+    if not isinstance(value, Mapping):
+        return one_or_several(value)
+    words: list[str] = []
+    for key, each in value.items():
+        if isinstance(each, Mapping):
+            words += [f"{key}.{word}" for word in changes_as_words(each)]  # type: ignore[attr-defined]
+        else:
+            words.append(f"{key}={each if isinstance(each, str) else orjson.dumps(each).decode()}")
+    return words
+
+
 _OUR_FIELDS = frozenset(
     "model messages temperature top_p max_tokens max_completion_tokens stop seed n stream".split()  # of every request
 )
@@ -200,6 +213,8 @@ PlaceOrName: TypeAlias = Annotated[str, FROM_PATH]
 """A folder here, or something that is none: a model's name, the URL of a server."""
 PlacesOrNames: TypeAlias = Annotated[list[PlaceOrName], SEVERAL]
 Words: TypeAlias = Annotated[list[str], SEVERAL]
+CHANGES = BeforeValidator(changes_as_words)
+Changes: TypeAlias = Annotated[list[str], CHANGES]
 Places: TypeAlias = Annotated[list[Path], BeforeValidator(list_of_places)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
@@ -247,6 +262,25 @@ Address: TypeAlias = Annotated[
 ]
 
 
+OF_RECIPE = {
+    "siblings": "search.siblings",
+    "continuations": "search.continuations",
+    "simulations": "search.simulations",
+    "max_calls_per_question": "search.max_calls",
+    "alpha": "search.alpha",
+    "exploration": "search.exploration",
+    "reward": "reward",
+    "judge_gold": "judge_sees_gold",
+    "support": "support",
+}
+"""What were settings of `generate` and `tune`, and are values of the recipe."""
+
+
+def said_by_set(name: str) -> str:
+    """What to give instead of such a setting."""
+    return f"it is a value of the recipe now: give --set {OF_RECIPE[name]}=VALUE"
+
+
 GUARDS = frozenset({"allow", "allow_critic", "allow_eval", "replace", "yes"})
 """What sets a guard aside is said anew each time: a settings file would switch the guard off for good."""
 AnySettings = TypeVar("AnySettings", bound=Settings)
@@ -272,7 +306,8 @@ def resolve(
 
     def take(name: str, value: Any, where: str) -> None:
         if name not in fields:
-            raise InputError(f"{where}: {command} has no setting {name!r}; {choices(name, fields)}")
+            instead = said_by_set(name) if command == "generate" and name in OF_RECIPE else choices(name, fields)
+            raise InputError(f"{where}: {command} has no setting {name!r}; {instead}")
         values[name], origin[name] = value, where
         if name.endswith(("base_url", "retriever", "critic", "against")):
             for each in texts_in(one_or_several(value)):
@@ -287,7 +322,7 @@ def resolve(
                 f"out, and give {flag_of(name)} to the command that is meant"
             )
         take(name, value, f"{file}, [{command}]{f' {name}' if name in fields else ''}")
-    for name in fields:
+    for name in [*fields, *(OF_RECIPE if command == "generate" else ())]:
         variable = ENV_PREFIX + name.upper()
         if environment.get(variable):
             take(name, environment[variable], variable)
@@ -303,7 +338,7 @@ def resolve(
         if first["type"] == "missing":
             raise InputError(f"{where} is required: {fields[name].description}") from error
         wrong = first["input"] if len(first["loc"]) > 1 else values.get(name)  # one of several
-        given = f" (got {_excerpt(wrong)})" if name in values else ""
+        given = f" (got {shown_value(wrong)})" if name in values else ""
         raise InputError(f"{where}: {plain_message(first['msg'])}{given}") from error
 
 
@@ -324,7 +359,7 @@ def plain_message(message: str) -> str:
     return message
 
 
-def _excerpt(value: object) -> str:
+def shown_value(value: object) -> str:
     """A value in a message about it."""
     try:
         text = repr(value)

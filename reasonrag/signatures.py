@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.settings import FROM_PATH, Settings, arguments, flags_of
+from reasonrag.settings import CHANGES, FROM_PATH, Settings, arguments, flags_of
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 _ARGS = "\n\nArgs:\n"
@@ -78,6 +78,8 @@ def accepted(annotation: Any) -> str:
     sequence or as one item, JSON as an object or its text."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
+        if CHANGES in parts:
+            return "Mapping[str, Any] | str | Sequence[str]"
         return "str | Path" if FROM_PATH in parts else accepted(parts[0])
     if origin in (Union, UnionType):
         return " | ".join(dict.fromkeys(accepted(each) for each in parts))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Protocol
 
-from mcts.recipes import JUDGED_OUTCOMES, SupportBy
+from mcts.recipe import JUDGED_OUTCOMES, SupportBy
 from preference import Message
 from preference.answer_scores import (
     VERDICTS,

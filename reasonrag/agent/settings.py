@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-from mcts import RecipeName
+from mcts import AgentDefaults
 from reasonrag.data.questions import SHORT, AnswerStyle
-from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings
+from reasonrag.retrieval.settings import ReadingSettings
 from reasonrag.settings import (
     EXTRA_BODY,
     CompletionPrice,
@@ -28,28 +28,6 @@ MAX_REPLY_TOKENS, TIMEOUT_S = 512, 300.0
 """Default length limit of a reply, and default timeout of a request in seconds."""
 MAX_WAIT_MIN = 2 * 24 * 60.0
 """Two days: a daily limit is waited for."""
-
-
-class AgentDefaults(NamedTuple):
-    """How the agent of a recipe samples and reads where the user does not say. max_steps: with the conclusion."""
-
-    max_steps: int = 7
-    temperature: float = 1.0
-    top_p: float = 1.0
-    passage_order: PassageOrder = BEST_FIRST
-
-
-AGENT_DEFAULTS: dict[RecipeName, AgentDefaults] = {
-    "economy": AgentDefaults(),
-    "continuation": AgentDefaults(),
-    "reasonrag": AgentDefaults(max_steps=8),
-    "released": AgentDefaults(max_steps=8, passage_order="worst-first"),
-    "prorag": AgentDefaults(max_steps=10, temperature=0.9, top_p=0.95),
-    "ragym": AgentDefaults(max_steps=10),
-}
-"""Temperature 1 is the API's own, which the published ReasonRAG code leaves as it is. max_steps: 8 is the effective
-value of that code (its paper states none), 10 the depth of ProRAG and the iterations of RAG-Gym, whose turns are not
-ours: they search and read in one."""
 
 
 class AgentSettings(ReadingSettings):

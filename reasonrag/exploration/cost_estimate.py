@@ -17,6 +17,7 @@ from preference import OutcomeName
 from reasonrag.agent.from_settings import caps_of, find_data, questions_left
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.recipe_file import name_of_recipe
 from reasonrag.concurrency import run_to_end, together
 from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import InputError, RetrievalError
@@ -27,7 +28,6 @@ from reasonrag.exploration.from_settings import (
     function_or_name,
     judged_by_offline,
     lacks_teacher,
-    resolve_recipe,
 )
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
 from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
@@ -132,7 +132,7 @@ def estimate(
         measured_questions=usage.questions,
         questions=total,
         model=teacher.name,
-        recipe=settings.recipe,
+        recipe=name_of_recipe(settings.recipe),
         **vars(whole),
         dollars=sum_of_dollars(share.dollars(model.price) for model, share in shares),
         dollars_by_model=by_model,
@@ -184,7 +184,7 @@ async def rehearse_run(
         warn_all(nothing_found(empty, len(some), sample), watcher)
         agent = find_agent(settings, OfflineTeacher(), retriever, prompts, teacher.sampling)
         value_agent = replace(agent, sampling=student.sampling) if student else None
-        recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
+        recipe = settings.resolved_recipe.model_copy(update={"outcome": rule.name})
         usage = await rehearse(spread(questions, len(questions)), recipe, agent, value_agent, rule)
     if usage is None:
         raise InputError("the offline teacher could not explore any of the questions, so there is no estimate")

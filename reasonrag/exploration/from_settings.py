@@ -1,4 +1,4 @@
-"""From settings to the models, the recipe and the configuration of a run. Does not know how they are used."""
+"""From settings to the models, the rule of outcomes and the configuration of a run. Does not know how they are used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from mcts import RECIPES, Recipe, SearchConfig
-from mcts.selection import SCORES
+from mcts import SearchConfig
 from preference import OutcomeName
-from preference.records import first_error
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import (
     check_names,
@@ -38,17 +34,8 @@ from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED, find_price, is_sold_at
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.retrieval.settings import PassageOrder
 from reasonrag.run_config import RunConfig
 from reasonrag.settings import OWN_EFFORT
-
-
-def max_steps(settings: GenerateSettings) -> int:
-    return settings.max_steps or settings.agent_defaults.max_steps
-
-
-def passage_order(settings: GenerateSettings) -> PassageOrder:
-    return settings.passage_order or settings.agent_defaults.passage_order
 
 
 def find_agent(
@@ -61,9 +48,9 @@ def find_agent(
         prompts,
         sampling,
         settings.top_k,
-        max_steps(settings),
+        settings.agent_defaults.max_steps,
         settings.seed,
-        passage_order=passage_order(settings),
+        passage_order=settings.agent_defaults.passage_order,
         steps_by_hops=settings.steps_by_hops,
     )
 
@@ -79,9 +66,10 @@ def find_models(
         for flag in value_flags(settings):
             raise InputError(f"{flag} needs a value model: give --value-model, or leave it out")
         return teacher, None
-    if RECIPES[settings.recipe].search.valuation != "continuation":
+    recipe = settings.resolved_recipe
+    if recipe.search.valuation != "continuation":
         raise InputError(
-            f"recipe {settings.recipe} samples no continuations: leave out --value-model, or choose another --recipe"
+            f"recipe {recipe.name} samples no continuations: leave out --value-model, or choose another --recipe"
         )
     value_name = value_chat_model.name if value_chat_model else value_model_name(settings)
     if value_name == name:
@@ -146,60 +134,10 @@ def value_model_name(settings: GenerateSettings) -> str:
     return STUDENT if in_process else settings.value_model or ""
 
 
-def resolve_recipe(settings: GenerateSettings) -> Recipe:
-    """The named recipe with explicitly set rewards, widths and budgets. Raises InputError for rewards it does not
-    support."""
-    named = RECIPES[settings.recipe]
-    asked = {"outcome": settings.outcome or named.outcome, "support": settings.support}
-    recipe = _with_rewards(named.model_copy(update=asked), settings)
-    if settings.exploration is not None and recipe.search.selection not in SCORES:
-        raise InputError(
-            f"--exploration is the constant c of UCT and PUCT, which recipe {recipe.name} does not use; leave it out"
-        )
-    if settings.continuations is not None and recipe.search.valuation != "continuation":
-        raise InputError(f"recipe {recipe.name} samples no continuations; leave out --continuations")
-    if settings.continuations is not None and recipe.greedy_continuations:
-        raise InputError(
-            f"recipe {recipe.name} continues at temperature 0, where a second continuation would be the same; "
-            "leave out --continuations"
-        )
-    if settings.alpha is not None and recipe.reward == "rank":
-        raise InputError(f"recipe {recipe.name} has no discount; leave out --alpha")
-    given = settings.model_dump(include={"siblings", "continuations", "simulations", "alpha", "exploration"})
-    given["max_calls"] = settings.max_calls_per_question
-    changed = {name: value for name, value in given.items() if value is not None}
-    search = recipe.search.model_dump() | changed
-    try:
-        return recipe.model_copy(update={"search": SearchConfig.model_validate(search)})
-    except ValidationError as error:
-        raise InputError(f"recipe {recipe.name}: {first_error(error)}") from error
-
-
-def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
-    """The recipe with the chosen rewards, and with what its judges are shown."""
-    name = settings.reward
-    if name is not None and recipe.search.valuation == "rank":
-        raise InputError(f"the rewards of recipe {recipe.name} are the ranks that guide its search; leave out --reward")
-    if name == "spre" and recipe.search.valuation != "continuation":
-        raise InputError(
-            f"--reward spre is a mean over continuations, and recipe {recipe.name} samples none; "
-            "choose --reward outcome, or --recipe economy or continuation"
-        )
-    if name == "outcome" or (name == "spre" and recipe.reward == "value"):
-        recipe = recipe.model_copy(update={"reward": name})
-    if settings.judge_gold is None:
-        return recipe
-    if settings.judge_gold and not recipe.judged:
-        raise InputError(
-            "--judge-gold needs a judge: choose --outcome judge or rubric, or --recipe reasonrag, released or ragym"
-        )
-    return recipe.model_copy(update={"judge_sees_gold": settings.judge_gold})
-
-
 def judged_by_offline(settings: GenerateSettings, teacher: ModelSpec, rule: OutcomeRule) -> list[str]:
     """A warning where the offline teacher judges."""
-    recipe = resolve_recipe(settings)
-    return answers_rehearsed(teacher.name, rule.name, support=rule.support, reward=recipe.reward)
+    reward = settings.resolved_recipe.reward
+    return answers_rehearsed(teacher.name, rule.name, support=rule.support, reward=reward)
 
 
 def call_budget(search: SearchConfig, *, path: float) -> float:
@@ -217,15 +155,16 @@ def call_budget(search: SearchConfig, *, path: float) -> float:
 
 def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = None) -> OutcomeRule:
     """The outcome rule of the settings. Raises InputError for inconsistent settings and unreadable files."""
-    name = settings.outcome or RECIPES[settings.recipe].outcome
-    if settings.support == "judge" and (function or name != "evident_f1"):
-        raise InputError("--support judge goes with --outcome evident_f1; add that, or leave it out")
+    recipe = settings.resolved_recipe
+    name = recipe.outcome
+    if recipe.support == "judge" and function:
+        raise InputError("support judge goes with outcome evident_f1, not with a function; leave it out of --set")
     if settings.rubric is not None and (function or name != "rubric"):
         raise InputError(f"--rubric {settings.rubric} goes with --outcome rubric; add that, or leave it out")
     if function is not None:
         return OutcomeRule(name_of_function(function), function=function)
     rubric = () if settings.rubric is None else _read_rubric(settings.rubric)
-    return OutcomeRule(name, rubric, support=settings.support)
+    return OutcomeRule(name, rubric, support=recipe.support)
 
 
 def _read_rubric(path: Path) -> tuple[str, ...]:
@@ -258,7 +197,7 @@ def run_identity(
     student: ModelSpec | None,
 ) -> tuple[RunIdentity, RunConfig]:
     """The run's fields in every record, and its configuration."""
-    recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
+    recipe = settings.resolved_recipe.model_copy(update={"outcome": rule.name})
     decides_answers = {
         **source.identity,
         "retriever": retriever.identity,
@@ -267,9 +206,9 @@ def run_identity(
         "model": teacher.name,
         "sampling": shown_sampling(teacher.sampling),
         "recipe": recipe.model_dump(mode="json"),
-        "max_steps": max_steps(settings),
+        "max_steps": recipe.agent.max_steps,
         "seed": settings.seed,
-        **reading_identity(settings.max_passage_chars, order_recorded(passage_order(settings))),
+        **reading_identity(settings.max_passage_chars, order_recorded(recipe.agent.passage_order)),
         **style_identity(prompts.style),
     } | rule.identity
     if settings.steps_by_hops:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
-from mcts.recipes import RecipeName, SupportBy
+from mcts import AgentDefaults, Recipe
 from preference import OutcomeName
-from reasonrag.agent.settings import (
-    AGENT_DEFAULTS,
-    AgentDefaults,
-    AgentSettings,
-)
+from reasonrag.agent.recipe_file import find_recipe, name_of_recipe, parse_changes
+from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.names import ATLAS, canonical_dataset
 from reasonrag.files import RUN_HOME
 from reasonrag.ranks import MOST_RANKS, Shard, ShardText
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
-from reasonrag.settings import Address, ExtraBody, On, Panel, Price, Share, Words, setting
+from reasonrag.settings import FROM_PATH, Address, Changes, ExtraBody, On, Panel, Price, Share, Words, setting
 
 DEFAULT_TEACHER = "gpt-4o"
 """The paper's (November 2026), where OPENAI_API_KEY is set. It is reported, not verified, to be shut down on 14 January
@@ -25,7 +22,8 @@ DEFAULT_WORKERS = 2
 """Ranks of a new run on Ray: those of the smallest machine's cores."""
 OF_RANKS = ("shard", "on", "workers", "address")
 """Settings that say by which processes a run is explored."""
-RewardName = Literal["spre", "outcome"]
+OF_AGENT = ("max_steps", "temperature", "top_p", "passage_order")
+"""Settings that win over the value of this name in the recipe's section `agent`."""
 
 
 class GenerateSettings(AgentSettings):
@@ -74,17 +72,25 @@ class GenerateSettings(AgentSettings):
     value_extra_body: ExtraBody = setting(
         "JSON object of extra fields for every request to the value model", Panel.MODEL
     )
-    recipe: RecipeName = setting(
-        "Search and labels: economy, reasonrag, continuation, released, prorag or ragym; see docs/reference/recipes.md",
+    recipe: Annotated[str, FROM_PATH] = setting(
+        "Search and labels: economy, reasonrag, continuation, released, prorag, ragym, or a YAML file that holds "
+        "the values of one; see docs/reference/recipes.md",
         Panel.SEARCH,
         default="economy",
+        common=True,
+    )
+    set: Changes = setting(
+        "KEY=VALUE: change a value of the recipe, as in search.siblings=6, search.simulations=32, "
+        "search.max_calls=64 or reward=outcome; repeatable. docs/reference/recipes.md lists them",
+        Panel.SEARCH,
+        default=[],
         common=True,
     )
     outcome: OutcomeName | None = setting(
         "Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence supports the answer), "
         "builder_f1, prorag_f1 (as the published codes compute it), choice (1 if it names the right one of "
         "metadata.choices), judge or rubric. With judge and rubric the teacher scores, and gold answers are not "
-        "needed; these calls are not in --max-calls-per-question [default: the recipe's]",
+        "needed; these calls are not in search.max_calls [default: the recipe's]",
         Panel.SEARCH,
         common=True,
     )
@@ -92,38 +98,6 @@ class GenerateSettings(AgentSettings):
         "Text file with criteria for an answer, one per line, for questions without metadata.rubric; "
         "with --outcome rubric",
         Panel.SEARCH,
-    )
-    support: SupportBy = setting(
-        "With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or judge, "
-        "where the teacher is also asked about right answers that strings do not find but that may follow (yes and no, "
-        "comparisons, counts); these calls are not in --max-calls-per-question",
-        Panel.SEARCH,
-        default="strings",
-    )
-    reward: RewardName | None = setting(
-        "Reward of a step: spre (continuations) or outcome (weighted by visits) [default: the recipe's]", Panel.SEARCH
-    )
-    judge_gold: bool | None = setting(
-        "Show judges the gold answers [default: no; reasonrag and released: yes]", Panel.SEARCH
-    )
-    siblings: int | None = setting("Steps to sample per state [default: the recipe's]", Panel.SEARCH, ge=1)
-    continuations: int | None = setting("Real continuations per step [default: the recipe's]", Panel.SEARCH, ge=1)
-    simulations: int | None = setting(
-        "Simulations per question; for ragym the steps of its chain [default: the recipe's]", Panel.SEARCH, ge=1
-    )
-    max_calls_per_question: int | None = setting(
-        "Maximum completions to search one question, without those of judges [default: the recipe's]",
-        Panel.SEARCH,
-        ge=1,
-    )
-    alpha: float | None = setting(
-        "Discount of the reward per step; not with ragym [default: the recipe's]",
-        Panel.SEARCH,
-        gt=0,
-        le=1,
-    )
-    exploration: float | None = setting(
-        "Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]", Panel.SEARCH, ge=0
     )
     value_price_in: Price = setting(
         "Dollars per million prompt tokens of the value model [default: the list price, or 0 with --value-base-url]"
@@ -153,7 +127,14 @@ class GenerateSettings(AgentSettings):
 
     @property
     def agent_defaults(self) -> AgentDefaults:
-        return AGENT_DEFAULTS[self.recipe]
+        return self.resolved_recipe.agent
+
+    @property
+    def resolved_recipe(self) -> Recipe:
+        """The recipe with all that was set; read anew each time if it is a file. Raises InputError."""
+        given = {"outcome": self.outcome} | {f"agent.{name}": getattr(self, name) for name in OF_AGENT}
+        changes = {key: value for key, value in given.items() if value is not None}
+        return find_recipe(self.recipe, parse_changes(self.set) | changes)
 
     @property
     def rank(self) -> Shard | None:
@@ -174,4 +155,4 @@ class GenerateSettings(AgentSettings):
         if self.run is not None:
             return self.run
         named = self.questions.stem if self.questions else "+".join(map(canonical_dataset, self.dataset)) or ATLAS
-        return RUN_HOME / f"{named}-{self.split}-{self.recipe}"
+        return RUN_HOME / f"{named}-{self.split}-{name_of_recipe(self.recipe)}"

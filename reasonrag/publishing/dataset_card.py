@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
+from mcts import RECIPES
 from preference import ExportOptions, PairingRules
 from preference.candidates import Origin
 from preference.export.formats import plain_types
@@ -261,7 +262,7 @@ def _generate(mixture: Sequence[RunContribution], number: int) -> str:
         "sample" if origin.sampled else "limit": max(asked) if origin.sampled else sum(asked),
         "model": origin.teacher,
         "value-model": origin.value_model,
-        "recipe": origin.recipe,
+        "recipe": f"{origin.recipe}.yaml" if origin.recipe and origin.recipe not in RECIPES else origin.recipe,
         "top-k": origin.top_k,
         "max-steps": origin.max_steps,
         "max-passage-chars": origin.max_passage_chars,

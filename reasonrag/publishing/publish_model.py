@@ -18,6 +18,7 @@ import orjson
 from preference.export.files import INDENTED
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.curation.existing_data_set import STAGED
+from reasonrag.data.yaml_text import read_yaml
 from reasonrag.errors import InputError
 from reasonrag.files import link_or_copy, read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, PROVENANCE, ModelFolder, open_model, read_json
@@ -26,7 +27,6 @@ from reasonrag.publishing.licences import UNKNOWN
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import refuse_links_out, staging_directory
 from reasonrag.redaction import keys_in, secrets
-from reasonrag.training.llamafactory.yaml_text import read_yaml
 from reasonrag.training.model_card import CARD
 from reasonrag.training.provenance import Provenance, find_provenance, read_provenance
 

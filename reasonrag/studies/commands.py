@@ -8,11 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.exploration.commands import leave
-from reasonrag.exploration.settings import OF_RANKS, GenerateSettings
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
-from reasonrag.studies.settings import CalibrateSettings, TuneSettings
-
-_OF_A_VALUE_MODEL = [name for name in GenerateSettings.model_fields if name.startswith("value_")]
+from reasonrag.studies.settings import NOT_OF_TUNE, CalibrateSettings, TuneSettings
 
 
 @options(CalibrateSettings, example="reasonrag calibrate runs/hotpotqa-train-economy --revalue 50 --max-cost 5")
@@ -37,11 +35,11 @@ def calibrate(
 @options(
     TuneSettings,
     GenerateSettings,
-    without=("limit", *OF_RANKS, *_OF_A_VALUE_MODEL),
-    example="reasonrag tune --dataset hotpotqa --max-cost 9 --run runs/tune",
+    without=NOT_OF_TUNE,
+    example="reasonrag tune --vary search.siblings=3,4,6 --run runs/tune --max-cost 9",
 )
 def tune(*, as_json: Json = False, **flags: Any) -> None:
-    """Try configurations of the search on some questions, and find those with the most pairs for their cost."""
+    """Try values of the recipe on some questions, and find those with the most pairs for their cost."""
     from reasonrag.studies.display import show_tuning
     from reasonrag.studies.tune import tune as try_configurations
     from reasonrag.terminal import TerminalWatcher

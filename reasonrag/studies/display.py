@@ -12,8 +12,9 @@ from preference.statistics import COMPARISON_LEVEL
 from reasonrag.files import FAILURES, TUNING
 from reasonrag.rendering import counted, percent
 from reasonrag.studies.calibrate import Calibration
+from reasonrag.studies.pareto import TrialReport
 from reasonrag.studies.revaluation import Revaluation
-from reasonrag.studies.tune import TrialReport, Tuning
+from reasonrag.studies.tune import Tuning
 from reasonrag.terminal import (
     agreement_text,
     counts_text,

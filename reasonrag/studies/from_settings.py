@@ -166,6 +166,8 @@ def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tup
     decides = made.decides_answers  # what was a default then may be another one now
     changed: dict[str, Any] = {"concurrency": given.concurrency, "passage_order": decides.passage_order or BEST_FIRST}
     changed["reasoning_effort"] = decides.reasoning_effort
+    changed |= {"recipe": GenerateSettings.model_fields["recipe"].default, "set": []}  # its file may be gone
+    changed |= {name: decides.sampling.get(name, getattr(saved, name)) for name in ("temperature", "top_p")}
     changed["max_steps"] = decides.max_steps or saved.max_steps
     if not saved.base_url and made.decides_answers.model != OFFLINE:
         changed["base_url"] = operational.base_url  # the one OPENAI_BASE_URL gave

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from preference.statistics import COMPARISON_LEVEL
 
@@ -29,6 +30,60 @@ class QuestionYield:
     cost: float
     pairs: int
     right: float
+
+
+class Interval95(BaseModel):
+    """The middle 95 % of a bootstrap over questions. An end is null if that resample has no pair."""
+
+    low: float | None
+    high: float | None
+
+
+class TrialReport(BaseModel):
+    """The result of one configuration."""
+
+    name: str
+    changed: dict[str, Any]
+    """The value of the recipe that differs from the base's, by its key."""
+    complete: bool
+    """Whether every question was tried; otherwise nothing is compared."""
+    questions: int
+    failed: int
+    """Questions without a tree; they count with their cost and without pairs."""
+    failures_by_cause: dict[str, int]
+    calls: float
+    """Completions. From here to `right_pairs`: means per question; costs are those of this configuration alone."""
+    cost_usd: float | None
+    """Null if the model has no price."""
+    pairs: float
+    right_pairs: float
+    """Expected right pairs: the sum of confidences."""
+    questions_with_a_pair: float
+    """Share."""
+    confidence: float | None
+    """Mean over pairs; null without pairs, like `cost_per_right_pair`."""
+    cost_per_right_pair: float | None
+    """In `Tuning.unit`."""
+    distinct_steps: float | None
+    """Steps that differ from their siblings, as a share of all draws."""
+    intervals: dict[str, Interval95] = {}
+    """Intervals by field name, and `cost_change`: the relative change of `cost_per_right_pair` from the base."""
+    worse_than_base: bool = False
+    """Significantly worse in confidence or questions_with_a_pair."""
+    on_frontier: bool = False
+    """Whether no other trial dominates it in cost_per_right_pair, right_pairs, confidence and questions_with_a_pair."""
+
+    @property
+    def cheaper_than_base(self) -> bool:
+        """Per expected right pair, by more than noise; never where a resampling has no pair to tell."""
+        change = self.intervals.get("cost_change")
+        return change is not None and change.high is not None and change.high < 0
+
+    @property
+    def rank(self) -> tuple[float, float, float, float]:
+        """Smaller is better: by cost, at the same cost by what one gets for it."""
+        cost = math.inf if self.cost_per_right_pair is None else self.cost_per_right_pair
+        return cost, -self.right_pairs, -(self.confidence or 0.0), -self.questions_with_a_pair
 
 
 class ConfigurationMeasurements:
@@ -57,20 +112,26 @@ class ConfigurationMeasurements:
         differences = (self.confidence - base.confidence, self.share - base.share)
         return any(interval(each)[1] < 0 for each in differences)
 
-    def cheaper_than(self, base: ConfigurationMeasurements) -> bool:
-        """Per expected right pair, by more than noise; never where a resampling has no pair to tell."""
-        return interval(self.cost_change(base))[1] < 0
-
-    def standing(self, name: str, base: ConfigurationMeasurements) -> TrialStanding:
-        """Where a configuration of that name stands, on the questions themselves."""
-        known = (self.cost, self.right, self.confidence, self.share)
-        cost, right, confidence, share = (float(each[0]) for each in known)
-        return TrialStanding(name, cost, right, confidence, share, self.worse_than(base), self.cheaper_than(base))
+    def intervals(self, base: ConfigurationMeasurements) -> dict[str, Interval95]:
+        """Of what is reported, by field of `TrialReport`."""
+        resampled = {
+            "right_pairs": self.right,
+            "questions_with_a_pair": self.share,
+            "confidence": self.confidence,
+            "cost_per_right_pair": self.cost,
+            "cost_change": self.cost_change(base),
+        }
+        found = {name: interval(values) for name, values in resampled.items()}
+        return {name: Interval95(low=_finite(low), high=_finite(high)) for name, (low, high) in found.items()}
 
     def cost_change(self, base: ConfigurationMeasurements) -> _Values:
         """Relative change of the cost per expected right pair from the base's."""
         neither_has_pairs = np.isinf(self.cost) & np.isinf(base.cost)
         return np.where(neither_has_pairs, 0.0, _ratio(self.cost, base.cost, empty=math.inf) - 1)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def interval(values: _Values) -> Interval:
@@ -85,47 +146,26 @@ def _ratio(above: _Values, below: _Values, *, empty: float) -> _Values:
         return np.where(below == 0, empty, above / below)
 
 
-@dataclass(frozen=True, slots=True)
-class TrialStanding:
-    """Where a configuration stands; the numbers are those of `ConfigurationMeasurements`.
-
-    worse: than the base, by more than noise. cheaper: per expected right pair than the base, by more than noise.
-    """
-
-    name: str
-    cost: float
-    right: float
-    confidence: float
-    share: float
-    worse: bool = False
-    cheaper: bool = False
-
-    @property
-    def rank(self) -> tuple[float, float, float, float]:
-        """Smaller is better: by cost, at the same cost by what one gets for it."""
-        return self.cost, -self.right, -self.confidence, -self.share
-
-
-def dominates(one: TrialStanding, other: TrialStanding) -> bool:
+def dominates(one: TrialReport, other: TrialReport) -> bool:
     """Whether one is as good in every respect, and better in one."""
     return one.rank != other.rank and all(mine <= its for mine, its in zip(one.rank, other.rank, strict=True))
 
 
-def pareto_frontier(standings: Sequence[TrialStanding]) -> set[str]:
+def pareto_frontier(trials: Sequence[TrialReport]) -> set[str]:
     """Names of the configurations that make pairs and are not dominated."""
     return {
         each.name
-        for each in standings
-        if math.isfinite(each.cost) and not any(dominates(other, each) for other in standings)
+        for each in trials
+        if each.cost_per_right_pair is not None and not any(dominates(other, each) for other in trials)
     }
 
 
-def suggest_trial(standings: Sequence[TrialStanding]) -> str | None:
+def suggest_trial(trials: Sequence[TrialReport]) -> str | None:
     """The base, which is the first, unless others are cheaper and not worse by more than noise: of these the cheapest.
 
     The best of many that differ by chance only is always cheaper than the base; it is no reason to leave it. None if
     that would be a base that makes no pairs, or if there is none.
     """
-    better = [each for each in standings if each.cheaper and not each.worse]
-    found = min(better or standings[:1], key=lambda each: each.rank, default=None)
-    return found.name if found and math.isfinite(found.cost) else None
+    better = [each for each in trials if each.cheaper_than_base and not each.worse_than_base]
+    found = min(better or trials[:1], key=lambda each: each.rank, default=None)
+    return found.name if found and found.cost_per_right_pair is not None else None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from mcts.search import STRIDE
 from preference import PairingRules
-from reasonrag.curation.settings import PairingSettings
+from reasonrag.agent.recipe_file import parse_changes
+from reasonrag.errors import InputError
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.settings import (
     COMMON,
     Concurrency,
@@ -23,27 +25,50 @@ from reasonrag.settings import (
     Share,
     Words,
     Yes,
-    names_of_settings,
     setting,
 )
 
+_OF_GENERATE = (
+    "dataset split sample data_dir questions corpus retriever index index_home model base_url recipe set outcome seed "
+    "concurrency max_cost max_calls yes price_in price_out"
+).split()
+NOT_OF_TUNE = [name for name in GenerateSettings.model_fields if name not in (*_OF_GENERATE, "run")]
+"""Settings of `generate` that `tune` reads in their table alone, or has not at all."""
 
-class TuneSettings(PairingSettings):
-    """Settings of `tune`; what it varies are settings of `generate`, which it reads as well."""
+
+class TuneSettings(Settings):
+    """Settings of `tune`; what it varies are values of the recipe of `generate`, whose settings it reads as well."""
 
     run: Annotated[Path, Panel.TRIALS, COMMON] = Field(
         description="Directory of the trials; interrupted ones found there are continued"
     )
-    pilot: int = setting(
-        "Questions to try every configuration on: the first N", Panel.TRIALS, default=30, ge=2, common=True
-    )
-    vary: Annotated[list[str], BeforeValidator(names_of_settings)] = setting(
-        "Setting to vary: max-calls-per-question, siblings, continuations, exploration, "
-        "temperature or max-steps; repeatable [default: all that the recipe uses]",
+    pilot: int = setting("Questions to try every recipe on: the first N", Panel.TRIALS, default=30, ge=2, common=True)
+    vary: Words = setting(
+        "KEY=VALUE,VALUE,..: value of the recipe to vary, as in search.siblings=3,4,6; repeatable [default: max_calls, "
+        "siblings, continuations and exploration of the search, temperature and max_steps of the agent, as far as the "
+        "recipe uses them]",
         Panel.TRIALS,
         default=[],
         common=True,
     )
+    min_confidence: Share = setting(
+        "Minimum confidence of the pairs that count",
+        Panel.PAIRING,
+        default=PairingRules().min_confidence,
+        common=True,
+    )
+
+    @property
+    def rules(self) -> PairingRules:
+        return PairingRules(min_confidence=self.min_confidence)
+
+
+def parse_variation(word: str) -> tuple[str, dict[str, Any]]:
+    """The key of a value to vary, and its values by their text. Raises InputError."""
+    key, equals, texts = word.partition("=")
+    if not equals or not all(texts.split(",")):
+        raise InputError(f"--vary {word}: it takes KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
+    return key, {text: parse_changes([f"{key}={text}"])[key] for text in texts.split(",")}
 
 
 class CalibrateSettings(Settings):

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import yaml
 
+from reasonrag.data.yaml_text import read_yaml
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import Verbatim, markdown_templates, one_line
 from reasonrag.training.llamafactory.batch import effective_batch
-from reasonrag.training.llamafactory.yaml_text import read_yaml
 from reasonrag.training.metrics import Metrics
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.provenance import Provenance

@@ -48,7 +48,7 @@ def stats(base_url: str) -> dict[str, Any]:
 
 
 def command(base_url: str, *more: object, run: str = "runs/a", limit: int = QUESTIONS) -> list[object]:
-    words = ["generate", "--dataset", "atlas", "--limit", limit, "--simulations", 3, "--model", "offline"]
+    words = ["generate", "--dataset", "atlas", "--limit", limit, "--set", "search.simulations=3", "--model", "offline"]
     return [*words, "--base-url", base_url, "--run", run, *more]
 
 
@@ -59,7 +59,7 @@ def digest(run: str | Path) -> str:
 @pytest.fixture
 def undisturbed(shared: Shared) -> str:
     """What the run ends with when nothing happens to it."""
-    whole = {"dataset": "atlas", "limit": QUESTIONS, "simulations": 3, "run": "runs/undisturbed"}
+    whole = {"dataset": "atlas", "limit": QUESTIONS, "set": {"search.simulations": 3}, "run": "runs/undisturbed"}
     return digest(shared.folder("undisturbed", lambda: package.generate(**whole)) / "runs/undisturbed")
 
 
@@ -182,7 +182,8 @@ ALL_SOON = ("--fault-seed", 690)
 def test_an_endpoint_that_does_everything_wrong_changes_no_byte() -> None:
     """A quarter of all requests go wrong in nine ways; n and stop are ignored: the run is that of a good endpoint."""
     faults = [word for kind, share in FAULTS.items() for word in ("--fault", f"{kind}={share}")]
-    short = ("--limit", 6, "--simulations", 1, "--max-steps", 3)  # few waits before retries stand one after another
+    # few waits before retries stand one after another
+    short = ("--limit", 6, "--set=search.simulations=1", "--max-steps", 3)
     with simulated_endpoint(*faults, *ALL_SOON, "--ignore-n", "--ignore-stop", "--hang", "60", "--slow", "0.3") as bad:
         words = command(bad, *short, "--timeout", 2, "--concurrency", 64, "--json")
         done = finished(*words, timeout=500)
@@ -333,7 +334,7 @@ def test_a_cap_stops_the_run_before_it_is_crossed(cap: str, value: float, used: 
         at = words.index(cap)
         free = [*words[1:at], *words[at + 2 :]]
         assert finished(*free).returncode == 0
-    whole = {"dataset": "atlas", "limit": QUESTIONS, "simulations": 3, "run": "runs/priced"}
+    whole = {"dataset": "atlas", "limit": QUESTIONS, "set": {"search.simulations": 3}, "run": "runs/priced"}
     priced = shared.folder("priced", lambda: package.generate(**whole, price_in=2.5, price_out=10))
     assert digest("runs/a") == digest(priced / "runs/priced")
 

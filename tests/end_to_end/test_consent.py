@@ -20,7 +20,7 @@ from tests.helpers.processes import Command, simulated_endpoint
 from tests.helpers.shared import Shared
 
 pytestmark = pytest.mark.slow
-SMALL = ("--dataset", "atlas", "--simulations", 2, "--concurrency", 4)
+SMALL = ("--dataset", "atlas", "--set", "search.simulations=2", "--concurrency", 4)
 COST = re.compile(r"about \$([\d,.]+) to \$([\d,.]+) for ")
 ESTIMATE = re.compile(
     r"about \$([\d,.]+) to \$([\d,.]+) for [\d,]+ to [\d,]+ requests? to ([\w., -]+), and no --max-cost"
@@ -113,7 +113,7 @@ def test_nothing_is_asked_where_nothing_is_open(more: tuple[object, ...], endpoi
 
 def test_bad_input_is_told_before_the_question() -> None:
     """And so is an address where no server listens."""
-    for more in (["--corpus", "nowhere.jsonl"], ["--siblings", 0], []):
+    for more in (["--corpus", "nowhere.jsonl"], ["--set", "search.siblings=0"], []):
         status, shown = in_a_terminal(*generate("http://127.0.0.1:9/v1", *more), answer=b"y\n")
         assert (status, "[y/N]" in shown) == (2, False), shown
         assert not Path("runs").exists()
@@ -155,7 +155,7 @@ def test_from_python_a_line_warns_and_yes_leaves_it_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the watcher. For one start, the environment can give --yes, too."""
-    asked = {"dataset": "atlas", "simulations": 2, "limit": 2}
+    asked = {"dataset": "atlas", "set": {"search.simulations": 2}, "limit": 2}
     package.generate(**asked, run="runs/a", chat_model=OfflineTeacher(name="gpt-4o"))
     assert ESTIMATE.search(capsys.readouterr().err)
     package.generate(**asked, run="runs/b", chat_model=OfflineTeacher(name="gpt-4o"), yes=True)
@@ -175,7 +175,7 @@ def test_an_outcome_function_is_not_called_for_an_estimate() -> None:
     counts = []
     for run, yes in (("runs/a", False), ("runs/b", True)):
         calls.clear()
-        asked = {"dataset": "atlas", "simulations": 2, "limit": 2, "run": run, "yes": yes}
+        asked = {"dataset": "atlas", "set": {"search.simulations": 2}, "limit": 2, "run": run, "yes": yes}
         package.generate(**asked, outcome=is_short, chat_model=OfflineTeacher(name="gpt-4o"))
         counts.append(len(calls))
     assert counts[0] == counts[1] > 0
@@ -205,7 +205,7 @@ AT = ("--model", "gpt-4o", "--concurrency", 4, "--base-url")
 ATLAS = ("--dataset", "atlas", "--limit", 6)
 COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "tune": (
-        ("tune", "--dataset", "atlas", "--pilot", 2, "--simulations", 2, "--vary", "siblings", "--run", "out", *AT),
+        ("tune", *SMALL[:4], "--pilot", 2, "--vary", "search.siblings=3,4,6", "--run", "out", *AT),
         "3 trials on 2 questions: ",
         "cost_delivered",
     ),

@@ -94,7 +94,8 @@ def test_a_newcomer_goes_from_the_command_of_the_front_page_to_pairs(newcomer: N
 def test_a_mixture_is_one_run_whose_questions_know_their_data_set(newcomer: Newcomer) -> None:
     """Sampled from each, in turns, over the passages of all; a larger sample goes on with the same run. In the data
     set of the mixture every question has its own origin."""
-    command = "reasonrag generate --dataset Hotpot --dataset MuSiQue --seed 3 --model offline --simulations 4 --sample"
+    search = "--model offline --set search.simulations=4"
+    command = f"reasonrag generate --dataset Hotpot --dataset MuSiQue --seed 3 {search} --sample"
     for size in (1, 2):
         done = newcomer(f"{command} {size}")
         assert done.returncode == 0, done.stderr

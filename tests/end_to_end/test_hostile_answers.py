@@ -67,8 +67,8 @@ def good(wanted: ChatCompletionRequest, usage: str, headers: dict[str, str]) -> 
 
 
 def command(base_url: str, *more: object) -> list[object]:
-    words = ["generate", "--dataset", "atlas", "--limit", 4, "--simulations", 1, "--max-steps", 3, "--model", "offline"]
-    return [*words, "--base-url", base_url, "--run", "runs/a", *more]
+    words = ["generate", "--dataset", "atlas", "--limit", 4, "--set=search.simulations=1", "--max-steps", 3]
+    return [*words, "--model", "offline", "--base-url", base_url, "--run", "runs/a", *more]
 
 
 def journal() -> list[dict[str, Any]]:
@@ -184,8 +184,8 @@ def test_an_answer_that_cannot_be_accounted_for_is_kept_and_ends_the_run() -> No
         return told.model_copy(update={"prompt_tokens": 10**30}) if odd else told
 
     model = ScriptedModel(says, name="offline")
-    flags: dict[str, Any] = {"dataset": "atlas", "limit": 2, "simulations": 1, "run": "runs/a", "concurrency": 1}
-    summary = package.generate(**flags, chat_model=model)
+    flags: dict[str, Any] = {"limit": 2, "set": "search.simulations=1", "run": "runs/a", "concurrency": 1}
+    summary = package.generate(dataset="atlas", **flags, chat_model=model)
     assert summary.stopped is not None
     assert (summary.stopped.cause, summary.failed) == ("internal", 0)
     assert "This is a bug in reasonrag" in summary.stopped.message

@@ -106,7 +106,7 @@ def test_a_killed_export_never_mixes_parts_and_the_same_command_completes_it(
 
 
 CORPUS = '{"id": "1", "contents": "Paris\\nIt lies on the Seine."}\n'
-GENERATE = ("generate", "--dataset", "atlas", "--model", "offline", "--limit", 2, "--run", "run", "--simulations", 2)
+GENERATE = ("generate", "--dataset=atlas", "--model=offline", "--limit=2", "--run", "run", "--set=search.simulations=2")
 LAST_CHANGES: dict[str, Words] = {
     "run/config.json": GENERATE,
     "run/rollouts.jsonl": GENERATE,

@@ -36,11 +36,11 @@ PROGUIDE_FIELDS = (
     "instruction input prompt chosen rejected chosen_action_type chosen_content "
     "rejected_action_type rejected_content layer"
 ).split()
-SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 6, "simulations": 8}
+SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 6, "set": {"search.simulations": 8}}
 
 
 def small_flags(run: str | Path = "runs/a") -> list[object]:
-    return ["generate", "--dataset", "atlas", "--limit", 6, "--simulations", 8, "--run", run]
+    return ["generate", "--dataset", "atlas", "--limit", 6, "--set", "search.simulations=8", "--run", run]
 
 
 def pairs_of(out: Path) -> list[dict[str, Any]]:
@@ -259,7 +259,10 @@ class SlowAtFirst(RefusesTheTenth):
 
 def test_trees_that_wait_for_an_earlier_question_when_a_cap_stops_the_run_are_not_paid_again() -> None:
     """They are not sure to belong to the run, which a degenerate question before them could have stopped."""
-    asked, heard = SMALL | {"limit": 40, "simulations": 2, "concurrency": 64, "abort_degenerate": 0.05}, Listener()
+    asked, heard = (
+        SMALL | {"limit": 40, "set": {"search.simulations": 2}, "concurrency": 64, "abort_degenerate": 0.05},
+        Listener(),
+    )
     whole = package.generate(**asked, run="runs/whole", chat_model=SlowAtFirst())
     part = package.generate(**asked, run="runs/a", chat_model=SlowAtFirst(), max_calls=whole.calls - 5, watcher=heard)
     assert part.done < 40
@@ -400,9 +403,9 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--questions", "d/hotpotqa/train.jsonl", "--model", "offline"], {}, "train/train needs passages to search"),
         (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
         (["--replay", "--dry-run"], {}, "--replay sends no request, so there is nothing to estimate"),
-        (["--recipe", "cheap"], {}, "'prorag' or 'ragym' (got 'cheap')"),
-        (["--recipe", "ragym", "--alpha", "0.8"], {}, "recipe ragym has no discount; leave out --alpha"),
-        (["--siblings", "0"], {}, "--siblings: must be at least 1"),
+        (["--recipe", "cheap"], {}, "there is no recipe 'cheap', and no such file; choose from"),
+        (["--recipe", "ragym", "--set", "search.alpha=0.8"], {}, "search.alpha is 1 with reward rank"),
+        (["--set", "search.siblings=0"], {}, "--set search.siblings: must be at least 1"),
         (["--concurrency", "many"], {}, "Invalid value for '--concurrency'"),
         (["--no-such-flag"], {}, "No such option"),
         (["--model", "gpt-4o"], {}, "no API key: set OPENAI_API_KEY"),
@@ -479,7 +482,7 @@ def test_two_runs_become_one_data_set(reasonrag: Reasonrag) -> None:
 
 def test_a_filter_is_changed_without_the_run(reasonrag: Reasonrag) -> None:
     """The candidates are all that is needed: another filter, another format, onto itself or elsewhere."""
-    assert reasonrag(*small_flags(), "--limit", 20, "--simulations", 12).status == 0
+    assert reasonrag(*small_flags(), "--limit", 20).status == 0
     assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
     candidates = Path("data/a/candidates.jsonl").read_bytes()
     Path("runs/a").rename("gone")
@@ -596,8 +599,8 @@ async def test_the_python_call_works_inside_a_running_event_loop() -> None:
     """Notebooks run a loop of their own; the call has the same names as the flags."""
     summary = package.generate(**SMALL, run="runs/a")
     assert summary.done == 6
-    with pytest.raises(InputError, match="generate has no setting 'sibling'; did you mean 'siblings'"):
-        package.generate(**SMALL, run="runs/b", sibling=3)
+    with pytest.raises(InputError, match="generate has no setting 'limits'; did you mean 'limit'"):
+        package.generate(**SMALL, run="runs/b", limits=3)
 
 
 def test_the_version_is_shown(reasonrag: Reasonrag) -> None:

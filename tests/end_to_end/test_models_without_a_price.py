@@ -10,7 +10,7 @@ from tests.helpers.command_line import Reasonrag
 UNKNOWN = (
     "no price is known for {}, so costs are not shown and --max-cost cannot be used; give {}price-in and {}price-out"
 )
-FEW = ("--dataset", "atlas", "--limit", 2, "--simulations", 2, "--run", "runs/a", "--model", "mystery")
+FEW = ("--dataset", "atlas", "--limit", 2, "--set", "search.simulations=2", "--run", "runs/a", "--model", "mystery")
 
 
 def told(name: str, flags: str = "--") -> str:
@@ -20,7 +20,7 @@ def told(name: str, flags: str = "--") -> str:
 def test_each_command_says_it_once(reasonrag: Reasonrag, endpoint: str) -> None:
     """Trials of one tune, and a judge that is not asked, say nothing of their own."""
     at = ("--base-url", endpoint)
-    tried = ("--dataset", "atlas", "--pilot", 2, "--vary", "siblings", "--run", "tunes/a")
+    tried = ("--dataset", "atlas", "--pilot", 2, "--vary", "search.siblings=3,4,6", "--run", "tunes/a")
     labelled = ("runs/a", "--out", "data/a", "--tokenizer", "estimate", "--label", "judge")
     for words in (
         ("generate", *FEW, *at),

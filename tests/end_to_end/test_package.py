@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import reasonrag
+from mcts import RECIPES
 from preference.records import SCHEMA_VERSION
 from reasonrag.agent.prompting import PROMPT_NAMES
 
@@ -40,6 +41,7 @@ def test_the_wheel_holds_every_module_and_file_that_is_read_and_nothing_else(whe
     assert {name.split("/")[0] for name in names} == set(PACKAGES)
     assert {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")} <= names
     assert {f"reasonrag/prompts/{name}.txt" for name in PROMPT_NAMES if name != "begin"} <= names
+    assert {f"mcts/recipes/{name}.yaml" for name in RECIPES} <= names
     assert {"reasonrag/templates/audit.html.j2", "reasonrag/templates/view.html.j2"} <= names
     assets = (ROOT / "reasonrag" / "viewing" / "assets").rglob("*")
     assert {str(path.relative_to(ROOT)) for path in assets if path.is_file()} <= names
@@ -118,6 +120,11 @@ TAKE_SETTINGS = {
     "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",
     "reasonrag/studies/calibrate._calibrate": "the body of the public call",
     "reasonrag/studies/tune._tune": "the body of the public call",
+    "reasonrag/studies/tune._Shared": "holds those of the base for its trials",
+    "reasonrag/studies/tune._config": "tells those of a suggestion",
+    "reasonrag/studies/tune._changed": "makes the settings of a trial from those of the base",
+    "reasonrag/studies/tune._explore": "reads the folder and the rules of tune",
+    "reasonrag/studies/tune._trial": "gives the settings of a trial their place",
     "reasonrag/studies/tune.Trial": "is a run of generate, with settings of its own",
     "reasonrag/studies/tune.plan_trials": "makes the settings of each trial from those of the base",
 }

@@ -27,7 +27,8 @@ from tests.helpers.endpoints import Answering, Stage
 from tests.helpers.shared import Shared
 
 SAMPLING = Sampling(temperature=1, top_p=1, max_tokens=64)
-SMALL: dict[str, Any] = {"simulations": 2, "siblings": 2, "continuations": 1, "max_steps": 3, "abort_degenerate": 0}
+SMALL_SEARCH = {"search.simulations": 2, "search.siblings": 2, "search.continuations": 1}
+SMALL: dict[str, Any] = {"set": SMALL_SEARCH, "max_steps": 3, "abort_degenerate": 0}
 SMALL |= {"dataset": "atlas", "max_calls": 10_000, "price_in": 1, "price_out": 4, "yes": True}
 
 
@@ -90,9 +91,9 @@ def test_the_trial_decides_where_the_user_does_not(case: str, common: dict[str, 
 
 def test_it_is_said_once_and_nothing_untrue_beside_it(reasonrag: Reasonrag, common: dict[str, Any]) -> None:
     """What the model refuses while it reasons is not told of one that is asked not to; a resumed run says nothing."""
-    flags = ("--dataset", "atlas", "--simulations", 2, "--index-home", common["index_home"], "--run", "runs/r", "--yes")
+    flags = ("--set=search.simulations=2", "--index-home", common["index_home"], "--run", "runs/r", "--yes")
     with at("gpt-6") as base_url:
-        asked = ("generate", *flags, "--model", "gpt-6-luna", "--base-url", base_url)
+        asked = ("generate", "--dataset", "atlas", *flags, "--model", "gpt-6-luna", "--base-url", base_url)
         first, again = (reasonrag(*asked, "--limit", limit) for limit in (1, 2))
     assert (first.status, first.err.count("reasoning_effort none (--reasoning-effort low has it reason)")) == (0, 1)
     assert first.err.count("does not accept") == 1  # max_tokens
@@ -141,11 +142,12 @@ def test_every_command_that_asks_a_teacher_decides_alike(reasonrag: Reasonrag, s
         other = reasonrag(*judged, "--replace", "--judge-gold")
         judgings = [orjson.loads(each.out)["judging"] for each in (low, again, other)]
         assert [each["session_calls"] > 0 for each in judgings] == [True, False, True]
-        tuned = ("tune", *model, *home, "--pilot", 2, "--simulations", 2, "--vary", "siblings", "--run", "runs/t")
+        small = ("--set=search.simulations=2", "--vary=search.siblings=3,6")
+        tuned = ("tune", *model, *home, "--pilot", 2, *small, "--run", "runs/t")
         assert [reasonrag(*tuned, "--yes").status for _ in range(2)] == [0, 0]
         trials = [sampling_of(str(each.parent)) for each in Path("runs/t").rglob("config.json")]
         assert {each["reasoning_effort"] for each in trials} == {"none"}
-        made = ("generate", *model, *home, "--limit", 2, "--simulations", 2, "--run", "runs/g", "--yes")
+        made = ("generate", *model, *home, "--limit", 2, "--set", "search.simulations=2", "--run", "runs/g", "--yes")
         assert reasonrag(*made).status == 0
         assert reasonrag("calibrate", "runs/g", "--revalue", 1, "--k", 2, "--yes", "--base-url", base_url).status == 0
     [journal] = [each for each in Path("runs/g").rglob("journal.jsonl") if each.parent != Path("runs/g")]

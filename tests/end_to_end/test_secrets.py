@@ -111,7 +111,7 @@ def test_a_key_in_the_address_of_a_critic_is_sent_and_is_in_no_file_of_any_comma
     with serving(answer) as address:
         place = f"{address}/v1?key={quote(KEY, safe='')}"
         asked = ["--dataset", "atlas", "--limit", 2, "--model", "offline"]
-        found = left_behind("generate", *asked, "--siblings", 2, "--run", "runs/a", status=0)
+        found = left_behind("generate", *asked, "--set", "search.siblings=2", "--run", "runs/a", status=0)
         best = ["--best-of", 2, "--critic", place, "--split", "dev"]
         found += left_behind("evaluate", *asked, *best, "--run", "evals/a", status=0)
         found += left_behind("pairs", "runs/a", "--format", "sft", "--critic", place, "--out", "data/a", status=0)
@@ -170,7 +170,7 @@ def test_a_key_in_replies_is_in_nothing_that_later_commands_make_of_them() -> No
         model = ["--model", "m", "--base-url", f"{address}/v1", "--yes"]
         atlas = ["--dataset", "atlas", "--limit", 3]
         for status, *words in (
-            [0, "generate", *atlas, *model, "--run", "runs/a", "--max-calls-per-question", 12],
+            [0, "generate", *atlas, *model, "--run", "runs/a", "--set", "search.max_calls=12"],
             [0, "generate", *atlas, "--run", "runs/b"],
             [0, "pairs", "runs/b", "--out", "data/b", "--label", "judge", *model, "--json"],
             [0, "show", "runs/a", "atlas_train_0_0"],

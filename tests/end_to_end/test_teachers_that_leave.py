@@ -70,7 +70,8 @@ def own_files() -> None:
     Path("questions.jsonl").write_bytes(orjson.dumps(QUESTION.model_dump(include={"id", "question", "golden_answers"})))
 
 
-FIRST = ("generate", "--questions", "questions.jsonl", "--corpus", "corpus.jsonl", "--yes", "--simulations", 2)
+OWN = ("--questions", "questions.jsonl", "--corpus", "corpus.jsonl")
+FIRST = ("generate", *OWN, "--yes", "--set=search.simulations=2")
 
 
 def tried(err: str) -> list[str]:
@@ -116,7 +117,7 @@ def with_two_questions(words: Sequence[object]) -> list[object]:
     ("asked", "first", "then"),
     [
         (FIRST, ("--limit", 1), ("--limit", 2)),
-        (("tune", *FIRST[1:], "--pilot", 2, "--vary"), ("continuations",), ("siblings",)),
+        (("tune", *FIRST[1:], "--pilot", 2, "--vary"), ("search.continuations=2",), ("search.siblings=3,4,6",)),
     ],
     ids=["a run", "a tuning"],
 )
@@ -165,7 +166,7 @@ async def test_every_question_is_done_where_capacity_comes_and_goes() -> None:
     as many requests may be in flight in the end as in the beginning."""
 
     async def explored(run: str, teacher: ChatModel | None) -> RunSummary:
-        asked = {"dataset": ["atlas"], "limit": 6, "simulations": 2, "extra_body": FLEX, "run": Path(run)}
+        asked = {"limit": 6, "set": "search.simulations=2", "extra_body": FLEX, "run": Path(run)}
         return await explore(GenerateSettings.model_validate(asked), teacher, None, SilentWatcher())
 
     await explored("runs/always", None)

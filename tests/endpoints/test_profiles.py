@@ -59,6 +59,9 @@ async def test_azures_dated_address_wants_its_query_and_its_own_header() -> None
 # -- the token limit ---------------------------------------------------------------------------------------------
 
 
+SMALL = {"search.simulations": 4, "search.siblings": 2, "search.continuations": 1}
+
+
 @given(
     text=st.text(alphabet="ab </>", max_size=80),
     stop=st.lists(st.text(alphabet="ab", min_size=1, max_size=2), max_size=2),
@@ -125,7 +128,7 @@ def run_against(
             run=run,
             concurrency=concurrency,
             limit=limit,
-            **{"simulations": 4, "siblings": 2, "continuations": 1, "max_steps": 3, "abort_degenerate": 0} | more,
+            **{"set": SMALL, "max_steps": 3, "abort_degenerate": 0} | more,
         )
     rollouts = [orjson.loads(line) for line in (run / "rollouts.jsonl").read_bytes().splitlines()]
     assert [each["error"] for each in rollouts] == [None] * limit

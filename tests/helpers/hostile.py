@@ -87,7 +87,7 @@ def make(place: Path) -> Hostile:
     """A small real run and the data set made of it, then fouled; the names of their folders attack, too."""
     clean, clean_set = place / "clean", place / "clean-pairs"
     with contextlib.chdir(place):
-        reasonrag.generate(dataset="atlas", limit=8, run=clean, max_calls_per_question=24)
+        reasonrag.generate(dataset="atlas", limit=8, run=clean, set={"search.max_calls": 24})
         add_mishaps(clean / "rollouts.jsonl")
         reasonrag.pairs(clean, out=clean_set)
     run, data_set = place / f"run {SHORT}", place / f"pairs {SHORT}"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import Field
 
+from mcts import RECIPES
 from preference import ExportOptions, PairingRules
-from reasonrag.agent.settings import AGENT_DEFAULTS
 from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
@@ -75,9 +75,9 @@ def test_each_setting_may_come_from_another_place() -> None:
         ({}, {"REASONRAG_SEED": "many"}, None, r"REASONRAG_SEED: .*must be a whole number.*\(got 'many'\)"),
         (
             {},
-            {"REASONRAG_RECIPE": "papre"},
+            {"REASONRAG_STYLE": "terse"},
             None,
-            r"REASONRAG_RECIPE: .*'economy', 'reasonrag', .* 'prorag' or 'ragym' \(got 'papre'",
+            r"REASONRAG_STYLE: must be 'short' or 'long' \(got 'terse'",
         ),
         (
             {},
@@ -109,8 +109,8 @@ def test_a_wrong_setting_names_its_source_and_what_is_wrong(
 @pytest.mark.parametrize(
     "flags",
     [
-        dict.fromkeys(("limit", "top_k", "concurrency", "max_steps", "max_tokens", "siblings", "continuations"), 1),
-        {"simulations": 1, "max_calls_per_question": 1, "temperature": 0, "top_p": 0.01, "seed": 0},
+        dict.fromkeys(("limit", "top_k", "concurrency", "max_steps", "max_tokens"), 1),
+        {"temperature": 0, "top_p": 0.01, "seed": 0},
         {"temperature": 2, "top_p": 1, "seed": 2**62},
     ],
 )
@@ -224,7 +224,7 @@ def test_the_environment_is_the_process_own_unless_given(monkeypatch: pytest.Mon
 
 
 def test_each_recipe_has_the_steps_of_its_agent() -> None:
-    assert {name: each.max_steps for name, each in AGENT_DEFAULTS.items()} == {
+    assert {name: each.agent.max_steps for name, each in RECIPES.items()} == {
         "economy": 7,
         "continuation": 7,
         "reasonrag": 8,

@@ -17,9 +17,9 @@ from typing import Any
 import orjson
 import yaml
 
+from reasonrag.data.yaml_text import BoundedLoader, read_yaml
 from reasonrag.errors import InputError, choices
 from reasonrag.files import read_small_text
-from reasonrag.training.llamafactory.yaml_text import BoundedLoader, read_yaml
 
 _SHOWN = 200
 """Characters of an argument in a message about it."""

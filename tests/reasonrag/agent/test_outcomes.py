@@ -70,7 +70,8 @@ def own_files() -> None:
 
 def flags(**more: Any) -> dict[str, Any]:
     """The flags of a run on them, with a teacher that costs nothing."""
-    return {"questions": "own.jsonl", "corpus": "corpus.jsonl", "model": "offline", "simulations": 4} | more
+    small = {"set": "search.simulations=4"} | more
+    return {"questions": "own.jsonl", "corpus": "corpus.jsonl", "model": "offline"} | small
 
 
 def decided(run: str = "runs/a") -> dict[str, Any]:
@@ -120,11 +121,14 @@ def test_questions_without_golden_answers_become_pairs_by_a_judge(reasonrag: Rea
 GOLD = {"golden_answers": ["Seine"], "metadata": {"rubric": ["names a river"]}}
 REHEARSED: dict[str, tuple[list[object], bool]] = {
     "generate by a judge of answers": (["generate", *OWN, "--outcome", "judge"], True),
-    "generate with support by a judge": (["generate", *OWN, "--support", "judge"], True),
+    "generate with support by a judge": (["generate", *OWN, "--set", "support=judge"], True),
     "generate with ranks by a judge": (["generate", *OWN, "--recipe", "ragym"], True),
     "an estimate of ranks by a judge": (["generate", *OWN, "--recipe", "ragym", "--dry-run"], True),
     "an estimate by gold answers": (["generate", *OWN, "--outcome", "f1", "--dry-run"], False),
-    "tune of ranks by a judge": (["tune", *OWN, "--recipe", "ragym", "--vary", "siblings", "--pilot", 2], True),
+    "tune of ranks by a judge": (
+        ["tune", *OWN, "--recipe", "ragym", "--vary", "search.siblings=3,4,6", "--pilot", 2],
+        True,
+    ),
     "pairs of a run with ranks": (["pairs", "ranked", "--out", "data"], True),
     "generate by evidence": (["generate", *OWN], False),
     "evaluate with a judge": (["evaluate", *OWN, "--judge", "offline"], True),
@@ -225,7 +229,8 @@ def test_a_point_before_three_digits_is_read_as_the_language_of_the_corpus_write
 @pytest.mark.parametrize("recipe", [*RECIPES])
 def test_every_recipe_can_have_its_answers_judged(recipe: str, reasonrag: Reasonrag) -> None:
     """Answers are judged whatever guides the search, and no draw is asked for twice."""
-    command = ["generate", *OWN, "--model", "offline", "--outcome", "judge", "--recipe", recipe, "--simulations", 6]
+    command = ["generate", *OWN, "--model", "offline", "--recipe", recipe, "--set=search.simulations=6"]
+    command += ["--outcome", "judge"]
     assert reasonrag(*command, "--run", "runs/a").status == 0
     for rollout in trees():
         ends = [node for node in rollout.nodes if node.action_type == "answer"]
@@ -249,7 +254,8 @@ def test_a_multiple_choice_is_explored_by_the_option_that_is_named() -> None:
             return QUERY
         return f"So the answer is <answer>{next(said)}</answer>"
 
-    package.generate(**flags(run="runs/a", outcome="choice", simulations=20), chat_model=ScriptedModel(answers))
+    asked = flags(run="runs/a", outcome="choice", set="search.simulations=20")
+    package.generate(**asked, chat_model=ScriptedModel(answers))
     [rollout] = trees()
     assert rollout.question == f"{ASKED} Options: (A) Tiber (B) Seine (C) Loire"
     ends = [node for node in rollout.nodes if node.terminal]
@@ -498,17 +504,17 @@ def test_bounds_count_judgements_where_some_answer_may_be_put_to_the_model(rule:
 def test_who_says_what_is_supported_decides_answers_if_it_is_not_strings(reasonrag: Reasonrag) -> None:
     """A run by strings has the configuration that it always had; a judge has nothing to say of other outcomes."""
     write_questions({"id": "a", "question": SAME.question, "golden_answers": ["yes"]})
-    command = ["generate", *OWN, "--model", "offline", "--simulations", 2]
+    command = ["generate", *OWN, "--model", "offline", "--set", "search.simulations=2"]
     assert reasonrag(*command, "--run", "runs/a").status == 0
-    assert reasonrag(*command, "--support", "judge", "--run", "runs/b").status == 0
+    assert reasonrag(*command, "--set", "support=judge", "--run", "runs/b").status == 0
     assert "support" not in decided("runs/a")["recipe"]
     assert [decided(each)["outcome_rule"] for each in ("runs/a", "runs/b")] == [EVIDENT_F1_VERSION] * 2
     assert decided("runs/b")["recipe"]["support"] == "judge"
     assert decided("runs/a")["prompts"] != decided("runs/b")["prompts"]
-    changed = reasonrag(*command, "--support", "judge", "--run", "runs/a")
+    changed = reasonrag(*command, "--set", "support=judge", "--run", "runs/a")
     assert (changed.status, "recipe.support" in changed.err) == (2, True)
-    refused = reasonrag(*command, "--support", "judge", "--outcome", "f1", "--run", "runs/c")
-    assert (refused.status, "--support judge goes with --outcome evident_f1" in refused.err) == (2, True)
+    refused = reasonrag(*command, "--set", "support=judge", "--outcome", "f1", "--run", "runs/c")
+    assert (refused.status, "support judge goes with outcome evident_f1" in refused.err) == (2, True)
 
 
 # -- judgements that cannot be read ----------------------------------------------------------------------------
@@ -572,7 +578,7 @@ def test_a_questions_own_rubric_goes_before_that_of_the_run(reasonrag: Reasonrag
     )
     done = reasonrag(
         *("generate", *OWN, "--model", "offline", "--outcome", "rubric", "--rubric", "rubric.txt"),
-        *("--simulations", 2, "--run", "runs/a"),
+        *("--set", "search.simulations=2", "--run", "runs/a"),
     )
     assert done.status == 0, done.err
     assert [rollout.rubric for rollout in trees()] == [
@@ -589,7 +595,7 @@ def test_a_questions_own_rubric_goes_before_that_of_the_run(reasonrag: Reasonrag
 def test_what_values_answers_is_part_of_the_configuration(reasonrag: Reasonrag) -> None:
     """Another rubric or another prompt of its judge is another run; the prompt of the other judge is not."""
     Path("rubric.txt").write_text("Names a river.")
-    command = ["generate", *OWN, "--model", "offline", "--simulations", 1, "--run", "runs/a"]
+    command = ["generate", *OWN, "--model", "offline", "--set", "search.simulations=1", "--run", "runs/a"]
     command += ["--outcome", "rubric", "--rubric", "rubric.txt"]
     assert reasonrag(*command).status == 0
     assert len(decided()["rubric_sha256"]) == 64
@@ -608,13 +614,14 @@ def test_what_values_answers_is_part_of_the_configuration(reasonrag: Reasonrag) 
 
 def test_a_run_by_golden_answers_has_the_configuration_it_always_had(reasonrag: Reasonrag) -> None:
     """Neither the prompts nor the rubric of other outcomes are in it, so that older runs go on."""
-    assert reasonrag("generate", "--limit", 1, "--simulations", 1, "--outcome", "f1", "--run", "runs/a").status == 0
+    small = ("--limit", 1, "--set", "search.simulations=1", "--outcome", "f1")
+    assert reasonrag("generate", *small, "--run", "runs/a").status == 0
     assert set(decided()) == {
         *("dataset", "split", "questions_sha256", "retriever", "top_k", "prompts"),
         *("model", "sampling", "recipe", "max_steps", "seed"),
     }
     assert decided()["prompts"] == PROMPTS.hash
-    assert set(decided()["recipe"]) == set(Recipe.model_fields) - set(Recipe.ABSENT_IF_DEFAULT)
+    assert set(decided()["recipe"]) == set(Recipe.model_fields) - {"agent", *Recipe.ABSENT_IF_DEFAULT}
 
 
 def test_an_estimate_counts_the_judge(reasonrag: Reasonrag) -> None:
@@ -696,7 +703,7 @@ def test_a_function_needs_a_name_of_its_own(function: Callable[[Question, str], 
 def test_fresh_continuations_of_a_judged_run_are_judged_afresh(outcome: str) -> None:
     """And answers as often as other steps are continued: a judge's word is a draw like others. None is asked twice."""
     write_questions(*({**each, "metadata": {"rubric": ["Names the Seine.", "Names a river."]}} for each in QUESTIONS))
-    package.generate(**flags(outcome=outcome, run="runs/a", simulations=16))
+    package.generate(**flags(outcome=outcome, run="runs/a", set={"search.simulations": 16}))
     model = RecordedOffline()
     again: dict[str, Any] = {"revalue": 12, "k": 3, "min_confidence": 0.0}
     found = package.calibrate("runs/a", chat_model=model, **again).revaluation
@@ -726,7 +733,7 @@ def test_only_the_model_that_judged_a_run_can_judge_it_again(reasonrag: Reasonra
 
 def test_a_revaluation_needs_the_function_of_the_run(reasonrag: Reasonrag) -> None:
     """The command line has none; Python takes it again, and no other."""
-    package.generate(**flags(outcome=length, run="runs/a", simulations=16))
+    package.generate(**flags(outcome=length, run="runs/a", set={"search.simulations": 16}))
     refused = reasonrag("calibrate", "runs/a", "--revalue", 4)
     assert refused.status == 2
     assert "call reasonrag.calibrate('runs/a', outcome=length, ..)" in refused.err

@@ -20,7 +20,6 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import Explorer, RunIdentity
-from reasonrag.exploration.from_settings import resolve_recipe
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endings import Ending
@@ -294,21 +293,19 @@ async def test_the_search_of_released_goes_on_without_a_judgement(explored: Expl
 
 
 def chosen(**flags: Any) -> Recipe:
-    return resolve_recipe(GenerateSettings.model_validate({"run": "runs/a"} | flags))
+    return GenerateSettings.model_validate({"run": "runs/a"} | flags).resolved_recipe
 
 
 @pytest.mark.parametrize(
     ("flags", "name", "scaled", "gold"),
     [
         ({}, "spre_even", True, False),
-        ({"reward": "spre"}, "spre_even", True, False),
-        ({"recipe": "continuation", "reward": "spre"}, "spre", True, False),
-        ({"recipe": "prorag", "reward": "spre"}, "spre", False, False),
-        ({"recipe": "continuation", "reward": "outcome"}, "outcome", True, False),
+        ({"recipe": "prorag", "set": {"reward": "spre"}}, "spre", False, False),
+        ({"recipe": "continuation", "set": {"reward": "outcome"}}, "outcome", True, False),
         ({"outcome": "judge"}, "spre_even", True, False),
-        ({"outcome": "judge", "judge_gold": True}, "spre_even", True, True),
+        ({"outcome": "judge", "set": {"judge_sees_gold": True}}, "spre_even", True, True),
         ({"recipe": "released"}, "outcome", False, True),
-        ({"recipe": "released", "judge_gold": False}, "outcome", False, False),
+        ({"recipe": "released", "set": "judge_sees_gold=false"}, "outcome", False, False),
     ],
 )
 def test_a_recipe_takes_the_rewards_that_are_chosen(
@@ -324,9 +321,15 @@ def test_a_recipe_takes_the_rewards_that_are_chosen(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"recipe": "released", "reward": "spre"}, r"samples none; choose --reward outcome, or --recipe economy or"),
-        ({"recipe": "ragym", "reward": "outcome"}, r"are the ranks that guide its search; leave out --reward"),
-        ({"reward": "outcome", "judge_gold": True}, r"--judge-gold needs a judge: choose --outcome judge or rubric"),
+        ({"recipe": "released", "set": "reward=spre"}, "reward spre is a mean over continuations"),
+        ({"recipe": "ragym", "set": "reward=outcome"}, "reward rank goes with search.valuation rank, and no other"),
+        ({"set": "judge_sees_gold=true"}, "judge_sees_gold needs a judge: outcome judge or rubric, or"),
+        ({"set": "search.exploration=1"}, "search.exploration is c of uct, puct and unit_puct"),
+        ({"recipe": "released", "set": "search.continuations=2"}, "is 1 unless search.valuation is continuation"),
+        ({"recipe": "prorag", "set": "search.continuations=2"}, "at temperature 0 a second one would be the same"),
+        ({"recipe": "prorag", "set": "search.root_siblings=9"}, "go with selection mixed"),
+        ({"recipe": "ragym", "set": "search.alpha=.9"}, "search.alpha is 1 with reward rank"),
+        ({"outcome": "f1", "set": "support=judge"}, "support judge goes with outcome evident_f1"),
     ],
 )
 def test_rewards_that_do_not_go_together_say_what_to_do(flags: dict[str, Any], message: str) -> None:

@@ -83,7 +83,9 @@ def test_prorag_judges_what_was_visited_often_enough(tmp_path: Path) -> None:
     """The judge sees steps visited at least once, in the root's state and in those reached by three visits, each with
     its value and visits; every pick is a row, and every other pair says why it is none."""
     run, data = tmp_path / "run", tmp_path / "data"
-    reasonrag.generate(dataset="atlas", recipe="prorag", model="offline", limit=2, simulations=40, run=run)
+    reasonrag.generate(
+        dataset="atlas", recipe="prorag", model="offline", limit=2, set={"search.simulations": 40}, run=run
+    )
     judge = ScriptedModel(lambda _request, _position: "So the pick is <pick>2 1</pick>")
     summary = reasonrag.pairs(run, out=data, as_published=True, chat_model=judge, validation=0.0)
     asked = sum(request.messages[-1].content.count("[search: mean value 0.") for request in judge.requests)
@@ -119,7 +121,7 @@ def test_what_no_published_system_does_is_refused(
     tmp_path: Path, recipe: str, flags: dict[str, Any], message: str
 ) -> None:
     run = tmp_path / "run"
-    reasonrag.generate(dataset="atlas", recipe=recipe, model="offline", limit=1, simulations=2, run=run)
+    reasonrag.generate(dataset="atlas", recipe=recipe, model="offline", limit=1, set={"search.simulations": 2}, run=run)
     with pytest.raises(InputError, match=message):
         reasonrag.pairs(run, out=tmp_path / "data", as_published=True, **flags)
     assert not (tmp_path / "data" / "RAG_ProGuide.json").exists()

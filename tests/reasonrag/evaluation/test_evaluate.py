@@ -334,7 +334,7 @@ def test_another_configuration_is_refused_and_another_interval_is_not(evaluated:
 
 
 def test_a_run_of_generate_is_no_place_for_an_evaluation(evaluated: Callable[..., Report]) -> None:
-    package.generate(dataset="atlas", limit=1, simulations=1, run=RUN)
+    package.generate(dataset="atlas", limit=1, set={"search.simulations": 1}, run=RUN)
     with pytest.raises(InputError, match="is a run of generate; choose another `run`"):
         evaluated()
 

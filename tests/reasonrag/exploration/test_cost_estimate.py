@@ -18,7 +18,7 @@ from reasonrag.llm.prices import find_price, price_list
 pytestmark = pytest.mark.slow
 
 
-SMALL: dict[str, Any] = {"dataset": "atlas", "simulations": 2, "run": "runs/a"}
+SMALL: dict[str, Any] = {"dataset": "atlas", "set": {"search.simulations": 2}, "run": "runs/a"}
 TOTALS = ("calls", "requests", "prompt_tokens", "completion_tokens")
 
 
@@ -44,7 +44,10 @@ def test_nobody_is_asked_and_no_key_is_needed() -> None:
     [
         *((recipe, {"limit": 3}) for recipe in RECIPES),
         ("economy", {"rpm": 60, "tpm": 1_000}),
-        *((recipe, {"simulations": 1, "siblings": 1}) for recipe in ("economy", "released", "ragym")),
+        *(
+            (recipe, {"set": {"search.simulations": 1, "search.siblings": 1}})
+            for recipe in ("economy", "released", "ragym")
+        ),
     ],
 )
 def test_the_low_end_is_never_above_the_high_one(recipe: str, flags: dict[str, Any]) -> None:

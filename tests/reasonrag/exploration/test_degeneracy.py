@@ -416,7 +416,8 @@ def test_a_run_with_such_a_teacher_is_told_and_stopped(sign: Any) -> None:
     """Said once, with its remedy, long before it stops; stopped cleanly with everything kept, and not before time."""
     model, watcher = ScriptedModel(TEACHERS[sign.name], name="broken"), Listener()
     limit = sign.stops_from + 20
-    small = {"outcome": "f1", "simulations": 6, "concurrency": 4}  # what is known by heart stands in no evidence
+    # what is known by heart stands in no evidence
+    small = {"outcome": "f1", "set": "search.simulations=6", "concurrency": 4}
     summary = package.generate(dataset="atlas", limit=limit, run="runs/a", chat_model=model, watcher=watcher, **small)
     assert summary.degenerate[sign.name] >= 0.95 * summary.done
     [said] = [each for each in watcher.warnings if each.startswith(f"{sign.words} in ")]
@@ -432,7 +433,7 @@ def test_a_run_with_such_a_teacher_is_told_and_stopped(sign: Any) -> None:
 
 def test_the_command_line_says_what_is_wrong_and_how_to_go_on(reasonrag: Reasonrag) -> None:
     """Status 1, sign, share, remedy and page in the message; the printed command goes on regardless, to the end."""
-    flags = ["generate", "--dataset", "atlas", "--limit", 30, "--simulations", 3, "--run", "runs/a"]
+    flags = ["generate", "--dataset", "atlas", "--limit", 30, "--set", "search.simulations=3", "--run", "runs/a"]
     done = reasonrag(*flags, "--temperature", 0, "--concurrency", 4)
     assert done.status == 1
     assert "warning: identical siblings in all" in done.err
@@ -447,7 +448,7 @@ def test_the_command_line_says_what_is_wrong_and_how_to_go_on(reasonrag: Reasonr
 
 def test_a_stopped_run_goes_on_only_if_told_to_and_pays_nothing_again() -> None:
     """The same command stops at the same question and asks nothing; other settings of the stop go on."""
-    settings: dict[str, Any] = {"dataset": "atlas", "simulations": 3, "limit": 30, "concurrency": 8, "run": "runs/a"}
+    settings: dict[str, Any] = {"set": "search.simulations=3", "limit": 30, "concurrency": 8, "run": "runs/a"}
     broken = ScriptedModel(TEACHERS["identical_siblings"], name="m")
     assert package.generate(**settings, chat_model=broken).stopped is not None
     stopped, asked = Path("runs/a/rollouts.jsonl").read_bytes(), len(broken.requests)
@@ -474,7 +475,8 @@ def test_a_run_stops_with_the_same_bytes_at_any_concurrency() -> None:
     for concurrency in (1, 16, 64):
         settings: dict[str, Any] = {"limit": 60, "concurrency": concurrency, "run": f"runs/{concurrency}"}
         hurried = ScriptedModel(hasty, name="hasty")
-        summary = package.generate(dataset="atlas", simulations=4, chat_model=hurried, abort_degenerate=0.8, **settings)
+        asked = settings | {"dataset": "atlas", "set": "search.simulations=4", "abort_degenerate": 0.8}
+        summary = package.generate(chat_model=hurried, **asked)
         assert summary.stopped is not None
         ends.add((summary.stopped.message, summary.done, Path(f"runs/{concurrency}/rollouts.jsonl").read_bytes()))
     [(message, done, _)] = ends

@@ -86,7 +86,7 @@ def endpoint(suffers: Said, *, where: Callable[[str], bool]) -> Iterator[tuple[s
 
 
 def generated(base_url: str, run: str = "runs/a", **more: Any) -> RunSummary:
-    given = {"dataset": "atlas", "limit": 6, "simulations": 10, "model": "offline", "yes": True}
+    given = {"dataset": "atlas", "limit": 6, "set": {"search.simulations": 10}, "model": "offline", "yes": True}
     return package.generate(**given | {"run": run, "base_url": [base_url]} | more)
 
 
@@ -140,7 +140,7 @@ def test_a_question_whose_first_prompt_ended_is_an_error_and_is_not_paid_again(
         questions.extend([question] if question not in questions else [])
         return question == questions[1:2][0] if len(questions) > 1 else False
 
-    words = ["generate", "--dataset", "atlas", "--limit", 3, "--simulations", 4, "--model", "offline", "--yes"]
+    words = ["generate", "--limit", 3, "--set=search.simulations=4", "--model", "offline", "--yes"]
     with endpoint(suffers, where=is_the_second) as (base_url, asked):
         flags = [*map(str, words), "--run", "runs/a", "--base-url", base_url, "--concurrency", "1"]
         assert command_line(flags) == 1
@@ -201,7 +201,7 @@ def test_a_query_that_the_retriever_rejects_ends_its_state(status: int) -> None:
     """The other queries are searched; the step that would read says why it cannot."""
     with retriever(status, where=lambda query: len(query) % 3 == 0) as (url, rejected):
         summary = package.generate(
-            dataset="atlas", limit=6, simulations=10, model="offline", run="runs/a", retriever=url
+            dataset="atlas", limit=6, set={"search.simulations": 10}, model="offline", run="runs/a", retriever=url
         )
     assert (summary.done, summary.failed) == (6, 0)
     assert rejected
@@ -216,7 +216,7 @@ def test_a_retriever_that_rejects_every_query_fails_the_questions() -> None:
     no estimate of such a run."""
     with retriever(400, where=lambda query: query != PROBE) as (url, _):
         found = package.generate(
-            dataset="atlas", limit=12, simulations=10, model="offline", run="runs/a", retriever=url
+            dataset="atlas", limit=12, set={"search.simulations": 10}, model="offline", run="runs/a", retriever=url
         )
         assert found.failures_by_cause.keys() == {"retrieval"}
         with pytest.raises(InputError, match="could not explore any of the questions, so there is no estimate"):
@@ -244,8 +244,7 @@ def test_a_query_that_is_too_long_ends_its_state() -> None:
         return Completion(text=text, finish_reason="stop")
 
     model = ScriptedModel(says, name="scripted")
-    assert (
-        package.generate(dataset="atlas", limit=1, simulations=6, run="runs/a", chat_model=model, model="x").done == 1
-    )
+    asked = {"limit": 1, "set": "search.simulations=6", "run": "runs/a"}
+    assert package.generate(**asked, chat_model=model, model="x").done == 1
     causes = {node.parse_error.cause for tree in trees() for node in tree.nodes if node.parse_error}
     assert causes == {"no_passages"}

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 import reasonrag as package
-from mcts import RECIPES, RecipeName
+from mcts import RECIPES
 from preference import RolloutRecord
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 PROMPTS = load_prompts()
 PRICE, STUDENTS_PRICE = Price(1.0, 2.0, cached_in=1.0), Price(10.0, 20.0, cached_in=10.0)
-SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 4, "max_calls_per_question": 40, "value_model": "offline"}
+SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 4, "set": {"search.max_calls": 40}, "value_model": "offline"}
 
 
 KEY = "sk-of-the-locked-endpoint"
@@ -79,9 +79,7 @@ def student_says(request: ChatRequest, _position: int) -> str:
     return "So the answer is <answer>Tiber</answer>"
 
 
-async def explored(
-    retriever: IndexRetriever, *, values: ChatModel | None, name: RecipeName = "economy"
-) -> RolloutRecord:
+async def explored(retriever: IndexRetriever, *, values: ChatModel | None, name: str = "economy") -> RolloutRecord:
     """One simulation of two siblings, one continuation each, which only economy keeps as nodes."""
     small = {"siblings": 2, "root_siblings": None, "continuations": 1, "simulations": 1, "resamples": 0}
     recipe = RECIPES[name].model_copy(update={"search": RECIPES[name].search.model_copy(update=small)})
@@ -102,7 +100,7 @@ async def explored(
 
 
 @pytest.mark.parametrize("name", ["economy", "continuation"])
-async def test_values_are_those_of_the_policy_that_continues(name: RecipeName, retriever: IndexRetriever) -> None:
+async def test_values_are_those_of_the_policy_that_continues(name: str, retriever: IndexRetriever) -> None:
     """The same proposal is worth something to the teacher, who goes on well from it, and nothing to the student."""
     for values, worth in ((None, 0.9**3), (ScriptedModel(student_says, name="student"), 0.0)):
         record = await explored(retriever, name=name, values=values)
@@ -171,12 +169,12 @@ def test_the_value_model_decides_answers_and_its_address_does_not(endpoint: str)
     flags = SMALL | {"limit": 1, "model": "offline", "value_model": "student"}
     with_address = package.generate(**flags, run="runs/a", base_url=[endpoint], value_base_url=[endpoint])
     elsewhere = package.generate(**flags, run="runs/a", base_url=[endpoint], value_base_url=[f"{endpoint}/"])
-    without = package.generate(dataset="atlas", limit=1, max_calls_per_question=40, run="runs/b")
+    without = package.generate(dataset="atlas", limit=1, set={"search.max_calls": 40}, run="runs/b")
     assert with_address.config_hash == elsewhere.config_hash != without.config_hash
     assert "value_model" not in configuration("runs/b")["decides_answers"]
     assert configuration("runs/a")["operational"]["value_base_url"] == [f"{endpoint}/"]
     with pytest.raises(InputError, match=r"value_model.name was 'student', is None"):
-        package.generate(dataset="atlas", limit=1, max_calls_per_question=40, run="runs/a")
+        package.generate(dataset="atlas", limit=1, set={"search.max_calls": 40}, run="runs/a")
 
 
 def test_concurrency_and_replay_change_no_byte(endpoint: str) -> None:

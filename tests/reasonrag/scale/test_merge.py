@@ -188,7 +188,7 @@ def test_degeneracy_is_judged_over_the_whole() -> None:
     def babble(_request: ChatRequest, _position: int) -> str:
         return "Well, well."
 
-    asked = {"dataset": "atlas", "limit": 40, "max_calls_per_question": 8}
+    asked = {"dataset": "atlas", "limit": 40, "set": {"search.max_calls": 8}}
     one = reasonrag.generate(chat_model=ScriptedModel(babble), run="one", **asked)
     assert one.stopped is not None
     for rank in range(3):

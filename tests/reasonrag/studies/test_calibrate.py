@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 REPORT = Path("runs/a/calibration/report.json")
 JOURNAL = Path("runs/a/calibration/journal.jsonl")
 FAILURES = Path("runs/a/calibration/failures.jsonl")
-SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 15, "max_calls_per_question": 60, "run": "runs/a"}
+SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 15, "set": {"search.max_calls": 60}, "run": "runs/a"}
 FEW = SMALL | {"limit": 7}
 """Questions enough for a handful of pairs."""
 

@@ -10,21 +10,30 @@ from hypothesis import strategies as st
 
 from reasonrag.studies.pareto import (
     ConfigurationMeasurements,
+    Interval95,
     QuestionYield,
-    TrialStanding,
+    TrialReport,
     interval,
     pareto_frontier,
     suggest_trial,
 )
 
 
-def standing(name: str, cost: float, right: float = 1.0, confidence: float = 0.8, share: float = 0.5) -> TrialStanding:
-    return TrialStanding(name, cost, right, confidence, share)
+def standing(name: str, cost: float, right: float = 1.0, confidence: float = 0.8, share: float = 0.5) -> TrialReport:
+    known = None if math.isinf(cost) else cost
+    values = {
+        "cost_per_right_pair": known,
+        "right_pairs": right,
+        "confidence": confidence,
+        "questions_with_a_pair": share,
+    }
+    return TrialReport.model_construct(name=name, **values)
 
 
-def surely(name: str, cost: float, *, worse: bool = False) -> TrialStanding:
+def surely(name: str, cost: float, *, worse: bool = False) -> TrialReport:
     """Cheaper than the base by more than noise."""
-    return TrialStanding(name, cost, 1.0, 0.8, 0.5, worse=worse, cheaper=True)
+    change = {"cost_change": Interval95(low=-0.5, high=-0.1)}
+    return standing(name, cost).model_copy(update={"intervals": change, "worse_than_base": worse})
 
 
 @pytest.mark.parametrize(
@@ -41,7 +50,7 @@ def surely(name: str, cost: float, *, worse: bool = False) -> TrialStanding:
         ([standing("base", math.inf, right=0, confidence=0, share=0)], set()),
     ],
 )
-def test_the_frontier_are_those_that_nobody_dominates(standings: list[TrialStanding], expected: set[str]) -> None:
+def test_the_frontier_are_those_that_nobody_dominates(standings: list[TrialReport], expected: set[str]) -> None:
     """Cheaper is not enough where the pairs are less sure or fewer; equal ones do not dominate each other. Who makes no
     pair is never on it."""
     assert pareto_frontier(standings) == expected
@@ -63,7 +72,7 @@ def test_the_frontier_are_those_that_nobody_dominates(standings: list[TrialStand
     ],
 )
 def test_the_base_is_suggested_unless_another_is_cheaper_by_more_than_noise(
-    standings: list[TrialStanding], expected: str | None
+    standings: list[TrialReport], expected: str | None
 ) -> None:
     """And not worse; of several such the cheapest. A base without pairs is never suggested."""
     assert suggest_trial(standings) == expected
@@ -71,24 +80,24 @@ def test_the_base_is_suggested_unless_another_is_cheaper_by_more_than_noise(
 
 few = st.integers(0, 3).map(float)
 costs = few | st.just(math.inf)
-rows = st.tuples(costs, few, few, few, st.booleans(), st.booleans())
-anything = st.lists(rows, min_size=1, max_size=6).map(
-    lambda found: [TrialStanding(str(number), *row) for number, row in enumerate(found)]
+rows = st.builds(standing, st.uuids().map(str), costs, few, few, few) | st.builds(
+    surely, st.uuids().map(str), costs, worse=st.booleans()
 )
+anything = st.lists(rows, min_size=1, max_size=6, unique_by=lambda each: each.name)
 
 
 @given(anything)
 def test_who_is_suggested_is_the_base_or_surely_better_and_the_cheapest_of_these(
-    standings: list[TrialStanding],
+    standings: list[TrialReport],
 ) -> None:
     """Whatever the others look like; and it makes pairs."""
     name = suggest_trial(standings)
-    better = [each for each in standings if each.cheaper and not each.worse]
+    better = [each for each in standings if each.cheaper_than_base and not each.worse_than_base]
     if name is not None:
         [suggested] = [each for each in standings if each.name == name]
-        assert math.isfinite(suggested.cost)
+        assert suggested.cost_per_right_pair is not None
         assert suggested in better or suggested is standings[0]
-        assert all(suggested.cost <= each.cost for each in better)
+        assert all(suggested.rank <= each.rank for each in better)
 
 
 # -- noise ---------------------------------------------------------------------------------------------------------
@@ -154,11 +163,11 @@ def test_cheaper_is_only_who_is_so_beyond_the_noise() -> None:
     rarely = ConfigurationMeasurements(
         questions(*((0.1, int(each == 0), 0.9 * (each == 0)) for each in range(20))), seed=0
     )
-    assert by_a_tenth.cheaper_than(base)
-    assert not base.cheaper_than(base)
-    assert not on_two.cheaper_than(base)
+    assert interval(by_a_tenth.cost_change(base))[1] < 0
+    assert interval(base.cost_change(base))[1] == 0
+    assert interval(on_two.cost_change(base))[1] >= 0
     assert rarely.cost[0] < base.cost[0]
-    assert not rarely.cheaper_than(base)
+    assert rarely.intervals(base)["cost_change"].high is None
 
 
 def test_what_questions_have_in_common_is_no_noise() -> None:

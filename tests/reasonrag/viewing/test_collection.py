@@ -60,7 +60,7 @@ class Made:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     home = tmp_path_factory.mktemp("made")
     run, data = home / "runs" / "a", home / "data" / "a"
-    explored = package.generate(dataset="atlas", model="offline", limit=10, simulations=8, run=run)
+    explored = package.generate(dataset="atlas", model="offline", limit=10, set={"search.simulations": 8}, run=run)
     return Made(run, data, explored, package.pairs(run, out=data))
 
 

@@ -41,9 +41,9 @@ from tests.helpers.trees import (
 RULES = PairingRules()
 EXPLORED: dict[str, dict[str, object]] = {
     "economy": {"recipe": "economy"},
-    "released, margins not by layer": {"recipe": "released", "simulations": 64},
+    "released, margins not by layer": {"recipe": "released", "set": {"search.simulations": 64}},
     "continuations": {"recipe": "continuation"},
-    "another discount": {"recipe": "economy", "alpha": 0.85},
+    "another discount": {"recipe": "economy", "set": {"search.alpha": 0.85, "search.simulations": 48}},
 }
 CLOSE = 0.005 + 1e-9
 """What is written with two digits is true to half of the last one."""
@@ -80,7 +80,7 @@ class Shown:
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     home = tmp_path_factory.mktemp("reasons")
     run = home / "run"
-    explored = {"limit": 4, "simulations": 48} | EXPLORED[request.param]
+    explored = {"limit": 4, "set": {"search.simulations": 48}} | EXPLORED[request.param]
     package.generate(dataset="atlas", model="offline", run=run, **explored)
     package.pairs(run, out=home / "data", min_confidence=0.5)
     package.import_published([home / "data" / "RAG_ProGuide.json"], out=home / "imported")
@@ -144,7 +144,9 @@ def test_the_rewards_of_the_published_searches_are_told_as_they_are_made(
     recipe: str, valued: str, unknown: str | None, tmp_path: Path
 ) -> None:
     """No rule is taken for a mean over continuations that it is not; and what is missing says why."""
-    package.generate(dataset="atlas", model="offline", limit=3, recipe=recipe, simulations=30, run=tmp_path / "a")
+    package.generate(
+        dataset="atlas", model="offline", limit=3, recipe=recipe, set={"search.simulations": 30}, run=tmp_path / "a"
+    )
     told: set[bool] = set()
     for each in said_of(tmp_path / "a"):
         for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):

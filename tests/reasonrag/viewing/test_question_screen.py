@@ -39,7 +39,7 @@ WIDTH = 80
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the offline teacher."""
     run = tmp_path_factory.mktemp("runs") / "a"
-    package.generate(dataset="atlas", model="offline", limit=8, simulations=8, run=run)
+    package.generate(dataset="atlas", model="offline", limit=8, set={"search.simulations": 8}, run=run)
     return run
 
 

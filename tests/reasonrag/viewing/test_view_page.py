@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with contextlib.chdir(place):
         weak = WeakTeacher()
         reasonrag.generate(
-            dataset="atlas", limit=QUESTIONS, chat_model=weak, run="run", max_calls_per_question=24, seed=6
+            dataset="atlas", limit=QUESTIONS, chat_model=weak, run="run", set={"search.max_calls": 24}, seed=6
         )
         add_mishaps(place / "run" / "rollouts.jsonl")
     return place / "run"

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from reasonrag.data.yaml_text import MOST_CHARACTERS, MOST_VALUES, read_yaml
 from reasonrag.files import SMALL_FILE
-from reasonrag.training.llamafactory.yaml_text import MOST_CHARACTERS, MOST_VALUES, read_yaml
 from tests.helpers.command_line import Reasonrag
 
 BOMB = "a0: &a0 x\n" + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
 """Nine levels of nine aliases: 400 million values."""
 DIGITS = "1" * 5000
+HUGE = ":".join(["1"] * 9999)
+"""A number of base 60."""
 NESTED = "[" * 20_000
 DOTTED = f"[generate]\n{'a.' * 30_000}a = 1\n"
 """Python's TOML reader takes 5 GB for it."""
@@ -65,8 +67,11 @@ def test_aliases_within_the_bounds_are_read() -> None:
     [
         ("c.yaml", BOMB, ("doctor", "c.yaml")),
         ("c.yaml", f"a: {DIGITS}", ("doctor", "c.yaml")),
-        ("c.yaml", "a: " + ":".join(["1"] * 9999), ("doctor", "c.yaml")),
+        ("c.yaml", "a: " + HUGE, ("doctor", "c.yaml")),
         ("c.yaml", "#" * (SMALL_FILE + 1), ("doctor", "c.yaml")),
+        ("mine.yaml", BOMB, (*GENERATE, "--recipe", "mine.yaml")),
+        ("mine.yaml", f"outcome: {HUGE}", (*GENERATE, "--recipe", "mine.yaml")),
+        ("mine.yaml", f"search: {{? {HUGE} : 1}}", (*GENERATE, "--recipe", "mine.yaml")),
         ("reasonrag.toml", f"[generate]\na = {NESTED[:1900]}", GENERATE),
         ("reasonrag.toml", f"[generate]\nlimit = {DIGITS[:1900]}{DIGITS}", GENERATE),
         ("reasonrag.toml", "[generate]\nseed = 0x" + "f" * 1900, GENERATE),
@@ -86,8 +91,13 @@ def test_aliases_within_the_bounds_are_read() -> None:
         ("none", "", (*GENERATE, "--max-calls", DIGITS)),
         *(
             ("none", "", ("train", "smoke-cpu-dpo-lora", "--data", "d", "--set", f"x={value}"))
-            for value in (NESTED, DIGITS, "&a [*a]", "2020-99-99", ":".join(["1"] * 9999))
+            for value in (NESTED, DIGITS, "&a [*a]", "2020-99-99", HUGE)
         ),
+        *(
+            ("none", "", (*GENERATE, "--set", f"search.simulations={value}"))
+            for value in (NESTED, DIGITS, "&a [*a]", "2020-99-99", HUGE)
+        ),
+        ("none", "", ("tune", "--run", "t", "--vary", f"search.simulations={HUGE}")),
     ],
 )
 def test_what_cannot_be_parsed_ends_in_a_short_message(

@@ -1,0 +1,122 @@
+"""A recipe: one search configuration, one reward rule, and how the agent acts. The shipped ones are files in recipes/.
+
+Decides what a recipe holds, which of its values go together, and how the shipped ones are called. Their values stand in
+the files with their sources, and nowhere else; `docs/reference/recipes.md` says what each source states, what it leaves
+open, and where we differ on purpose. Does not know where other recipes come from, nor what a user changes in one.
+YAML is read here, although mcts is otherwise content with pydantic: `preference` looks recipes up by name, too, and may
+not import reasonrag. These files are our own; those of users are read by `reasonrag.agent.recipe_file`.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Literal, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+from mcts.search import Configuration, SearchConfig
+from mcts.selection import SCORES
+
+SupportBy = Literal["strings", "judge"]
+JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
+"""Outcomes that a judge decides."""
+
+
+class AgentDefaults(Configuration):
+    """How the agent of a recipe samples and reads where the user does not say. No search reads them."""
+
+    max_steps: int = Field(default=7, ge=1, lt=2**31)
+    """With the conclusion."""
+    temperature: float = Field(default=1.0, ge=0, le=2)
+    """1 is the API's own, which the published ReasonRAG code leaves as it is."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    passage_order: Literal["best-first", "worst-first"] = "best-first"
+
+
+class Recipe(Configuration):
+    """How a tree is searched and how its steps are then rewarded."""
+
+    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations", "support")
+
+    name: str
+    """That of its file, without the suffix."""
+    search: SearchConfig
+    reward: Literal["spre", "spre_even", "spre_distinct", "outcome", "value", "rank"]
+    """The rule of `mcts.rewards` behind the labels."""
+    outcome: str
+    """The quality of an answer that is backed up and rewarded; to the search it is only a number."""
+    margin_by_layer: bool
+    """Divide margins between siblings by alpha**layer, so that deep pairs are not penalised."""
+    judge_sees_gold: bool = False
+    """Show judges the correct answers, including judges of answers and those that guide the search."""
+
+    unreadable: Literal["wrong", "missing"] = "wrong"
+    """What a reply is that cannot be read: an answer of quality 0, or an end of unknown quality, which has no reward
+    and counts nowhere."""
+    forced_answers: Literal["counted", "missing"] = "counted"
+    """What an answer is that the agent had to give as its steps were spent: one like others, or of unknown quality, as
+    for the published builder, which does not see it."""
+    repairs_count: bool = False
+    """Treat the reply to a repair turn like any other sample of its state."""
+    greedy_continuations: bool = False
+    """Continue steps at temperature 0."""
+    support: SupportBy = "strings"
+    """With outcome `evident_f1`, who says whether evidence supports an answer: string rules alone, or a judge too."""
+
+    agent: AgentDefaults = Field(default=AgentDefaults(), exclude=True)
+    """Recorded by what the agent does, not with the recipe."""
+
+    @property
+    def judged(self) -> bool:
+        """Whether a judge is asked for anything: in the search, or about answers."""
+        return self.search.valuation != "continuation" or self.outcome in JUDGED_OUTCOMES
+
+    @model_validator(mode="after")
+    def _values_go_together(self) -> Self:
+        """A value that nothing would read is refused, so that nobody takes it for one that counts."""
+        search = self.search
+        continues = search.valuation == "continuation"
+        wrong = {
+            "search.exploration is c of uct, puct and unit_puct; with selection mixed or chain it is 0": (
+                search.selection not in SCORES and search.exploration != 0
+            ),
+            "search.root_siblings and search.resamples go with selection mixed": (
+                search.selection != "mixed" and (search.root_siblings is not None or search.resamples > 0)
+            ),
+            "search.continuations is 1 unless search.valuation is continuation": (
+                search.continuations > 1 and not continues
+            ),
+            "search.continuations is 1 with greedy_continuations: at temperature 0 a second one would be the same": (
+                search.continuations > 1 and self.greedy_continuations
+            ),
+            "reward rank goes with search.valuation rank, and no other reward does": (
+                (self.reward == "rank") != (search.valuation == "rank")
+            ),
+            f"reward {self.reward} is a mean over continuations, so search.valuation is continuation": (
+                self.reward in ("spre", "spre_even") and not continues
+            ),
+            "search.alpha is 1 with reward rank, which has no discount": self.reward == "rank" and search.alpha != 1,
+            "judge_sees_gold needs a judge: outcome judge or rubric, or search.valuation score or rank": (
+                self.judge_sees_gold and not self.judged
+            ),
+            "support judge goes with outcome evident_f1": self.support == "judge" and self.outcome != "evident_f1",
+        }
+        for message, holds in wrong.items():
+            if holds:
+                raise ValueError(message)
+        return self
+
+
+def _shipped() -> dict[str, Recipe]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    files = sorted(resources.files("mcts").joinpath("recipes").iterdir(), key=lambda file: file.name)
+    return {
+        name: Recipe.model_validate({"name": name, **yaml.load(file.read_bytes(), loader)})  # noqa: S506 - safe ones
+        for file in files
+        if (name := file.name.removesuffix(".yaml")) != file.name
+    }
+
+
+RECIPES = _shipped()
+"""The shipped recipes by name."""

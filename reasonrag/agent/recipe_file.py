@@ -1,0 +1,130 @@
+"""The recipe of a run: a shipped one by its name, or the user's own file, with single values changed by --set.
+
+Decides how a file is read, and how an error is told: by file and line, or by --set, with the nearest known key. Does
+not know what a value does, nor which go together: `mcts.recipe` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from mcts import RECIPES, Recipe
+from preference import OutcomeName
+from reasonrag.data.yaml_text import MOST_CHARACTERS, BoundedLoader, read_yaml
+from reasonrag.errors import InputError, choices
+from reasonrag.files import read_small_text
+from reasonrag.settings import plain_message, shown_value
+
+_SHOWN = 200
+"""Characters of a change in a message about it."""
+
+
+def _keys(model: type[BaseModel], section: str = "") -> list[str]:
+    return [f"{section}{name}" for name in model.model_fields if name not in _SECTIONS and name != "name"]
+
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    name: field.annotation
+    for name, field in Recipe.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+}
+KEYS = [*(key for name, model in _SECTIONS.items() for key in _keys(model, f"{name}.")), *_keys(Recipe)]
+"""What a recipe holds: `reward`, `search.siblings`, .."""
+
+
+def name_of_recipe(given: str) -> str:
+    """The name that is recorded: of a shipped recipe its own, of a file that without its suffix."""
+    return given if given in RECIPES else Path(given).stem
+
+
+def find_recipe(given: str, changes: Mapping[str, Any]) -> Recipe:
+    """The shipped recipe of this name, or that of a file, with these values by key. Raises InputError saying where what
+    is wrong."""
+    values, lines = (values_of(RECIPES[given]), {}) if given in RECIPES else _read(given)
+    where = {key: f"{given}, line {line}" for key, line in lines.items()} | {key: f"--set {key}" for key in changes}
+    values |= changes
+    for key in values:
+        if key not in KEYS:
+            near = [each for each in KEYS if each.startswith(f"{key.partition('.')[0]}.")]
+            raise InputError(f"{where.get(key, given)}: a recipe has no {key!r}; {choices(key, near or KEYS)}")
+    outcome, outcomes = values.get("outcome"), get_args(OutcomeName)
+    if isinstance(outcome, str) and outcome not in outcomes:
+        raise InputError(
+            f"{where.get('outcome', given)}: there is no outcome {outcome!r}; {choices(outcome, outcomes)}"
+        )
+    nested: dict[str, Any] = {"name": name_of_recipe(given)}
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        (nested.setdefault(section, {}) if section else nested)[name] = value
+    try:
+        return Recipe.model_validate(nested)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"][:2]))
+        place = where.get(key) or f"recipe {given}{f', {key}' if key else ''}"
+        got = f" (got {shown_value(values[key])})" if key in values else ""
+        says = "this is missing" if first["type"] == "missing" else plain_message(first["msg"])
+        raise InputError(f"{place}: {says}{got}") from error
+
+
+def values_of(recipe: Recipe) -> dict[str, Any]:
+    """By key, as --set names them."""
+    return _flat(recipe.model_dump(exclude={"name"}) | {"agent": recipe.agent.model_dump()})
+
+
+def parse_changes(words: Iterable[str]) -> dict[str, Any]:
+    """`KEY=VALUE` words as values by key, each read as YAML. Raises InputError."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise InputError(f"--set {word[:_SHOWN]}: it takes KEY=VALUE, as in --set search.siblings=4")
+        if key in found:
+            raise InputError(f"--set {key} is given twice")
+        try:
+            found[key] = read_yaml(text)
+        except ValueError as error:
+            raise InputError(f"--set {word[:_SHOWN]}: the value is not valid YAML ({error})") from error
+    return found
+
+
+def _flat(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """Values by dotted key, one level deep, as a recipe has sections."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = value if isinstance(value, Mapping) else None
+        name = _name(key)
+        found |= {name: value} if inner is None else {f"{name}.{_name(each)}": inner[each] for each in inner}
+    return found
+
+
+def _name(key: object) -> str:
+    return key if isinstance(key, str) else shown_value(key)
+
+
+def _read(given: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """The values of a file, and the lines that they stand in."""
+    path = Path(given)
+    if not path.is_file():
+        raise InputError(f"there is no recipe {given!r}, and no such file; {choices(given, RECIPES)}")
+    try:
+        text = read_small_text(path, MOST_CHARACTERS)
+        values = read_yaml(text)
+    except (OSError, ValueError) as error:  # ValueError: text that is no UTF-8, too
+        raise InputError(f"cannot read the recipe {path}: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path} is no recipe; write one `KEY: VALUE` a line, as in mcts/recipes/economy.yaml")
+    return _flat(values), _lines(yaml.compose(text, BoundedLoader))
+
+
+def _lines(mapping: yaml.Node | None, section: str = "") -> dict[str, int]:
+    found: dict[str, int] = {}
+    for key, value in mapping.value if isinstance(mapping, yaml.MappingNode) else ():
+        name = f"{section}{key.value}"
+        found |= {name: key.start_mark.line + 1} | ({} if section else _lines(value, f"{name}."))
+    return found
