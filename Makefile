@@ -18,32 +18,27 @@ TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-ch
 REAL_MODEL := models/smollm2-135m-instruct
 FETCH_REAL_MODEL := $(TRAIN_PIP) gguf==0.19.0 && $(TRAIN_BIN)/python tests/helpers/real_model.py $(REAL_MODEL)
 
-.PHONY: demo test test-fast test-core laws lint types golden notebooks docs bench loop pictures beside-others train-env tiny-model real-model clean
+.PHONY: demo test test-all laws lint types golden notebooks docs bench loop pictures beside-others train-env tiny-model real-model clean
 
 demo: .venv/core
 	@rm -rf runs/demo data/demo
 	$(BIN)/reasonrag generate --dataset atlas --limit 40 --run runs/demo
 	$(BIN)/reasonrag pairs runs/demo --out data/demo
 
-test: lint types .venv/embed .venv-train/transformers-4/ready .venv/browser .venv-train/real-model
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal
 
-# The inner loop: neither lint nor types, and without tests/end_to_end and what is marked as slow (tests/conftest.py, and
-# `pytestmark` of a file): LLaMA-Factory, browsers, real encoders, the Hub, and commands from their first line to the last.
-test-fast: .venv/test
-	$(BIN)/pytest --quiet --numprocesses $(WORKERS) --dist worksteal -m "not slow"
+# The first tier. Which tests are of the second, and why: tests/helpers/tiers.py.
+test: lint types
+	$(PYTEST) -m "not slow"
 
-# Without the 1.8 GB that real encoders need and the 2.1 GB of LLaMA-Factory; tests of them are skipped, visibly.
-test-core: lint types .venv/browser
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal
+# Both tiers, the second with more examples of each law. What it needs comes first, so that no test of the first is skipped.
+test-all: .venv/embed .venv-train/transformers-4/ready .venv/browser .venv-train/real-model test
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile second-tier
 
-# The laws of the search and of the labels, on fresh random examples: so many for each law. The tests above draw the same
-# examples for everybody.
-REASONRAG_LAW_EXAMPLES ?= 2000
-
+# The laws of the search and of the labels, each on 2,000 fresh random examples. The tests above draw the same examples for
+# everybody.
 laws: .venv/test
-	REASONRAG_LAW_EXAMPLES=$(REASONRAG_LAW_EXAMPLES) $(BIN)/pytest --quiet --numprocesses $(WORKERS) --dist worksteal \
-		--timeout 0 -m hypothesis tests/mcts tests/preference || \
+	$(PYTEST) --quiet --timeout 0 -m hypothesis --hypothesis-profile fresh tests/mcts tests/preference || \
 		{ echo "Keep what was found: the arguments of each failing case go above its @given, as @example(..)."; exit 1; }
 
 lint: .venv/test

@@ -18,7 +18,7 @@ from reasonrag import cli
 from reasonrag.retrieval.dense.encoders import MINILM, Encoder, EncoderChoice, load_encoder
 from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
-from tests.helpers import laws
+from tests.helpers import laws, tiers
 from tests.helpers.command_line import CORPUS, AskLlamaFactory, Done, Reasonrag
 from tests.helpers.pages import browser, visit  # noqa: F401 - fixtures
 from tests.helpers.processes import simulated_endpoint
@@ -43,21 +43,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh-golden", action="store_true", help="write golden files anew instead of comparing")
 
 
-SLOW_FIXTURES = {
-    *("ask_llama_factory", "browser", "endpoint", "hub", "minilm", "offline", "ray_address", "shared_data"),
-    "train_python",
-}
-"""What needs one of these is slow: other environments, browsers, encoders, servers, clusters and real questions."""
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test` does not import what it leaves out: some of it takes seconds, and each test process imports all."""
+    left_out = config.option.markexpr == "not slow" and tiers.is_all_of_the_second_tier(collection_path)
+    return True if left_out else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --refresh-golden only tests that compare with golden files run. Whole journeys are marked as slow, and what
-    needs the Ray cluster as ray."""
+    """What is of the second tier is marked as slow. With --refresh-golden only tests that compare with golden files
+    run."""
     for item in items:
-        if "end_to_end" in item.path.parts or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
-            item.add_marker("slow")
-        if "ray_address" in getattr(item, "fixturenames", ()):
-            item.add_marker("ray")
+        if reason := tiers.reason_for_the_second_tier(item):
+            item.add_marker(pytest.mark.slow(reason=reason))
     if config.getoption("--refresh-golden"):
         items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
 

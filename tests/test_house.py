@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.tiers import FIRST_TIER, REASONS
+
 ROOT = Path(__file__).parents[1]
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
@@ -64,6 +66,16 @@ def test_every_room_has_a_number_and_a_floor() -> None:
     [floors] = [each["layers"] for each in contracts if each["name"].startswith("the rooms of reasonrag")]
     named = {word for floor in floors for word in floor.split() if word.startswith("reasonrag.")}
     assert {f"reasonrag.{room}" for room in rooms} <= named
+
+
+def test_a_second_tier_of_tests_names_what_exists() -> None:
+    """A name that fits nothing would leave nothing out."""
+    fixtures = "".join(each.read_text("utf-8") for each in (ROOT / "tests").rglob("*.py"))
+    for name in (*REASONS, *FIRST_TIER):
+        file, _, test = name.partition("::")
+        is_file = file.endswith(".py")
+        text = (ROOT / "tests" / file).read_text("utf-8") if is_file else fixtures
+        assert f"def {test or ('test_' if is_file else file)}" in text, name
 
 
 def test_no_folder_has_more_than_fifteen_modules() -> None:

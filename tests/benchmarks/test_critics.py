@@ -15,8 +15,6 @@ from preference.records import read_rollouts
 from reasonrag.data.questions import open_questions
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
 
-pytestmark = pytest.mark.slow
-
 PLAN = Plan()
 CRITIC = {"base_model": "qwen", "finetuning_type": "full"}
 

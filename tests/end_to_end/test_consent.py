@@ -19,7 +19,6 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command, simulated_endpoint
 from tests.helpers.shared import Shared
 
-pytestmark = pytest.mark.slow
 SMALL = ("--dataset", "atlas", "--set", "search.simulations=2", "--concurrency", 4)
 COST = re.compile(r"about \$([\d,.]+) to \$([\d,.]+) for ")
 ESTIMATE = re.compile(

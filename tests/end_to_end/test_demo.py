@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from pictures import places_and_captions
 from PIL import Image
 
 from preference import Candidate, normalize_answer
@@ -76,6 +75,8 @@ PICTURED = {
 def test_the_pictures_and_their_captions_are_the_demos(shared: Shared) -> None:
     """When the demo's numbers change, the pictures are old: `make pictures` takes new ones and prints their captions.
     A picture carries the caption with which it was taken; below it README and docs say the same."""
+    from pictures import places_and_captions  # it loads Playwright
+
     captions = {name: each for name, (_, each) in places_and_captions(demo_run(shared) / "data").items()}
     with_captions = {each.stem: Image.open(each).text["Caption"] for each in (ROOT / "docs/pictures").glob("*.png")}
     assert with_captions == captions

@@ -20,7 +20,6 @@ from reasonrag.data.datasets import REPOSITORY
 from tests.helpers.collection import jsonl, rows_of
 from tests.helpers.hub_server import HubServer, environment_for, running_hub
 
-pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
 QUESTIONS = 8
 
 

@@ -1,6 +1,6 @@
 """A real, pre-trained language model, as it comes: it was never taught our format, and says what it likes.
 
-All other models of the tests are scripted or have random weights. `make test` fetches this one where it is to be had.
+All other models of the tests are scripted or have random weights. `make test-all` fetches this one where it can be had.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What tests of critics share: a data set of atlas, a tiny Qwen2, and critics of it, each trained once.
 
-Made by commands in processes of their own, in the environment of the tests, which has torch and TRL where `make test`
+Made by commands in processes of their own, in the environment of the tests. It has torch and TRL where `make test-all`
 ran; elsewhere the tests are skipped, visibly.
 """
 
@@ -50,5 +50,5 @@ def _make() -> None:
 def make_critic_world(shared: Shared) -> CriticWorld:
     for package in ("torch", "trl"):
         if find_spec(package) is None:
-            pytest.skip(f"no {package} here (pip install 'reasonrag[rl]'; make test has it)")
+            pytest.skip(f"no {package} here (pip install 'reasonrag[rl]'; make test-all has it)")
     return CriticWorld(shared.folder("critic-world", _make), None)

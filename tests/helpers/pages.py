@@ -10,25 +10,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, expect, sync_playwright
 
-from tests.helpers.get_browser import start
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route
 
 ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 """Screenshots of the last run, by test; git does not see them."""
 WIDE, NARROW = (1280, 800), (360, 740)
 PATIENCE_MS = 20_000
 """Of one wait: a busy machine is slow, and a page that does not answer is wrong."""
-expect.set_options(timeout=PATIENCE_MS)
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 PWNED = "data-pwned"
 """Attribute of every element that hostile text would make, see hostile.py; `window.pwned` is what its scripts set."""
 
-Visit = Callable[..., Page]
+Visit = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +36,15 @@ def browser() -> Iterator[Browser]:
 
     Of a module, not of the session: as long as Playwright waits for it here, nothing else may run an event loop in this
     thread. Commands of the module run as processes, or before it."""
+    from playwright.sync_api import expect, sync_playwright  # here: every test process would load it otherwise
+
+    from tests.helpers.get_browser import start
+
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = start(playwright)
         if browser is None:
-            pytest.skip("no browser starts (make test gets one, or set REASONRAG_TEST_BROWSER)")
+            pytest.skip("no browser starts (make test-all gets one, or set REASONRAG_TEST_BROWSER)")
         yield browser
         browser.close()
 
@@ -156,6 +160,8 @@ def keep(page: Page, name: str) -> Path:
 
 def barriers(page: Page) -> list[str]:
     """What keeps readers with a disability out, by WCAG 2.1 A and AA, as far as axe-core can tell."""
+    from axe_playwright_python.sync_playwright import Axe
+
     options = {"runOnly": {"type": "tag", "values": WCAG}, "resultTypes": ["violations"], "preload": False}
     told = []
     for each in Axe().run(page, options=options).response["violations"]:

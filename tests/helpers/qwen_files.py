@@ -1,5 +1,5 @@
-"""A `tokenizer.json` of Qwen2.5 made without the Hub: the vocabulary as we get it, the rules as its own file has
-them. A second implementation of what `reasonrag.curation.token_counters` counts."""
+"""Tokenizers that are made without the Hub: one of words, and Qwen2.5's: the vocabulary as we get it, the rules as its
+own file has them. It is a second implementation of what `reasonrag.curation.token_counters` counts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from reasonrag.curation import token_counters
 from reasonrag.data.qwen_vocabulary import qwen_vocabulary
 from reasonrag.errors import InputError
 
-tokenizers = pytest.importorskip("tokenizers", reason="the tokens extra is not installed")
-
 
 def vocabulary() -> Path | None:
     """Qwen2.5's vocabulary; None where it cannot be had, which what needs it is skipped for."""
@@ -26,6 +24,7 @@ def vocabulary() -> Path | None:
 
 def write_tokenizer(folder: Path) -> Path:
     """Write `tokenizer.json` and what transformers needs beside it; return the folder."""
+    tokenizers = pytest.importorskip("tokenizers", reason="the tokens extra is not installed")
     lines = map(bytes.split, qwen_vocabulary().read_bytes().splitlines())
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
     letters = _letters()
@@ -67,3 +66,17 @@ def _letters() -> list[str]:
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+def folder_with(template: str, folder: Path) -> Path:
+    """A tokenizer of words with this template."""
+    vocabulary = {word: number for number, word in enumerate(["<?>", "<user>", "<system>", "<go>", "hello", "world"])}
+    split = {"type": "WhitespaceSplit"}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<?>"}
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(
+        json.dumps({"version": "1.0", "added_tokens": [], "model": model, "pre_tokenizer": split})
+    )
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    (folder / "chat_template.jinja").write_text(template)
+    return folder

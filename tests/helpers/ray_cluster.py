@@ -66,7 +66,7 @@ def kill_workers(name: str) -> int:
 
 def serve(pipe: str) -> None:
     with Path(pipe).open("rb") as users:
-        import ray  # noqa: PLC0415 - everyone waits for the pipe
+        import ray  # here, as everyone waits for the pipe
 
         context = ray.init(
             "local",

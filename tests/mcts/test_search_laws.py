@@ -42,7 +42,6 @@ from mcts import (
 from mcts.rewards import ANSWER_REWARDS, REWARDS, distinct_spre_rewards
 from mcts.search import STRIDE
 from mcts.selection import gain_per_reply, least_gain
-from tests.helpers.laws import examples
 
 DEPTH = 6
 """Every path of an environment ends here at the latest."""
@@ -205,13 +204,10 @@ one_valued = st.builds(
 chains = st.builds(SearchConfig, selection=st.just("chain"), valuation=st.just("rank"), **fields)
 configs = trees | one_valued | chains
 
-many = examples(120)
-
 
 # -- laws ---------------------------------------------------------------------------------------------------------
 
 
-@many
 @given(config=configs, environment=environments)
 def test_asking_changes_nothing(config: SearchConfig, environment: Environment) -> None:
     """Asked twice, before and between tellings, the search gives the same work, and grows the same tree."""
@@ -224,7 +220,6 @@ def test_asking_changes_nothing(config: SearchConfig, environment: Environment) 
     assert search.tree.nodes == searched(config, environment).tree.nodes
 
 
-@many
 @given(config=configs, environment=environments, shuffle=st.randoms(use_true_random=False))
 def test_the_order_of_telling_does_not_matter(
     config: SearchConfig, environment: Environment, shuffle: random.Random
@@ -236,7 +231,6 @@ def test_the_order_of_telling_does_not_matter(
     assert (shuffled.calls, shuffled.simulations) == (in_order.calls, in_order.simulations)
 
 
-@many
 @given(config=configs, environment=environments, other=environments)
 def test_telling_twice_is_telling_once(config: SearchConfig, environment: Environment, other: Environment) -> None:
     """Every work told again at once and again after its wave, with another result, leaves the tree as it was."""
@@ -251,7 +245,6 @@ def test_telling_twice_is_telling_once(config: SearchConfig, environment: Enviro
     assert search.tree.nodes == searched(config, environment).tree.nodes
 
 
-@many
 @given(config=configs, environment=environments)
 def test_a_parent_is_visited_at_least_as_often_as_all_its_children(
     config: SearchConfig, environment: Environment
@@ -263,7 +256,6 @@ def test_a_parent_is_visited_at_least_as_often_as_all_its_children(
         assert node.visits >= sum(child.visits for child in tree.children(node))
 
 
-@many
 @given(config=configs, environment=environments)
 def test_every_value_that_counts_is_a_visit(config: SearchConfig, environment: Environment) -> None:
     """counted <= visits, and a node without a value that counts is worth 0. Where all draws were plain, every judgement
@@ -278,7 +270,6 @@ def test_every_value_that_counts_is_a_visit(config: SearchConfig, environment: E
                 assert node.counted == node.visits
 
 
-@many
 @given(config=trees, environment=environments)
 def test_values_and_estimates_lie_within_what_was_found_below(config: SearchConfig, environment: Environment) -> None:
     """Between the least and the greatest reward of an answer below, in whatever way it was drawn. Steps that say the
@@ -320,7 +311,6 @@ def answers_below(config: SearchConfig, environment: Environment) -> tuple[Searc
     return search, below
 
 
-@many
 @given(config=trees, environment=environments, discount=st.sampled_from(["answers", "paths", "levels"]))
 def test_judged_values_lie_within_the_judgements_below(
     config: SearchConfig, environment: Environment, discount: str
@@ -342,7 +332,6 @@ def test_judged_values_lie_within_the_judgements_below(
             assert min(below[node.id]) - 1e-12 <= node.value <= max(below[node.id]) + 1e-12
 
 
-@many
 @given(config=configs, environment=environments)
 def test_no_two_draws_in_one_state_share_a_number(config: SearchConfig, environment: Environment) -> None:
     """Neither siblings nor continuations, in whatever state they pass through, ever ask one state twice for the same
@@ -370,7 +359,6 @@ def test_no_two_draws_in_one_state_share_a_number(config: SearchConfig, environm
                     ask_once(*((type(work).__name__, "") if judged else ("step", state)), number)
 
 
-@many
 @given(config=configs, environment=environments)
 def test_the_same_draw_has_the_same_number_in_every_search(config: SearchConfig, environment: Environment) -> None:
     """The draws of an expansion count from 0 in each state, those of continuations of a step d below the root from
@@ -387,7 +375,6 @@ def test_the_same_draw_has_the_same_number_in_every_search(config: SearchConfig,
         assert numbers == list(range(first, first + len(numbers)))
 
 
-@many
 @given(config=configs, environment=environments)
 def test_every_search_ends_within_its_simulations(config: SearchConfig, environment: Environment) -> None:
     """Each simulation makes at most two waves, siblings and their values; none starts beyond the budget."""
@@ -398,7 +385,6 @@ def test_every_search_ends_within_its_simulations(config: SearchConfig, environm
     assert search.done
 
 
-@many
 @given(config=configs, environment=environments)
 def test_a_wave_works_on_no_more_states_than_its_size(config: SearchConfig, environment: Environment) -> None:
     """One simulation in flight is one selected state, whether its siblings are sampled or its children valued."""
@@ -410,7 +396,6 @@ def test_a_wave_works_on_no_more_states_than_its_size(config: SearchConfig, envi
         assert len(states) <= config.wave
 
 
-@many
 @given(config=configs, environment=environments, max_calls=st.integers(1, 60))
 def test_no_work_is_handed_out_that_the_budget_cannot_start(
     config: SearchConfig, environment: Environment, max_calls: int
@@ -425,7 +410,6 @@ def test_no_work_is_handed_out_that_the_budget_cannot_start(
         assert waves[-1].calls < max_calls
 
 
-@many
 @given(config=configs, environment=environments, max_calls=st.integers(1, 60))
 def test_siblings_are_sampled_only_where_they_can_be_valued(
     config: SearchConfig, environment: Environment, max_calls: int
@@ -440,7 +424,6 @@ def test_siblings_are_sampled_only_where_they_can_be_valued(
             assert wave.calls + sum(expanded) + (len(expanded) if one_value else sum(expanded)) <= max_calls
 
 
-@many
 @example(
     config=SearchConfig(
         selection="uct",
@@ -470,7 +453,6 @@ def test_every_simulation_does_something(config: SearchConfig, environment: Envi
     assert search.simulations - simulations <= search.tree.root.visits - visits, "the last ones, that asked for nothing"
 
 
-@many
 @given(config=configs, environment=environments)
 def test_no_state_is_drawn_more_often_than_configured(config: SearchConfig, environment: Environment) -> None:
     """Expansion fills a state up to `siblings` draws, with `mixed` the root up to `root_siblings` while all its answers
@@ -487,7 +469,6 @@ def test_no_state_is_drawn_more_often_than_configured(config: SearchConfig, envi
                 assert sum(child.draws for child in search.tree.children(state)) + item.count <= most
 
 
-@many
 @given(config=configs, environment=environments)
 def test_something_else_is_tried_only_where_all_draws_said_the_same(
     config: SearchConfig, environment: Environment
@@ -513,7 +494,6 @@ def all_equal(tree: Tree[str]) -> bool:
     return len({rollout.outcome for node in tree.nodes for rollout in node.rollouts}) < 2
 
 
-@many
 @given(config=configs, environment=environments)
 def test_steps_drawn_twice_are_one_node(config: SearchConfig, environment: Environment) -> None:
     """No two siblings have the same identity, and all draws of a state are counted at its steps: siblings are as many
@@ -538,7 +518,6 @@ def test_steps_drawn_twice_are_one_node(config: SearchConfig, environment: Envir
         assert sum(child.draws for child in children) == drawn["" if node.step is None else node.payload]
 
 
-@many
 @given(config=configs, environment=environments)
 def test_what_says_the_same_is_continued_once_and_shares_its_estimate(
     config: SearchConfig, environment: Environment
@@ -560,7 +539,6 @@ def test_what_says_the_same_is_continued_once_and_shares_its_estimate(
         assert known[node.id] == known[head.id]
 
 
-@many
 @given(config=configs, environment=environments)
 def test_what_is_in_common_is_noted_of_earlier_siblings_that_are_no_repeats(
     config: SearchConfig, environment: Environment
@@ -575,7 +553,6 @@ def test_what_is_in_common_is_noted_of_earlier_siblings_that_are_no_repeats(
         assert all(each.id < node.id and each.parent_id == node.parent_id and each.same_as is None for each in siblings)
 
 
-@examples(60)
 @given(config=configs, environment=environments)
 def test_where_nothing_is_in_common_the_search_is_as_if_nobody_had_asked(
     config: SearchConfig, environment: Environment
@@ -589,7 +566,6 @@ def test_where_nothing_is_in_common_the_search_is_as_if_nobody_had_asked(
     assert (asked.calls, asked.simulations) == (unasked.calls, unasked.simulations)
 
 
-@many
 @given(config=configs, environment=environments)
 def test_rewards_lie_between_nothing_and_a_direct_right_answer(config: SearchConfig, environment: Environment) -> None:
     """Under every rule a reward is in [0, alpha**(layer + 1)]: no answer below a step is nearer than the step."""
@@ -600,7 +576,6 @@ def test_rewards_lie_between_nothing_and_a_direct_right_answer(config: SearchCon
                 assert 0 <= reward <= config.alpha ** max(node.depth, 1) + 1e-12
 
 
-@many
 @given(config=configs, environment=environments)
 def test_an_answer_is_worth_exactly_its_own_discounted_outcome(config: SearchConfig, environment: Environment) -> None:
     """However often an answer is visited, and whoever judged it, its reward under every rule is outcome * alpha**n."""
@@ -612,7 +587,6 @@ def test_an_answer_is_worth_exactly_its_own_discounted_outcome(config: SearchCon
                 assert rewards[node.id] == pytest.approx(node.step.outcome * config.alpha**node.depth, abs=1e-12)
 
 
-@many
 @given(environment=environments, wave=st.integers(1, 8), max_calls=st.sampled_from([40, 128, 1000]))
 def test_economy_draws_only_where_a_reply_is_worth_its_price(
     environment: Environment, wave: int, max_calls: int
@@ -636,7 +610,6 @@ def test_economy_draws_only_where_a_reply_is_worth_its_price(
         open_before = open_now
 
 
-@many
 @example(environment=Environment(seed=417830747, ending=0.0, repaired=0.15, words=4), wave=2)
 @given(environment=environments, wave=st.integers(1, 8))
 def test_what_decided_that_the_search_goes_on_counts_for_nothing_above(environment: Environment, wave: int) -> None:
@@ -700,7 +673,6 @@ def answers_drawn(tree: Tree[str], node: Node[str], below: dict[int, int]) -> in
     return node.draws if node.terminal else sum(below[child.id] for child in tree.children(node))
 
 
-@many
 @given(environment=environments, wave=st.integers(1, 8))
 def test_economy_ends_where_all_is_settled_or_done(environment: Environment, wave: int) -> None:
     """Without a cap on replies, and unless simulations ran out, every state where answers may still differ has all its
@@ -715,7 +687,6 @@ def test_economy_ends_where_all_is_settled_or_done(environment: Environment, wav
             assert all(child.terminal or child.visits for child in search.tree.children(node))
 
 
-@many
 @given(environment=environments, wave=st.integers(1, 8))
 def test_who_proposes_does_not_change_where_economy_looks(environment: Environment, wave: int) -> None:
     """A search whose siblings are all proposals, none a plain sample, asks for the same work as one whose siblings are
@@ -737,7 +708,6 @@ def test_who_proposes_does_not_change_where_economy_looks(environment: Environme
     assert asked[0] == asked[1]
 
 
-@many
 @given(environment=environments, wave=st.integers(1, 8))
 def test_economy_values_are_its_rewards(environment: Environment, wave: int) -> None:
     """Every continuation is kept and visited once, and what counts is backed up: value and SPRE are the same mean."""

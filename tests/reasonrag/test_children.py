@@ -24,7 +24,7 @@ from reasonrag.serving.local_server import served
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
 from reasonrag.training.llamafactory.inspection import inspect_environment
 from reasonrag.training.llamafactory.launcher import run_child
-from tests.reasonrag.serving.test_chat_template import folder_with
+from tests.helpers.qwen_files import folder_with
 
 SECRETS = {
     **dict.fromkeys(("OPENAI_API_KEY", "OPENAIKEY", "ANTHROPIC_API_KEY", "REASONRAG_RETRIEVER_TOKEN"), "open-sesame.1"),

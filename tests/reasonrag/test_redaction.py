@@ -128,7 +128,7 @@ def test_what_looks_like_a_key_is_hidden(text: str, hidden: str) -> None:
     assert redact(text) == hidden
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=st.text(max_size=20), after=st.text(max_size=20), secret=st.text("abc.$^(*\\/+", min_size=SHORTEST))
 def test_no_secret_survives_wherever_it_stands(before: str, after: str, secret: str) -> None:
     """Whatever characters it has: it is no pattern."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcts import RECIPES
@@ -429,7 +429,6 @@ def test_a_prompt_directory_that_does_not_exist_is_refused(tmp_path: Path) -> No
         load_prompts(tmp_path / "nowhere")
 
 
-@settings(max_examples=20)
 @given(detail=st.text(max_size=20), reply=st.text(max_size=20))
 def test_the_repair_turn_takes_any_detail(detail: str, reply: str) -> None:
     """Braces in what is quoted are no places to fill."""

@@ -22,8 +22,6 @@ from tests.helpers.critic_world import CriticWorld, make_critic_world
 from tests.helpers.shared import Shared, held
 from tests.helpers.training_world import interrupted
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def world(shared: Shared) -> CriticWorld:

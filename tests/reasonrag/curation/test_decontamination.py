@@ -18,8 +18,6 @@ from reasonrag.curation.decontamination import CONTAMINATION, decontaminate, fin
 from reasonrag.data.eval_splits import EvalSplits, open_split
 from tests.helpers.trees import rows as lines
 
-pytestmark = pytest.mark.slow
-
 Reasonrag = Callable[..., Any]
 NO_SPLIT = "no evaluation split was available"
 

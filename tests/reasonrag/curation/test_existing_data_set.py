@@ -15,8 +15,6 @@ from reasonrag.files import only_writer
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
 
-pytestmark = pytest.mark.slow
-
 PICK = "So the pick is <pick>1 2</pick>"
 
 

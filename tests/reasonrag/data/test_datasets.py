@@ -15,8 +15,6 @@ from reasonrag.data.names import HUB_SPLITS
 from reasonrag.errors import InputError
 from tests.helpers.hub_server import environment_for, running_hub
 
-pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
-
 QUESTIONS = b'{"id": "train_0", "question": "Who wrote it?", "golden_answers": ["Ada"], "metadata": {}}\n'
 
 

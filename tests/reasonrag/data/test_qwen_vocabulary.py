@@ -12,8 +12,6 @@ from reasonrag.data.qwen_vocabulary import PACKAGES, SHA256, qwen_vocabulary
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
 
-pytest.importorskip("tiktoken", reason="the tokens extra is not installed")
-
 
 def test_the_file_is_that_of_qwens_makers_and_no_package_is_imported_for_it() -> None:
     """Whichever package carries it."""

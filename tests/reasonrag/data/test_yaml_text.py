@@ -127,7 +127,6 @@ def test_an_environment_variable_that_cannot_be_parsed_is_named(
     assert len(done.err) < 1200
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "content", "command"), [("c.yaml", BOMB, ("doctor", "c.yaml")), ("reasonrag.toml", DOTTED, ("doctor",))]
 )

@@ -15,9 +15,6 @@ from reasonrag.exploration.cost_estimate import CostEstimate, estimate
 from reasonrag.llm.expected_usage import REHEARSED, VERBOSE_REPLY_TOKENS, Range
 from reasonrag.llm.prices import find_price, price_list
 
-pytestmark = pytest.mark.slow
-
-
 SMALL: dict[str, Any] = {"dataset": "atlas", "set": {"search.simulations": 2}, "run": "runs/a"}
 TOTALS = ("calls", "requests", "prompt_tokens", "completion_tokens")
 

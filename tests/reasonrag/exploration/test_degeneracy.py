@@ -410,7 +410,6 @@ def test_every_sign_has_its_teacher() -> None:
     assert list(TEACHERS) == [sign.name for sign in SIGNS]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
 def test_a_run_with_such_a_teacher_is_told_and_stopped(sign: Any) -> None:
     """Said once, with its remedy, long before it stops; stopped cleanly with everything kept, and not before time."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import RolloutRecord, read_rollouts
@@ -123,7 +123,6 @@ def test_a_question_is_done_once_it_has_a_tree(lines: list[str], *, done: bool, 
             assert run.is_done("a") is done
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_a_run_goes_on_wherever_it_was_killed(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Cut at any byte, the file keeps its whole lines; what else was in it is owed again, and ends up the same."""

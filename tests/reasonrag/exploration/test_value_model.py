@@ -28,8 +28,6 @@ from tests.helpers.processes import simulated_endpoint
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.trees import trees
 
-pytestmark = pytest.mark.slow
-
 PROMPTS = load_prompts()
 PRICE, STUDENTS_PRICE = Price(1.0, 2.0, cached_in=1.0), Price(10.0, 20.0, cached_in=10.0)
 SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 4, "set": {"search.max_calls": 40}, "value_model": "offline"}

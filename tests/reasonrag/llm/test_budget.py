@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import Message
@@ -151,7 +151,6 @@ async def make_all(asks: Sequence[Ask], ledger: Ledger) -> list[CapReached | Non
     return await asyncio.wait_for(asyncio.gather(*(make(each, ledger) for each in asks)), timeout=60)
 
 
-@settings(max_examples=200)
 @given(asks=ASKS, caps=CAPS, spent=st.builds(Tokens, calls=st.integers(0, 5), prompt=st.integers(0, 300)))
 def test_no_cap_is_ever_crossed(asks: list[Ask], caps: Caps, spent: Tokens) -> None:
     """Whatever comes at the same time, and whatever it uses below its bounds or fails: what is spent and promised stays
@@ -167,7 +166,6 @@ def test_no_cap_is_ever_crossed(asks: list[Ask], caps: Caps, spent: Tokens) -> N
     assert ledger.promised == Tokens()
 
 
-@settings(max_examples=50)
 @given(asks=ASKS)
 def test_without_caps_nothing_waits(asks: list[Ask]) -> None:
     """All requests are under way at once."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import Message
@@ -153,7 +153,6 @@ def groupings(draw: st.DrawFn) -> list[ChatRequest]:
 # -- paid once -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30)
 @given(recorded=groupings(), replayed=groupings())
 def test_recorded_answers_are_found_however_they_are_asked_for(
     recorded: list[ChatRequest], replayed: list[ChatRequest]
@@ -167,7 +166,6 @@ def test_recorded_answers_are_found_however_they_are_asked_for(
     assert sum(each.requests for each in again.values()) == len(recorded)
 
 
-@settings(max_examples=40)
 @given(
     requests=groupings(),
     kills=st.lists(st.tuples(st.floats(0, 1), groupings()), min_size=1, max_size=3),
@@ -622,7 +620,6 @@ def stopping(samples: Iterable[int]) -> ChatRequest:
     return request(samples).model_copy(update={"sampling": STOPPING})
 
 
-@settings(max_examples=30)
 @given(cut=st.sets(st.integers(0, 3)), replayed=st.permutations(range(4)), size=st.integers(1, 4))
 def test_what_a_stop_string_cut_is_asked_again_without_it(cut: set[int], replayed: list[int], size: int) -> None:
     """Singly, under the draw's own key: every replay says the same, in whatever groups, and asks for nothing."""
@@ -640,7 +637,6 @@ def test_what_a_stop_string_cut_is_asked_again_without_it(cut: set[int], replaye
     assert len(delivered) == 4 + len(cut)
 
 
-@settings(max_examples=20)
 @given(cut=st.sets(st.integers(0, 3)), alone=st.booleans())
 def test_what_is_cut_is_paid_and_what_is_used_is_billed(cut: set[int], *, alone: bool) -> None:
     """Everything delivered counts against the caps, in this session and the next; callers see the cost of every request

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import AgentAction, Message
@@ -218,7 +218,6 @@ QUERY = re.compile("<query>(.*?)</query>", re.DOTALL)
     ),
     st.lists(st.sampled_from(["<query>", "</query>", "a", "<", "query>"]), max_size=9),
 )
-@settings(max_examples=400)
 def test_the_parser_of_prompts_agrees_with_regular_expressions(turn: list[str], thoughts: list[str]) -> None:
     """The same parts of a turn, and the same tags, in linear time."""
     user = "Question: " + "".join(turn)

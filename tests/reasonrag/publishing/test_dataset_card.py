@@ -27,9 +27,6 @@ from reasonrag.publishing.licences import licence_of
 from reasonrag.publishing.staging import stage_files
 from reasonrag.rendering import code, escaped
 
-pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
-pytest.importorskip("pyarrow", reason="the hub extra is not installed")
-
 HOTPOT = Origin(
     dataset="hotpotqa",
     split="train",

@@ -37,11 +37,6 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import TOKEN, HubServer, environment_for, running_hub
 from tests.helpers.processes import Command, completed, until
 
-pytestmark = pytest.mark.slow
-
-pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
-pytest.importorskip("datasets", reason="the hub extra is not installed")
-
 REPO = "org/atlas"
 ROOT = Path(__file__).parents[3]
 """Read before `own_settings` clears it."""

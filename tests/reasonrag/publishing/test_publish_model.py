@@ -23,9 +23,6 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import HubServer, environment_for, running_hub
 from tests.helpers.processes import finished
 
-pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
-pytest.importorskip("pyarrow", reason="the hub extra is not installed")
-
 REPO = "org/student"
 BASE = "Qwen/Qwen2.5-7B-Instruct"
 WEIGHTS = b"\x02\x00\x00\x00\x00\x00\x00\x00{}"

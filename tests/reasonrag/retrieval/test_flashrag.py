@@ -35,7 +35,6 @@ HOW = "pip install --no-deps flashrag-dev==0.3.0.dev20260919; pip install langid
 COUNTIES, TOP_K = 4, 5
 
 pytestmark = [
-    pytest.mark.slow,
     # FlashRAG leaves the pooling configuration of a model open,
     pytest.mark.filterwarnings("ignore:unclosed file .*1_Pooling:ResourceWarning"),
     # says that MiniLM needs no instruction,

@@ -20,10 +20,6 @@ from reasonrag.errors import InputError
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command
 
-pytestmark = pytest.mark.slow
-
-pytest.importorskip("faiss", reason="the index extra is not installed")
-
 QUESTIONS = (
     ("q0", "Which river flows through the capital of France?", ["Seine"]),
     ("q1", "Which river flows through the capital of Italy?", ["Tiber"]),

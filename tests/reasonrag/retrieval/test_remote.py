@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
@@ -175,7 +175,6 @@ TEXTS = st.text(max_size=40) | st.sampled_from(
 )
 
 
-@settings(max_examples=50)
 @given(
     passages=st.lists(
         st.builds(

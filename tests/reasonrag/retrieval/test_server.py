@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
@@ -289,7 +289,6 @@ REQUESTS = JSON | st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40)
 @given(bodies=st.lists(REQUESTS | st.binary(), min_size=1, max_size=8))
 async def test_no_body_brings_the_service_down(bodies: list[object], retriever: Retriever) -> None:
     """Whatever comes in, out comes a result or an error in JSON."""

@@ -26,7 +26,6 @@ from tests.helpers.processes import Command, until
 from tests.helpers.ray_cluster import kill_workers
 from tests.helpers.shared import Shared
 
-pytest.importorskip("faiss", reason="the index extra is not installed")
 ROWS = 4 * PIECE + 50
 FLAGS = {"corpus": "corpus.jsonl", "encoder": "hashing-64", "type": "flat"}
 

@@ -14,8 +14,6 @@ transformers = pytest.importorskip("transformers", reason="the embed extra is no
 
 from reasonrag.serving.batching import Decoder, Generation, draw  # noqa: E402 - needs torch
 
-pytestmark = pytest.mark.slow
-
 SIZES = {
     "hidden_size": 32,
     "intermediate_size": 64,

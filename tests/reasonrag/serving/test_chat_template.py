@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from pathlib import Path
 
@@ -11,10 +10,9 @@ import pytest
 
 from preference import Message
 from reasonrag.serving.chat_template import ChatTemplate, open_tokenizer
+from tests.helpers.qwen_files import folder_with
 
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.slow
-
 HONEST = (
     "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<go>{% endif %}"
 )
@@ -29,20 +27,6 @@ BOMBS = {
     "refuse": "{{ raise_exception('no such role') }}",
 }
 """By the message that sets each off. Numbers are no constants, which would be computed where the template is read."""
-
-
-def folder_with(template: str, folder: Path) -> Path:
-    """A tokenizer of words with this template."""
-    vocabulary = {word: number for number, word in enumerate(["<?>", "<user>", "<system>", "<go>", "hello", "world"])}
-    split = {"type": "WhitespaceSplit"}
-    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<?>"}
-    folder.mkdir()
-    (folder / "tokenizer.json").write_text(
-        json.dumps({"version": "1.0", "added_tokens": [], "model": model, "pre_tokenizer": split})
-    )
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
-    (folder / "chat_template.jinja").write_text(template)
-    return folder
 
 
 def chat(*contents: str) -> list[Message]:

@@ -24,7 +24,6 @@ from reasonrag.serving.loading import load
 from tests.helpers.critic_world import make_critic_world
 from tests.helpers.shared import Shared
 
-pytestmark = pytest.mark.slow
 STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
 STEPS = [f"So the next query is <query>{'river ' * count}</query>" for count in (1, 30, 3, 100, 2)]
 DIRECT = """

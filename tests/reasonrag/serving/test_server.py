@@ -32,8 +32,6 @@ from reasonrag.model_folder import open_model
 from reasonrag.serving.local_server import LocalServer, VllmOptions, served
 from tests.reasonrag.serving.test_local_server import processes_about
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[3]
 PROMPTS = [
     "Who?",

@@ -29,8 +29,6 @@ from tests.helpers.scripted_model import RecordedOffline, ScriptedModel
 from tests.helpers.shared import Shared
 from tests.helpers.trees import trees
 
-pytestmark = pytest.mark.slow
-
 REPORT = Path("runs/a/calibration/report.json")
 JOURNAL = Path("runs/a/calibration/journal.jsonl")
 FAILURES = Path("runs/a/calibration/failures.jsonl")

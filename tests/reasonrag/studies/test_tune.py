@@ -27,8 +27,6 @@ from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.processes import simulated_endpoint
 from tests.helpers.shared import Shared
 
-pytestmark = pytest.mark.slow
-
 BUDGET = ("--set", "search.max_calls=40")
 SIBLINGS: list[object] = ["tune", "--pilot", 4, *BUDGET, "--vary", "search.siblings=3,4,6", "--run", "runs/t"]
 QUICK: dict[str, Any] = {"pilot": 5, "run": "runs/t", "set": {"search.max_calls": 24}}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reasonrag as package
@@ -312,7 +312,6 @@ def test_what_is_neither_run_nor_data_set_is_refused_with_what_to_do(
 
 
 @given(question_id=st.text(st.characters(exclude_categories=["Cs"]), max_size=1200), order=st.booleans())
-@settings(max_examples=40)
 def test_any_id_is_found_however_the_line_was_written(
     tmp_path_factory: pytest.TempPathFactory, question_id: str, order: bool
 ) -> None:

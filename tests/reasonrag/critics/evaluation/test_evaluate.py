@@ -26,8 +26,6 @@ from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reasonrag.curation.audit.audit import DatasetAudit, audit
@@ -241,7 +241,6 @@ JSON = st.recursive(
 FIELDS = st.sampled_from([*row(), "question_id"])
 
 
-@settings(max_examples=150)
 @given(st.lists(st.dictionaries(FIELDS, JSON, max_size=25).map(lambda each: row() | each) | JSON, max_size=4))
 def test_anything_can_be_a_row(rows: list[Any]) -> None:
     """Law: files of others hold anything; each row is counted once, as one that trains or as a broken one."""

@@ -20,8 +20,6 @@ from reasonrag.progress import SilentWatcher
 from reasonrag.run.scoring import AskedCritic
 from tests.helpers.scripted_model import ScriptedModel
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -22,8 +22,6 @@ from tests.endpoints.weak_teacher import WeakTeacher
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reasonrag.llm.endpoint.rate_limits import (
@@ -80,7 +80,6 @@ def most_in_a_minute(taken: Sequence[tuple[float, float]]) -> float:
 # -- rates ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(
     limit=st.floats(5, 500),
     amounts=st.lists(st.floats(0.5, 20), min_size=1, max_size=5),
@@ -93,7 +92,6 @@ def test_a_rate_is_never_exceeded_over_a_minute(limit: float, amounts: list[floa
     assert most_in_a_minute(taken) <= HEADROOM * limit + burst + max(amounts) + 1e-3
 
 
-@settings(max_examples=30)
 @given(limit=st.floats(30, 2000), amounts=st.lists(st.floats(0.5, 3), min_size=1, max_size=5))
 def test_a_rate_is_used_up(limit: float, amounts: list[float]) -> None:
     """Whoever takes as soon as allowed gets the whole of the limit but for the headroom."""
@@ -193,7 +191,6 @@ def test_requests_of_one_round_that_are_refused_narrow_the_window_once() -> None
 OUTCOMES = st.lists(st.sampled_from(["start", "start", "succeed", "refuse", "fail", "reject"]), max_size=60)
 
 
-@settings(max_examples=100)
 @given(most=st.integers(1, 8), outcomes=OUTCOMES)
 def test_in_flight_is_counted_and_the_window_stays_within_its_bounds(most: int, outcomes: list[str]) -> None:
     """Whatever becomes of requests: 1 <= window <= most, and never more in flight than the window as it was then."""

@@ -85,7 +85,6 @@ async def served_in_order(priorities: Sequence[int]) -> list[int]:
     return [number - 1 for number in crowd.served[1:]]
 
 
-@settings(max_examples=50)
 @given(priorities=st.lists(st.integers(-3, 3), max_size=10))
 def test_waiters_are_served_as_a_stable_sort_would_have_it(priorities: list[int]) -> None:
     """The smallest priority first, equal ones in the order of asking: older trees are finished before younger ones."""
@@ -134,7 +133,6 @@ async def play(count: int, actions: Sequence[tuple[str, int]], pauses: Sequence[
     return crowd
 
 
-@settings(max_examples=100)
 @given(count=st.integers(1, 3), actions=ACTIONS, data=st.data())
 def test_no_turn_is_ever_lost_or_doubled(count: int, actions: list[tuple[str, int]], data: st.DataObject) -> None:
     """Whoever comes, ends or is cancelled, and when: all who stay are served, and all slots are free at the end."""
@@ -307,7 +305,7 @@ async def homes(addresses: Sequence[str], questions: Sequence[str] = QUESTIONS) 
     return {question: addresses[lane] for question, lane in zip(questions, crowd.lanes, strict=True)}
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     addresses=st.lists(st.sampled_from([f"http://node{each}/v1" for each in range(9)]), unique=True, min_size=2),
     data=st.data(),
@@ -330,7 +328,6 @@ async def test_questions_are_spread_evenly() -> None:
     assert all(70 <= found.count(address) <= 130 for address in ADDRESSES)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     moves=st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=40),
     lanes=st.integers(2, 4),

@@ -24,8 +24,6 @@ from reasonrag.retrieval.dense.manifest import (
 from reasonrag.retrieval.from_settings import open_index
 from tests.helpers.command_line import CORPUS, Reasonrag
 
-pytest.importorskip("faiss", reason="the index extra is not installed")
-
 FLAGS = {"bm25": {}, "dense": {"encoder": "hashing-64"}}
 FILES = {
     "bm25": [

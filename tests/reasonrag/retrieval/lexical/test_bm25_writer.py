@@ -7,7 +7,7 @@ from pathlib import Path
 import bm25s
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reasonrag.retrieval.lexical.bm25_writer import Postings
@@ -47,7 +47,6 @@ DOCUMENTS = st.lists(
 ).filter(any)
 
 
-@settings(max_examples=60)
 @given(documents=DOCUMENTS, size=st.integers(1, 12), at_once=st.sampled_from([1, 3, 1000]))
 def test_scores_are_those_of_bm25s_to_the_bit(
     documents: list[list[str]], size: int, at_once: int, tmp_path_factory: pytest.TempPathFactory
