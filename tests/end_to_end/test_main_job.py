@@ -404,7 +404,6 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
         (["--replay", "--dry-run"], {}, "--replay sends no request, so there is nothing to estimate"),
         (["--recipe", "cheap"], {}, "there is no recipe 'cheap', and no such file; choose from"),
-        (["--recipe", "ragym", "--set", "search.alpha=0.8"], {}, "search.alpha is 1 with reward rank"),
         (["--set", "search.siblings=0"], {}, "--set search.siblings: must be at least 1"),
         (["--concurrency", "many"], {}, "Invalid value for '--concurrency'"),
         (["--no-such-flag"], {}, "No such option"),

@@ -105,11 +105,6 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
     "two that exclude each other": ("generate", {"dataset": "nq", "questions": "x"}, "^give `questions` or `dataset`"),
     "what one needs": ("generate", {"value_temperature": 1}, "^`value_temperature` needs .*: give `value_model`"),
     "an underscore and a value": ("evaluate", {"model": "no/where/"}, "^`model` no/where/: .* its `base_url`$"),
-    "one that the recipe has now": (
-        "generate",
-        {"judge_gold": True},
-        "^judge_gold: .* give `set` judge_sees_gold=",
-    ),
     "a truth of the call itself": ("generate", {"replay": True, "run": "x"}, "leave out `replay=True` to explore"),
     "a truth with an opposite": ("publish", {"directory": "x", "repo": "a b", "private": True}, "^`repo` 'a b'"),
     "one that the call itself has": ("estimate", {"shard": "0/2"}, "^`shard`: an estimate is of a whole run"),

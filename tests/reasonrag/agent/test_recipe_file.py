@@ -93,6 +93,11 @@ def test_values_are_changed_in_every_way_that_settings_are_given(given: Any) -> 
     assert (found.agent.max_steps, found.agent.temperature, found.name) == (5, 0.0, "economy")
 
 
+def test_a_judge_of_support_and_a_function_of_ones_own_exclude_each_other() -> None:
+    with pytest.raises(InputError, match="support judge goes with outcome evident_f1, not with a function"):
+        package.generate(**OFFLINE, set="support=judge", outcome=lambda _, answer: float(bool(answer)))
+
+
 def test_a_file_explores_as_its_values_say_and_is_named_after_it(reasonrag: Reasonrag) -> None:
     """Values that are the shipped ones make the same trees and labels under another name, also by the rules that go by
     what the search does; and the run can be calibrated when the file is gone."""

@@ -218,12 +218,13 @@ def test_the_licence_is_the_strictest_that_the_parts_ask_for(datasets: list[str]
 
 def test_the_commands_of_the_card_make_the_data_set_again(tmp_path: Path) -> None:
     """With what was let pass, how hard questions were helped, and labels by outcome, which the card explains."""
-    origin = HOTPOT.model_copy(update={"steps_by_hops": True})
+    origin = HOTPOT.model_copy(update={"steps_by_hops": True, "recipe": "mine"})
     directory = data_set(tmp_path / "d", origin=origin, contamination=CONTAMINATION | {"allowed": ["nq/dev"]})
     change_summary(directory, pairs_by_label={"outcome": 6})
     text = card_of(directory, tmp_path)
     [explored, paired] = re.findall(r"^reasonrag (?:generate|pairs runs).*", text, re.MULTILINE)
     assert "--max-steps 7" in explored
+    assert "--recipe mine.yaml" in explored
     assert explored.endswith(" --steps-by-hops")
     assert "--allow-eval nq/dev" in paired
     assert "--label outcome" in paired

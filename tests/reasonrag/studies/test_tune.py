@@ -306,6 +306,8 @@ def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unuse
     base = GenerateSettings.model_validate({"run": "runs/t", "recipe": recipe})
     known = {word.partition("=")[0] for word in VARIED}
     assert {name for trial in plan_trials(base) for name in trial.changed} == known - unused
+    by_hops = base.model_copy(update={"steps_by_hops": True})
+    assert {name for trial in plan_trials(by_hops) for name in trial.changed} == known - unused - {"agent.max_steps"}
 
 
 @pytest.mark.parametrize(
