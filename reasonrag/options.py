@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
@@ -25,8 +25,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.redaction import redact
+from reasonrag.rendering import Part
 from reasonrag.settings import COMMON, Panel, Settings, arguments, flag_of, flags_of
-from reasonrag.terminal import print_shown
+from reasonrag.terminal import print_shown, show
 
 FAILED, BAD_INPUT = 1, 2
 """Exit statuses."""
@@ -238,12 +239,12 @@ class HelpOfGroup(_PlainHelp, TyperGroup):
 # -- how a command ends ----------------------------------------------------------------------------------------
 
 
-def print_result(result: Result, show: Callable[[Result], object], *, as_json: bool) -> None:
-    """The result of a command on stdout: as JSON, or by a function that prints it for people."""
+def print_result(result: Result, parts: Callable[[Result], Iterable[Part]], *, as_json: bool) -> None:
+    """The result of a command on stdout: as JSON, or for people. parts: what it shows."""
     if as_json:
         print(result.model_dump_json())  # noqa: T201 - JSON escapes its controls
     else:
-        show(result)
+        show(parts(result))
 
 
 @contextmanager

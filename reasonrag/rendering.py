@@ -1,15 +1,26 @@
-"""Rendering of pages and cards: templates that make untrusted text inert, and how intervals and shares are written.
+"""What a record shows: the parts that it is printed as, how values are written, and the templates of pages and cards.
 
-Decides what is escaped in Markdown and HTML. Knows no particular page.
+Decides what is escaped in Markdown and HTML, and how shares, counts and dollars are written. Knows no particular record
+and no terminal.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from preference.export.formats import plain_types
+from preference.export.summary import GoldAgreement
+from preference.statistics import LABEL_LEVEL, Share, SignAgreement
+from reasonrag.redaction import mask_secrets, secrets
 
 if TYPE_CHECKING:
     import jinja2
+
+SMALL_AMOUNT = 0.1
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~$])")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
@@ -37,6 +48,86 @@ def escaped(value: object) -> str:
     return text.replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
 
 
+# -- what is shown ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """Values under a title, as `written` gives them.
+
+    Without a head a row is a name and its value, and a row without a value is left out. head: names of the columns.
+    """
+
+    title: str
+    rows: Iterable[Sequence[object]]
+    head: Sequence[object] = ()
+
+    @property
+    def cells(self) -> list[list[str]]:
+        rows = [[written(each) for each in row] for row in self.rows]
+        return [row for row in rows if self.head or row[1]]
+
+
+class Line(str):
+    """Text with a path or a command, which is not broken into lines."""
+
+    __slots__ = ()
+
+
+class Aside(str):
+    """Text beside the result, such as a warning."""
+
+    __slots__ = ()
+
+
+Part: TypeAlias = Table | str
+"""Of what a record shows; a `str` that is neither Line nor Aside is prose."""
+
+
+def next_command(*words: object) -> Line:
+    """A command to go on with, ready to be pasted."""
+    return Line(f"next: {shlex.join(['reasonrag', *map(str, words)])}")
+
+
+def warned(warnings: Iterable[str]) -> Iterator[Aside]:
+    return (Aside(f"warning: {each}") for each in warnings)
+
+
+def written(value: object) -> str:
+    """A value for people: a dash if it is not known, nothing if it is empty. A tuple has a line for each entry."""
+    match value:
+        case None:
+            return "-"
+        case str():
+            return " ".join(value.splitlines())
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.2f}"
+        case Share():
+            return share_with_interval(value)
+        case SignAgreement():
+            return agreement_text(value)
+        case Mapping():
+            return counts_text(value) if any(value.values()) else ""
+        case tuple():
+            return "\n".join(map(written, value))
+        case Sequence():
+            return ", ".join(map(written, value))
+    return str(value)
+
+
+def markdown_page(title: str, parts: Iterable[Part]) -> str:
+    """A page in Markdown, without secrets."""
+    text = markdown_templates().get_template("page.md.j2").render(title=title, parts=parts)
+    return mask_secrets(text, secrets())
+
+
+# -- how values are written ------------------------------------------------------------------------------------
+
+
 def counted(count: int, thing: str) -> str:
     """`1 pair`, `1,024 pairs`."""
     return f"1 {thing}" if count == 1 else f"{count:,} {thing}s"
@@ -57,6 +148,51 @@ def interval_text(low: str, high: str, level: float) -> str:
     return f"({percent(level)} CI {low} to {high})"
 
 
+def dollars(amount: float) -> str:
+    """A dollar amount; below SMALL_AMOUNT with four decimals."""
+    return f"${amount:,.2f}" if amount >= SMALL_AMOUNT or amount == 0 else f"${amount:.4f}"
+
+
+def dollars_or_unknown(amount: float | None) -> str:
+    return "unknown" if amount is None else dollars(amount)
+
+
+def share_with_interval(share: Share) -> str:
+    """`0.90 (90 % CI 0.80 to 0.95) of 40`."""
+    if share.share is None or share.low is None or share.high is None:
+        return "- of 0"
+    return f"{share.share:.2f} {interval_text(f'{share.low:.2f}', f'{share.high:.2f}', LABEL_LEVEL)} of {share.of:,}"
+
+
+def agreement_text(found: SignAgreement) -> str:
+    """`86 right, 4 wrong, 10 ties: 0.86 (90 % CI 0.79 to 0.91) of 100`."""
+    right = found.right.of - found.wrong - found.ties
+    return f"{right:,} right, {found.wrong:,} wrong, {counted(found.ties, 'tie')}: {share_with_interval(found.right)}"
+
+
+def gold_rows(agreement: Mapping[str, GoldAgreement]) -> list[tuple[str, GoldAgreement]]:
+    """By action type, what gold passages say of all pairs; none if they are not known."""
+    return [(f"by gold passages, {plain_types(name)}", each) for name, each in agreement.items()]
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """`all wrong 3, mixed 1` of keys as in files, without zeros; a dash if nothing is left."""
+    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items() if count) or "-"
+
+
+def depths_text(by_depth: Mapping[str, int | float]) -> str:
+    """`depth 0: 12, 1: 3` of counts, `depth 0: 0.62` of shares; a dash if there are none."""
+    values = (f"{name}: {f'{each:,}' if isinstance(each, int) else f'{each:.2f}'}" for name, each in by_depth.items())
+    return f"depth {', '.join(values)}" if by_depth else "-"
+
+
+def share_text(value: float | None, *, digits: int = 2, unknown: str = "-") -> str:
+    return unknown if value is None else f"{value:.{digits}f}"
+
+
+# -- templates -------------------------------------------------------------------------------------------------
+
+
 def code(value: object) -> Verbatim:
     """A name as a code span that also works in tables."""
     text = one_line(value).strip().replace("|", r"\|")
@@ -64,6 +200,14 @@ def code(value: object) -> Verbatim:
     fence = "`" * (longest + 1)
     space = " " if text.startswith("`") or text.endswith("`") else ""
     return Verbatim(f"{fence}{space}{text}{space}{fence}" if text else "(empty)")
+
+
+def markdown_table(rows: Iterable[Sequence[object]], *head: object) -> Verbatim:
+    """A table in Markdown, as `written` gives its cells, or as they are where they are `Verbatim`; without a head, of
+    names and values."""
+    cells = [[each if isinstance(each, Verbatim) else escaped(written(each)) for each in row] for row in (head, *rows)]
+    names, *lines = ("|" + "".join(f" {each} |" if each else " |" for each in row) for row in cells)
+    return Verbatim("\n".join([names if head else "| | |", "|" + "---|" * (len(head) or 2), *lines]))
 
 
 def markdown_templates() -> jinja2.Environment:
@@ -79,7 +223,8 @@ def markdown_templates() -> jinja2.Environment:
         autoescape=False,  # noqa: S701 - Markdown, not HTML: `finalize` escapes
         finalize=lambda value: value if isinstance(value, Verbatim) else escaped(value),
     )
-    found.filters |= {"code": code, "line": verbatim_line}
+    found.filters |= {"code": code, "line": verbatim_line, "table": markdown_table}
+    found.tests["aside"] = lambda part: isinstance(part, Aside)
     return found
 
 

@@ -1,19 +1,19 @@
-"""Terminal output: untrusted text made harmless, prose, tables, progress, and number formats.
+"""Terminal output: untrusted text made harmless, prose, what records show, and progress.
 
-Decides which characters are shown by name, so that nothing moves the cursor, reverses a line or hides; and how shares,
-counts and dollars are written. Knows no command.
+Decides which characters are shown by name, so that nothing moves the cursor, reverses a line or hides. Knows no command
+and no record.
 """
 
 from __future__ import annotations
 
+import re
 import select
-import shlex
 import signal
 import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -25,11 +25,10 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Column, Table
 from rich.text import Text
 
-from preference.export.formats import plain_types
-from preference.export.summary import GoldAgreement
-from preference.statistics import LABEL_LEVEL, Share, SignAgreement
+from reasonrag import rendering
 from reasonrag.progress import SessionTally
-from reasonrag.rendering import counted, interval_text
+from reasonrag.redaction import redact, secrets
+from reasonrag.rendering import Aside, Line, Part, counted, dollars_or_unknown, written
 
 _KEPT = "\n\u200c\u200d"
 """Line breaks, and the two joiners needed by Persian, Hindi and emoji."""
@@ -77,19 +76,6 @@ def print_prose(text: str, *, file: TextIO | None = None) -> None:
     """A sentence for people: a terminal breaks it between words, a pipe or file gets one line."""
     console = Console(file=file, highlight=False, markup=False, emoji=False)
     console.print(shown(text), soft_wrap=not console.is_terminal)
-
-
-SMALL_AMOUNT = 0.1
-
-
-def print_next(*words: object) -> None:
-    """A command to go on with, ready to be pasted."""
-    print_shown(f"next: {shlex.join(['reasonrag', *map(str, words)])}")
-
-
-def dollars(amount: float) -> str:
-    """A dollar amount; below SMALL_AMOUNT with four decimals."""
-    return f"${amount:,.2f}" if amount >= SMALL_AMOUNT or amount == 0 else f"${amount:.4f}"
 
 
 PLAIN_LINE_EVERY_S = 10.0
@@ -254,49 +240,50 @@ def _typed_line() -> str:
     return sys.stdin.readline()
 
 
-def share_with_interval(share: Share) -> str:
-    """`0.90 (90 % CI 0.80 to 0.95) of 40`."""
-    if share.share is None or share.low is None or share.high is None:
-        return "- of 0"
-    return f"{share.share:.2f} {interval_text(f'{share.low:.2f}', f'{share.high:.2f}', LABEL_LEVEL)} of {share.of:,}"
+# -- records ---------------------------------------------------------------------------------------------------
 
 
-def agreement_text(found: SignAgreement) -> str:
-    """`86 right, 4 wrong, 10 ties: 0.86 (90 % CI 0.79 to 0.91) of 100`."""
-    right = found.right.of - found.wrong - found.ties
-    return f"{right:,} right, {found.wrong:,} wrong, {counted(found.ties, 'tie')}: {share_with_interval(found.right)}"
+def show(parts: Iterable[Part]) -> None:
+    """Print what a record shows; asides go to stderr."""
+    known = secrets()
+    for part in parts:
+        if isinstance(part, rendering.Table):
+            _print_table(part)
+        elif isinstance(part, Line):
+            print_shown(redact(part, known))
+        else:
+            print_prose(redact(written(part), known), file=sys.stderr if isinstance(part, Aside) else None)
 
 
-def gold_rows(agreement: Mapping[str, GoldAgreement]) -> list[tuple[str, str]]:
-    """By action type, what gold passages say of all pairs; none if they are not known."""
-    rows = []
-    for name, each in agreement.items():
-        every = each.right + each.wrong + each.ties + each.unknown
-        said = f"{each.right:,} right, {each.wrong:,} wrong, {each.ties:,} as many, {each.unknown:,} unknown"
-        rows.append((f"by gold passages, {plain_types(name)}", f"{said} of {every:,}"))
-    return rows
+_STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "note": "cyan", "ok": "green"}
+"""Of a verdict or a severity, in a cell of its own."""
+_NUMBER = re.compile(r"[-+$]?\d.*|-|none|yes|no|")
+_MANY_COLUMNS = 8
+"""With more, a table has no lines, so that it fits 80 columns."""
+_SHORT_NAME = 24
+"""Names at the beginning of a line are not broken if none is longer."""
 
 
-def print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Names and values under a title."""
-    table = Table(show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(name, escape(shown(value)))
-    print_titled(title, table)
-
-
-def print_titled(title: str, table: Table) -> None:
-    """A table under its title, which may be wider than the table."""
-    console = Console(highlight=False)
-    console.print(Text(shown(title), style="italic"), soft_wrap=not console.is_terminal)
+def _print_table(part: rendering.Table) -> None:
+    """Under its title, which may be wider than the table. A column of numbers is aligned at the right."""
+    console, rows = Console(highlight=False), part.cells
+    console.print(Text(shown(written(part.title)), style="italic"), soft_wrap=not console.is_terminal)
+    wide = len(part.head) > _MANY_COLUMNS
+    table = Table(show_header=bool(part.head), collapse_padding=wide, pad_edge=not wide)
+    if wide:
+        table.box = None
+    for place, name in enumerate(part.head or ("", "")):
+        numbers = part.head and all(_NUMBER.fullmatch(row[place]) for row in rows)
+        table.add_column(
+            Text(shown(written(name))),
+            style=None if part.head or place else "bold",
+            justify="right" if numbers else "left",
+            overflow="fold",
+            no_wrap=bool(part.head) and not place and all(len(row[0]) <= _SHORT_NAME for row in rows),
+        )
+    for row in rows:
+        table.add_row(*(Text(shown(each), style=_STYLES.get(each, "")) for each in row))
     console.print(table)
-
-
-def warn(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        print_prose(f"warning: {on_one_line(warning)}", file=sys.stderr)
 
 
 def _clock(seconds: float) -> str:
@@ -321,23 +308,3 @@ def session_state(tally: SessionTally) -> str:
     if tally.waiting_for:
         parts.append(tally.waiting_for)
     return ", ".join(parts)
-
-
-def dollars_or_unknown(amount: float | None) -> str:
-    return "unknown" if amount is None else dollars(amount)
-
-
-def counts_text(counts: Mapping[str, int]) -> str:
-    """`all wrong 3, mixed 1` of keys as in files, without zeros; a dash if nothing is left."""
-    named = ((on_one_line(name).replace("_", " "), count) for name, count in counts.items())
-    return ", ".join(f"{name} {count:,}" for name, count in named if count) or "-"
-
-
-def depths_text(by_depth: Mapping[str, int | float]) -> str:
-    """`depth 0: 12, 1: 3` of counts, `depth 0: 0.62` of shares; a dash if there are none."""
-    values = (f"{name}: {f'{each:,}' if isinstance(each, int) else f'{each:.2f}'}" for name, each in by_depth.items())
-    return f"depth {', '.join(values)}" if by_depth else "-"
-
-
-def share_text(value: float | None, *, digits: int = 2, unknown: str = "-") -> str:
-    return unknown if value is None else f"{value:.{digits}f}"

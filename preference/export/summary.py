@@ -33,6 +33,11 @@ class GoldAgreement(BaseModel):
     unknown: int = 0
     """Steps of different types, or of unknown gold passages."""
 
+    def __str__(self) -> str:
+        every = self.right + self.wrong + self.ties + self.unknown
+        compared = f"{self.right:,} right, {self.wrong:,} wrong, {self.ties:,} as many"
+        return f"{compared}, {self.unknown:,} unknown of {every:,}"
+
 
 def gold_agreement(counts: Mapping[tuple[str, str], int]) -> dict[str, GoldAgreement]:
     """By action type, from counts of pairs by type and verdict; of types of which some pair can be compared."""
@@ -69,6 +74,11 @@ class EffectiveSize(BaseModel):
     by_state: float | None
     """(sum n)**2 / sum n**2 over states with n pairs each; null without pairs."""
     by_question: float | None
+
+    def __str__(self) -> str:
+        if self.by_state is None or self.by_question is None:
+            return "-"
+        return f"{self.by_state:,.0f} (clustered by state), {self.by_question:,.0f} (by question)"
 
 
 class PairSummary(BaseModel):

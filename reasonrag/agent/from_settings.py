@@ -25,10 +25,9 @@ from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import find_price
-from reasonrag.rendering import counted
+from reasonrag.rendering import counted, dollars
 from reasonrag.retrieval.from_settings import is_remote
 from reasonrag.settings import Settings
-from reasonrag.terminal import dollars
 from reasonrag.web.client import http_address, shown_url
 
 

@@ -37,13 +37,13 @@ def train_critic(
     The same command continues a training that was stopped. Exit status 0: trained; 1: the training failed; 2: refused,
     nothing started; 130: interrupted.
     """
-    from reasonrag.critics.display import show_critic
+    from reasonrag.critics.train import CriticResult
     from reasonrag.critics.train import train_critic as train
-    from reasonrag.training.display import TerminalTraining
+    from reasonrag.training.progress import TerminalTraining
 
     with interrupts():
         result = train(config, dry_run=dry_run, watcher=TerminalTraining(), **flags)
-    print_result(result, show_critic, as_json=as_json)
+    print_result(result, CriticResult.shown, as_json=as_json)
     if result.objections:
         raise typer.Exit(BAD_INPUT)
 
@@ -62,12 +62,12 @@ def evaluate_critic(
 
     Exit status 1 if it failed.
     """
-    from reasonrag.critics.evaluation.display import show_critic_evaluation
     from reasonrag.critics.evaluation.evaluate import evaluate_critic as evaluate
+    from reasonrag.critics.evaluation.report import CriticEvaluation
     from reasonrag.terminal import TerminalWatcher
 
     with interrupts(), caps():
         found = evaluate(critic, *runs, watcher=TerminalWatcher(), **flags)
-    print_result(found, show_critic_evaluation, as_json=as_json)
+    print_result(found, CriticEvaluation.shown, as_json=as_json)
     if found.failures:
         raise typer.Exit(FAILED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -29,7 +29,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import read_small
 from reasonrag.llm.critic import CriticFacts
 from reasonrag.progress import SilentWatcher
-from reasonrag.rendering import counted
+from reasonrag.rendering import Part, Table, counted, next_command
 from reasonrag.run_config import config_hash
 from reasonrag.serving.local_server import count_gpus
 from reasonrag.settings import resolve
@@ -97,6 +97,29 @@ class CriticResult(BaseModel):
     warnings: list[str] = []
     folds: list[CriticResult] = []
     """With --folds, one critic each; the other fields are then of the first."""
+
+    def shown(self) -> Iterator[Part]:
+        """What was trained, its last metrics, and the next command."""
+        for each in self.folds or [self]:
+            yield Table("Critic", each._rows())
+            yield from (f"- {said}" for said in [*each.notes, *each.warnings, *each.objections])
+        if self.state == "dry run":
+            return
+        if self.folds:
+            yield next_command(
+                "pairs", "RUN", "--consensus", *(word for each in self.folds for word in ("--critic", each.out))
+            )
+        else:
+            yield next_command("evaluate-critic", self.out, "RUN")
+
+    def _rows(self) -> Iterator[tuple[str, object]]:
+        yield "critic", f"{self.state}: {self.out}"
+        yield "labels", self.labels
+        yield "rows", f"{self.rows:,} of {counted(self.questions, 'question')}, {self.held_out_rows:,} held out"
+        if self.steps is not None:
+            yield "steps", f"{self.steps:,}" + (f", resumed from {self.resumed_from}" if self.resumed_from else "")
+        told = {"loss": "loss", "eval_loss": "loss, held out", "eval_accuracy": "pairs ranked as labelled, held out"}
+        yield from ((said, f"{self.results[name]:.3f}") for name, said in told.items() if name in self.results)
 
 
 @public_call(TrainCriticSettings)

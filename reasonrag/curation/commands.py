@@ -39,10 +39,8 @@ def pairs(
     Writes RAG_ProGuide.json, the formats of --format, and candidates.jsonl with every candidate pair, kept or
     dropped. A data set can be given in place of its runs, to filter it again.
     """
-    from reasonrag.curation.audit.display import show_verdict
-    from reasonrag.curation.display import show_pairs
     from reasonrag.curation.pairs import pairs as make_pairs
-    from reasonrag.curation.pairs import plan_judging
+    from reasonrag.curation.pairs import pairs_parts, plan_judging
     from reasonrag.terminal import TerminalWatcher
 
     if dry_run:
@@ -53,9 +51,7 @@ def pairs(
         watcher.say(f"labelling the steps of {size / 10**6:,.0f} MB")
     with interrupts(), caps():
         summary = make_pairs(runs, watcher=watcher, **flags)
-    print_result(summary, show_pairs, as_json=as_json)
-    if not as_json:
-        show_verdict(Path(summary.out), summary.splits)
+    print_result(summary, pairs_parts, as_json=as_json)
     if summary.judging.get("given_up"):
         raise typer.Exit(FAILED)
 
@@ -71,15 +67,14 @@ def review(
 
     --out writes the sample, for a spreadsheet or Label Studio; --judgements reads what was said of it.
     """
-    from reasonrag.curation.review import review_report, review_sample
-    from reasonrag.curation.review_display import show_review, show_sample
+    from reasonrag.curation.review import ReviewSample, review_parts, review_report, review_sample
 
     asked = resolve(ReviewSettings, "review", flags)
     if asked.out and not asked.judgements:
         sample = review_sample(directory, asked.out, sample=asked.sample, seed=asked.seed)
-        print_result(sample, show_sample, as_json=as_json)
+        print_result(sample, ReviewSample.shown, as_json=as_json)
     elif asked.judgements and not asked.out:
-        print_result(review_report(directory, asked.judgements), show_review, as_json=as_json)
+        print_result(review_report(directory, asked.judgements), review_parts, as_json=as_json)
     else:
         raise InputError("give --out FILE to write a sample, or --judgements FILE to read what was said of it")
 
@@ -102,7 +97,7 @@ def import_published(
 
     Trees become a run, from which `pairs` makes a data set. Pairs become a data set ready for training.
     """
-    from reasonrag.curation.display import show_import
+    from reasonrag.curation.import_published import ImportReport
     from reasonrag.curation.import_published import import_published as read
     from reasonrag.terminal import TerminalMessages
 
@@ -111,7 +106,7 @@ def import_published(
     except KeyboardInterrupt:
         print_shown("interrupted; unfinished files are removed, and the same command starts anew", file=sys.stderr)
         raise typer.Exit(Interrupted.exit_status) from None
-    print_result(report, show_import, as_json=as_json)
+    print_result(report, ImportReport.shown, as_json=as_json)
 
 
 @options(AuditSettings, example="reasonrag audit data/hotpotqa-train-economy")
@@ -133,11 +128,11 @@ def audit(
     """
     from reasonrag.curation.audit.audit import audit as audit_rows
     from reasonrag.curation.audit.audit import audited_place, page_path
-    from reasonrag.curation.audit.display import show_audit
 
     out = resolve(AuditSettings, "audit", flags).out
     with reading_progress(directory, bytes_of(directory)):
         found = audit_rows(directory, **flags)
-    print_result(found, lambda audited: show_audit(audited, page_path(audited_place(directory), out)), as_json=as_json)
+    page = page_path(audited_place(directory), out)
+    print_result(found, lambda audited: audited.shown(page), as_json=as_json)
     if found.errors:
         raise typer.Exit(FAILED)

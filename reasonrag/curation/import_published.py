@@ -11,7 +11,7 @@ import hashlib
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -50,7 +50,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer, writing
-from reasonrag.rendering import counted
+from reasonrag.rendering import Line, Part, Table, counted, counts_text, warned
 from reasonrag.run_config import RunConfig, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -125,6 +125,35 @@ class ImportReport(BaseModel):
     warnings: list[str] = []
     next_commands: list[str] = []
     versions: dict[str, str] = {}
+
+    def shown(self) -> Iterator[Part]:
+        """What was read and written, each kind of repair and refusal, and the next commands."""
+        yield Table(f"imported {self.kind}", self._rows())
+        for title, counts in (("repaired", self.repairs), ("rejected", self.refusals)):
+            if counts:
+                rows = [
+                    (name.replace("_", " "), each.count, each.meaning, each.examples[0])
+                    for name, each in counts.items()
+                ]
+                yield Table(title, rows, ("", "", "meaning", "first"))
+        yield from warned(self.warnings)
+        yield Line(f"wrote {self.out}")
+        yield from (Line(f"next: {each}") for each in self.next_commands)
+
+    def _rows(self) -> Iterator[tuple[str, object]]:
+        trees = self.kind == "trees"
+        yield "read", [f"{each.name} ({each.items:,})" for each in self.sources]
+        yield "trees" if trees else "rows", f"{self.kept:,} of {self.items:,}"
+        yield "questions", f"{self.questions:,} ({self.without_golden_answers:,} without gold answers)"
+        if trees:
+            yield "steps", self.steps
+        else:
+            yield "states", self.states
+            if (found := self.prompts) and found.folders:
+                fitting = f"{found.fitting_states:,} of {found.states:,} states"
+                yield "prompts", f"{', '.join(found.folders)} (renderer {found.renderer}; {fitting})"
+            yield "written", f"{counted(self.exported, 'pair')}; dropped: {counts_text(self.not_exported)}"
+        yield "teacher", self.teacher or "unknown"
 
 
 @public_call(ImportSettings)

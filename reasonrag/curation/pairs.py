@@ -21,8 +21,9 @@ from preference import Origin, PairSummary, RolloutRecord
 from preference.candidates import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import write_export
 from preference.export.files import atomic_replacement
+from preference.export.formats import plain_types
 from preference.export.staging import put_in_place, staging_folder
-from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFacts
+from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, ExportFacts, Refinement
 from preference.labelled_runs import label_by_outcome, merge_candidates, recount_tokens, write_candidates
 from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
@@ -33,6 +34,7 @@ from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, ren
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
 from reasonrag.curation.audit.catalogue import CheckName
+from reasonrag.curation.audit.report import verdict_parts
 from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.existing_data_set import (
     OF_AN_IMPORT,
@@ -48,7 +50,7 @@ from reasonrag.curation.existing_data_set import (
     takes_in_what_is_there,
 )
 from reasonrag.curation.from_settings import critic_witnesses, state_judge
-from reasonrag.curation.labels.critic_scores import score_by_critics
+from reasonrag.curation.labels.critic_scores import CriticScores, score_by_critics
 from reasonrag.curation.labels.judge_labels import Judging, StateJudge, label_by_judge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
@@ -60,6 +62,7 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.llm.offline import rehearsed_judge
 from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.rendering import Line, Part, Table, counted, counts_text, depths_text, gold_rows, warned
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -482,3 +485,52 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "sampled": decides.sample is not None,
         }
     )
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------
+
+
+def pairs_parts(summary: PairSummary) -> Iterator[Part]:
+    """The summary of `pairs`, what was written, what the audit found, and the next commands."""
+    yield Table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", _rows(summary))
+    yield from warned(summary.warnings)
+    out = Path(summary.out)
+    yield from (Line(f"wrote {out / name} ({counted(count, 'row')})") for name, count in summary.files.items())
+    yield Line(f"all candidates: {out / CANDIDATES}; drop reasons: {out / DROPPED}")
+    yield from verdict_parts(out, summary.splits)
+
+
+def _rows(summary: PairSummary) -> Iterator[tuple[str, object]]:
+    yield "questions with a pair", f"{summary.questions_with_a_pair:,} of {summary.questions:,}"
+    yield "without a pair", summary.without_a_pair
+    yield "pairs", f"{summary.pairs:,} of {summary.candidates:,} candidates"
+    validation = counted(summary.validation_questions, "question")
+    yield "validation pairs", f"{summary.validation_pairs:,} from {validation}"
+    yield "sides exchanged", summary.flipped or ""
+    yield "labels", summary.pairs_by_label if "outcome" in summary.pairs_by_label else ""
+    if summary.judging:
+        yield from Judging.model_validate(summary.judging).rows()
+    if summary.critics:
+        yield from CriticScores.model_validate(summary.critics).rows()
+        if summary.refinement:
+            kept = Refinement.model_validate(summary.refinement)
+            yield "best paths kept", f"{kept.kept:,} of {kept.paths:,}, {kept.unscored:,} without a score"
+    yield "effective sample size", summary.effective
+    yield "mean confidence", summary.mean_confidence
+    yield "by chosen action", plain_types(counts_text(summary.pairs_by_action_type))
+    yield "by depth", depths_text(summary.pairs_by_layer)
+    yield "same type on both sides", summary.same_type_pairs
+    yield "tagged", summary.pairs_by_tag
+    yield from gold_rows(summary.gold_agreement)
+    yield "dropped", summary.dropped
+    yield "decontamination", _decontaminated(summary.contamination)
+
+
+def _decontaminated(contamination: dict[str, Any]) -> str:
+    """The evaluation splits that the questions were checked against, and how many were found."""
+    checked = contamination.get("checked") or []
+    if not checked:
+        return "not checked: no evaluation split"
+    asked = counted(sum(each["questions"] for each in checked), "question")
+    splits = f"{counted(len(checked), 'evaluation split')} ({asked})"
+    return f"checked against {splits}: {contamination['questions']:,} found, {contamination['dropped']:,} removed"

@@ -18,11 +18,12 @@ import orjson
 from pydantic import BaseModel
 
 from preference.export.files import write_file, write_json
-from preference.export.formats import pairs_files
+from preference.export.formats import pairs_files, plain_types
 from preference.export.json_stream import MalformedFileError
 from preference.review_statistics import (
     DataSetCounts,
     Judgement,
+    ReviewerReport,
     ReviewPair,
     ReviewReport,
     Verdict,
@@ -33,6 +34,7 @@ from preference.review_statistics import (
 from reasonrag.curation.settings import REVIEWED
 from reasonrag.errors import InputError
 from reasonrag.files import check_finished, read_small, writing
+from reasonrag.rendering import Line, Part, Table, agreement_text, counted, next_command
 from reasonrag.signatures import public_call
 from reasonrag.terminal import on_one_line
 
@@ -55,6 +57,15 @@ class ReviewSample(BaseModel):
     sampled: int
     pairs: int
     left_out: dict[str, int]
+
+    def shown(self) -> Iterator[Part]:
+        """Where it is, what to do with it, and the command that reads it."""
+        left_out = ", ".join(f"{count:,} {name}" for name, count in self.left_out.items())
+        without = f"; rows left out: {left_out}" if left_out else ""
+        yield Line(f"wrote {self.out}: {self.sampled:,} of {counted(self.pairs, 'pair')}{without}")
+        yield "Which step should the agent take? Verdicts: a, b, tie (as good), skip (cannot say)"
+        judged = "ITS_EXPORT.json" if self.out.lower().endswith(".json") else self.out
+        yield next_command("review", self.directory, "--judgements", judged)
 
 
 @public_call()
@@ -280,3 +291,33 @@ def _person(annotator: Any) -> str:
 
 def _shown(value: Any) -> str:
     return repr(str("" if value is None else value)[:MAX_NAME_LENGTH])
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------
+
+
+def review_parts(report: ReviewReport) -> Iterator[Part]:
+    """The results of each reviewer, then the agreement between reviewers."""
+    for each in report.reviewers:
+        yield Table(f"review by {each.reviewer}", _rows(each))
+    if report.between:
+        rows = [(f"{each.one}, {each.other}", each.alike) for each in report.between]
+        yield Table("agreement between reviewers, ties included", rows)
+    yield "intervals treat pairs as independent, although pairs of a question are similar"
+
+
+def _rows(report: ReviewerReport) -> Iterator[tuple[str, object]]:
+    ties = f", {report.ties:,} of them {'a tie' if report.ties == 1 else 'ties'}" if report.ties else ""
+    skipped = f", {report.skipped:,} skipped" if report.skipped else ""
+    yield "judged", counted(report.judged, "pair") + ties + skipped
+    yield "agreement with labels", report.agreement
+    yield from ((f"  {plain_types(name)}", each) for name, each in report.by_action_type.items())
+    for each in report.by_confidence:
+        if each.mean_confidence is not None:
+            claimed = f"{agreement_text(each)}; claimed {each.mean_confidence:.2f}"
+            yield f"  confidence {each.low:.1f} to {each.high:.1f}", claimed
+    if report.flipped.right.of:
+        yield "labels exchanged", report.flipped
+    yield "A chosen", report.says_a
+    disagreements = counted(len(report.disagreements), "pair")
+    yield "disagreements with labels", f"{disagreements}: --json has them, with all notes"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,8 @@ import typer
 
 from reasonrag.data.documents.settings import CorpusSettings
 from reasonrag.options import Json, interrupts, options, print_result
-from reasonrag.rendering import counted
-from reasonrag.terminal import PLAIN_LINE_EVERY_S, counts_text, on_one_line, print_next, print_shown, print_table
+from reasonrag.rendering import Line, Part, Table, counted, next_command
+from reasonrag.terminal import PLAIN_LINE_EVERY_S, print_shown
 
 if TYPE_CHECKING:
     from reasonrag.data.documents.build import CorpusSummary
@@ -46,37 +47,25 @@ def build(
 
     with interrupts():
         summary = corpus_build(folder, advanced=advanced, **flags)
-    print_result(summary, _show, as_json=as_json)
+    print_result(summary, _parts, as_json=as_json)
 
 
-def _show(summary: CorpusSummary) -> None:
+def _parts(summary: CorpusSummary) -> Iterator[Part]:
+    length = f"median {counted(summary.median_words, 'word')}, longest {counted(summary.longest_chars, 'character')}"
     rows = [
-        ("files read", counts_text(summary.files)),
-        ("passages", f"{summary.passages:,}"),
-        (
-            "length",
-            f"median {counted(summary.median_words, 'word')}, longest {counted(summary.longest_chars, 'character')}",
-        ),
-        ("language", ", ".join(summary.languages)),
-        ("duplicates left out", f"{summary.duplicates:,}"),
-        ("not read", counts_text(summary.left_out)),
-        ("unreadable", f"{len(summary.unreadable):,}" if summary.unreadable else "-"),
+        ("files read", summary.files),
+        ("passages", summary.passages),
+        ("length", length),
+        ("language", list(summary.languages)),
+        ("duplicates left out", summary.duplicates),
+        ("not read", summary.left_out),
+        ("unreadable", len(summary.unreadable) or ""),
     ]
-    print_table(f"corpus of {summary.folder}", rows)
-    for each in summary.unreadable[:_SHOWN_FILES]:
-        print_shown(f"unreadable: {on_one_line(each.file)}: {on_one_line(each.cause)}")
+    yield Table(f"corpus of {summary.folder}", rows)
+    yield from (f"unreadable: {each.file}: {each.cause}" for each in summary.unreadable[:_SHOWN_FILES])
     about = Path(summary.out).with_suffix(".summary.json")
     if len(summary.unreadable) > _SHOWN_FILES:
-        print_shown(f"and {len(summary.unreadable) - _SHOWN_FILES:,} more, in {about}")
-    print_shown(f"wrote {summary.out} ({counted(summary.passages, 'passage')}); summary: {about}")
-    print_next(
-        "generate",
-        "--questions",
-        "QUESTIONS.jsonl",
-        "--corpus",
-        summary.out,
-        "--model",
-        "offline",
-        "--run",
-        "runs/trial",
-    )
+        yield Line(f"and {len(summary.unreadable) - _SHOWN_FILES:,} more, in {about}")
+    yield Line(f"wrote {summary.out} ({counted(summary.passages, 'passage')}); summary: {about}")
+    data = ("--questions", "QUESTIONS.jsonl", "--corpus", summary.out)
+    yield next_command("generate", *data, "--model", "offline", "--run", "runs/trial")

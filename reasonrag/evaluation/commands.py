@@ -21,12 +21,12 @@ def evaluate(*, as_json: Json = False, **flags: Any) -> None:
     question.
     """
     from reasonrag.evaluation.evaluate import evaluate as evaluate_run
-    from reasonrag.evaluation.pages.display import show_evaluation
+    from reasonrag.evaluation.pages.report_page import evaluation_parts
     from reasonrag.terminal import TerminalWatcher
 
     with interrupts(), caps():
         report = evaluate_run(watcher=TerminalWatcher(), **flags)
-    print_result(report, show_evaluation, as_json=as_json)
+    print_result(report, evaluation_parts, as_json=as_json)
     if report.owed:
         raise typer.Exit(FAILED)
 
@@ -47,7 +47,7 @@ def ask(
     Writes no file. Exit status 1 if there is no answer.
     """
     from reasonrag.evaluation.ask import ask as ask_once
-    from reasonrag.evaluation.pages.display import show_answer, show_step
+    from reasonrag.evaluation.pages.answer import answer_parts, show_step
     from reasonrag.terminal import TerminalWatcher
 
     told: dict[str, Any] = {} if as_json else {"told": show_step}
@@ -56,7 +56,7 @@ def ask(
             found = ask_once(question, watcher=TerminalWatcher(), **told, **flags)
     except KeyboardInterrupt:
         raise typer.Exit(Interrupted.exit_status) from None
-    print_result(found, show_answer, as_json=as_json)
+    print_result(found, answer_parts, as_json=as_json)
     if found.answer is None:
         raise typer.Exit(FAILED)
 
@@ -76,8 +76,10 @@ def compare(
     of one condition as --group NAME=RUN,RUN.
     """
     from reasonrag.evaluation.compare import compare_into
-    from reasonrag.evaluation.pages.comparison_display import show_comparison, show_warnings
+    from reasonrag.evaluation.pages.comparison_page import comparison_parts
+    from reasonrag.rendering import warned
+    from reasonrag.terminal import show
 
     comparison, written = compare_into(runs or [], flags)
-    show_warnings(comparison)
-    print_result(comparison, lambda found: show_comparison(found, written), as_json=as_json)
+    show(warned(comparison.warnings))
+    print_result(comparison, lambda found: comparison_parts(found, written), as_json=as_json)

@@ -99,25 +99,24 @@ def generate(
     if dry_run:
         _estimate(flags, as_json=as_json)
         return
-    from reasonrag.exploration.display import show_run
     from reasonrag.exploration.explore import generate as generate_run
+    from reasonrag.exploration.summary import RunSummary
     from reasonrag.terminal import TerminalWatcher
 
     watcher = TerminalWatcher()
     with interrupts():
         summary = generate_run(watcher=watcher, replay=replay, launch=context.obj.explore, **flags)
-    print_result(summary, partial(show_run, warned=watcher.warned), as_json=as_json)
+    print_result(summary, partial(RunSummary.shown, warned_of=watcher.warned), as_json=as_json)
     leave(summary.stopped, failed=summary.failed)
 
 
 def _estimate(flags: dict[str, Any], *, as_json: bool) -> None:
-    from reasonrag.exploration.cost_estimate import estimate
-    from reasonrag.exploration.display import show_estimate
+    from reasonrag.exploration.cost_estimate import CostEstimate, estimate
     from reasonrag.terminal import TerminalWatcher
 
     with interrupts():
         found = estimate(watcher=TerminalWatcher(), **flags)
-    print_result(found, show_estimate, as_json=as_json)
+    print_result(found, CostEstimate.shown, as_json=as_json)
 
 
 def leave(stopped: StopReason | None, *, failed: int) -> None:

@@ -5,7 +5,7 @@ The offline teacher rehearses some questions, and no request is sent (see `rehea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +40,7 @@ from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import price_list
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
+from reasonrag.rendering import Part, Table, counted, dollars
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import ask_consent, needs_consent
@@ -76,6 +77,36 @@ class CostEstimate(BaseModel):
     hours: Range
     limited_by: str
     """What decides the high end of the hours: `concurrency`, `requests per minute` or `tokens per minute`."""
+
+    def shown(self) -> Iterator[Part]:
+        """The estimate, and how it was measured."""
+        several = self.dollars_by_model if len(self.dollars_by_model) > 1 else {}
+        rows = [
+            ("questions", self.questions),
+            ("completions", f"{self.calls} in {self.requests} requests"),
+            ("prompt tokens", self.prompt_tokens),
+            ("completion tokens", self.completion_tokens),
+            ("cost", _dollars(self.dollars) if self.dollars else self._without_price()),
+            *((f"cost of {name}", _dollars(each)) for name, each in several.items() if each),
+            ("hours", f"{self.hours.low:.1f} to {self.hours.high:.1f}, limited by {self.limited_by}"),
+        ]
+        yield Table(f"estimate  recipe {self.recipe}  teacher {self.model}", rows)
+        long = "reasoning up to --max-reply-tokens" if self.reasoning else "long replies, without reasoning"
+        yield (
+            f"low: two standard errors below the mean of {counted(self.measured_questions, 'question')} rehearsed "
+            f"by the offline teacher; high: the whole budget of the recipe, with {long}. No request was sent"
+        )
+        if self.dollars and self.dollars.high:
+            yield f"prices: {self.prices_as_of}; prompts from the endpoint's cache may cost less"
+
+    def _without_price(self) -> str:
+        unknown = next(name for name, dollars in self.dollars_by_model.items() if dollars is None)
+        flags = "--" if unknown == self.model else "--value-"
+        return f"unknown: no price of {unknown} is known; give {flags}price-in and {flags}price-out"
+
+
+def _dollars(values: Range) -> str:
+    return f"{dollars(values.low)} to {dollars(values.high)}"
 
 
 @public_call(GenerateSettings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,15 +17,26 @@ from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
 from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE
-from reasonrag.agent.outcomes import COVERED, answers_rehearsed
+from reasonrag.agent.outcomes import COVERED, OF_GOLDEN_ANSWERS, answers_rehearsed
 from reasonrag.errors import CapReached, DegenerateRun, InputError, OutcomeError, RunStopped
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
-from reasonrag.files import read_record
-from reasonrag.llm.endpoint.prompt_window import CUT_WARNING, recorded_cut
+from reasonrag.files import FAILURES, ROLLOUTS, read_record
+from reasonrag.llm.endpoint.prompt_window import CUT_FROM, CUT_WARNING, recorded_cut
 from reasonrag.llm.reasoning import too_little_room
-from reasonrag.ranks import whole_of
+from reasonrag.ranks import RANKS, whole_of
 from reasonrag.redaction import excerpt
-from reasonrag.rendering import counted
+from reasonrag.rendering import (
+    Line,
+    Part,
+    Table,
+    counted,
+    depths_text,
+    dollars_or_unknown,
+    next_command,
+    of_which_reasoning,
+    share_text,
+    warned,
+)
 from reasonrag.run_config import refused_by_any, versions
 
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
@@ -147,6 +158,66 @@ class RunSummary(SessionNumbers):
     """Usage of the answers in rollouts.jsonl."""
     warnings: list[str]
     versions: dict[str, str]
+
+    def shown(self, *, warned_of: Collection[str] = ()) -> Iterator[Part]:
+        """What was done, where the files are, and the next command. warned_of: warnings shown during the run."""
+        values = f"  values of {self.value_model}" if self.value_model else ""
+        title = f"{self.dataset}/{self.split}  recipe {self.recipe}  teacher {self.model}{values}"
+        yield Table(title, self._rows())
+        yield from warned(_once(self.warnings, warned_of))
+        run = Path(self.run)
+        whole = (run / ROLLOUTS).exists()
+        yield Line(
+            f"wrote {run / ROLLOUTS}" if whole else f"wrote {run / RANKS}, which are merged when all are complete"
+        )
+        if self.failed:
+            passing = self.failures_by_cause.keys() - OF_THE_STATE
+            retried = "; the same command retries those that may pass" if passing else ""
+            yield Line(f"failure causes: {run / FAILURES}{retried}")
+        for cause in sorted(self.failures_by_cause.keys() & OF_THE_STATE):
+            many, why = counted(self.failures_by_cause[cause], "question"), cause.replace("_", " ")
+            fact = f"{many} cannot pass in this run, as the first prompt is {why}"
+            yield f"{fact}: {AGAINST[cause]}; then take another --run"
+        if self.stopped:
+            yield f"stopped: {self.stopped.message}"
+        elif of_a_rank := whole_of(run):
+            yield next_command("merge", of_a_rank)
+        elif self.done:
+            yield next_command("pairs", run, "--out", f"data/{run.name}")
+
+    def _rows(self) -> Iterator[tuple[str, object]]:
+        finished = " of finished trees" if self.stopped else ""
+        cached = f", {self.session_cached_calls:,} of them from the journal" if self.session_cached_calls else ""
+        reasoning = of_which_reasoning(self.reasoning_tokens)
+        yield "questions", f"{self.done:,} done, {self.failed:,} failed, {self.questions:,} requested"
+        yield "failure causes", self.failures_by_cause
+        yield "steps in trees", self.nodes - self.done
+        yield "continuations", self.continuations or "none from the root"
+        yield "mean F1 / EM", f"{share_text(self.mean_f1)} / {share_text(self.mean_em)}"
+        if self.outcome not in OF_GOLDEN_ANSWERS:
+            yield f"mean {self.outcome} outcome", self.mean_outcome
+        yield "mixed outcomes", counted(self.questions_mixed, "question")
+        yield "distinct siblings", depths_text(self.diversity_by_layer)
+        yield "degenerate", self.degenerate
+        yield "unreadable replies", self.parse_failures_by_cause
+        yield "completions", f"{self.calls:,} in {counted(self.requests, 'request')}{finished}{cached}"
+        yield "tokens", f"{self.prompt_tokens:,} in, {self.completion_tokens:,} out{finished}{reasoning}"
+        yield "cost of the run", dollars_or_unknown(self.cost_usd)
+        for name, refused in self.refused_parameters.items():
+            cut = recorded_cut({name: refused})
+            yield f"left out for {name}", [each for each in refused if each != CUT_FROM.format(cut)]
+            yield f"prompts cut by {name}", f"from {cut:,} bytes" if cut else ""
+        session = f"{counted(self.session_questions, 'question')} in {self.session_seconds:,.1f} s"
+        yield "this session", f"{session}, {counted(self.session_failed_calls, 'failed attempt')}"
+
+
+def _once(warnings: Collection[str], warned_of: Collection[str]) -> list[str]:
+    """The warnings, without the advice of those that the run has shown with other counts."""
+    advised = {each.partition(": ")[2] for each in warned_of}
+    return [
+        f"{fact}; see the warning above" if advice and advice in advised else f"{fact}{colon}{advice}"
+        for fact, colon, advice in (each.partition(": ") for each in warnings)
+    ]
 
 
 def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> RunSummary:

@@ -16,7 +16,7 @@ from typing import Literal, Self, TypeAlias
 from reasonrag.errors import CapReached
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, ChatRequest, Completion
 from reasonrag.llm.prices import Price
-from reasonrag.terminal import dollars
+from reasonrag.rendering import dollars
 
 CapName: TypeAlias = Literal["max_calls", "max_tokens", "max_cost"]
 CAPS: tuple[CapName, ...] = ("max_calls", "max_tokens", "max_cost")

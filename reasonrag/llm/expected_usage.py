@@ -35,6 +35,9 @@ class Range(BaseModel):
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.low:,.0f} to {self.high:,.0f}"
+
     def times(self, low: float, high: float) -> Range:
         return Range(low=low * self.low, high=high * self.high)
 

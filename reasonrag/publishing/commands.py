@@ -12,7 +12,8 @@ from reasonrag.errors import UploadStopped
 from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.redaction import redact
-from reasonrag.terminal import print_shown
+from reasonrag.rendering import Aside
+from reasonrag.terminal import print_shown, show
 
 
 @options(PublishSettings, example="reasonrag publish data/hotpotqa-train-economy --repo my-org/my-data --dry-run")
@@ -31,14 +32,13 @@ def publish(
 
     With --public the repository becomes public after the upload is complete and checked.
     """
-    from reasonrag.publishing.display import say, show_publication
     from reasonrag.publishing.publish import publish as publish_data_set
 
     with interrupts():
         try:
-            done = publish_data_set(directory, dry_run=dry_run, say=say, **flags)
+            done = publish_data_set(directory, dry_run=dry_run, say=lambda message: show([Aside(message)]), **flags)
         except UploadStopped as stopped:
             print_shown(f"stopped: {redact(str(stopped))}", file=sys.stderr)
             print_shown(f"continue with: {this_command()}", file=sys.stderr)
             raise typer.Exit(FAILED) from None
-    print_result(done, show_publication, as_json=as_json)
+    print_result(done, lambda published: published.shown(), as_json=as_json)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -35,8 +35,7 @@ from reasonrag.publishing.staging import (
     without_addresses,
 )
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import Verbatim, code, counted, markdown_templates, of_which_reasoning, percent
-from reasonrag.terminal import share_text
+from reasonrag.rendering import Verbatim, code, counted, markdown_templates, of_which_reasoning, percent, share_text
 
 _TEMPLATE = "dataset_card.md.j2"
 _SIZES = (
@@ -104,39 +103,80 @@ def _licence(facts: DatasetCardFacts) -> str:
 
 def _values(facts: DatasetCardFacts) -> dict[str, Any]:
     inventory, summary, counter = facts.inventory, facts.inventory.summary, facts.audit.token_counter
+    known = [(name, KNOWN_LICENCES.get(name, Licence(UNKNOWN, "not given", UNKNOWN))) for name in inventory.datasets]
     return {
         "repo": facts.repo,
         "name": facts.repo.rpartition("/")[2],
         "summary": summary,
+        "facts": _facts(facts),
         "rows": {split: inventory.rows_of(split) for split in ("train", "validation")},
         "runs": inventory.runs,
-        "teachers": _names(summary.teachers),
-        "labels": _verbatim_counts(summary.pairs_by_label),
-        "judging": _flat(without_addresses(summary.judging)),
-        "recipes": _names(summary.recipes),
-        "cost": _cost(summary),
-        "date": _date(inventory),
+        "judging": _named(_flat(without_addresses(summary.judging))),
         "licence": _licence(facts),
         "licence_is_derived": facts.licence is None,
-        "parts": [_part(name) for name in inventory.datasets],
+        "licences": [(code(name), each.licence, each.source, each.passages) for name, each in known],
         "by_split": inventory.candidate_questions,
-        "filters": _filters(summary),
-        "dropped": {reason: count for reason, count in summary.dropped.items() if count},
-        "checks": facts.audit.checks,
+        "yields": list(_yields(summary)),
+        "filters": _named(_filters(summary)),
+        "dropped": [(code(reason), count) for reason, count in summary.dropped.items() if count] or [("none", 0)],
+        "checks": [
+            (code(each.name), each.severity, each.count, each.checked, each.finds) for each in facts.audit.checks
+        ],
         "cutoff_len": facts.audit.advised_cutoff,
         "tokenizer": f"{counter.name}{'' if counter.exact else ', an estimate'}",
         "compared": _compared(summary.contamination),
-        "contamination": _flat(without_addresses(_without_compared(summary.contamination))),
+        "contamination": _named(_flat(without_addresses(_without_compared(summary.contamination)))),
         "aside": facts.aside,
         "limits": _limits(summary),
         "commands": _commands(inventory),
         "configs": hub_configs(inventory),
         "entries": list(hub_dataset_info(inventory, facts.repo)),
         "trees": facts.trees,
-        "staged": facts.staged,
+        "files": [(code(each.path), each.about) for each in facts.staged],
         "year": _date(inventory)[:4],
         "key": re.sub(r"[^a-z0-9]+", "-", facts.repo.lower()).strip("-"),
     }
+
+
+# -- tables ----------------------------------------------------------------------------------------------------
+
+
+def _facts(facts: DatasetCardFacts) -> list[tuple[str, object]]:
+    inventory, summary = facts.inventory, facts.inventory.summary
+    train, validation = (_count(inventory.rows_of(split)) for split in ("train", "validation"))
+    derived = ", derived from the parts below" if facts.licence is None else ""
+    return [
+        ("pairs", f"{summary.pairs:,}: {train} for training, {validation} for validation"),
+        ("questions", f"{summary.questions:,}, {summary.questions_with_a_pair:,} of them with a pair"),
+        ("teacher", _names(summary.teachers)),
+        ("recipe", _names(summary.recipes)),
+        ("labels", _verbatim_counts(summary.pairs_by_label)),
+        ("cost", _cost(summary)),
+        ("made on", f"{_date(inventory)} (UTC)"),
+        ("licence", Verbatim(f"{code(_licence(facts))}{derived}")),
+    ]
+
+
+def _yields(summary: PairSummary) -> Iterator[tuple[str, object]]:
+    yield "questions", summary.questions
+    if summary.failed_questions:
+        yield "failed, without a tree", summary.failed_questions
+    yield "with a pair", summary.questions_with_a_pair
+    yield from ((f"without a pair: {_words(reason)}", count) for reason, count in summary.without_a_pair.items())
+    yield "states with at least two steps", summary.states
+    yield "candidates: any two steps of a state", summary.candidates
+    yield "pairs", summary.pairs
+    yield from ((f"pairs whose chosen step is {_words(name)}", n) for name, n in summary.pairs_by_action_type.items())
+    yield from ((f"pairs at depth {layer}", count) for layer, count in summary.pairs_by_layer.items())
+    yield "pairs with the same type on both sides", summary.same_type_pairs
+    yield from ((Verbatim(f"pairs tagged {code(tag)}"), count) for tag, count in summary.pairs_by_tag.items())
+    effective = {"state": summary.effective.by_state, "question": summary.effective.by_question}
+    for name, size in effective.items():
+        yield f"effective sample size, clustered by {name}", UNKNOWN if size is None else f"{size:.0f}"
+
+
+def _named(values: dict[str, Any]) -> list[tuple[Verbatim, str]]:
+    return [(code(name), str(value)) for name, value in values.items()]
 
 
 # -- facts -----------------------------------------------------------------------------------------------------
@@ -168,19 +208,20 @@ def _date(inventory: DatasetInventory) -> str:
     return datetime.fromtimestamp(changed, tz=UTC).date().isoformat()
 
 
-def _part(name: str) -> tuple[str, Licence]:
-    return name, KNOWN_LICENCES.get(name, Licence(UNKNOWN, "not given", passages=UNKNOWN))
-
-
 def _filters(summary: PairSummary) -> dict[str, Any]:
     shown = {name: "none" if value is None else value for name, value in (summary.rules | summary.options).items()}
     return {name: ", ".join(value) if isinstance(value, list | tuple) else value for name, value in shown.items()}
 
 
-def _compared(contamination: dict[str, Any]) -> list[dict[str, Any]]:
+def _compared(contamination: dict[str, Any]) -> list[tuple[object, ...]]:
     """The evaluation splits that questions were compared with."""
     checked = contamination.get("checked")
-    return [each for each in checked if isinstance(each, dict) and "name" in each] if isinstance(checked, list) else []
+    found = [each for each in checked if isinstance(each, dict) and "name" in each] if isinstance(checked, list) else []
+    hashes = ([code(each.get(key) or UNKNOWN) for key in ("revision", "sha256")] for each in found)
+    return [
+        (code(each["name"]), str(each.get("questions", UNKNOWN)), *of_it)
+        for each, of_it in zip(found, hashes, strict=True)
+    ]
 
 
 def _without_compared(contamination: dict[str, Any]) -> dict[str, Any]:

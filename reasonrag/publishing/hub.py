@@ -24,7 +24,8 @@ from reasonrag.errors import InputError, ReasonragError, UploadStopped
 from reasonrag.files import file_digest
 from reasonrag.publishing.staging import TREES
 from reasonrag.redaction import redact
-from reasonrag.rendering import counted
+from reasonrag.rendering import Line, Part, Table, counted, warned
+from reasonrag.training.model_card import CARD
 
 _OF_THE_HUB = ".gitattributes"
 _SHARD = re.compile(r"[a-z]+/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
@@ -266,6 +267,30 @@ class PublicationResult(UploadResult):
     set_aside: list[str]
     """Blockers that `--allow` and `--allow-eval` set aside."""
     warnings: list[str]
+
+    @property
+    def what(self) -> str:
+        """Of the title."""
+        raise NotImplementedError
+
+    def used(self) -> Iterator[str]:
+        """How it is used once it is there."""
+        raise NotImplementedError
+
+    def shown(self) -> Iterator[Part]:
+        """The files with their sizes, what is beside them, and the next commands."""
+        files = [(each.path, f"{each.bytes:,} bytes") for each in self.files]
+        removed = [(path, "removed; was in an earlier version") for path in self.removed]
+        yield Table(f"{self.repo}  {self.what}  licence {self.licence}", files + removed)
+        yield from warned(self.warnings)
+        if self.set_aside:
+            yield Line(f"allowed: {', '.join(self.set_aside)}")
+        yield Line(f"card: {Path(self.folder) / CARD}")
+        if self.dry_run:
+            yield "nothing was uploaded; the same command without --dry-run publishes these files"
+        else:
+            yield Line(f"{'private' if self.private else 'public'}: {self.url}")
+            yield from map(Line, self.used())
 
 
 def send(

@@ -6,7 +6,7 @@ blockers. Then the folder `DIR/publish` is written, which is what gets uploaded,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publish_model import ModelPublication, publish_model
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import StagedFile, runs_with_trees, stage_files, staging_directory
+from reasonrag.rendering import counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.model_card import CARD
@@ -36,6 +37,14 @@ class Publication(PublicationResult):
     """A published data set, or what a dry run would publish; the output of `publish --json`."""
 
     pairs: int
+
+    @property
+    def what(self) -> str:
+        return counted(self.pairs, "pair")
+
+    def used(self) -> Iterator[str]:
+        yield f'load it: datasets.load_dataset("{self.repo}")'
+        yield f"train on it: dataset_dir: REMOTE:{self.repo}, dataset: rag_proguide, template: qwen"
 
 
 @public_call(PublishSettings)

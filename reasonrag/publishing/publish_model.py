@@ -27,6 +27,7 @@ from reasonrag.publishing.licences import UNKNOWN
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import refuse_links_out, staging_directory
 from reasonrag.redaction import keys_in, secrets
+from reasonrag.rendering import Line, Part
 from reasonrag.training.model_card import CARD
 from reasonrag.training.provenance import Provenance, find_provenance, read_provenance
 
@@ -69,6 +70,19 @@ class ModelPublication(PublicationResult):
     """Its name on the Hub; null if unknown."""
     left_behind: list[str]
     """Other content of the folder; folders end in a slash."""
+
+    @property
+    def what(self) -> str:
+        return self.kind
+
+    def used(self) -> Iterator[str]:
+        adapter = f"{self.base_model} --enable-lora --lora-modules student={self.repo}"
+        yield f"serve it: vllm serve {adapter if self.kind == 'adapter' else self.repo}"
+
+    def shown(self) -> Iterator[Part]:
+        yield from super().shown()
+        if self.left_behind:
+            yield Line(f"not uploaded: {', '.join(self.left_behind)}")
 
 
 def publish_model(settings: PublishSettings, *, dry_run: bool, say: Callable[[str], None]) -> ModelPublication:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from reasonrag.options import FAILED, Json, interrupts, options, print_result
-from reasonrag.rendering import counted
+from reasonrag.rendering import Line, Part, Table, counted
 from reasonrag.retrieval.settings import (
     MAX_TOP_K,
     TOP_K,
@@ -28,16 +29,19 @@ def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> Non
     stopped.
     """
     from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
-    from reasonrag.retrieval.display import show_index
+    from reasonrag.retrieval.dense.manifest import IndexManifest
     from reasonrag.retrieval.index_build import index_build
 
     with interrupts():
         directory, manifest = index_build(
             watcher=PlainBuildWatcher(TerminalMessages().say), launch=context.obj.encoding, **flags
         )
-    print_result(manifest, lambda built: show_index(directory, built), as_json=as_json)
-    if not as_json:
-        print_shown(f"wrote {directory} ({counted(manifest.passages, 'passage')})")
+
+    def parts(built: IndexManifest) -> Iterator[Part]:
+        yield Table(f"{built.kind} index  {directory}", built.rows())
+        yield Line(f"wrote {directory} ({counted(built.passages, 'passage')})")
+
+    print_result(manifest, parts, as_json=as_json)
 
 
 @options(example="reasonrag index check indexes/wiki-bm25 --questions dev.jsonl")
@@ -55,12 +59,11 @@ def check(
 ) -> None:
     """Show what an index is; read it and its corpus in full: hashes and rows."""
     from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
-    from reasonrag.retrieval.display import show_check
-    from reasonrag.retrieval.index import index_check
+    from reasonrag.retrieval.index import IndexCheck, index_check
 
     with interrupts():
         found = index_check(directory, questions=questions, watcher=PlainBuildWatcher(TerminalMessages().say))
-    print_result(found, show_check, as_json=as_json)
+    print_result(found, IndexCheck.shown, as_json=as_json)
     if found.faults:
         raise typer.Exit(FAILED)
 
@@ -77,12 +80,12 @@ def search(
     **flags: Any,
 ) -> None:
     """Show what a query finds, and by which words. A missing index of a corpus is built."""
-    from reasonrag.retrieval.display import show_found
+    from reasonrag.retrieval.index import SearchResult
     from reasonrag.retrieval.index import search as search_index
 
     with interrupts():
         found = search_index(place, query, top_k=top_k, say=TerminalMessages().say, **flags)
-    print_result(found, show_found, as_json=as_json)
+    print_result(found, SearchResult.shown, as_json=as_json)
 
 
 @options(ServeSettings, example="reasonrag index serve --index indexes/wiki-bm25 --host 0.0.0.0")

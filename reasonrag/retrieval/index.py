@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +18,7 @@ from reasonrag.data.corpus import Passage, scan_corpus
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
-from reasonrag.rendering import counted
+from reasonrag.rendering import Part, Table, counted
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.encoders import choice_of_card
 from reasonrag.retrieval.dense.manifest import (
@@ -56,6 +56,15 @@ class IndexCheck(BaseModel):
     faults: list[str]
     found: RecallReport | None = None
     """Recall over a question file, if one was given and there are no faults."""
+
+    def shown(self) -> Iterator[Part]:
+        yield Table(f"{self.manifest.kind} index  {self.directory}", self._rows())
+
+    def _rows(self) -> Iterator[tuple[str, object]]:
+        yield from self.manifest.rows()
+        yield from self.found.rows() if self.found else ()
+        yield from (("fault", each) for each in self.faults)
+        yield "sound", "" if self.faults else "corpus, rows and files are unchanged"
 
 
 @public_call()
@@ -123,6 +132,14 @@ class SearchResult(BaseModel):
     fallback: bool
     """Whether the corpus has no word of the query, and only similar ones were found."""
     passages: list[FoundPassage]
+
+    def shown(self) -> Iterator[Part]:
+        """What a query finds, and by which words; a server says none."""
+        how = ["similar to the query's words, of which the corpus has none"] if self.fallback else []
+        words = [", ".join(map(str.strip, self.tokens))] if self.tokens else []
+        found = [(f"{each.score or 0:.3f}", f"{each.title}: {each.snippet}  [{each.id}]") for each in self.passages]
+        nothing = ("nothing found", "the corpus has no such word, and none like it")
+        yield Table(self.query, [("searched for", ": ".join(how + words)), *(found or [nothing])])
 
 
 @public_call(SearchSettings, without=("index", "retriever"))

@@ -8,7 +8,7 @@ inflated for short answers ("no" occurs in almost every passage). Does not know 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -69,6 +69,14 @@ class RecallReport(BaseModel):
     gold_by_title: int
     """Questions with gold passages known by title only: any passage with the title counts, several as one."""
     at: list[RecallAt]
+
+    def rows(self) -> Iterator[tuple[str, object]]:
+        """Recall at each depth."""
+        known = self.gold_by_id + self.gold_by_title
+        yield "questions", f"{self.questions:,}, gold passages known for {known:,}"
+        for each in self.at:
+            gold = f"gold passages {each.gold:.3f} (all of a question {each.all_gold:.3f}), " if known else ""
+            yield f"found at {each.k}", f"{gold}an answer in a passage {each.answer:.3f}"
 
 
 def measure_recall(retriever: Retriever, questions: Iterable[Question], *, at: Sequence[int] = (3, 5)) -> RecallReport:

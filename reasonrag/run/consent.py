@@ -14,8 +14,8 @@ from reasonrag.llm.expected_usage import ExpectedUsage, sum_of_dollars
 from reasonrag.llm.journal import JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
+from reasonrag.rendering import dollars
 from reasonrag.run.models import Models
-from reasonrag.terminal import dollars
 
 UNASKED_DOLLARS = 100.0
 """Without a terminal to ask in, a start that may cost more is refused."""

@@ -9,8 +9,6 @@ import typer
 
 from reasonrag.exploration.commands import leave
 from reasonrag.options import Json, interrupts, options, print_result
-from reasonrag.rendering import counted
-from reasonrag.terminal import print_shown
 
 
 class OnRay:
@@ -40,17 +38,11 @@ def merge(
     Exit status 1: some question has no tree; 2: ranks are missing or incomplete; 3: a cap stopped ranks: what is left
     of it is said, and the command that finishes the run.
     """
+    from reasonrag.scale.merge import Merged
     from reasonrag.scale.merge import merge as merge_ranks
     from reasonrag.terminal import TerminalWatcher
 
     with interrupts():
         merged = merge_ranks(run, watcher=TerminalWatcher())
-    print_result(merged, _show, as_json=as_json)
+    print_result(merged, Merged.shown, as_json=as_json)
     leave(merged.summary.stopped, failed=merged.summary.failed)
-
-
-def _show(merged: Any) -> None:
-    from reasonrag.exploration.display import show_run
-
-    print_shown(f"joined {counted(merged.ranks, 'rank')}: {counted(merged.questions, 'question')}")
-    show_run(merged.summary)

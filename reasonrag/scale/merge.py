@@ -7,7 +7,7 @@ have one configuration, and no question is in two of them. Does not know what st
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,9 +26,9 @@ from reasonrag.llm.budget import Tokens
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import MANIFEST, Manifest, Shard, incomplete_ranks, read_manifest, shown_ranks
 from reasonrag.redaction import redact
+from reasonrag.rendering import Part, counted, dollars
 from reasonrag.settings import flag_of, flags_given
 from reasonrag.signatures import public_call
-from reasonrag.terminal import dollars
 
 
 class Merged(BaseModel):
@@ -41,6 +41,10 @@ class Merged(BaseModel):
     questions: int
     summary: RunSummary
     """As in the run's summary.json."""
+
+    def shown(self) -> Iterator[Part]:
+        yield f"joined {counted(self.ranks, 'rank')}: {counted(self.questions, 'question')}"
+        yield from self.summary.shown()
 
 
 @public_call()

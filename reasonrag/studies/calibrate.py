@@ -7,6 +7,7 @@ completions have their own journal below the run, so repeating a calibration ask
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -26,9 +27,10 @@ from reasonrag.agent.outcomes import OutcomeFunction, answers_rehearsed
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
-from reasonrag.files import ROLLOUTS, only_writer, writing
+from reasonrag.files import FAILURES, ROLLOUTS, only_writer, writing
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
+from reasonrag.rendering import Line, Part
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
@@ -57,6 +59,18 @@ class Calibration(BaseModel):
     def gave_up(self) -> bool:
         """Whether some step could not be valued in this calibration."""
         return bool(self.revaluation.failures_by_cause)
+
+    def shown(self) -> Iterator[Part]:
+        """How many labels fresh continuations confirm, and what else they say."""
+        yield from self.revaluation.shown()
+        if self.value_model and not self.revaluation.disagreement:
+            yield f"to see how often {self.value_model} and the teacher disagree on the better step, by action type:"
+            command = ["reasonrag", "calibrate", self.run, "--revalue", "40", "--model", self.teacher]
+            yield Line(shlex.join(command))
+        if self.gave_up:
+            why = Path(self.report).parent / FAILURES
+            yield Line(f"failure causes: {why}; the same command retries the failed steps")
+        yield Line(f"wrote {self.report}")
 
 
 @public_call(CalibrateSettings)

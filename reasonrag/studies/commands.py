@@ -21,13 +21,13 @@ def calibrate(
     **flags: Any,
 ) -> None:
     """Measure how far the labels of a run can be trusted; by fresh continuations."""
+    from reasonrag.studies.calibrate import Calibration
     from reasonrag.studies.calibrate import calibrate as calibrate_run
-    from reasonrag.studies.display import show_calibration
     from reasonrag.terminal import TerminalWatcher
 
     with interrupts(), caps():
         found = calibrate_run(run, watcher=TerminalWatcher(), **flags)
-    print_result(found, show_calibration, as_json=as_json)
+    print_result(found, Calibration.shown, as_json=as_json)
     if found.gave_up:
         raise typer.Exit(FAILED)
 
@@ -40,11 +40,11 @@ def calibrate(
 )
 def tune(*, as_json: Json = False, **flags: Any) -> None:
     """Try values of the recipe on some questions, and find those with the most pairs for their cost."""
-    from reasonrag.studies.display import show_tuning
     from reasonrag.studies.tune import tune as try_configurations
+    from reasonrag.studies.tuning_rows import tuning_parts
     from reasonrag.terminal import TerminalWatcher
 
     with interrupts():
         found = try_configurations(watcher=TerminalWatcher(), **flags)
-    print_result(found, show_tuning, as_json=as_json)
+    print_result(found, tuning_parts, as_json=as_json)
     leave(found.stopped, failed=sum(each.failed for each in found.trials))

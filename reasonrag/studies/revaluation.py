@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import itertools
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +43,7 @@ from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.progress import Watcher
-from reasonrag.rendering import counted
+from reasonrag.rendering import Part, Table, agreement_text, counted, dollars_or_unknown
 from reasonrag.retrieval.retriever import Retriever, corpus_language
 from reasonrag.run.engine import Asked, Role, open_run
 from reasonrag.run.failures import FailureLog
@@ -128,6 +128,31 @@ class Revaluation(BaseModel):
     refused_parameters: dict[str, list[str]] = {}
     """Request parameters that an endpoint refused in this session, by name of the model."""
     sample: list[RevaluedPair]
+
+    def shown(self) -> Iterator[Part]:
+        yield Table(f"{self.k:,} fresh continuations per step  by {self.model}", self._rows())
+        if other := self.disagreement:
+            disagree = {"all pairs": other.disagree} | other.disagree_by_action_type
+            models = f"{other.label_model} (labels) and {other.fresh_model}"
+            yield Table(f"how often {models} disagree on which step is better", disagree.items())
+        claimed = [each for each in self.reliability if each.mean_confidence is not None]  # others have no pair
+        if any(each.confidence is None for each in self.sample):
+            yield "these labels have no confidence"
+        elif claimed:
+            rows = [(f"{each.low:.1f} to {each.high:.1f}", agreement_text(each)) for each in claimed]
+            yield Table("claimed confidence, share right of all", rows)
+
+    def _rows(self) -> Iterator[tuple[str, object]]:
+        yield "pairs", f"{self.pairs:,} of {self.exportable:,}, {self.unvalued:,} could not be valued"
+        yield "failure causes", self.failures_by_cause
+        yield "labels", self.confirmed
+        yield from ((f"  {name}", each) for name, each in self.confirmed_by_action_type.items())
+        yield from ((f"  depth {layer}", each) for layer, each in self.confirmed_by_layer.items())
+        yield from ((f"  draws: {name}", each) for name, each in self.confirmed_by_draws.items())
+        yield "margin, label", self.mean_margin
+        yield "margin, fresh", self.mean_fresh_margin
+        yield "completions", f"{self.calls:,}, {self.session_calls:,} of them new"
+        yield "cost", dollars_or_unknown(self.cost_usd)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ import typer
 
 from reasonrag.errors import InputError
 from reasonrag.options import BAD_INPUT, FAILED, Json, interrupts, options, print_result
+from reasonrag.redaction import redact
 from reasonrag.settings import COMMON, resolve
-from reasonrag.terminal import print_shown
+from reasonrag.terminal import print_shown, show
 from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings, TrainSettings
 
 
@@ -49,16 +50,15 @@ def train(
     if flags["merge"] is not None:
         _merge(config, flags, as_json=as_json)
         return
-    from reasonrag.training.display import TerminalTraining, show_training
-    from reasonrag.training.display import as_json as in_json
+    from reasonrag.training.progress import TerminalTraining
     from reasonrag.training.train import train as train_model
 
     with interrupts():
         result = train_model(config, dry_run=dry_run, watcher=TerminalTraining(), **flags)
     if as_json:
-        print(in_json(result))  # noqa: T201 - JSON escapes its controls
+        print(redact(result.model_dump_json()))  # noqa: T201 - JSON escapes its controls
     else:
-        show_training(result)
+        show(result.shown())
     if result.objections:
         raise typer.Exit(BAD_INPUT)
 
@@ -72,8 +72,8 @@ def _print(config: str | None) -> None:
 
 
 def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
-    from reasonrag.training.display import TerminalTraining, show_merged
-    from reasonrag.training.llamafactory.merge import merge_adapter
+    from reasonrag.training.llamafactory.merge import MergeResult, merge_adapter
+    from reasonrag.training.progress import TerminalTraining
 
     if config is not None:
         raise InputError("--merge trains nothing, so it takes no configuration; --set changes keys of the export")
@@ -84,7 +84,7 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
         out = None  # of reasonrag.toml: where this adapter was trained
     with interrupts():
         merged = merge_adapter(settings.merge, out, settings.set, allow=settings.allow, watcher=TerminalTraining())
-    print_result(merged, show_merged, as_json=as_json)
+    print_result(merged, MergeResult.shown, as_json=as_json)
 
 
 @options(DoctorSettings, example="reasonrag doctor qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy")
@@ -100,10 +100,10 @@ def doctor(
 
     Exit status 1 if an error was found.
     """
-    from reasonrag.training.doctor.display import show_diagnosis
+    from reasonrag.training.doctor.doctor import Diagnosis
     from reasonrag.training.doctor.doctor import doctor as examine
 
     found = examine(config, **flags)
-    print_result(found, show_diagnosis, as_json=as_json)
+    print_result(found, Diagnosis.shown, as_json=as_json)
     if found.errors:
         raise typer.Exit(FAILED)

@@ -19,11 +19,11 @@ from reasonrag.data.yaml_text import read_yaml
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import Verbatim, markdown_templates, one_line
+from reasonrag.rendering import Verbatim, code, markdown_templates, one_line
 from reasonrag.training.llamafactory.batch import effective_batch
 from reasonrag.training.metrics import Metrics
 from reasonrag.training.output_directory import TrainingRecord
-from reasonrag.training.provenance import Provenance
+from reasonrag.training.provenance import Provenance, TrainingConditions
 from reasonrag.training.stages.runner import FOLDER
 
 CARD: Final = "README.md"
@@ -164,14 +164,13 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
             )
             for each in facts.history
         ],
-        "hyperparameters": {key: _shown(config[key]) for key in _SHOWN if key in config},
+        "hyperparameters": [(code(key), code(_shown(config[key]))) for key in _SHOWN if key in config],
+        "conditions": _conditions(asked),
         "longest": f"{lengths['longest_row']:,}" if lengths.get("longest_row") else "an unknown number of",
         "cut": f"{lengths['rows_cut']:,}" if "rows_cut" in lengths else "an unknown number of",
         "versions": record.versions,
         "gpus": record.gpus,
-        "results": [
-            _result(name, shown, facts.metrics) for name, shown in _NUMBERS.items() if name in facts.metrics.last
-        ],
+        "results": _results(facts.metrics),
         "asked": asked,
         **{name: _only(values) for name, values in asked if name != "renderer"},
         "adapter": _is_adapter(facts),
@@ -206,11 +205,28 @@ def _only(values: Sequence[Any]) -> Any:
     return known[0] if len(known) == 1 else None
 
 
-def _result(name: str, shown: str, metrics: Metrics) -> dict[str, str]:
-    best = metrics.best.get(name)
-    return {
-        "name": shown,
-        "first": f"{metrics.first[name]:.4g}",
-        "last": f"{metrics.last[name]:.4g}",
-        "best": f"{best.value:.4g} (step {best.step:,})" if best else "",
-    }
+def _conditions(asked: TrainingConditions) -> list[tuple[str, object]]:
+    """How it was prompted in training, of what is known."""
+    chars = _only(asked.max_passage_chars)
+    retriever = _only(asked.retriever)
+    rows = [
+        ("prompts", Verbatim(f"`prompts/`, renderer {code(asked.renderer)}")),
+        ("passages per search", _only(asked.top_k)),
+        ("passages cut at", f"{chars} characters" if chars else None),
+        ("order of passages", _only(asked.passage_order)),
+        ("answer style", _only(asked.style)),
+        ("maximum steps", _only(asked.max_steps)),
+        ("retriever of the training data", code(retriever) if retriever else None),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _results(metrics: Metrics) -> list[tuple[str, ...]]:
+    """Of each metric that was logged: the first, the last and the best value."""
+    rows = []
+    for name, shown in _NUMBERS.items():
+        if name in metrics.last:
+            best = metrics.best.get(name)
+            ends = (f"{each[name]:.4g}" for each in (metrics.first, metrics.last))
+            rows.append((shown, *ends, f"{best.value:.4g} (step {best.step:,})" if best else ""))
+    return rows or [("none logged", "", "", "")]

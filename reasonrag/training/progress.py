@@ -6,13 +6,18 @@ Decides what the lines of LLaMA-Factory and transformers mean. Knows no processe
 from __future__ import annotations
 
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from rich.markup import escape
+from rich.status import Status
+
 from reasonrag.progress import Watcher
+from reasonrag.terminal import TerminalWatcher, on_one_line
 
 SHOWN_METRICS: Final = {
     "loss": "loss",
@@ -25,6 +30,8 @@ SHOWN_METRICS: Final = {
     "logps/chosen": "chosen log-probability",
 }
 """The metrics shown of a training, during it as far as the trainer's log has them: the trainer's name to ours."""
+_EVERY: Final = 30.0
+"""Seconds between lines when stderr is not a terminal."""
 _PHASE = re.compile(r"^([A-Z][\w ()-]{5,50}):\s+\d+%\|")
 
 
@@ -52,6 +59,36 @@ class TrainingWatcher(Watcher, Protocol):
 
     def stands(self, standing: TrainingProgress, *, logged: bool) -> None:
         """logged: whether there are new metrics."""
+
+
+class TerminalTraining(TerminalWatcher):
+    """One updating line in a terminal; elsewhere a line every `_EVERY` seconds, and the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live: Status | None = None
+        self._said, self._line = 0.0, ""
+
+    def stands(self, standing: TrainingProgress, *, logged: bool) -> None:
+        line = escape(on_one_line(str(standing)))
+        if self._console.is_terminal:
+            if self._live is None:
+                self._live = self._console.status(line)
+                self._live.start()
+            self._live.update(line)
+        elif logged and line != self._line and time.monotonic() - self._said > _EVERY:
+            self._console.print(line, soft_wrap=True)
+            self._said = time.monotonic()
+        self._line = line
+
+    def ended(self) -> None:
+        super().ended()
+        if self._live:
+            self._live.stop()
+            self._live = None
+        if self._line:
+            self._console.print(self._line, soft_wrap=True)
+        self._line = ""
 
 
 class LogParser:

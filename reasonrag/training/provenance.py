@@ -18,13 +18,16 @@ from preference.candidates import QuestionRecord, is_training_split, question_ke
 from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
 from preference.records import SparseRecord, first_error, shared_fields
+from reasonrag.data.names import ATLAS, HUB_SPLITS
 from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
 from reasonrag.files import read_small, reading
 from reasonrag.llm.critic import CriticFacts
 from reasonrag.model_folder import PROVENANCE
+from reasonrag.rendering import Line, next_command
 
 SCHEMA: Final = "reasonrag.model/1"
+_SPLITS: Final = {**HUB_SPLITS, ATLAS: ("dev",)}
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
 """Checkpoint folders that the trainer makes in its output."""
 
@@ -188,3 +191,15 @@ def question_keys(data_set: Path) -> tuple[list[str], dict[str, int]]:
             keys.add(question_key(question.question))
             splits[f"{question.origin.dataset}/{question.origin.split}"] += 1
     return sorted(keys), dict(sorted(splits.items()))
+
+
+def evaluation_of(model: Path) -> Line:
+    """The command: on the data set that it was trained on, where that has a split for it; else on questions of the
+    user."""
+    known = read_provenance(model)
+    names = {each.rpartition("/")[0] for each in known.splits} if known else set()
+    held_back = [(name, split) for name in names for split in ("dev", "test") if split in _SPLITS.get(name, ())]
+    if len(names) == 1 and held_back:
+        [(name, split), *_] = held_back
+        return next_command("evaluate", "--model", model, "--dataset", name, "--split", split)
+    return next_command("evaluate", "--model", model, "--questions", "QUESTIONS.jsonl", "--corpus", "CORPUS.jsonl")

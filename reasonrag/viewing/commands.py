@@ -105,9 +105,9 @@ def show(
 @options(example="reasonrag stats runs/hotpotqa-train-economy")
 def stats(path: Source, *, as_json: Json = False) -> None:
     """Show statistics of a run or a data set: outcomes, pairs, drop reasons, diversity, cost."""
-    from reasonrag.viewing.stats_tables import show_stats
+    from reasonrag.viewing.stats_tables import stats_parts
     from reasonrag.viewing.view import stats as count
 
     with reading_progress(path, bytes_of(path)) as watch:
         found = count(path, watch=watch)
-    print_result(found, show_stats, as_json=as_json)
+    print_result(found, stats_parts, as_json=as_json)

@@ -18,7 +18,8 @@ from rich.tree import Tree
 
 from preference.filters import DROP_REASONS
 from reasonrag.errors import InputError, choices
-from reasonrag.terminal import counts_text, on_one_line, print_shown, shown
+from reasonrag.rendering import counts_text
+from reasonrag.terminal import on_one_line, print_shown, shown
 from reasonrag.viewing.explanations import end_words, number
 from reasonrag.viewing.question_view import PairView, QuestionView, StepView
 

@@ -1,28 +1,22 @@
-"""What a person sees of a run or data set in numbers: the tables of an `Overview`, whose histograms the page draws.
-
-Decides the drawing only. Names from files are never markup here.
-"""
+"""What a run or data set shows in numbers: the tables of an `Overview`, whose histograms the page draws."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-
-from rich.markup import escape
-from rich.table import Column, Table
+from collections.abc import Callable, Iterator, Sequence
 
 from preference.causes import NOT_DEAD, CauseCount
-from reasonrag.rendering import counted, of_which_reasoning, percent
-from reasonrag.terminal import (
+from reasonrag.rendering import (
+    Line,
+    Part,
+    Table,
+    counted,
     counts_text,
     dollars,
     gold_rows,
-    on_one_line,
-    print_shown,
-    print_table,
-    print_titled,
-    share_text,
-    warn,
+    of_which_reasoning,
+    percent,
+    warned,
 )
 from reasonrag.viewing.explanations import end_words
 from reasonrag.viewing.overview import Overview, TreeFacts
@@ -33,68 +27,61 @@ _TYPES = ("query", "evidence", "answer", "unreadable")
 _ENDS = ("right", "partly right", "wrong", "failed")
 
 
-def show_stats(found: Overview) -> None:
+def stats_parts(found: Overview) -> Iterator[Part]:
     """The numbers, pairs by depth, lengths of paths, then warnings."""
     facts = found.trees
-    print_table(f"{found.kind} {found.path}", [*_about(found), *(_of_trees(facts) if facts else []), *_costs(found)])
-    _layers(found)
+    yield Table(f"{found.kind} {found.path}", [*_about(found), *(_of_trees(facts) if facts else ()), *_costs(found)])
+    yield from _layers(found)
     if facts and facts.ends_by_steps:
-        _ends(facts.ends_by_steps)
+        names = [each for each in _ENDS if any(each in counts for counts in facts.ends_by_steps.values())]
+        rows = [(steps, *(counts.get(each, 0) for each in names)) for steps, counts in facts.ends_by_steps.items()]
+        yield Table("continuations by length and result", rows, ("steps", *names))
     if facts and facts.causes:
-        _causes(facts.causes)
-    warn(found.warnings)
-    place = shlex.quote(on_one_line(found.path))
-    print_shown(f"next: reasonrag show {place} QUESTION_ID, or reasonrag view {place}")
+        head = ("outcomes", "questions", "golden answer", "left early", "example")
+        yield Table("where questions die", _causes(facts.causes), head)
+    yield from warned(found.warnings)
+    place = shlex.quote(found.path)
+    yield Line(f"next: reasonrag show {place} QUESTION_ID, or reasonrag view {place}")
 
 
-def _about(found: Overview) -> list[tuple[str, str]]:
-    return [
-        ("data", ", ".join(found.splits) or "-"),
-        ("recipe; reward", f"{', '.join(found.recipes) or '-'}; {', '.join(found.rewards) or '-'}"),
-        ("teacher", ", ".join(found.teachers) or "unknown"),
-        ("questions", f"{found.questions:,}: {counts_text(_in_words(found.ends))}"),
-        ("failure causes", counts_text(found.failures_by_cause)),
-        (
-            "questions with a pair",
-            f"{found.questions_with_a_pair:,}{_of(found.questions_with_a_pair, found.questions)}",
-        ),
-        ("pairs", f"{found.pairs:,} of {found.candidates:,} candidates{_of(found.pairs, found.candidates)}"),
-        ("labels", counts_text(found.pairs_by_label)),
-        ("tags", counts_text(found.pairs_by_tag)),
-        ("mean margin, confidence", f"{share_text(found.mean_margin)}, {share_text(found.mean_confidence)}"),
-        *gold_rows(found.gold_agreement),
-        ("needs review", f"{counted(found.doubtful, 'pair')} against gold or uncounted answers, or of same findings"),
-        ("dropped", counts_text(found.dropped)),
-    ]
+def _about(found: Overview) -> Iterator[tuple[str, object]]:
+    yield "data", ", ".join(found.splits) or "-"
+    yield "recipe; reward", f"{', '.join(found.recipes) or '-'}; {', '.join(found.rewards) or '-'}"
+    yield "teacher", ", ".join(found.teachers) or "unknown"
+    ends = {end_words(name): count for name, count in found.ends.items()}
+    yield "questions", f"{found.questions:,}: {counts_text(ends)}"
+    yield "failure causes", found.failures_by_cause
+    paired = found.questions_with_a_pair
+    yield "questions with a pair", f"{paired:,}{_of(paired, found.questions)}"
+    yield "pairs", f"{found.pairs:,} of {found.candidates:,} candidates{_of(found.pairs, found.candidates)}"
+    yield "labels", found.pairs_by_label
+    yield "tags", found.pairs_by_tag
+    yield "mean margin, confidence", [found.mean_margin, found.mean_confidence]
+    yield from gold_rows(found.gold_agreement)
+    yield "needs review", f"{counted(found.doubtful, 'pair')} against gold or uncounted answers, or of same findings"
+    yield "dropped", found.dropped
 
 
-def _of_trees(facts: TreeFacts) -> list[tuple[str, str]]:
-    return [
-        ("steps in trees", f"{facts.steps:,}"),
-        ("continuations", f"{facts.continuations:,}"),
-        ("mean F1, EM, outcome", ", ".join(map(share_text, (facts.mean_f1, facts.mean_em, facts.mean_outcome)))),
-        ("degenerate", counts_text(facts.degenerate)),
-        ("unreadable replies", counts_text(facts.parse_failures_by_cause)),
-        ("repair turns", f"{facts.repair_turns:,}"),
-    ]
+def _of_trees(facts: TreeFacts) -> Iterator[tuple[str, object]]:
+    yield "steps in trees", facts.steps
+    yield "continuations", facts.continuations
+    yield "mean F1, EM, outcome", [facts.mean_f1, facts.mean_em, facts.mean_outcome]
+    yield "degenerate", facts.degenerate
+    yield "unreadable replies", facts.parse_failures_by_cause
+    yield "repair turns", facts.repair_turns
 
 
-def _costs(found: Overview) -> list[tuple[str, str]]:
+def _costs(found: Overview) -> Iterator[tuple[str, object]]:
     usage = found.usage
     if usage is None or not usage.calls:  # trees that were imported do not say
-        return [("completions, cost", "unknown")]
-    reasoning = of_which_reasoning(usage.reasoning_tokens)
+        yield "completions, cost", "unknown"
+        return
     calls = f"{usage.calls:,} in {counted(usage.requests, 'request')}"
-    return [
-        ("completions", "; ".join([calls, *_shares(usage.calls, found, lambda each: f"{each:,.1f}")])),
-        ("tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{reasoning}"),
-        (
-            "cost",
-            "unknown"
-            if usage.cost_usd is None
-            else "; ".join([dollars(usage.cost_usd), *_shares(usage.cost_usd, found, dollars)]),
-        ),
-    ]
+    yield "completions", "; ".join([calls, *_shares(usage.calls, found, lambda each: f"{each:,.1f}")])
+    reasoning = of_which_reasoning(usage.reasoning_tokens)
+    yield "tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{reasoning}"
+    cost = usage.cost_usd
+    yield "cost", "unknown" if cost is None else "; ".join([dollars(cost), *_shares(cost, found, dollars)])
 
 
 def _shares(total: float, found: Overview, form: Callable[[float], str]) -> list[str]:
@@ -103,72 +90,36 @@ def _shares(total: float, found: Overview, form: Callable[[float], str]) -> list
     return [f"{form(total / many)} per {what}" for what, many in among if many]
 
 
-# -- tables ----------------------------------------------------------------------------------------------------
-
-
-def _layers(found: Overview) -> None:
+def _layers(found: Overview) -> Iterator[Table]:
     """Pairs by depth and action type of the chosen step, and the share of distinct siblings at that depth."""
     diversity = found.trees.diversity_by_layer if found.trees else {}
-    layers = sorted({*found.pairs_by_layer, *diversity}, key=int)
     types = [each for each in _TYPES if any(each in counts for counts in found.pairs_by_layer.values())]
-    if not layers:
-        return
-    table = _table("depth", *types, "pairs")
-    if diversity:
-        table.add_column("distinct siblings", justify="right")
-    for layer in layers:
+    rows = []
+    for layer in sorted({*found.pairs_by_layer, *diversity}, key=int):
         counts = found.pairs_by_layer.get(layer, {})
-        row = [layer, *(f"{counts.get(each, 0):,}" for each in types), f"{sum(counts.values()):,}"]
-        table.add_row(*row, *([share_text(diversity.get(layer))] if diversity else []))
-    print_titled("pairs by depth and action type of the chosen step", table)
+        distinct = [diversity.get(layer)] if diversity else []
+        rows.append((layer, *(counts.get(each, 0) for each in types), sum(counts.values()), *distinct))
+    if rows:
+        head = ("depth", *types, "pairs", *(["distinct siblings"] if diversity else []))
+        yield Table("pairs by depth and action type of the chosen step", rows, head)
 
 
-def _ends(by_steps: Mapping[str, Mapping[str, int]]) -> None:
-    names = [each for each in _ENDS if any(each in counts for counts in by_steps.values())]
-    table = _table("steps", *names)
-    for steps, counts in by_steps.items():
-        table.add_row(steps, *(f"{counts.get(each, 0):,}" for each in names))
-    print_titled("continuations by length and result", table)
-
-
-def _causes(causes: Sequence[CauseCount]) -> None:
+def _causes(causes: Sequence[CauseCount]) -> Iterator[tuple[object, ...]]:
     """The tree of causes, each with an example: what it lacks, and the query nearest to that."""
-    table = Table(Column("outcomes", no_wrap=True))
-    for heading in ("questions", "golden answer", "left early"):
-        table.add_column(heading, justify="right")
-    table.add_column("example", overflow="fold")
     dead = [each for each in causes if each.cause not in NOT_DEAD]
     for each in causes:
         if dead and each is dead[0]:
-            sums = (
-                sum(one.questions for one in dead),
-                sum(one.with_golden_answer for one in dead),
-                sum(one.left_early for one in dead),
-            )
-            table.add_row("none right", *(f"{many:,}" for many in sums))
+            sums = [
+                sum(getattr(one, name) for one in dead) for name in ("questions", "with_golden_answer", "left_early")
+            ]
+            yield "none right", *sums, ""
         name = f"{'  ' * (each in dead)}{end_words(each.cause)}"
-        counts = (each.questions, each.with_golden_answer, each.left_early)
-        table.add_row(name, *(f"{many:,}" for many in counts), escape(on_one_line(_example(each))))
-    print_titled("where questions die", table)
+        yield name, each.questions, each.with_golden_answer, each.left_early, _example(each)
 
 
 def _example(found: CauseCount) -> str:
     text = found.example + (f"; lacks {', '.join(found.lacking)}" if found.lacking else "")
     return text if len(text) <= _LONGEST_EXAMPLE else f"{text[: _LONGEST_EXAMPLE - 1]}…"
-
-
-def _table(*headings: str) -> Table:
-    table = Table()
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-# -- words -----------------------------------------------------------------------------------------------------
-
-
-def _in_words(ends: Mapping[str, int]) -> dict[str, int]:
-    return {end_words(name): count for name, count in ends.items()}
 
 
 def _of(part: int, whole: int) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from reasonrag.curation.audit.display import show_verdict
-from reasonrag.training.display import show_merged
+from reasonrag.curation.audit.report import verdict_parts
+from reasonrag.terminal import show
 from reasonrag.training.llamafactory.merge import MergeResult
 from reasonrag.training.provenance import Provenance
 from tests.helpers.command_line import CORPUS, QUESTION, Done, Reasonrag, next_commands
@@ -65,7 +65,7 @@ def test_from_a_run_to_a_training_an_import_and_a_question(
     assert "no verdict in" in reasonrag(*judged).err
     train(reasonrag, *trained)
     capsys.readouterr()
-    show_verdict(Path(pairs[-1]), ["hotpotqa/train"])
+    show(verdict_parts(Path(pairs[-1]), ["hotpotqa/train"]))
     *_, publish = next_commands(capsys.readouterr().out)
     run(reasonrag, *publish, "--dry-run", "--license", "mit")
     done = run(reasonrag, "import", f"{pairs[-1]}/RAG_ProGuide.json", "--out", "data/b")
@@ -74,8 +74,8 @@ def test_from_a_run_to_a_training_an_import_and_a_question(
     run(reasonrag, *again)
     train(reasonrag, *trained)
     told = run(reasonrag, "stats", pairs[1]).out
-    [(show, view_of_run)] = re.findall(r"next: reasonrag (show \S+ QUESTION_ID), or reasonrag (view \S+)", told)
-    run(reasonrag, *show.replace("QUESTION_ID", "atlas_train_0_0").split())
+    [(show_tree, view_of_run)] = re.findall(r"next: reasonrag (show \S+ QUESTION_ID), or reasonrag (view \S+)", told)
+    run(reasonrag, *show_tree.replace("QUESTION_ID", "atlas_train_0_0").split())
     run(reasonrag, *view_of_run.split())
 
 
@@ -107,7 +107,7 @@ def test_from_a_trained_model_to_its_evaluation(
     Provenance(base_model="tiny", stage="dpo", finetuning_type="full", splits=splits).write(model)
     Path("CORPUS.jsonl").write_bytes(b"\n".join(map(orjson.dumps, corpus)))
     capsys.readouterr()
-    show_merged(MergeResult(out=str(model), adapter="saves/a", base_model="tiny", files=[]))
+    show(MergeResult(out=str(model), adapter="saves/a", base_model="tiny", files=[]).shown())
     [evaluate] = next_commands(capsys.readouterr().out)
     assert evaluate[3 : 3 + len(proposed)] == proposed
     done = run(reasonrag, *evaluate, "--limit", "1", "--max-reply-tokens", "8")
@@ -117,6 +117,6 @@ def test_from_a_trained_model_to_its_evaluation(
 def test_no_proposal_is_left_untried() -> None:
     """By the first word of each in the sources: a new one needs a place in these tests."""
     sources = "".join(path.read_text() for path in sorted((ROOT / "reasonrag").rglob("*.py")))
-    proposed = re.findall(r"print_next\(\s*\"([\w-]+)\"", sources)
+    proposed = re.findall(r"next_command\(\s*\"([\w-]+)\"", sources)
     here = ["compare", "evaluate", "evaluate", "generate", "merge", "pairs", "publish", "review", "train", "view"]
     assert sorted(proposed) == sorted([*here, "review", "train", "evaluate-critic", "pairs"])

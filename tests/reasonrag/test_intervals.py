@@ -12,9 +12,8 @@ import pytest
 from preference.review_statistics import ReviewReport
 from preference.statistics import COMPARISON_LEVEL, LABEL_LEVEL, share_of
 from reasonrag.evaluation.settings import CompareSettings, EvaluateSettings
-from reasonrag.rendering import interval_text, percent
+from reasonrag.rendering import interval_text, percent, share_with_interval
 from reasonrag.studies.pareto import interval
-from reasonrag.terminal import share_with_interval
 from tests.helpers.command_line import Reasonrag
 
 _ENDS = re.compile(r"[(\[]([^()\[\]]*?)[-+]?\d[\d.,]*(?: %)?(?: to |, )[-+]?\d[\d.,]*(?: %)?[)\]]")

@@ -18,20 +18,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from rich.table import Table
 
+from preference.statistics import share_of
 from reasonrag.progress import SessionTally
+from reasonrag.rendering import Aside, Line, Table, counts_text, depths_text, dollars, markdown_page, written
 from reasonrag.terminal import (
     ProgressBar,
     TerminalMessages,
-    counts_text,
-    depths_text,
-    dollars,
     on_one_line,
     print_prose,
-    print_titled,
     reading_progress,
     session_state,
+    show,
     shown,
 )
 
@@ -120,10 +118,36 @@ def test_sentences_are_broken_between_words_in_a_terminal_and_not_in_a_pipe(
 
 def test_a_title_is_not_squeezed_into_a_narrow_table(capsys: pytest.CaptureFixture[str]) -> None:
     """It may be wider than the table."""
-    table = Table()
-    table.add_column("n")
-    print_titled("pairs by depth and action type of the chosen step", table)
+    show([Table("pairs by depth and action type of the chosen step", [], ["n"])])
     assert capsys.readouterr().out.splitlines()[0] == "pairs by depth and action type of the chosen step"
+
+
+HOSTILE = "[red]\x1b[2Jx[/red]\n| <b>\u202e"
+PARTS = [
+    Table("of a record", [("rows", 1_234), ("known", None), ("dropped", {"small_margin": 3, "none": 0}), ("lost", {})]),
+    Table(HOSTILE, [(HOSTILE, HOSTILE)], (HOSTILE, "b")),
+    HOSTILE,
+    Line("next: reasonrag pairs 'a  b'"),
+    Aside("warning: few questions"),
+]
+
+
+def test_a_record_is_shown_alike_in_a_terminal_and_in_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Values without anything in them are left out, unknown ones are a dash, and text of others is no markup."""
+    show(PARTS)
+    seen = capsys.readouterr()
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in seen.out.splitlines() if "│" in line]
+    assert rows[:3] == [["rows", "1,234"], ["known", "-"], ["dropped", "small margin 3"]]
+    assert seen.err == "warning: few questions\n"
+    assert "next: reasonrag pairs 'a  b'" in seen.out.splitlines()
+    page = markdown_page("A page", PARTS)
+    assert "## of a record\n\n| | |\n|---|---|\n| rows | 1,234 |\n| known | - |\n| dropped | small margin 3 |\n" in page
+    assert "\n**warning: few questions**\n" in page
+    for text in (seen.out, page):
+        assert not {"\x1b", "\u202e"} & set(text)
+        assert "[red]" in text.replace("\\", "")
+    assert "<b>" not in page
+    assert not [line for line in seen.out.splitlines() if line.startswith("| <b>")]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +161,9 @@ def test_a_title_is_not_squeezed_into_a_narrow_table(capsys: pytest.CaptureFixtu
         (partial(dollars, 0.5), "$0.50"),
         (partial(dollars, 0.0123), "$0.0123"),
         (partial(dollars, 0), "$0.00"),
+        (partial(written, ["a", None, 0.5, True]), "a, -, 0.50, yes"),
+        (partial(written, ("two", {"lines_of": 2})), "two\nlines of 2"),
+        (partial(written, share_of(36, 40)), "0.90 (90 % CI 0.80 to 0.95) of 40"),
     ],
 )
 def test_numbers_have_one_format(written: Any, text: str) -> None:

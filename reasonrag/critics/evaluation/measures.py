@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from preference.statistics import COMPARISON_LEVEL
+from reasonrag.rendering import interval_text
 
 Case = TypeVar("Case")
 Key = TypeVar("Key", str, int, float)
@@ -28,6 +29,16 @@ class Estimate(BaseModel):
     high: float | None = None
     n: int = 0
     questions: int = 0
+
+    def __format__(self, sign: str) -> str:
+        """In percent; with `+` every end has its sign."""
+        if self.value is None or self.low is None or self.high is None:
+            return "no cases"
+        ends = interval_text(f"{self.low:{sign}.1%}", f"{self.high:{sign}.1%}", COMPARISON_LEVEL)
+        return f"{self.value:{sign}.1%} {ends}; {self.n:,} of {self.questions:,} questions"
+
+    def __str__(self) -> str:
+        return f"{self}"
 
 
 def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable], *, resamples: int, seed: int) -> Estimate:

@@ -5,11 +5,14 @@ Decides the file's fields, what fails a critic, and when nothing can be said. Co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
 from reasonrag.critics.evaluation.measures import Estimate
+from reasonrag.rendering import Line, Part, Table, counted
 
 REPORT: Final = "critic_evaluation.json"
 SCHEMA: Final = "reasonrag.critic-evaluation/1"
@@ -77,6 +80,35 @@ class CriticEvaluation(BaseModel):
     settings: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     out: str = ""
+
+    def shown(self) -> Iterator[Part]:
+        """Accuracy, controls, and the verdict."""
+        yield Table(f"critic {self.critic}", self._rows())
+        yield Table("pairs ranked right, by true gap", self.by_margin.items())
+        yield Table("by type of the better step", self.by_action_type.items())
+        yield Table("by depth", self.by_layer.items())
+        yield from (f"- {each}" for each in self.remarks)
+        yield Line(f"wrote {Path(self.out) / REPORT}")
+        if self.verdict == "failed":
+            yield "NOT OFFERED: " + "; ".join(self.failures)
+        elif self.verdict == "undecided":
+            yield "undecided: " + "; ".join(self.undecided)
+        else:
+            yield "passed: the critic may be used"
+
+    def _rows(self) -> Iterator[tuple[str, object]]:
+        for run in self.runs:
+            seen = f", {run.seen:,} left out as trained on" if run.seen else ""
+            asked = f"{counted(run.questions, 'question')}{seen}, {counted(run.pairs, 'pair')} by {run.truth}"
+            yield run.run, f"{asked}: {run.accuracy}"
+        yield "pairs ranked right", self.accuracy
+        if self.outcome_model and self.advantage:
+            yield "the outcome model", self.outcome_model
+            yield "advantage over it", f"{self.advantage:+}"
+        yield "baseline: shorter step", self.shorter
+        yield "baseline: step without its state", self.step_only
+        lost = f", {self.given_up:,} failed (the same command retries them)" if self.given_up else ""
+        yield "asked", f"{counted(self.calls, 'score')}, {self.session_calls:,} new{lost}"
 
 
 def decided(found: CriticEvaluation) -> CriticEvaluation:

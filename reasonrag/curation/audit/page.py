@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from reasonrag.curation.audit.display import audit_numbers
 from reasonrag.curation.audit.report import AuditReport, Histogram, by_severity
-from reasonrag.rendering import html_templates, percent
+from reasonrag.rendering import html_templates, percent, written
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,9 @@ def render_audit_page(report: AuditReport) -> str:
         _table("Prompt and longer reply", rows=drawn["total"]),
         _table("Chosen and rejected replies", chosen=drawn["chosen"], rejected=drawn["rejected"]),
     ]
+    numbers = [(name, written(value)) for name, value in report.numbers()]
     return template.render(
-        report=report, numbers=audit_numbers(report), checks=by_severity(report), tables=tables if report.rows else []
+        report=report, numbers=numbers, checks=by_severity(report), tables=tables if report.rows else []
     )
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import BaseModel
 
 from preference.export.summary import EffectiveSize
+from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.catalogue import CHECKS, CheckName, CheckSeverity
-from reasonrag.curation.audit.cutoffs import Cutoff
+from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT, Cutoff
+from reasonrag.data.names import HUB_SPLITS
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.files import read_record
-from reasonrag.rendering import counted
+from reasonrag.rendering import Line, Part, Table, counted, interval_text, next_command, percent
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 AUDIT_SCHEMA: Final = "reasonrag.audit/1"
@@ -87,6 +91,14 @@ class Quantiles(BaseModel):
     p99: float | None = None
     max: float | None = None
 
+    def __str__(self) -> str:
+        if self.mean is None:
+            return "-"
+        return (
+            f"mean {self.mean:,.0f}, median {self.p50:,.0f}, p95 {self.p95:,.0f}, p99 {self.p99:,.0f}, "
+            f"longest {self.max:,.0f} tokens"
+        )
+
 
 class Histogram(BaseModel):
     """Counts per bin; a bin includes its lower edge, the last one its upper edge too."""
@@ -158,6 +170,53 @@ class AuditReport(BaseModel):
     def check(self, name: CheckName) -> CheckResult:
         return next(each for each in self.checks if each.name == name)
 
+    def shown(self, page: Path) -> Iterator[Part]:
+        """The numbers, the checks with findings, errors first, and the path of the page."""
+        yield Table(f"audit of {self.data}", self.numbers())
+        found = [each for each in by_severity(self) if each.count]
+        if found:
+            yield Table("checks", map(_check_row, found), ("check", "result", "rows", "finding and examples"))
+        yield self.tally
+        yield from (f"{each.name}: {each.advice}" for each in found if not each.allowed)
+        yield Line(f"wrote {page} and {page.with_suffix('.json').name}")
+
+    def numbers(self) -> Iterator[tuple[str, object]]:
+        """By name, for the terminal and the page."""
+        gap, lengths = self.length_gap, self.lengths
+        yield "files", [f"{name} {count:,}" for name, count in self.files.items()]
+        yield "rows", f"{self.rows:,} ({self.parts['train']:,} train, {self.parts['validation']:,} validation)"
+        yield "questions, states", f"{self.worth.questions:,}, {self.worth.states:,}"
+        yield "effective sample size", self.worth
+        yield "tokens counted by", self.token_counter.name
+        yield "prompt", lengths.prompt
+        yield "chosen", lengths.chosen
+        yield "rejected", lengths.rejected
+        yield "prompt and longer reply", lengths.total
+        for each in self.cutoffs:
+            if each.truncated or each.cutoff_len == TRAINERS_DEFAULT:
+                rows_cut, in_prompt = percent(each.truncated_share, 1), percent(each.prompt_cut_share, 1)
+                yield f"cutoff_len {each.cutoff_len:,}", f"cuts {rows_cut} of the rows, {in_prompt} in the prompt"
+        if self.advised_cutoff:
+            exact = self.token_counter.exact
+            about = "" if exact else ", by estimated lengths (exact: pip install 'reasonrag[tokens]')"
+            yield "cutoff_len to use", f"{self.advised_cutoff:,}: cuts nothing{about}"
+        if gap.mean is not None and gap.shorter is not None:
+            shorter, longer = percent(gap.shorter, 1), percent(gap.longer or 0, 1)
+            yield "chosen side shorter", f"in {shorter} of the rows, longer in {longer}"
+            yield "chosen minus rejected", f"mean {gap.mean:+,.1f} tokens"
+        if share := gap.shorter_of_unequal:
+            ends = interval_text(f"{share.low:.2f}", f"{share.high:.2f}", LABEL_LEVEL)
+            yield "shorter where they differ", f"{share.value:.2f} {ends}"
+
+    @property
+    def tally(self) -> str:
+        """`1 error, 2 warnings, 28 checks passed`."""
+        of = Counter(each.verdict for each in self.checks)
+        parts = [counted(of["error"], "error"), counted(of["warning"], "warning")]
+        parts += [f"{of['allowed']} allowed"] if of["allowed"] else []
+        parts.append(f"{counted(of['passed'], 'check')} passed")
+        return ", ".join(parts + ([f"{of['not checked']} not checked"] if of["not checked"] else []))
+
 
 class AuditFailed(ReasonragError):
     """Rows have errors that are not allowed."""
@@ -196,3 +255,24 @@ def by_severity(report: AuditReport) -> list[CheckResult]:
     """The checks by verdict: errors, allowed, warnings, passed, not checked."""
     order = ("error", "allowed", "warning", "passed", "not checked")
     return sorted(report.checks, key=lambda each: order.index(each.verdict))
+
+
+def _check_row(check: CheckResult) -> Sequence[object]:
+    share = () if check.share is None else (percent(check.share, 1),)
+    examples = f"examples: {'; '.join(map(str, check.examples[:2]))}" if check.examples else ""
+    found = (check.finds, dict(list(check.details.items())[:4]), examples)
+    return check.name, check.verdict, (check.count, *share), tuple(each for each in found if each)
+
+
+def verdict_parts(out: Path, splits: Sequence[str]) -> Iterator[Part]:
+    """For a data set that was just written: one line, and the next commands. splits: of its questions; only a data
+    set of public questions is suggested for publishing."""
+    report = read_audit(out)
+    named = ", ".join(each.name for each in report.warnings)
+    yield Line(f"audit: {report.tally}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
+    if report.rows:
+        yield next_command("view", out)
+        yield next_command("review", out, "--out", f"{out}-review.csv")
+        yield next_command("train", "qwen2.5-7b-dpo-lora", "--data", out)
+        if splits and all(each.rpartition("/")[0] in HUB_SPLITS for each in splits):
+            yield next_command("publish", out, "--repo", "ORG/NAME")

@@ -39,6 +39,11 @@ class CriticScores(BaseModel):
     calls: int
     session_calls: int
 
+    def rows(self) -> Iterator[tuple[str, object]]:
+        lost = f", {self.given_up:,} failed (the same command retries them)" if self.given_up else ""
+        yield f"scored by {', '.join(self.critics)}", f"{counted(self.scored, 'step')}{lost}"
+        yield "asked of them", f"{counted(self.calls, 'score')}, {self.session_calls:,} new"
+
 
 @dataclass(frozen=True)
 class CriticWitnesses:

@@ -36,11 +36,10 @@ from reasonrag.llm.journal import JournaledModel
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import Watcher, warn_all
-from reasonrag.rendering import counted
+from reasonrag.rendering import counted, dollars, dollars_or_unknown
 from reasonrag.run.consent import needs_consent
 from reasonrag.run.engine import Asked, Role, claimed, open_run
 from reasonrag.settings import EffortName
-from reasonrag.terminal import dollars
 
 _JUDGE = "judge"
 JUDGING = "judging"
@@ -73,6 +72,14 @@ class Judging(BaseModel):
     cost_usd: float | None
     refused_parameters: dict[str, list[str]] = {}
     """Request parameters that its endpoint refused in the last session, by name of the model."""
+
+    def rows(self) -> Iterator[tuple[str, object]]:
+        said = f"{self.picked:,} with a preference, {self.none:,} without, {self.unreadable:,} unreadable"
+        lost = f", {self.given_up:,} failed (the same command retries them)" if self.given_up else ""
+        yield f"judged by {self.model}", f"{counted(self.states, 'state')}: {said}{lost}"
+        yield "agreement with rewards", self.agrees_with_values
+        asked = f"{counted(self.calls, 'completion')}, {self.session_calls:,} new"
+        yield "cost of judging", f"{dollars_or_unknown(self.cost_usd)}, {asked}"
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,15 @@
-"""`compare.md`: a comparison for people, made from its record alone.
-
-Decides what is shown. Outside text is escaped for Markdown; none of it is read as markup.
-"""
+"""What a comparison shows, in the terminal and in full in `compare.md`; made from its record alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
-from reasonrag.evaluation.comparison_report import (
-    Comparison,
-    ComparisonPart,
-    PairedComparison,
-)
+from reasonrag.evaluation.comparison_report import COMPARISON, Comparison, ComparisonPart, PairedComparison
 from reasonrag.evaluation.pages.report_page import METRIC_NAMES, metric_name, number
 from reasonrag.evaluation.significance import MetricDelta
-from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import code, counted, escaped, percent
+from reasonrag.rendering import Line, Part, Table, counted, markdown_page, percent, warned
 
 PAGE: Final = "compare.md"
 RULE = (
@@ -35,41 +28,59 @@ def difference_text(metric: str, delta: MetricDelta) -> str:
     return f"{sign}{value} ({number(metric, delta.low)} to {number(metric, delta.high)})"
 
 
-# -- compare.md ------------------------------------------------------------------------------------------------
+def comparison_parts(comparison: Comparison, out: Path) -> Iterator[Part]:
+    """A table per pair, the verdict, the settings that differ, and the files. Types, hops and t-tests are in the
+    page."""
+    for pair in comparison.pairs:
+        yield from _pair(pair, comparison)
+        yield from _changed(pair)
+    yield RULE
+    yield Line(f"wrote {out / PAGE} and {COMPARISON}")
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """The whole file."""
-    names = [each.name for each in comparison.conditions]
+    """The whole page."""
+    reference, *others = (each.name for each in comparison.conditions)
+    return markdown_page(f"{', '.join(others)} vs. {reference}", _page(comparison))
+
+
+def _page(comparison: Comparison) -> Iterator[Part]:
     seeds = any(len(each.runs) > 1 for each in comparison.conditions)
-    lines = [f"# {', '.join(escaped(each) for each in names[1:])} vs. {escaped(names[0])}", ""]
-    about = (
-        f"{counted(comparison.questions, 'question')} of {code(f'{comparison.dataset}/{comparison.split}')}; "
+    yield (
+        f"{counted(comparison.questions, 'question')} of {comparison.dataset}/{comparison.split}; "
         f"{percent(comparison.confidence)} confidence intervals (CI) from a paired bootstrap over questions"
         f"{' and seeds, too narrow with few seeds' if seeds else ''} "
         f"({comparison.bootstrap:,} resamples, seed {comparison.seed})"
         f"{', not corrected for multiple comparisons' if len(comparison.pairs) > 1 else ''}. {RULE}"
     )
-    lines += [about, ""]
-    lines += [f"- {escaped(each.sentence)}" for each in comparison.pairs]
-    lines += ["", *(f"- **Warning:** {escaped(each)}" for each in comparison.warnings)]
-    lines += ["", "## Conditions", ""]
-    lines += _markdown_table(
-        ("condition", "method", "model", "runs", *(metric_name(each) for each in _present(comparison))),
+    yield from (each.sentence for each in comparison.pairs)
+    yield from warned(comparison.warnings)
+    metrics = _present(comparison)
+    yield Table(
+        "Conditions",
         [
             (
-                escaped(each.name),
-                escaped(each.method),
-                code(each.model),
-                f"{len(each.runs)}",
-                *(number(metric, each.metrics.get(metric)) for metric in _present(comparison)),
+                each.name,
+                each.method,
+                each.model,
+                len(each.runs),
+                *(number(one, each.metrics.get(one)) for one in metrics),
             )
             for each in comparison.conditions
         ],
+        ("condition", "method", "model", "runs", *map(metric_name, metrics)),
     )
     for pair in comparison.pairs:
-        lines += _pair(pair, f"({percent(comparison.confidence)} CI)")
-    return mask_secrets("\n".join(lines).rstrip() + "\n", secrets())
+        yield from _pair(pair, comparison)
+        if pair.t_tests:
+            yield t_test_sentence(pair)
+        level = percent(comparison.confidence)
+        scores = [f"{name} difference in points ({level} CI)" for name in ("EM", "F1", "cover-EM")]
+        for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
+            if parts:
+                head = (title, "questions", *scores, "wins", "losses", "ties")
+                yield Table(f"{pair.other} by {title}", _rows(parts), head)
+        yield from _changed(pair)
 
 
 def _present(comparison: Comparison) -> list[str]:
@@ -78,42 +89,40 @@ def _present(comparison: Comparison) -> list[str]:
     return [each for each in conditions[0].metrics if each in _ALWAYS or any(one.metrics[each] for one in conditions)]
 
 
-def _pair(pair: PairedComparison, level: str) -> list[str]:
-    lines = ["", f"## {escaped(pair.other)} vs. {escaped(pair.reference)}", "", escaped(pair.sentence), ""]
-    lines += _markdown_table(
-        ("metric", "questions", escaped(pair.reference), escaped(pair.other), f"difference {level}"),
+def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
+    yield Table(
+        f"{pair.other} vs. {pair.reference}, {counted(comparison.questions, 'question')}",
         [
             (
                 metric_name(name),
-                f"{each.n:,}",
-                number(name, each.reference),
-                number(name, each.other),
+                each.n,
+                *(number(name, one) for one in (each.reference, each.other)),
                 difference_text(name, each),
             )
-            for name, each in shown_metrics(pair)
+            for name, each in _shown_metrics(pair)
         ],
+        ("metric", "questions", pair.reference, pair.other, f"difference ({percent(comparison.confidence)} CI)"),
     )
-    lines += ["", outcome_sentence(pair), "", *([t_test_sentence(pair), ""] if pair.t_tests else ())]
-    for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
-        if parts:
-            scores = [f"{name} difference in points {level}" for name in ("EM", "F1", "cover-EM")]
-            lines += [*_markdown_table((title, "questions", *scores, "wins", "losses", "ties"), _rows(parts)), ""]
+    yield outcome_sentence(pair)
+    yield pair.sentence
+
+
+def _changed(pair: PairedComparison) -> Iterator[Table]:
     if pair.changed:
-        lines += ["Settings that differ:", "", *(f"- {code(arrow(each))}" for each in pair.changed), ""]
-    return lines
+        yield Table("settings that differ", map(arrow, pair.changed))
 
 
-def shown_metrics(pair: PairedComparison) -> list[tuple[str, MetricDelta]]:
+def _shown_metrics(pair: PairedComparison) -> list[tuple[str, MetricDelta]]:
     """Metrics by name, without those that are 0 in both conditions; those of the answer are always there."""
     always = ("accuracy", *_ALWAYS)
     return [(name, each) for name, each in pair.metrics.items() if each.reference or each.other or name in always]
 
 
-def arrow(changed: str) -> str:
-    """`method was 'rag', is 'agent'` as `method: rag -> agent`."""
+def arrow(changed: str) -> tuple[str, str]:
+    """`method was 'rag', is 'agent'` as `method` and `rag -> agent`."""
     name, was, values = changed.partition(" was ")
     before, now, after = (each.strip("'") if each != "None" else "none" for each in values.partition(", is "))
-    return f"{name.replace('_', ' ')}: {before} -> {after}" if was and now else changed
+    return (name.replace("_", " "), f"{before} -> {after}") if was and now else ("setting", changed)
 
 
 def outcome_sentence(pair: PairedComparison) -> str:
@@ -132,14 +141,8 @@ def t_test_sentence(pair: PairedComparison) -> str:
     return f"Two-sided paired t-test over questions, as papers report it; the verdict does not use it: {tests}."
 
 
-def _rows(parts: dict[str, ComparisonPart]) -> Iterable[Sequence[str]]:
+def _rows(parts: dict[str, ComparisonPart]) -> Iterable[Sequence[object]]:
     for name, part in parts.items():
         outcomes = part.outcomes
         shown = [difference_text(metric, part.metrics[metric]) for metric in ("em", "f1", "cover_em")]
-        counts = [f"{each:,}" for each in (outcomes.wins, outcomes.losses, outcomes.ties)]
-        yield escaped(name), f"{part.questions:,}", *shown, *counts
-
-
-def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table; cells are Markdown."""
-    return [f"| {' | '.join(each)} |" for each in (head, ["---"] * len(head), *rows)]
+        yield name, part.questions, *shown, outcomes.wins, outcomes.losses, outcomes.ties

@@ -1,4 +1,4 @@
-"""`report.md`: an evaluation for people, with examples. Text of questions and models is untrusted and escaped.
+"""What an evaluation shows, in the terminal and with examples in `report.md`.
 
 Decides what is shown and how numbers are formatted; computes nothing.
 """
@@ -7,16 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from preference.export.files import write_file
 from reasonrag.evaluation.methods.method import StepBudget
 from reasonrag.evaluation.metrics import PER_QUESTION
-from reasonrag.evaluation.predictions import Prediction
-from reasonrag.evaluation.report import MetricMean, QuestionGroup, Report
+from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction
+from reasonrag.evaluation.report import REPORT, MetricMean, QuestionGroup, Report
+from reasonrag.files import FAILURES
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import counted, markdown_templates, of_which_reasoning, percent
-from reasonrag.terminal import dollars
+from reasonrag.rendering import (
+    Line,
+    Part,
+    Table,
+    counted,
+    counts_text,
+    dollars_or_unknown,
+    markdown_page,
+    next_command,
+    of_which_reasoning,
+    percent,
+    warned,
+)
 
 PAGE = "report.md"
 EXAMPLES = 3
@@ -63,24 +74,61 @@ def write_page(folder: Path, report: Report, predictions: Sequence[Prediction]) 
 
 
 def render_report(report: Report, predictions: Sequence[Prediction]) -> str:
-    templates = markdown_templates()
-    templates.filters["count"] = lambda value: f"{value:,}"
-    causes = ", ".join(f"{cause} {count:,}" for cause, count in report.failures_by_cause.items())
-    level = percent(report.confidence)
-    text = templates.get_template("evaluation.md.j2").render(
-        report=report,
-        questions=counted(report.questions, "question"),
-        failed_because=f" ({causes})" if causes else "",
-        percent=level,
-        rows=[_row(name, report.metrics[name]) for name in METRIC_NAMES if name in report.metrics],
-        groups=[*_groups("type", report.by_type, level), *_groups("hops", report.by_hops, level)],
-        costs=list(cost_rows(report)),
-        examples=list(_examples(predictions)),
-        budget=budget_sentence(report),
-        training=training_sentence(report),
-        settings=[(name, _setting(value)) for name, value in report.settings.items() if value not in (None, [], "")],
+    """The whole page."""
+    return markdown_page(f"{report.model} on {report.dataset}/{report.split}", _page(report, predictions))
+
+
+def evaluation_parts(report: Report) -> Iterator[Part]:
+    """Means with intervals, the cost, the files and the next command; types and hops are in the page."""
+    yield from _tables(report)
+    run = Path(report.run)
+    yield from (Line(f"wrote {run / file}") for file in (PREDICTIONS, REPORT, PAGE))
+    if report.owed:
+        yield Line(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
+    yield next_command("compare", run, "OTHER_RUN")
+
+
+def _tables(report: Report) -> Iterator[Table]:
+    known = ((name, report.metrics[name]) for name in METRIC_NAMES if name in report.metrics)
+    yield Table(
+        f"{report.dataset}/{report.split}  method {report.method}  model {report.model}",
+        [(metric_name(name), number(name, each.value), interval(name, each), each.n) for name, each in known],
+        ("metric", "mean", f"{percent(report.confidence)} CI", "questions"),
     )
-    return mask_secrets(text, secrets())
+    failed = f" ({counts_text(report.failures_by_cause)})" if report.failures_by_cause else ""
+    yield Table(
+        "cost",
+        [
+            ("questions", f"{report.answered:,} attempted, {report.failed:,} failed{failed}"),
+            ("budget", budget_sentence(report)),
+            ("unreadable replies", report.parse_failures_by_cause),
+            *_costs(report),
+            ("training", training_sentence(report)),
+        ],
+    )
+
+
+def _page(report: Report, predictions: Sequence[Prediction]) -> Iterator[Part]:
+    yield (
+        "A question without an answer scores 0; one that failed at the model or retriever is excluded from all means."
+    )
+    yield from warned(report.warnings)
+    yield from _tables(report)
+    for title, groups in (("type", report.by_type), ("hops", report.by_hops)):
+        if len(groups) > 1:
+            yield _by_group(title, groups, percent(report.confidence))
+    yield from _examples(predictions)
+    noted = {each.name: f": {each.message}" if each.outcome == "noted" else "" for each in report.checks}
+    yield Table("Conditions of training", [(each.name, each.outcome + noted[each.name]) for each in report.checks])
+    renderer = f", renderer {report.asked.renderer}" if report.asked.renderer else ""
+    yield (
+        f"Confidence intervals (CI): percentile bootstrap over questions, {report.bootstrap:,} resamples, seed "
+        f"{report.bootstrap_seed}. Configuration {report.config_hash}{renderer}."
+    )
+    settings = {name: each for name, each in report.settings.items() if each not in (None, [], "")}
+    texts = {name: each if isinstance(each, list) else str(each) for name, each in settings.items()}
+    yield Table("Settings", texts.items())
+    yield Table("Versions", report.versions.items())
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -105,32 +153,17 @@ def interval(name: str, metric: MetricMean) -> str:
     return "-" if metric.low is None else f"{number(name, metric.low)} to {number(name, metric.high)}"
 
 
-def _row(name: str, metric: MetricMean) -> dict[str, Any]:
-    return {
-        "name": metric_name(name),
-        "value": number(name, metric.value),
-        "interval": interval(name, metric),
-        "n": metric.n,
-    }
-
-
-def _groups(title: str, groups: Mapping[str, QuestionGroup], level: str) -> Iterator[dict[str, Any]]:
-    """The table by type or hops, none with fewer than two groups. level: of the intervals."""
-    if len(groups) > 1:
-        columns = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
-        rows = [
-            {
-                "name": name,
-                "questions": each.questions,
-                "cells": [_cell(metric, each.metrics.get(metric)) for metric in columns],
-            }
-            for name, each in groups.items()
-        ]
-        headings = [
-            COLUMN_METRICS[name] if name in PER_QUESTION else f"{COLUMN_METRICS[name]}, % ({level} CI)"
-            for name in columns
-        ]
-        yield {"title": title, "columns": headings, "rows": rows}
+def _by_group(title: str, groups: Mapping[str, QuestionGroup], level: str) -> Table:
+    """The questions by type or hops. level: of the intervals."""
+    shown = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
+    columns = [
+        COLUMN_METRICS[name] if name in PER_QUESTION else f"{COLUMN_METRICS[name]}, % ({level} CI)" for name in shown
+    ]
+    rows = [
+        (name, each.questions, *(_cell(metric, each.metrics.get(metric)) for metric in shown))
+        for name, each in groups.items()
+    ]
+    return Table(f"By {title}", rows, (title, "questions", *columns))
 
 
 def _cell(name: str, metric: MetricMean | None) -> str:
@@ -143,26 +176,20 @@ def _cell(name: str, metric: MetricMean | None) -> str:
     )
 
 
-def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
-    """The cost of the answers, as rows."""
+def _costs(report: Report) -> Iterator[tuple[str, object]]:
     usage = report.usage
-    yield "completions", f"{usage.calls:,}"
+    yield "completions", usage.calls
     reasoning = of_which_reasoning(usage.reasoning_tokens)
     yield "tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{reasoning}"
     if report.judge:
         tokens = f"{usage.judge_prompt_tokens:,} tokens in, {usage.judge_completion_tokens:,} out"
-        yield f"judged by {report.judge}", f"{usage.judge_calls:,} completions, {tokens}{_unjudged(report)}"
+        unjudged = report.unjudged_by_cause
+        without = f"; without a score: {counts_text(unjudged)}" if unjudged else ""
+        yield f"judged by {report.judge}", f"{usage.judge_calls:,} completions, {tokens}{without}"
     if report.critic:
-        yield (
-            f"scored by {report.critic}",
-            f"{counted(usage.critic_calls, 'step')}, {usage.critic_prompt_tokens:,} tokens in",
-        )
-    yield "cost", "unknown" if report.cost_usd is None else dollars(report.cost_usd)
-
-
-def _unjudged(report: Report) -> str:
-    shown = ", ".join(f"{cause} {count:,}" for cause, count in report.unjudged_by_cause.items())
-    return f"; without a score: {shown}" if shown else ""
+        scored = f"{counted(usage.critic_calls, 'step')}, {usage.critic_prompt_tokens:,} tokens in"
+        yield f"scored by {report.critic}", scored
+    yield "cost", dollars_or_unknown(report.cost_usd)
 
 
 def budget_sentence(report: Report) -> str:
@@ -191,7 +218,7 @@ def training_sentence(report: Report) -> str:
 # -- examples ----------------------------------------------------------------------------------------------------------
 
 
-def _examples(predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:
+def _examples(predictions: Sequence[Prediction]) -> Iterator[Table]:
     """The first few right, wrong, unanswered and failed questions."""
     kinds = {
         "Right": [each for each in predictions if each.em],
@@ -201,13 +228,13 @@ def _examples(predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:
     }
     for kind, found in kinds.items():
         for each in found[:EXAMPLES]:
-            yield {
-                "title": f"{kind} ({each.question_id})",
-                "question": shortened(each.question),
-                "golden": shortened(" or ".join(each.golden_answers)),
-                "answer": shortened(_answer(each)),
-                "steps": [shortened(_step(each, place)) for place in range(len(each.steps))],
-            }
+            rows = [
+                ("question", each.question),
+                ("gold answers", " or ".join(each.golden_answers)),
+                ("answer", _answer(each)),
+                *(_step(step) for step in each.steps),
+            ]
+            yield Table(f"{kind} ({each.question_id})", [(name, shortened(text)) for name, text in rows])
 
 
 def _answer(prediction: Prediction) -> str:
@@ -216,12 +243,11 @@ def _answer(prediction: Prediction) -> str:
     return "none" if prediction.answer is None else prediction.answer
 
 
-def _step(prediction: Prediction, place: int) -> str:
-    step = prediction.steps[place]
+def _step(step: PredictedStep) -> tuple[str, str]:
     titles = f" [{', '.join(each.title for each in step.passages)}]" if step.passages else ""
     searched = f" (uncertain, so it was searched with: {step.query})" if step.query else ""
     cause = f"{step.parse_error}: " if step.parse_error else ""
-    return f"{step.action}{titles}{choice_text(step.drafts, step.score)}: {cause}{step.response}{searched}"
+    return f"{step.action}{titles}{choice_text(step.drafts, step.score)}", f"{cause}{step.response}{searched}"
 
 
 def choice_text(drafts: int, score: float | None) -> str:
@@ -235,7 +261,3 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     """One line of the text without secrets, which are hidden before it is cut."""
     text = " ".join(mask_secrets(text, secrets()).split())
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _setting(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -21,6 +21,7 @@ from preference.export.files import write_file
 from preference.records import first_error
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest, read_small
+from reasonrag.retrieval.dense.build_progress import duration
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.faiss_index import IndexPlan
 from reasonrag.retrieval.settings import IndexType, Precision
@@ -83,6 +84,11 @@ class _CorpusManifest(BaseModel):
     files: Mapping[str, FileDigest]
     """The files that a search reads, by name, or absolute path if adopted; faiss indexes are in `indexes`."""
 
+    def rows(self) -> Iterator[tuple[str, object]]:
+        """Its corpus, and how it was built."""
+        yield "corpus", self.corpus
+        yield "passages", self.passages
+
     def matches(self, corpus: Path) -> bool:
         """Whether the corpus is the indexed file, by path, size and modification time."""
         if not corpus.is_file() or str(corpus.resolve()) != self.corpus:
@@ -101,6 +107,11 @@ class BM25Manifest(_CorpusManifest):
     """Version of what makes tokens (`lexical.analysis`)."""
     languages: tuple[str, ...]
     """Of the corpus, the commonest first."""
+
+    def rows(self) -> Iterator[tuple[str, object]]:
+        yield from super().rows()
+        yield "BM25", f"k1 {self.k1}, b {self.b}"
+        yield "language", f"{', '.join(self.languages)} (analyser {self.analyser})"
 
     @property
     def all_files(self) -> Mapping[str, FileDigest]:
@@ -125,6 +136,15 @@ class FaissFile(BaseModel):
     seconds: float
     """Build time."""
 
+    def __str__(self) -> str:
+        plan = self.plan
+        parts = [self.file, f"{self.bytes / 1e6:,.1f} MB", plan.factory]
+        parts += [f"trained on {plan.training_rows:,}"] if plan.training_rows else []
+        parts += [f"nprobe {plan.nprobe}"] if plan.nprobe else []
+        parts += [f"efSearch {plan.ef_search}"] if plan.ef_search else []
+        parts += [f"{plan.refine} candidates refined per passage"] if plan.refine > 1 else []
+        return ", ".join(parts)
+
 
 class DenseManifest(_CorpusManifest):
     """The manifest of a dense index: one set of vectors and one or more faiss indexes over it."""
@@ -146,6 +166,22 @@ class DenseManifest(_CorpusManifest):
     encoding_seconds: float
     """Time spent encoding, over all sessions of the build."""
     devices: list[str]
+
+    def rows(self) -> Iterator[tuple[str, object]]:
+        yield from super().rows()
+        spec = self.encoder
+        yield "encoder", f"{spec.model}, {spec.backend}, {self.precision}"
+        length = "length 1" if spec.normalize else "any length"
+        size = f"{spec.dimension:,} dimensions, pooling {spec.pooling}, {length}"
+        yield "vectors", f"{size}, {spec.max_length:,} tokens at most"
+        yield "before a query", repr(spec.query_instruction)
+        yield "before a passage", repr(spec.passage_instruction)
+        if self.encoding_seconds:
+            rate = self.passages / self.encoding_seconds
+            yield "encoded in", f"{duration(self.encoding_seconds)}, {rate:,.0f} passages/s"
+        yield "adopted from", self.read_back_from or ""
+        for name, file in self.indexes.items():
+            yield f"{name}{' (searched)' if name == self.searched else ''}", file
 
     def file_of(self, index_type: IndexType | None, directory: Path) -> FaissFile:
         """The faiss index of a type. Raises InputError if it was not built."""

@@ -7,9 +7,9 @@ nothing. Without a GPU here it plans for the GPUs named by flags, or for one of 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,10 +18,11 @@ from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.model_folder import read_json
 from reasonrag.processes.train_python import find_python
+from reasonrag.rendering import Part, Table, counted, written
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.doctor.data_checks import DataCheckup, check_data, collect_findings
-from reasonrag.training.doctor.findings import Finding
+from reasonrag.training.doctor.findings import CheckupSeverity, Finding
 from reasonrag.training.doctor.machine_checks import (
     check_disk,
     check_gpus,
@@ -65,6 +66,7 @@ GPU_MEMORY: Final = 80
 CONFIG_NAME: Final = "config"
 """Name of the configuration in the inspection job."""
 SCHEMA: Final = "reasonrag.doctor/1"
+_PARTS: Final = ("weights", "reference", "gradients", "optimizer", "activations", "logits")
 
 
 def shown_size(number: int) -> str:
@@ -118,6 +120,46 @@ class Diagnosis(BaseModel):
     @property
     def warnings(self) -> list[Finding]:
         return [each for each in self.findings if each.severity == "warning"]
+
+    def shown(self) -> Iterator[Part]:
+        """The findings, errors first, the memory plan, and the number of errors and warnings."""
+        order = get_args(CheckupSeverity)
+        rows = [
+            (each.about, each.severity, (each.says, f"-> {each.advice}") if each.advice else each.says)
+            for each in sorted(self.findings, key=lambda each: order.index(each.severity))
+        ]
+        yield Table("checkup", rows, ("about", "result", "finding, and what to do"))
+        if self.plans:
+            yield self._memory()
+            plan = self.plans[0].plan
+            asked = f"{_parameters(plan.parameters)} parameters, {_parameters(plan.trained)} of them trained"
+            yield f"{asked}; an estimate that assumes every row is as long as cutoff_len"
+            if not self.target.here:
+                yield f"planned for {self.target}; change it with --gpus and --gpu-memory"
+        yield f"{counted(len(self.errors), 'error')}, {counted(len(self.warnings), 'warning')}"
+
+    def _memory(self) -> Table:
+        """A row for each kind of memory in use, a column for each way to train."""
+        plans, training = [each.plan for each in self.plans], self.plans[0].plan.training
+        sizes = {part: [getattr(each, part) for each in plans] for part in _PARTS}
+        sizes |= {"rest": [each.overhead + each.buffers for each in plans], "total": [each.gpu for each in plans]}
+        sizes["host"] = [each.host for each in plans]
+        rows = [(part, *map(_size, numbers)) for part, numbers in sizes.items() if any(numbers)]
+        rows.append(("fits", *("no" if each.verdict == "does not fit" else "yes" for each in self.plans)))
+        rows.append(("longest cutoff_len", *(written(each.longest_cutoff or "none") for each in self.plans)))
+        rows.append(("fewest GPUs", *(written(each.fewest_gpus or "none") for each in self.plans)))
+        asked = f"{training.stage}, cutoff_len {training.cutoff_len:,}, batch {training.batch}; GB per GPU"
+        ways = (tuple(each.training.name.split(", ")) for each in plans)
+        return Table(f"memory of {self.model} on {self.target}: {asked}", rows, ("", *ways))
+
+
+def _size(number: int) -> str:
+    size = number / GB
+    return "-" if not size else f"{size:,.0f}" if size >= 1000 else f"{size:.1f}" if size >= 1 else f"{size:.2g}"  # noqa: PLR2004 - width
+
+
+def _parameters(number: int) -> str:
+    return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:,.2f} M"  # noqa: PLR2004 - B, M
 
 
 @public_call(DoctorSettings)

@@ -6,7 +6,7 @@ LLaMA-Factory merges (`llamafactory-cli export`); `reasonrag.json`, prompts, met
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from reasonrag.files import read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, base_model_of
 from reasonrag.processes.train_python import find_python
 from reasonrag.progress import SilentWatcher
+from reasonrag.rendering import Line, Part
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for
@@ -28,7 +29,7 @@ from reasonrag.training.metrics import METRICS
 from reasonrag.training.model_card import CARD
 from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, TRAINING, OutputDirectory
 from reasonrag.training.progress import TrainingWatcher
-from reasonrag.training.provenance import Provenance, read_provenance
+from reasonrag.training.provenance import Provenance, evaluation_of, read_provenance
 
 MERGED = "merged.json"
 _LOG, _YAML = "export.log", "export.yaml"
@@ -43,6 +44,10 @@ class MergeResult(BaseModel):
     adapter: str
     base_model: str
     files: list[str]
+
+    def shown(self) -> Iterator[Part]:
+        yield Line(f"merged {self.adapter} into {self.base_model}: {self.out}")
+        yield evaluation_of(Path(self.out))
 
 
 def merge_adapter(

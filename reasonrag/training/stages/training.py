@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,17 +22,19 @@ from reasonrag.agent.prompting import PROMPTS, save_prompts
 from reasonrag.files import writing
 from reasonrag.processes.train_python import PYTHON_VARIABLE
 from reasonrag.redaction import redact, secrets
+from reasonrag.rendering import Aside, Line, Part, Table, next_command, warned
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.dataset_info import TrainingData
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
 from reasonrag.training.llamafactory.launcher import Launch, run_watched
 from reasonrag.training.llamafactory.slurm import batch_script
-from reasonrag.training.metrics import TRAINER_LOG, read_metrics, write_metrics
+from reasonrag.training.metrics import METRICS, TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
 from reasonrag.training.prepare import Permissions, PreparedTraining, identity_of, prepare_training
-from reasonrag.training.progress import TrainingWatcher
+from reasonrag.training.progress import SHOWN_METRICS, TrainingWatcher
+from reasonrag.training.provenance import evaluation_of
 from reasonrag.training.settings import PORT
 
 DEFAULT_GPUS_PER_NODE: Final = 8
@@ -69,6 +71,43 @@ class TrainingResult(BaseModel):
     files: list[str] = []
     stages: dict[str, dict[str, Any]] = {}
     """Of a recipe: what each stage came to, by its name; in a dry run, what LLaMA-Factory would read."""
+
+    def shown(self) -> Iterator[Part]:
+        """What was trained, its metrics, warnings, and the next command; of a dry run the plan."""
+        if self.state == "dry run":
+            yield from self._plan()
+            return
+        yield from (Aside(f"note: {each}") for each in self.notes)
+        if self.state == "script written":
+            submit = " ".join(self.command)
+            yield Line(f"wrote {self.files[0]}; nothing was started. Submit it with: {submit}")
+            return
+        if self.state == "finished already":
+            yield Line(f"{self.out} was already trained with this configuration; nothing was started")
+        out, known = (
+            Path(self.out),
+            ((SHOWN_METRICS[name], self.results[name]) for name in SHOWN_METRICS if name in self.results),
+        )
+        rows = [("stage", f"{self.stage}, {self.finetuning_type}"), ("steps", f"{self.steps or 0:,}")]
+        yield Table(out.name, rows + [(name, f"{value:.4g}") for name, value in known])
+        yield from warned(self.warnings)
+        if METRICS in self.files:
+            yield Line(f"model: {out}; card: {out / CARD}; numbers: {out / METRICS}")
+        if self.finetuning_type == "lora" and self.stage != "rm":
+            yield next_command("train", "--merge", out, "--out", f"{out}-merged")
+        elif self.stage != "rm":
+            yield evaluation_of(out)
+
+    def _plan(self) -> Iterator[Part]:
+        """The configurations on stdout, what is said of them beside it."""
+        for name, config in list(self.stages.items())[:-1]:
+            yield Line(as_yaml(config, f"stage {name}: what LLaMA-Factory would read"))
+        yield Line(as_yaml(self.config, f"reasonrag train would have LLaMA-Factory read this; hash {self.config_hash}"))
+        yield from (Aside(f"note: {each}") for each in self.notes)
+        yield from (Aside(f"allowed: {each}") for each in self.set_aside)
+        yield from (Aside(f"would be refused: {each}") for each in self.objections)
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        yield Aside(f"would be started: {' '.join(variables + self.command)}")
 
 
 def train_resolved(

@@ -13,9 +13,9 @@ import pytest
 
 import reasonrag
 from preference.candidates import QuestionRecord, question_key, read_lines
-from reasonrag.critics.display import show_critic
 from reasonrag.critics.rows import Fold, read_rows
 from reasonrag.llm.critic import find_critic
+from reasonrag.terminal import show
 from reasonrag.training.provenance import read_provenance
 from tests.helpers.command_line import next_commands
 from tests.helpers.critic_world import CriticWorld, make_critic_world
@@ -122,7 +122,7 @@ def test_a_dry_run_says_which_packages_a_training_would_lack(
     assert found.objections == [
         "train-critic needs trl 1.16 or newer, here is 0.24.0: pip install 'reasonrag[rl]'",
     ]
-    show_critic(found)
+    show(found.shown())
     shown = capsys.readouterr().out
     assert ["dry run: " in shown, "steps" in shown, "next: " in shown] == [True, False, False]
 

@@ -15,10 +15,11 @@ from preference.candidates import question_key
 from reasonrag.agent.agent import AgentStep
 from reasonrag.errors import CapReached, InputError
 from reasonrag.evaluation.ask import AgentAnswer
-from reasonrag.evaluation.pages.display import show_answer, show_step
+from reasonrag.evaluation.pages.answer import answer_parts, show_step
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.retrieval.retriever import IndexRetriever
+from reasonrag.terminal import show
 from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import CORPUS, Reasonrag
 from tests.helpers.listener import Listener
@@ -100,7 +101,8 @@ def test_an_answer_that_is_missing_says_why(
     retriever: IndexRetriever, capsys: pytest.CaptureFixture[str], end: str, says: str, helps: str
 ) -> None:
     said = Completion(text="So the answer is <answer>Par" if end == "length" else "", finish_reason=end)
-    show_answer(package.ask(QUESTION, chat_model=ScriptedModel(lambda *_: said), retriever=retriever, told=show_step))
+    model = ScriptedModel(lambda *_: said)
+    show(answer_parts(package.ask(QUESTION, chat_model=model, retriever=retriever, told=show_step)))
     shown = capsys.readouterr().out
     assert says in shown
     assert re.search(f"answer: none: the last reply was unreadable; .*{helps}", shown)
@@ -112,7 +114,7 @@ HOSTILE = "\x1b[2J[red]\u202eowned"
 def test_hostile_words_move_no_cursor(capsys: pytest.CaptureFixture[str], retriever: IndexRetriever) -> None:
     replies = [f"{HOSTILE} <query>France {HOSTILE}</query>", f"<evidence>{HOSTILE}</evidence>"]
     model = ScriptedModel([*replies, f"<answer>{HOSTILE}</answer>"])
-    show_answer(package.ask(HOSTILE, chat_model=model, retriever=retriever, told=show_step))
+    show(answer_parts(package.ask(HOSTILE, chat_model=model, retriever=retriever, told=show_step)))
     shown = capsys.readouterr().out
     assert "owned" in shown
     assert "[red]" in shown

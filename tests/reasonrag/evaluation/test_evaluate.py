@@ -20,7 +20,7 @@ from reasonrag.agent.prompting import load_prompts, renderer_hash, save_prompts
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.evaluation.from_settings import find_evaluated_model
 from reasonrag.evaluation.metrics import METRICS
-from reasonrag.evaluation.pages.display import show_evaluation
+from reasonrag.evaluation.pages.report_page import evaluation_parts
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings
@@ -28,6 +28,7 @@ from reasonrag.exploration.summary import AGAINST
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.model_folder import fingerprint, open_model
 from reasonrag.retrieval.retriever import IndexRetriever
+from reasonrag.terminal import show
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
 from tests.endpoints.behaviour import EndpointBehaviour
@@ -220,7 +221,7 @@ def test_a_failed_question_is_data_and_in_no_mean(own: dict[str, Any], capsys: p
     assert (report.answered, report.failed, report.failures_by_cause, report.owed) == (3, 1, {"http_400": 1}, 1)
     assert report.metrics["em"].value == pytest.approx(1 / 3)
     assert report.metrics["em"].n == 3
-    show_evaluation(report)
+    show(evaluation_parts(report))
     assert f"causes: {RUN / 'failures.jsonl'}; the same command retries the failed questions" in capsys.readouterr().out
     failed = predictions()[1]
     assert failed.error is not None

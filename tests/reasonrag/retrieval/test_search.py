@@ -13,9 +13,9 @@ import reasonrag
 from preference import read_rollouts
 from reasonrag.cli import run
 from reasonrag.errors import InputError
-from reasonrag.retrieval.display import show_found
 from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.index import SearchResult
+from reasonrag.terminal import show
 
 PASSAGES = {
     "de": ("Entlassung", "Der Krankenhausentlassungsbericht wird am Tag der Entlassung an den Hausarzt gesendet."),
@@ -91,7 +91,7 @@ def test_a_server_says_that_it_found_similar_words(capsys: pytest.CaptureFixture
     for fallback in (True, False):
         passages = [found | {"fallback": fallback}]
         asked = {"query": "Bericht", "retriever": "bm25", "tokens": [], "fallback": fallback, "passages": passages}
-        show_found(SearchResult.model_validate(asked))
+        show(SearchResult.model_validate(asked).shown())
         assert ("of which the corpus has none" in " ".join(capsys.readouterr().out.split())) is fallback
 
 

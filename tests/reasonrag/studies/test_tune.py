@@ -20,9 +20,10 @@ from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price
-from reasonrag.studies.display import show_tuning
 from reasonrag.studies.pareto import TrialReport
 from reasonrag.studies.tune import VARIED, Tuning, plan_trials
+from reasonrag.studies.tuning_rows import tuning_parts
+from reasonrag.terminal import show
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.processes import simulated_endpoint
 from tests.helpers.shared import Shared
@@ -173,7 +174,7 @@ def test_a_failed_question_is_counted_in_its_trial(capsys: pytest.CaptureFixture
     assert (found["temperature-0.7"].failed, found["base"].failed, found["temperature-1.3"].failed) == (1, 0, 0)
     assert found["temperature-0.7"].failures_by_cause == {"http_500": 1}
     assert (found["temperature-0.7"].questions, found["temperature-0.7"].complete) == (5, True)
-    show_tuning(tuning)
+    show(tuning_parts(tuning))
     assert "temperature-0.7: 1 question failed: http 500 1" in capsys.readouterr().out
 
 

@@ -19,12 +19,13 @@ import reasonrag as package
 from preference import Candidate, PairingRules, RolloutRecord
 from preference.filters import candidates_of, select
 from preference.labelling import labelled_states
+from reasonrag.terminal import show
 from reasonrag.viewing.collection import ExploredTree, open_collection
 from reasonrag.viewing.explanations import cautions, explain, number
 from reasonrag.viewing.question_rows import question_row
 from reasonrag.viewing.question_screen import show_pair, show_question
 from reasonrag.viewing.question_view import QuestionView, question_view
-from reasonrag.viewing.stats_tables import show_stats
+from reasonrag.viewing.stats_tables import stats_parts
 from tests.helpers.trees import (
     Fields,
     answer,
@@ -376,7 +377,7 @@ def printed_of(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, lis
         show_question(view, path)
         for pair in {pair.id: pair for pair in view.pairs}.values():
             show_pair(view, pair.id)
-    show_stats(package.stats(path))
+    show(stats_parts(package.stats(path)))
     page = package.view(path, out=path.parent / f"{path.name}.html").read_text("utf-8")
     packed = re.findall(r'id="question-\d+">(.*?)</script>', page)
     views = [QuestionView.model_validate_json(gzip.decompress(base64.b64decode(each))) for each in packed]

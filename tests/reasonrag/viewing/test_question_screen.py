@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 import reasonrag as package
-from reasonrag.terminal import counts_text
+from reasonrag.rendering import counts_text
 from reasonrag.viewing.overview import Overview
 from reasonrag.viewing.question_view import QuestionView
 from tests.helpers.command_line import Reasonrag

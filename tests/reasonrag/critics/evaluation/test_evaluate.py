@@ -16,12 +16,12 @@ import reasonrag
 from preference.candidates import question_key
 from preference.labelling import distinct_steps, labelled_states
 from preference.records import read_rollouts
-from reasonrag.critics.evaluation.display import show_critic_evaluation
 from reasonrag.critics.evaluation.observations import fresh_values
 from reasonrag.critics.evaluation.report import CriticEvaluation
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import find_critic
+from reasonrag.terminal import show
 from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
@@ -82,7 +82,7 @@ def evaluated(critic: Path, run: Path, model: ScriptedModel, **flags: Any) -> Cr
 
 def shown_of(found: CriticEvaluation, capsys: pytest.CaptureFixture[str]) -> str:
     """What the terminal shows, on one line."""
-    show_critic_evaluation(found)
+    show(found.shown())
     return " ".join(capsys.readouterr().out.split())
 
 

@@ -15,10 +15,11 @@ from aiohttp import web
 import reasonrag
 from preference.candidates import question_key
 from reasonrag.errors import CapReached, InputError, ModelError
-from reasonrag.evaluation.pages.display import show_answer, show_step
+from reasonrag.evaluation.pages.answer import answer_parts, show_step
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import read_report
 from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.terminal import show
 from reasonrag.web.server import listening
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
@@ -85,7 +86,7 @@ def test_where_no_draft_takes_a_step_the_attempt_ends_as_it_does_without_a_criti
     [first, _] = evaluated(tmp_path, answering(lambda _: "no tag"), critic, best_of=2)
     assert (first.answer, first.malformed, len(critic.requests)) == (None, True, 0)
     assert [(each.drafts, each.score, each.parse_error) for each in first.steps] == [(2, None, "no_tag")]
-    assert "think (none of 2 drafts takes a step): " in (tmp_path / "report.md").read_text("utf-8")
+    assert "| think (none of 2 drafts takes a step) | " in (tmp_path / "report.md").read_text("utf-8")
     assert read_report(tmp_path).metrics["critic_calls"].value == 0
 
 
@@ -167,9 +168,9 @@ def test_what_a_critic_reads_is_told_apart(tmp_path: Path, reasonrag: Reasonrag)
     evaluated(tmp_path / "few", drafts(), vote=2)
     compared = reasonrag("compare", best, vote, tmp_path / "other", tmp_path / "few")
     assert compared.status == 0, compared.err
-    assert "best of: 4 -> none" in compared.out
-    assert "critic: critic -> none" in compared.out
-    assert "vote: none -> 4" in compared.out
+    said = " ".join(compared.out.split())
+    for changed in ("best of │ 4 -> none", "critic │ critic -> none", "vote │ none -> 4"):
+        assert changed in said
     assert "the steps of other were chosen by the critic another, those of best by critic" in compared.err
     assert "few is the vote of 2, best the best of 4 by a critic: they do not take as many completions" in compared.err
     assert "other is the best of" not in compared.err
@@ -303,7 +304,7 @@ def test_ask_shows_of_how_many_drafts_each_step_was_taken(capsys: pytest.Capture
     found = reasonrag.ask(
         "Where?", dataset="atlas", chat_model=drafts(), critic_model=critic, best_of=4, told=show_step
     )
-    show_answer(found)
+    show(answer_parts(found))
     shown = capsys.readouterr().out
     assert "think (best of 4: 2.500): " in shown
     assert "critic scored 4 steps, 0 tokens in" in shown

@@ -10,7 +10,7 @@ import pytest
 
 import reasonrag
 from reasonrag.errors import InputError
-from reasonrag.training.display import show_training
+from reasonrag.terminal import show
 from reasonrag.training.stages.training import TrainingResult
 from tests.helpers.shared import Shared
 
@@ -77,7 +77,7 @@ def test_a_dry_run_shows_the_stages_before_the_last_and_what_was_allowed(capsys:
         set_aside=["--allow report_to"],
         stages={"sft": {"seed": 1}, "dpo": {"seed": 2}},
     )
-    show_training(planned)
+    show(planned.shown())
     shown = capsys.readouterr()
     assert shown.out.index("stage sft: ") < shown.out.index("seed: 1") < shown.out.index("seed: 2")
     assert "allowed: --allow report_to" in shown.err
