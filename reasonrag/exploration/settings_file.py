@@ -114,17 +114,7 @@ def settings_file(*, teacher: str, dataset: str, budget: float, student: str) ->
     held_out = "dev" if "dev" in splits else "test"
     corpus = [_line("corpus", files["corpus"])] if "corpus" in files else []
     lines = [
-        "# Settings of reasonrag, one table per command, written by reasonrag init. Flags and environment variables",
-        "# (REASONRAG_MAX_COST=5) override them. More settings: reasonrag COMMAND --help-all; --max-cost is max_cost.",
-        "# Keys do not belong in this file: the teacher's is read from OPENAI_API_KEY.",
-        "#",
-        "#   reasonrag generate --limit 100 --dry-run    estimates the cost of 100 questions, and sends nothing",
-        "#   reasonrag generate --limit 100              explores them; continues where it stopped",
-        f"#   reasonrag pairs {_word(run)}",
-        f"#   reasonrag view {_word(pairs)}",
-        "#   reasonrag train",
-        "#   reasonrag evaluate",
-        "",
+        *_head(run, pairs),
         "[generate]",
         _line("model", model, "the teacher"),
         _line("base_url", [address])
@@ -163,6 +153,22 @@ def settings_file(*, teacher: str, dataset: str, budget: float, student: str) ->
         _line("run", f"evals/{run.name}"),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _head(run: Path, pairs: Path) -> list[str]:
+    return [
+        "# Settings of reasonrag, one table per command, written by reasonrag init. Flags and environment variables",
+        "# (REASONRAG_MAX_COST=5) override them. More settings: reasonrag COMMAND --help-all; --max-cost is max_cost.",
+        "# Keys do not belong in this file: the teacher's is read from OPENAI_API_KEY.",
+        "#",
+        "#   reasonrag generate --limit 100 --dry-run    estimates the cost of 100 questions, and sends nothing",
+        "#   reasonrag generate --limit 100              explores them; continues where it stopped",
+        f"#   reasonrag pairs {_word(run)}",
+        f"#   reasonrag view {_word(pairs)}",
+        "#   reasonrag train",
+        "#   reasonrag evaluate",
+        "",
+    ]
 
 
 def _line(name: str, value: str | float | list[str | None], comment: str = "") -> str:

@@ -163,6 +163,10 @@ class _Shared:
     def ids(self) -> list[str]:
         return [question.id for question in self.asked]
 
+    @property
+    def unit(self) -> Unit:
+        return "dollars" if self.teacher.price and self.teacher.price.cost(1, 1) else "calls"
+
 
 @public_call(TuneSettings, GenerateSettings, without=NOT_OF_TUNE)
 def tune(
@@ -228,7 +232,6 @@ async def _tune(
             "labels of a judge have no confidence, so right pairs cannot be counted: trials show what they cost and "
             "how many pairs they give, and none is suggested"
         )
-    unit: Unit = "dollars" if teacher.price and teacher.price.cost(1, 1) else "calls"
     if (settings.run / CONFIG).exists():
         raise InputError(f"{settings.run} is a run directory of generate; choose another --run for the trials")
     async with AsyncExitStack() as opened:
@@ -247,7 +250,7 @@ async def _tune(
             await chat_model.check()
             await _agree(trials, shared)
         tried, stopped, warnings = await _explore(trials, shared, settings)
-        reports, suggested = _compare(tried, settings.rules, unit, seed=base.seed)
+        reports, suggested = _compare(tried, settings.rules, shared.unit, seed=base.seed)
         spent = await _delivered(settings.run / JOURNAL)
         tuning = Tuning(
             run=str(settings.run),
@@ -258,7 +261,7 @@ async def _tune(
             seed=base.seed,
             questions=len(shared.asked),
             rules=asdict(settings.rules),
-            unit=unit,
+            unit=shared.unit,
             planned=len(trials),
             trials=reports,
             suggested=suggested.name if suggested else None,
