@@ -18,7 +18,7 @@ LINES = {
     "mcts": 1462,
     "preference": 6104,
     "hall": 3985,
-    "agent": 2696,
+    "agent": 2689,
     "critics": 1604,
     "curation": 5076,
     "data": 3440,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from mcts import RECIPES, Recipe
+from mcts import RECIPES, AgentDefaults, Recipe, SearchConfig
 from preference import OutcomeName
 from reasonrag.data.yaml_text import MOST_CHARACTERS, BoundedLoader, read_yaml
 from reasonrag.errors import InputError, choices
@@ -22,18 +22,11 @@ from reasonrag.settings import plain_message, shown_value
 
 _SHOWN = 200
 """Characters of a change in a message about it."""
-
-
-def _keys(model: type[BaseModel], section: str = "") -> list[str]:
-    return [f"{section}{name}" for name in model.model_fields if name not in _SECTIONS and name != "name"]
-
-
-_SECTIONS: dict[str, type[BaseModel]] = {
-    name: field.annotation
-    for name, field in Recipe.model_fields.items()
-    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-}
-KEYS = [*(key for name, model in _SECTIONS.items() for key in _keys(model, f"{name}.")), *_keys(Recipe)]
+KEYS = [
+    *(f"search.{name}" for name in SearchConfig.model_fields),
+    *(f"agent.{name}" for name in AgentDefaults.model_fields),
+    *(name for name in Recipe.model_fields if name not in ("name", "search", "agent")),
+]
 """What a recipe holds: `reward`, `search.siblings`, .."""
 
 
