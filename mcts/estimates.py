@@ -8,9 +8,9 @@ by that share. Knows neither the search nor what the estimates are used for.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from mcts.tree import Node, Rollout, Tree
 
@@ -18,8 +18,7 @@ P = TypeVar("P")
 EndValue = Callable[[Rollout[Any]], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A step's expected outcome.
 
     mean: value of the answers below the step, every draw of a state weighing the same.
@@ -43,43 +42,42 @@ def estimates(tree: Tree[Any], end_value: EndValue, *, plain_only: bool = True) 
     """
     own: list[Estimate | None] = [None] * len(tree)
     shared: list[Estimate | None] = [None] * len(tree)
+    firsts = [node.id if node.same_as is None else node.same_as for node in tree.nodes]
+    equal, common = defaultdict[int, list[int]](list), [dict(node.in_common) for node in tree.nodes]
+    for node, first in zip(tree.nodes, firsts, strict=True):
+        equal[first].append(node.id)
+        for earlier, share in node.in_common.items():
+            common[earlier][node.id] = share
     for node in reversed(tree.nodes):  # children have higher ids than their parents
         own[node.id] = _own_estimate(tree, node, end_value, shared, plain_only=plain_only)
         if node.same_as is None:
-            twins = _equal_siblings(tree, node)
-            both = _pooled([(each, 1.0) for each in map(own.__getitem__, twins) if each])
-            for each in twins:
+            both = _pooled([(each, 1.0) for each in map(own.__getitem__, equal[node.id]) if each])
+            for each in equal[node.id]:
                 shared[each] = both
-    return [_with_common(tree, node, shared) for node in tree.nodes]
-
-
-def _equal_siblings(tree: Tree[Any], node: Node[Any]) -> list[int]:
-    """A step and the later siblings that are equivalent to it."""
-    if node.parent_id is None:
-        return [node.id]
-    siblings = tree.children(tree[node.parent_id])
-    return [node.id] + [each.id for each in siblings if each.same_as == node.id]
+    root, *steps = zip(shared, firsts, strict=True)
+    return [root[0], *(_with_common(each, common[first], shared) for each, first in steps)]
 
 
 def _pooled(several: list[tuple[Estimate, float]]) -> Estimate | None:
     """The joint estimate of steps that are or have one thing, each with the share of its observations that counts."""
-    observations = sum(share * each.observations for each, share in several)
+    if len(several) == 1:  # as of most
+        each, share = several[0]
+        weight = share * each.observations
+        return Estimate(weight * each.mean / weight, weight, share * each.answers) if weight else None
+    weights = [share * each.observations for each, share in several]
+    observations = sum(weights)
     if not observations:
         return None
-    mean = sum(share * each.observations * each.mean for each, share in several) / observations
-    return Estimate(mean, observations, sum(share * each.answers for each, share in several))
+    mean = sum([weight * each.mean for weight, (each, _) in zip(weights, several, strict=True)]) / observations
+    return Estimate(mean, observations, sum([share * each.answers for each, share in several]))
 
 
-def _with_common(tree: Tree[Any], node: Node[Any], shared: list[Estimate | None]) -> Estimate | None:
+def _with_common(own: Estimate | None, common: dict[int, float], shared: list[Estimate | None]) -> Estimate | None:
     """A step's estimate, if it has one, with those of siblings by what they have in common."""
-    first, own = node if node.same_as is None else tree[node.same_as], shared[node.id]
-    if node.parent_id is None or own is None:
-        return own
-    shares = first.in_common | {
-        each.id: each.in_common[first.id] for each in tree.children(tree[node.parent_id]) if first.id in each.in_common
-    }
-    known = [(shared[each], share) for each, share in shares.items()]
-    return _pooled([(own, 1.0), *((estimate, share) for estimate, share in known if estimate)])
+    if own is None:
+        return None
+    known = [(estimate, share) for each, share in common.items() if (estimate := shared[each])]
+    return _pooled([(own, 1.0), *known])
 
 
 def _own_estimate(

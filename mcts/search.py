@@ -299,7 +299,7 @@ class Search(Generic[P]):
         pending: Counter[int] = Counter()
         started = self.simulations
         mixed = self.config.selection == "mixed"
-        self._sought = frozenset() if not mixed or self._answers_disagree() else frozenset(self._outcomes())
+        self._sought = frozenset() if not mixed or self._answers_disagree() else frozenset(self.tree.outcomes)
         for node in self._open_states() if mixed else self._descents(pending):
             if node.id in taken or not self._may_select(taken, wave):
                 break
@@ -547,7 +547,7 @@ class Search(Generic[P]):
         """
         usual = self._usual_outcome()
         usually_right = usual is not None and usual >= RIGHT
-        all_wrong = _all_wrong(self._outcomes())  # then how wrong they are is not what is sought
+        all_wrong = _all_wrong(self.tree.outcomes)  # then how wrong they are is not what is sought
         found = estimates(self.tree, lambda end: float(all_wrong or end.outcome == usual), plain_only=False)
         expected: list[float] = []
         for node, estimate in zip(self.tree.nodes, found, strict=True):  # parents come before their children
@@ -570,7 +570,7 @@ class Search(Generic[P]):
     def _answers_disagree(self) -> bool:
         """Whether the tree has answers of different outcomes, one of them right. Among wrong ones a right one is still
         to be found."""
-        found = self._outcomes()
+        found = self.tree.outcomes
         return len(found) > 1 and not _all_wrong(found)
 
     def _ends_search(self, outcome: float | None) -> bool:
@@ -578,9 +578,6 @@ class Search(Generic[P]):
         if outcome is None or not self._sought:
             return False
         return outcome >= RIGHT if _all_wrong(self._sought) else outcome not in self._sought
-
-    def _outcomes(self) -> set[float]:
-        return {end.outcome for node in self.tree.nodes for end in node.rollouts}
 
     def _owes(self, node: Node[P]) -> bool:
         """Whether the state still lacks siblings or values of them."""

@@ -128,6 +128,8 @@ class Tree(Generic[P]):
     def __init__(self, *, merge_equal: bool = True) -> None:
         self.merge_equal = merge_equal
         self.nodes: list[Node[P]] = [Node(id=ROOT_ID, parent_id=None, depth=0, step=None)]
+        self.outcomes: set[float] = set()
+        """Of all answers that count for any node."""
 
     def __getitem__(self, node_id: int) -> Node[P]:
         return self.nodes[node_id]
@@ -245,3 +247,4 @@ class Tree(Generic[P]):
         rollout = Rollout(last.outcome, steps, last.payload)
         for node in nodes:
             node.rollouts.append(rollout)
+            self.outcomes.add(rollout.outcome)

@@ -23,6 +23,7 @@ VERDICTS = ("yes", "no")
 _ONLY_WHOLE = frozenset({*VERDICTS, "noanswer"})
 
 
+@lru_cache(maxsize=1 << 12)
 def normalize_answer(text: str) -> str:
     """Lower case, without ASCII punctuation, English articles and extra white space (SQuAD 1.1)."""
     without_punctuation = text.lower().translate(_PUNCTUATION)
@@ -116,7 +117,7 @@ _CURRENCIES = {"€": "eur", "$": "usd", "£": "gbp", "¥": "jpy"}
 _MONEY_FIRST = re.compile(
     rf"(?<!\w)([-+]?)([{''.join(_CURRENCIES)}]|(?<!\d\s)(?:{'|'.join(_CURRENCIES.values())})\b)\s*([-+]?\d[\d.,']*)"
 )
-_BARE_POINT = re.compile(r"(?<![\w.,])\.(?=\d)")
+_BARE_POINT = re.compile(r"\.(?<![\w.,]\.)(?=\d)")
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _NARROW_BLANK = re.compile("(?<=\\d)[\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
 """Between thousands."""
@@ -147,21 +148,24 @@ def comparable(text: str) -> str:
     with do, and thousands are joined: 1,450 is 1450, 14,5 is 14.5, 1.450 is 1.45. €145 is 145 eur. Articles count only
     at the end, as in `type A`. Of scripts without spaces every letter is a word.
     """
-    folded = unicodedata.normalize("NFKC", _NARROW_BLANK.sub("", _BOXED.sub(r" \1 ", text))).translate(_FOLDED)
-    folded = _MONEY_FIRST.sub(r"\1\3 \2 ", folded.casefold().replace("us$", "$"))
+    folded = _BOXED.sub(r" \1 ", text)
+    if not folded.isascii():
+        folded = unicodedata.normalize("NFKC", _NARROW_BLANK.sub("", folded))
+    folded = folded.translate(_FOLDED).casefold().replace("us$", "$")
+    if any(sign in folded or code in folded for sign, code in _CURRENCIES.items()):
+        folded = _MONEY_FIRST.sub(r"\1\3 \2 ", folded)
     folded = _BARE_POINT.sub("0.", folded)
     for sign, code in _CURRENCIES.items():
         folded = folded.replace(sign, f" {code} ")
-    words = [word for chunk in _UNSPACED.sub(r" \g<0> ", folded).split() for word in _words(chunk.strip(_AROUND))]
+    chunks = [chunk.strip(_AROUND) for chunk in _UNSPACED.sub(r" \g<0> ", folded).split()]
+    words = [word for chunk in chunks for word in ([chunk] if chunk.isalpha() else _words(chunk))]
     told = [word for place, word in enumerate(words) if word not in ARTICLES or place == len(words) - 1]
     return " ".join(told)
 
 
 def _words(chunk: str) -> Iterator[str]:
     """The words of what stands between two blanks."""
-    if chunk.isalpha():
-        yield chunk
-    elif quantity := _QUANTITY.fullmatch(chunk):
+    if quantity := _QUANTITY.fullmatch(chunk):
         sign, digits, unit = quantity.groups()
         number = f"{'-' * (sign == '-')}{_number(digits)}"
         yield from [number + unit] if unit in _SUFFIXES else [number, *_unit(unit)]

@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import fields
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
@@ -509,6 +509,7 @@ def read_rollouts(path: Path) -> Iterator[RolloutRecord]:
             yield parse_rollout(line, where=f"{path}, line {number}")
 
 
+@lru_cache(maxsize=4096)  # gold titles, and those of passages that siblings read
 def title_key(title: str) -> str:
     """What is compared of a gold passage's title: without case, runs of spaces, outer quotes, HTML entities, and forms
     of one letter, quote or dash."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Protocol
 
 from preference.answer_scores import comparable
@@ -26,6 +27,7 @@ class StepContent(Protocol):
     def content(self) -> str | None: ...
 
 
+@lru_cache(maxsize=4096)
 def words_of(text: str) -> frozenset[str]:
     """The different words that count for labels."""
     return frozenset(comparable(text).split())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from preference import ActionType, AgentAction, Message, exact_match, f1_score
@@ -143,7 +144,7 @@ class Agent:
     repair: bool = True
     steps_by_hops: bool = False
 
-    @property
+    @cached_property
     def caller(self) -> ModelCaller:
         """Sends requests to the agent's model and records their usage."""
         return ModelCaller(

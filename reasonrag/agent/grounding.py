@@ -67,9 +67,14 @@ def reports(evidence: str, passage: Passage) -> bool:
 
     Evidence that reports nothing (`None`) reports from no passage.
     """
+    return _reports(evidence, passage.title, passage.text)
+
+
+@lru_cache(maxsize=1 << 14)  # a tree asks this of the same evidence and passages again and again
+def _reports(evidence: str, title: str, text: str) -> bool:
     if comparable(evidence) == "none":
         return False
-    source = _normalized(passage.title, passage.text)
+    source = _normalized(title, text)
     return any(_holds(source, _sentence(each)) for each in SENTENCE_END.split(evidence))
 
 
@@ -86,5 +91,13 @@ def _normalized(title: str, text: str) -> str:
 
 
 def _holds(source: str, sentence: str) -> bool:
-    telling = set(sentence.split()) - _LITTLE_WORDS
-    return f" {sentence} " in source or (bool(telling) and telling <= set(source.split()))
+    if f" {sentence} " in source:
+        return True
+    telling = _telling(sentence)
+    return bool(telling) and all(each in source for each in telling)
+
+
+@lru_cache(maxsize=4096)
+def _telling(sentence: str) -> tuple[str, ...]:
+    """Its words except function words, padded as a source is."""
+    return tuple(f" {each} " for each in sentence.split() if each not in _LITTLE_WORDS)

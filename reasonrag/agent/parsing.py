@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from preference import ActionType, AgentAction
@@ -159,8 +160,12 @@ def is_copied(content: str, instructions: Sequence[str]) -> bool:
     said = " ".join(content.casefold().split())
     if said in PLACEHOLDERS or said.rstrip(".") in PLACEHOLDERS:
         return True
-    plain = (" ".join(_INSIDE_A_TAG.sub(" ", each).casefold().split()) for each in instructions)
-    return len(said.split()) >= COPIED_WORDS and any(said in each for each in plain)
+    return len(said.split()) >= COPIED_WORDS and any(said in _outside_tags(each) for each in instructions)
+
+
+@lru_cache(maxsize=64)
+def _outside_tags(instruction: str) -> str:
+    return " ".join(_INSIDE_A_TAG.sub(" ", instruction).casefold().split())
 
 
 def tags_of(text: str) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -385,6 +386,7 @@ def _one_line(thoughts: Sequence[str]) -> str:
     return _join([folded(each) for each in thoughts])
 
 
+@lru_cache(maxsize=4096)  # siblings are shown the same
 def inert(text: str) -> str:
     """Untrusted text that can neither open nor close our tags."""
     return _OUR_TAGS.sub(r"(\1\2)", plain_text(text))
@@ -395,6 +397,7 @@ def folded(text: str) -> str:
     return " ".join(text.split())
 
 
+@lru_cache(maxsize=4096)
 def as_thought(reply: str) -> str:
     """A reply as later turns see it: only with tags that its turn may use."""
     return _NO_TAGS_OF_THOUGHTS.sub(r"(\1\2)", plain_text(reply))

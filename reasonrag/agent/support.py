@@ -121,6 +121,7 @@ def _folded(text: str) -> str:
     return " ".join(text[:LONGEST_PIECE].split())
 
 
+@lru_cache(maxsize=256)
 def _asked(question: str) -> str:
     """The question on one line, without options and what stands in brackets."""
     asked = _folded(question[:LONGEST_QUESTION]).partition(" Options: (")[0]
@@ -351,7 +352,7 @@ class _Evidence:
         return number in {_listed(each) for piece in self.pieces for each in SENTENCE_END.split(piece)}
 
 
-@lru_cache(maxsize=256)  # siblings have read the same
+@lru_cache(maxsize=2048)  # siblings have read the same
 def _reported(pieces: tuple[str, ...]) -> _Evidence:
     return _Evidence(tuple(map(_folded, pieces)))
 

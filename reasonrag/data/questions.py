@@ -17,9 +17,10 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -45,7 +46,7 @@ _HOPS_OF_AN_ID = re.compile(r"(?:[^:]+:)?([1-9])hop[0-9]*__")
 """In a mixture, the data set's name is before it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GoldPassages:
     """The passages a question's answer rests on, as named by its data set; for checks, never for a prompt."""
 
@@ -65,7 +66,7 @@ class GoldPassages:
         texts = [text for title, text in self.texts if title == key]
         return self.by == "title" and bool(texts) and not any(_mostly_same(passage.text, text) for text in texts)
 
-    @property
+    @cached_property
     def keys(self) -> frozenset[str]:
         """One key per gold passage."""
         return frozenset(self.names) if self.by == "id" else frozenset(map(title_key, self.names))
@@ -144,7 +145,7 @@ class Question(BaseModel):
             raise ValueError(f"style {metadata['style']!r} is neither short nor long; correct it, or leave it out")
         return metadata
 
-    @property
+    @cached_property
     def gold(self) -> GoldPassages | None:
         """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (HotpotQA and
         2WikiMultiHopQA) or of supporting `paragraphs` (MuSiQue), whose texts count, too; None if the metadata name
@@ -153,6 +154,11 @@ class Question(BaseModel):
             return GoldPassages("id", ids)
         titles = _names(self.metadata.get("gold_titles") or fact_titles(self.metadata))
         return GoldPassages("title", titles, gold_texts(self.metadata)) if titles else None
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        copied.__dict__.pop("gold", None)  # a copy may get other metadata
+        return copied
 
     @property
     def type(self) -> str | None:

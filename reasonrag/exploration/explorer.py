@@ -92,13 +92,20 @@ class Explorer:
         self.recipe = recipe
         begin = agent.start(question)
         seed = sample_seed(agent.seed, question.id, (), ROOT_ID)
-        self.search: Search[AgentStep] = Search(
-            recipe.search, equivalent=self._says_the_same, in_common=self._in_common, seed=seed
-        )
         self._states: dict[int, State] = {ROOT_ID: begin}
-        self._searched: dict[tuple[tuple[str, ...], str], State] = {}
+        self._searched = searched = dict[tuple[tuple[str, ...], str], State]()
         """By thoughts and reply: the states that queries lead to, where they guide the search."""
-        self._useful = Useful(question.gold)
+        self._useful = useful = Useful(question.gold)
+
+        def both(step: AgentStep, other: AgentStep) -> tuple[State | None, State | None]:
+            return searched.get(_place(step)), searched.get(_place(other))
+
+        self.search: Search[AgentStep] = Search(  # it refers to nothing that refers to it: a done tree is freed at once
+            recipe.search,
+            equivalent=lambda step, other: same_step(step, other, *both(step, other)),
+            in_common=lambda step, other: in_common(step, other, *both(step, other), useful),
+            seed=seed,
+        )
         self._failed: dict[int, list[FailedContinuation]] = {}
         self._unreadable: dict[int, UnreadableJudgement] = {}
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
@@ -201,12 +208,6 @@ class Explorer:
     def _found_by(self, step: AgentStep) -> State | None:
         return self._searched.get(_place(step))
 
-    def _says_the_same(self, step: AgentStep, other: AgentStep) -> bool:
-        return same_step(step, other, self._found_by(step), self._found_by(other))
-
-    def _in_common(self, step: AgentStep, other: AgentStep) -> float:
-        return in_common(step, other, self._found_by(step), self._found_by(other), self._useful)
-
     def _common_findings(self) -> list[dict[int, float]]:
         """`Node.in_common` by node, now that it is known what right answers rest on: the gold passages, unless none of
         them was ever shown."""
@@ -263,13 +264,16 @@ class Explorer:
         by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in rules.items()}
         for node, shares in zip(tree.nodes, common, strict=True):
             node.in_common = shares
+        ends = {id(each): each for node in tree.nodes for each in node.rollouts}
+        scores = {name: _final_score(each, self.recipe.outcome) for name, each in ends.items()}
         nodes = [
             _as_record(
                 node,
                 self.recipe,
                 {name: rewards[node.id] for name, rewards in by_rule.items()},
                 known[node.id],
-                self._gold(node),
+                gold=self._gold(node),
+                ends=[scores[id(each)] for each in node.rollouts],
             )
             for node in tree.nodes
         ]
@@ -340,7 +344,9 @@ def _as_record(
     recipe: Recipe,
     rewards: dict[str, float | None],
     known: Estimate | None,
+    *,
     gold: int | None,
+    ends: list[FinalScore],
 ) -> RolloutNode:
     found = shared_fields(node, RolloutNode) | {
         "layer": node.layer,
@@ -349,7 +355,7 @@ def _as_record(
         "rewards": rewards,
         "observations": known.observations if known else None,
         "expected_outcome": known.mean if known else None,
-        "rollouts": [_final_score(each, recipe.outcome) for each in node.rollouts],
+        "rollouts": ends,
     }
     if node.step is not None:
         step = node.payload

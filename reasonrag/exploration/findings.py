@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from preference.answer_scores import VERDICTS, comparable
 from preference.similarity import equivalent_steps, jaccard, overlap
@@ -68,6 +69,7 @@ def _keys(passages: Iterable[Passage]) -> list[str]:
     return [each.contents for each in passages]
 
 
+@lru_cache(maxsize=4096)
 def _sentences(evidence: str | None) -> frozenset[str]:
     return frozenset(map(comparable, SENTENCE_END.split(evidence or ""))) - {"", "none"}
 

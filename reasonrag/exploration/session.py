@@ -180,11 +180,11 @@ class ExplorationSession:
 
 @contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Make garbage collection rare: trees are long-lived and without cycles, and scanning them took a fifth of the
+    """Make garbage collection rare: neither trees nor requests have cycles, and scanning them took a fifth of the
     time. Earlier garbage waits until after: looking for it took up to a third of a second where much is loaded."""
     thresholds = gc.get_threshold()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 100)
+    gc.set_threshold(200_000, 20, 100)
     try:
         yield
     finally:

@@ -178,7 +178,10 @@ class Ledger:
 
     def _cap_crossed_by(self, bound: Tokens, *, with_promised: bool) -> CapReached | None:
         """The cap that `bound` more tokens of this model could exceed; None if they fit."""
-        caps, total = self.caps, self._total(bound, promised=with_promised)
+        caps = self.caps
+        if caps == Caps():
+            return None
+        total = self._total(bound, promised=with_promised)
         cost = None if self.cost is None else caps.cost
         for cap, limit, needed in zip(CAPS, (caps.calls, caps.tokens, cost), total, strict=True):
             if limit is not None and needed > limit:

@@ -8,6 +8,7 @@ tag of an agent.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from reasonrag.llm.chat import ChatRequest, Completion, tokens_within
@@ -101,6 +102,7 @@ def parser_advice(flags: str = "--") -> str:
     )
 
 
+@lru_cache(maxsize=256)  # asked of a reply while it is read, recorded and used
 def split_reasoning(said: str) -> tuple[str, str]:
     """The reasoning at the beginning of a text, without its marks, and the rest; a text without any is unchanged.
 
@@ -145,6 +147,8 @@ def without_reasoning(completion: Completion) -> Completion:
     whole, kept = len(completion.text), completion.logprobs
     if kept is not None:
         kept = tokens_within(kept, whole - len(text), whole)
+    elif (text, reasoning) == (completion.text, completion.reasoning):
+        return completion
     return completion.model_copy(update={"text": text, "reasoning": reasoning, "logprobs": kept})
 
 

@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from typing import Protocol
 
 from reasonrag.data.corpus import Corpus, Passage
@@ -56,7 +57,12 @@ class Retriever(Protocol):
 
 def corpus_language(retriever: Retriever) -> str | None:
     """The commonest language of the corpus; None if no BM25, ours or behind a server of ours, says it."""
-    found = _LANGUAGE.search(retriever.identity)
+    return _language_in(retriever.identity)
+
+
+@cache
+def _language_in(identity: str) -> str | None:
+    found = _LANGUAGE.search(identity)
     return found[1] if found else None
 
 

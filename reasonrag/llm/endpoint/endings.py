@@ -7,6 +7,7 @@ long. Any other word is unknown. Knows no tag by name: a reply that closes its t
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, Literal
 
 from reasonrag.llm.chat import Completion
@@ -58,6 +59,7 @@ def ending_of(completion: Completion) -> Ending:
     return "cut" if completion.at_limit and found in ("stopped", "unknown") else found
 
 
+@lru_cache(maxsize=256)
 def meaning_of(said: str) -> Word:
     """What a reason means, or a code of an error."""
     for part in (said, said.rpartition(".")[2]):
