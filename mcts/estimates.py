@@ -101,9 +101,9 @@ def _mean(parts: list[tuple[Estimate, int]]) -> Estimate | None:
     """The mean over different steps, weighted by draws. Its variance is that of a weighted mean (Kish): copies of a
     step add weight but no information, and however much was explored below a draw, it remains one draw of this
     state."""
-    draws = sum(weight for _, weight in parts)
+    draws = sum([weight for _, weight in parts])
     if not draws:
         return None
-    mean = sum(weight * part.mean for part, weight in parts) / draws
-    known = draws**2 / sum(weight**2 / part.observations for part, weight in parts)
-    return Estimate(mean, min(draws, known), sum(part.answers for part, _ in parts))
+    mean = sum([weight * part.mean for part, weight in parts]) / draws
+    known = draws**2 / sum([weight**2 / part.observations for part, weight in parts])
+    return Estimate(mean, min(draws, known), sum([part.answers for part, _ in parts]))

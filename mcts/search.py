@@ -527,8 +527,10 @@ class Search(Generic[P]):
         least = least_gain(self.config.max_calls)
         ranked = []
         for node, expected in zip(self.tree.nodes, self._usual_outcome_chances(), strict=True):
+            if node.terminal:
+                continue
             gain = gain_per_reply(expected, steps_left=length - node.depth - 1)
-            if not node.terminal and gain > least and self._owes(node):
+            if gain > least and self._owes(node):
                 ranked.append((-disagreement(expected), node.id))
         return (self.tree[node_id] for _, node_id in sorted(ranked))
 
@@ -560,9 +562,8 @@ class Search(Generic[P]):
 
     def _usual_outcome(self) -> float | None:
         """The most frequent outcome, the lowest on a tie; None before the first answer."""
-        outcomes: Counter[float] = Counter()
+        outcomes = Counter(end.outcome for node in self.tree.nodes for end in node.unkept)
         for node in self.tree.nodes:
-            outcomes.update(end.outcome for end in node.unkept)
             if node.step is not None and node.terminal and node.step.outcome is not None:
                 outcomes[node.step.outcome] += node.draws
         return min(outcomes, key=lambda outcome: (-outcomes[outcome], outcome), default=None)

@@ -142,7 +142,7 @@ class Tree(Generic[P]):
         return self.nodes[ROOT_ID]
 
     def children(self, node: Node[P]) -> list[Node[P]]:
-        return [self.nodes[child_id] for child_id in node.children_ids]
+        return list(map(self.nodes.__getitem__, node.children_ids))
 
     def path_up(self, node: Node[P]) -> Iterator[Node[P]]:
         """The node, its parent, and so on up to the root."""

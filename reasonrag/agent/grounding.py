@@ -33,8 +33,7 @@ def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passag
     if action_type == "answer":
         return any(holds(f"{each.title} {each.text}", content) for each in read)
     sources = [_normalized(each.title, each.text) for each in read]
-    sentences = filter(None, map(_sentence, SENTENCE_END.split(content)))
-    return all(any(_holds(source, sentence) for source in sources) for sentence in sentences)
+    return all(any(_holds(source, each) for source in sources) for each in _sentences(content) if each)
 
 
 def grounded_by_evidence(
@@ -75,7 +74,12 @@ def _reports(evidence: str, title: str, text: str) -> bool:
     if comparable(evidence) == "none":
         return False
     source = _normalized(title, text)
-    return any(_holds(source, _sentence(each)) for each in SENTENCE_END.split(evidence))
+    return any(_holds(source, each) for each in _sentences(evidence))
+
+
+@lru_cache(maxsize=4096)
+def _sentences(text: str) -> tuple[str, ...]:
+    return tuple(map(_sentence, SENTENCE_END.split(text)))
 
 
 def _sentence(text: str) -> str:

@@ -32,7 +32,7 @@ from reasonrag.exploration.from_settings import (
 )
 from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.run_directory import RunDirectory
-from reasonrag.exploration.session import ExplorationSession
+from reasonrag.exploration.session import ExplorationSession, rare_garbage_collection
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import OUTCOME_FAILED, RunSummary, SessionNumbers, StopReason, count_run
@@ -207,6 +207,7 @@ async def explore(
             session = ExplorationSession(
                 run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate, interrupt
             )
+            opened.enter_context(rare_garbage_collection())
             session.begin(questions)
             begun = None if replay or shared_journal or settings.yes else journal.questions
             await _check(session, questions, (teacher, student), begun=begun)

@@ -98,7 +98,7 @@ class ExplorationSession:
         if self._done_before == self._total or self.stopped:
             self.watcher.ended()
             return
-        with closing(iter(questions)) as each_question, _rare_garbage_collection():
+        with closing(iter(questions)) as each_question:
             numbered = enumerate(each_question)
             queue = ((position, each) for position, each in numbered if not self.run.is_done(each.id))
             await self.session.run(queue, self._explore, at_once=at_once)
@@ -130,7 +130,8 @@ class ExplorationSession:
             message = f"{type(error).__name__}: {error}"
             rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
         self._waiting[position] = rollout
-        self._decision.add(position, None if rollout.error else observed_signs(rollout, for_stop=True))
+        undecided = self._decision.reach < self._total  # whether it may stop the run
+        self._decision.add(position, None if rollout.error else observed_signs(rollout, for_stop=undecided))
         self._write_decided()
         self._count(rollout)
         self._check_degeneracy()
@@ -179,7 +180,7 @@ class ExplorationSession:
 
 
 @contextmanager
-def _rare_garbage_collection() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """Make garbage collection rare: neither trees nor requests have cycles, and scanning them took a fifth of the
     time. Earlier garbage waits until after: looking for it took up to a third of a second where much is loaded."""
     thresholds = gc.get_threshold()

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
@@ -99,7 +100,7 @@ class Connection(HttpClient):
     async def post(self, body: Mapping[str, Any], path: str = CHAT) -> HttpAnswer:
         """One request. path: below the base URL; one that begins with a slash, below the address without its /v1.
         Raises openai's APIError, and AnswerTooLargeError."""
-        url = self._url(path)
+        url = _url(self.base_url, path)
         with _as_openai_errors():
             async with self._session.post(url, data=orjson.dumps(body), allow_redirects=False) as response:
                 failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
@@ -123,7 +124,7 @@ class Connection(HttpClient):
     async def listed_models(self, path: str = "models") -> dict[str, dict[str, Any]]:
         """The models that the address lists, in its order, with what it says of each. path: as for `post`. Raises
         openai's APIError, and BadAnswerError."""
-        url = self._url(path)
+        url = _url(self.base_url, path)
         with _as_openai_errors():
             async with asyncio.timeout(LIST_S), self._session.get(url, allow_redirects=False) as response:
                 listed = await read_body(response, MOST_ENVELOPE_BYTES)
@@ -132,11 +133,13 @@ class Connection(HttpClient):
             raise error
         return _models_in(_decoded(listed, ()))
 
-    def _url(self, path: str) -> str:
-        address = urlsplit(self.base_url)
-        base = address.path.rstrip("/")
-        base = base.removesuffix("/v1") if path.startswith("/") else base
-        return urlunsplit(address._replace(path=f"{base}/{path.lstrip('/')}", fragment=""))
+
+@lru_cache(maxsize=64)
+def _url(base_url: str, path: str) -> str:
+    address = urlsplit(base_url)
+    base = address.path.rstrip("/")
+    base = base.removesuffix("/v1") if path.startswith("/") else base
+    return urlunsplit(address._replace(path=f"{base}/{path.lstrip('/')}", fragment=""))
 
 
 def most_bytes_of_answer(body: Mapping[str, Any]) -> int:
@@ -230,7 +233,7 @@ def completions_of(
         try:
             reply = _reply(choice, known_secrets)
             tokens = tokens_of(choice, reply) if asked and asked.logprobs else None
-            replies.append(reply.model_copy(update={"logprobs": tokens}))
+            replies.append(reply.model_copy(update={"logprobs": tokens}) if tokens is not None else reply)
         except BadAnswerError as error:
             if not replies:
                 raise BadAnswerError(f"{error}: {_shown(content, known_secrets)}") from error
