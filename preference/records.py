@@ -398,10 +398,10 @@ class RolloutRecord(SparseRecord):
     def ends(self) -> list[FinalScore]:
         """The ends of all continuations, each once, including those that do not count for the root: below a step none
         of whose draws counts."""
-        below = [Counter[FinalScore]() for _ in self.nodes]
-        hidden = [Counter[FinalScore]() for _ in self.nodes]
+        below, hidden = (defaultdict[int, Counter[FinalScore]](Counter) for _ in range(2))
         for node in reversed(self.nodes):  # children have higher ids than their parents
-            found = (below[node.id] | Counter(node.rollouts)) + hidden[node.id]
+            own = Counter(node.rollouts)
+            found = (below[node.id] | own) + hidden[node.id] if node.children_ids else own
             if node.parent_id is None:
                 return list(found.elements())
             (below if node.plain_draws > node.decisive_draws else hidden)[node.parent_id] += found

@@ -177,6 +177,8 @@ class Explorer:
 
     async def _valued(self, steps: Sequence[AgentStep]) -> list[AgentStep]:
         """The steps, with their answers valued if there is a valuer."""
+        if self.valuer is None:
+            return list(steps)
         return await together(*(with_value(step, self.valuer, self.agent) for step in steps))
 
     async def _state_after(self, node: Node[AgentStep]) -> State:

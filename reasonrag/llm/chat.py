@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, Self
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -74,7 +75,12 @@ class ChatRequest(BaseModel):
     def wire_messages(self) -> list[dict[str, str]]:
         return [{"role": message.role, "content": message.content} for message in self.messages]
 
-    @property
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        copied.__dict__.pop("size", None)  # a copy may get other messages
+        return copied
+
+    @cached_property
     def size(self) -> int:
         """Bytes of all messages."""
         return sum(len(message.content.encode()) for message in self.messages)
