@@ -77,7 +77,7 @@ class Answering:
             stand_ins: dict[str, ChatModel] = {
                 role: OfflineCritic() if role == CRITIC else OfflineTeacher() for role in roles
             }
-            asked = Asked({role: ItemModel(each, 0) for role, each in stand_ins.items()})
+            asked = Asked(0, {role: ItemModel(each, 0) for role, each in stand_ins.items()})
             with suppress(ReasonragError):  # of the retriever: the evaluation will meet it, and tell
                 await self._outcome(question, asked)
                 answered.append(asked)

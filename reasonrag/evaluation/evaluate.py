@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic
 
@@ -77,10 +77,11 @@ from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run.engine import Role, Run, claimed, open_run
+from reasonrag.run.engine import Budget, Role, Run, claimed, open_run
 from reasonrag.run_config import (
     RunConfig,
     has_answers,
+    note_refusals,
     recorded_effort,
     versions,
 )
@@ -370,8 +371,8 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         lambda owed: questions_left(owed, len(setup.questions), setup.source, limited=limited),
     )
     with claimed(folder, setup.config):
-        caps = caps_of(settings)
-        async with open_run(folder, setup.roles(parts), watcher, caps=caps, yes=settings.yes, configured=True) as run:
+        budget, note = Budget(caps_of(settings), settings.yes), partial(note_refusals, folder)
+        async with open_run(folder, setup.roles(parts), watcher, budget, note) as run:
             await run.complete(work, work)
         outcomes = [work.outcomes[each.id] for each in setup.questions]
         report = _report(setup, outcomes, run)

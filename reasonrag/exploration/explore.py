@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from preference import OutcomeName, read_rollouts
-from reasonrag.agent.from_settings import caps_of, find_data, questions_left, say_parts
+from reasonrag.agent.from_settings import caps_of, find_data, say_parts
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Questions
 from reasonrag.errors import DegenerateRun, InputError, Interrupted, StorageError
 from reasonrag.exploration.explorer import RunIdentity
+from reasonrag.exploration.exploring import TEACHER, VALUE_MODEL, Exploring, rare_garbage_collection
 from reasonrag.exploration.from_settings import (
     find_agent,
     find_models,
@@ -30,15 +32,12 @@ from reasonrag.exploration.from_settings import (
     judged_by_offline,
     run_identity,
 )
-from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.run_directory import RunDirectory
-from reasonrag.exploration.session import ExplorationSession, rare_garbage_collection
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import OUTCOME_FAILED, RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.prices import SELF_HOSTED
@@ -46,8 +45,7 @@ from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.ranks import Manifest, Shard, complete, join_ranks, leave_ranks, read_manifest
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run.consent import get_consent, needs_consent
-from reasonrag.run.models import Models
+from reasonrag.run.engine import Budget, Role, Run
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import EffortName, resolve
 from reasonrag.signatures import public_call
@@ -108,12 +106,8 @@ def generate(
     summary = run_to_end(
         explore(
             settings,
-            chat_model,
-            retriever,
             watcher or SilentWatcher(),
-            value_chat_model=value_chat_model,
-            replay=replay,
-            function=function,
+            Given(chat_model, value_chat_model, retriever, function, replay=replay),
         )
     )
     for each in summary.warnings:
@@ -134,97 +128,136 @@ def _checked(launch: Launch | None, objects: Sequence[object]) -> Launch:
     return launch
 
 
-async def explore(
-    settings: GenerateSettings,
-    chat_model: ChatModel | None,
-    retriever: Retriever | None,
-    watcher: Watcher,
-    *,
-    value_chat_model: ChatModel | None = None,
-    replay: bool | str | Path = False,
-    shared_journal: Path | None = None,
-    function: OutcomeFunction | None = None,
-    interrupt: asyncio.Event | None = None,
-) -> RunSummary:
-    """`generate` for resolved settings, inside an event loop. Of the settings, `on`, `workers` and `address` are the
-    caller's.
+@dataclass(frozen=True)
+class Given:
+    """What the caller has in the place of what the settings name.
 
-    interrupt: set from outside, it ends the session as the first Ctrl-C does.
-
-    function: the user's outcome function. shared_journal: of several runs, instead of the run's own. Caps then apply to
-        all of them together, and the usage in the run's records is what it would have cost alone.
+    function: the user's outcome function. replay: send no requests; see `generate`. shared_journal: of several runs,
+    instead of the run's own. Caps then apply to all of them together, and the usage in the run's records is what it
+    would have cost alone. interrupt: set from outside, it ends the session as the first Ctrl-C does.
     """
-    rule = find_rule(settings, function)
-    folder = _check_place(
-        settings.run_directory,
-        settings.whole_run if settings.rank else None,
-        shared=shared_journal is not None,
-        replay=replay,
-    )
-    teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
-    source, corpus = find_data(settings, rule.check, searched=retriever is None, say=watcher.say)
+
+    chat_model: ChatModel | None = None
+    value_chat_model: ChatModel | None = None
+    retriever: Retriever | None = None
+    function: OutcomeFunction | None = None
+    replay: bool | str | Path = False
+    shared_journal: Path | None = None
+    interrupt: asyncio.Event | None = None
+
+    def journal_of(self, run: Path) -> Path:
+        """With the answers of the run."""
+        own = run / JOURNAL if self.replay is True or not self.replay else Path(self.replay)
+        return self.shared_journal or own
+
+
+async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = Given()) -> RunSummary:
+    """`generate` for resolved settings, inside an event loop. Of the settings, `on`, `workers` and `address` are the
+    caller's."""
+    rule = find_rule(settings, given.function)
+    folder = _check_place(settings.run_directory, settings.whole_run if settings.rank else None, given)
+    teacher, student = find_models(settings, given.chat_model, given.value_chat_model)  # questions may be large
+    source, corpus = find_data(settings, rule.check, searched=given.retriever is None, say=watcher.say)
     _check_hops(source.limited(settings.limit), needed=settings.steps_by_hops)
     prompts = load_prompts(settings.prompts, settings.style)
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
-    if shared_journal is None:  # tune has said it for all its trials
-        _say_terms(
-            teacher, student, judged_by_offline(settings, teacher, rule), watcher, capped=settings.max_cost is not None
-        )
+    if given.shared_journal is None:  # tune has said it for all its trials
+        rehearsed = judged_by_offline(settings, teacher, rule)
+        _say_terms(teacher, student, rehearsed, watcher, capped=settings.max_cost is not None)
         say_parts(settings, watcher.say)
     async with AsyncExitStack() as opened:
-        given, recorded = (chat_model, value_chat_model), recorded_effort(folder)
-        teacher, chat_model, value_chat_model = await _opened(
-            opened, teacher, student, given, recorded, replay=bool(replay), say=watcher.say
-        )
-        if retriever is None:
-            checks = [each.check for each in (chat_model, value_chat_model) if each]
+        roles, models = await _opened(opened, teacher, student, given, recorded_effort(folder), say=watcher.say)
+        if (retriever := given.retriever) is None:
+            checks = [each.check for each in models]
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
+        teacher, student = roles[TEACHER].spec, roles[VALUE_MODEL].spec if VALUE_MODEL in roles else None
         identity, config = run_identity(
             settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
         )
-        questions = source.limited(settings.limit, settings.rank)
-        with RunDirectory(settings.run_directory, config, say=watcher.say) as run:
-            own_journal, bill = shared_journal or settings.run_directory / JOURNAL, Bill() if shared_journal else None
-            journal = await opened.enter_async_context(
-                open_journal(
-                    own_journal if replay is True or not replay else Path(replay),
-                    wanted=lambda question_id: not run.is_done(question_id),
-                    held=bill.apart if bill else list,
-                    writable=not replay,
-                    say=watcher.say,
-                )
-            )
-            idle = bool(replay) or all(run.is_done(each.id) for each in questions)
-            models = Models.journaled(
-                journal,
-                caps_of(settings),
-                {"model": (teacher, chat_model)} | ({"value_model": (student, value_chat_model)} if student else {}),
-            )
-            billed = [BilledModel(each, bill) if bill else each for each in models.all]
-            agent = find_agent(settings, billed[0], retriever, prompts, teacher.sampling)
-            value_agent = replace(agent, model=billed[1], sampling=student.sampling) if student else None
-            session = ExplorationSession(
-                run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate, interrupt
-            )
-            opened.enter_context(rare_garbage_collection())
-            session.begin(questions)
-            begun = None if replay or shared_journal or settings.yes else journal.questions
-            await _check(session, questions, (teacher, student), begun=begun)
-            if settings.rank or not idle:
-                _enter(settings.whole_run, settings.rank, identity, source.limited(settings.limit))
-            await session.explore_all(questions, at_once=settings.concurrency)
-            if isinstance(session.stopped, StorageError):
-                raise session.stopped
-            if session.stopped is None or isinstance(session.stopped, DegenerateRun):
-                run.sort_by_question(question.id for question in questions)
-            summary = _summarise(run, session, total=len(questions))
-            run.write_summary(summary.model_dump())
-            if settings.rank and session.stopped is None:
-                complete(settings.whole_run, settings.rank.rank, len(source.limited(settings.limit)))
-    if isinstance(session.stopped, Interrupted):
+        run = opened.enter_context(RunDirectory(settings.run_directory, config, say=watcher.say))
+        engine = await _engine(opened, run, roles, Budget(caps_of(settings), settings.yes), watcher, given=given)
+        agent = find_agent(settings, engine.models.main, retriever, prompts, teacher.sampling)
+        work = Exploring(
+            source.limited(settings.limit, settings.rank),
+            run,
+            identity,
+            agent,
+            replace(agent, sampling=student.sampling) if student else None,
+            rule,
+            watcher,
+            abort_degenerate=settings.abort_degenerate,
+            at_once=settings.concurrency,
+        )
+        opened.enter_context(rare_garbage_collection())
+        return await _explored(engine, work, settings.whole_run, given)
+
+
+async def _engine(
+    opened: AsyncExitStack,
+    run: RunDirectory,
+    roles: dict[str, Role],
+    budget: Budget,
+    watcher: Watcher,
+    *,
+    given: Given,
+) -> Run:
+    bill = Bill() if given.shared_journal else None
+    journal = open_journal(
+        given.journal_of(run.path),
+        wanted=lambda question_id: not run.is_done(question_id),
+        held=bill.apart if bill else list,
+        writable=not given.replay,
+        say=watcher.say,
+    )
+    return Run(
+        await opened.enter_async_context(journal),
+        run.failures,
+        watcher,
+        roles,
+        budget,
+        run.note_refusals,
+        wrapped=partial(BilledModel, bill=bill) if bill else lambda model: model,
+        interrupt=given.interrupt,
+    )
+
+
+async def _explored(engine: Run, work: Exploring, whole: Path, given: Given) -> RunSummary:
+    """Explore the questions, and write the summary. whole: the folder of the run that this may be a rank of. Raises
+    StorageError, and KeyboardInterrupt for Ctrl-C."""
+    run, rank, every = work.run, work.questions.shard, work.questions.source.limited(work.questions.limit)
+    if reason := work.stop_before():
+        engine.session.stop(reason)
+    idle = bool(given.replay) or all(map(work.is_done, work.questions))
+
+    def enter() -> None:
+        if rank or not idle:
+            _enter(whole, rank, work.identity, every)
+
+    agreed = bool(given.replay or given.shared_journal)
+    await engine.over(work, None if agreed else work, done=work.is_done, before=enter)
+    stopped = engine.session.stopped
+    work.tell_what_waits()
+    if isinstance(stopped, StorageError):
+        raise stopped
+    if stopped is None or isinstance(stopped, DegenerateRun):
+        run.sort_by_question(question.id for question in work.questions)
+    summary = _summarise(work, engine)
+    run.write_summary(summary.model_dump())
+    if rank and stopped is None:
+        complete(whole, rank.rank, len(every))
+    if isinstance(stopped, Interrupted):
         raise KeyboardInterrupt
     return summary
+
+
+def _already(model: ChatModel | None) -> Callable[[], Awaitable[ChatModel | None]]:
+    """What opens a model that is open. None: the journal alone answers."""
+
+    async def given() -> ChatModel | None:
+        return model
+
+    return given
 
 
 def _check_hops(questions: Questions, *, needed: bool) -> None:
@@ -260,53 +293,29 @@ async def _opened(
     opened: AsyncExitStack,
     teacher: ModelSpec,
     student: ModelSpec | None,
-    given: tuple[ChatModel | None, ChatModel | None],
+    given: Given,
     recorded: EffortName | None,
     *,
-    replay: bool,
     say: Callable[[str], None],
-) -> tuple[ModelSpec, ChatModel | None, ChatModel | None]:
-    """The teacher as it is asked, and teacher and value model, the caller's own where given; none where the journal
-    alone answers. recorded: the reasoning effort of its answers."""
-    if replay:
-        return teacher.resumed(recorded), None, None
-    chat_model, value_chat_model = given
-    if student and value_chat_model is None:
-        value_chat_model = student.open(opened, say=say)
-    chat_model = chat_model or teacher.open(opened, say=say)
-    return await teacher.settled(chat_model, recorded), chat_model, value_chat_model
+) -> tuple[dict[str, Role], list[ChatModel]]:
+    """The models by their roles, as they are asked; and those that are open, none where the journal alone answers.
+    recorded: the reasoning effort of its answers."""
+    if given.replay:
+        roles = {TEACHER: Role(teacher.resumed(recorded), _already(None))}
+        return roles | ({VALUE_MODEL: Role(student, _already(None))} if student else {}), []
+    values = (given.value_chat_model or student.open(opened, say=say)) if student else None
+    model = given.chat_model or teacher.open(opened, say=say)
+    roles = {TEACHER: Role(await teacher.settled(model, recorded), _already(model))}
+    if student:
+        roles[VALUE_MODEL] = Role(student, _already(values))
+    return roles, [each for each in (model, values) if each]
 
 
-async def _check(
-    session: ExplorationSession,
-    questions: Questions,
-    models: tuple[ModelSpec, ModelSpec | None],
-    *,
-    begun: Collection[str] | None,
-) -> None:
-    """Check the models of a session that will ask them, and get consent to the cost of the owed questions, where it
-    needs that. models: teacher and value model. begun: questions of which some answers are paid; None: consent is not
-    needed. Raises InputError."""
-    owed = 0 if session.stopped else sum(1 for _ in session.owed(questions))
-    if not owed:
-        return
-    await session.check()
-    if begun is None or not needs_consent(
-        [each for each in models if each], session.models.main.ledger.caps, yes=False
-    ):
-        return
-    fresh = sum(each.id not in begun for each in session.owed(questions))
-    some = spread(session.owed(questions), owed)
-    usage = await rehearse(some, session.identity.recipe, session.agent, session.value_agent, session.rule)
-    work = questions_left(owed, len(questions), questions.source, limited=questions.limit is not None)
-    shares = usage.shares(*models, low=fresh, high=owed) if usage else []
-    get_consent(work, shares, session.watcher, session.models)
-
-
-def _check_place(run: Path, whole: Path | None, *, shared: bool, replay: bool | str | Path) -> Path:
+def _check_place(run: Path, whole: Path | None, given: Given) -> Path:
     """The folder of the answers so far. Raises InputError for trials of tune, for a run of ranks that this is none of,
     and for a replay without recorded answers, before anything is written. whole: the folder of the whole that `run` is
     a rank of; None: it is none."""
+    replay = given.replay
     if whole is None and not replay and (there := read_manifest(run)) and not (run / ROLLOUTS).exists():
         raise InputError(
             f"{run} is made by {there.ranks:,} ranks: give --shard i/{there.ranks} or --on ray to go on, and "
@@ -314,9 +323,9 @@ def _check_place(run: Path, whole: Path | None, *, shared: bool, replay: bool | 
         )
     if whole and (whole / ROLLOUTS).exists() and read_manifest(whole) is None:
         raise InputError(f"{whole} holds a run of one process; go on without --shard, or choose another --run")
-    if not shared and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
+    if given.shared_journal is None and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
         raise InputError(f"{run} holds the trials of a tune; choose another --run")
-    journal = run / JOURNAL if replay is True else Path(replay or run)
+    journal = given.journal_of(run)
     if replay and not journal.is_file():
         raise InputError(
             f"there is no {journal} to replay; give the --run that was explored, or leave out --replay to explore it"
@@ -324,8 +333,8 @@ def _check_place(run: Path, whole: Path | None, *, shared: bool, replay: bool | 
     return journal.parent if replay else run
 
 
-def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) -> RunSummary:
-    identity, models, tally = session.identity, session.models, session.session.tally
+def _summarise(work: Exploring, engine: Run) -> RunSummary:
+    identity, run, models, session = work.identity, work.run, engine.models, engine.session
     return count_run(
         read_rollouts(run.rollouts_path),
         SessionNumbers(
@@ -335,17 +344,17 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) ->
             outcome=identity.recipe.outcome,
             reward=identity.recipe.reward,
             model=models.main.name,
-            value_model=models.all[1].name if models.all[1:] else None,
+            value_model=models.by_role[VALUE_MODEL].name if VALUE_MODEL in models.by_role else None,
             dataset=identity.dataset,
             split=identity.split,
             seed=identity.seed,
-            max_reply_tokens=session.agent.sampling.max_tokens,
-            questions=total,
+            max_reply_tokens=work.agent.sampling.max_tokens,
+            questions=len(work.questions),
             cost_usd=models.cost,
-            refused_parameters=run.note_refusals(models.lessons),
-            session_questions=tally.questions,
-            session_seconds=round(session.session.seconds, 2),
-            session_failed_calls=tally.failed_calls,
+            refused_parameters=engine.refused,
+            session_questions=session.tally.questions,
+            session_seconds=round(session.seconds, 2),
+            session_failed_calls=session.tally.failed_calls,
             session_cached_calls=models.cached_calls,
             stopped=StopReason.of(session.stopped, run.path) if session.stopped else None,
         ),

@@ -6,12 +6,13 @@ every answer that was asked for. Knows neither what an item is nor what the mode
 
 from __future__ import annotations
 
+import asyncio
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from reasonrag.concurrency import work_off
 from reasonrag.errors import InputError, Interrupted, ReasonragError, RunStopped
@@ -27,7 +28,7 @@ from reasonrag.run.consent import get_consent, needs_consent
 from reasonrag.run.failures import FailureLog
 from reasonrag.run.models import Models
 from reasonrag.run.session import Session
-from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals
+from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config
 
 INTERNAL = "internal"
 """Cause of an item that failed by a bug of reasonrag."""
@@ -37,10 +38,10 @@ Owed_contra = TypeVar("Owed_contra", contravariant=True)
 
 class Role(NamedTuple):
     """A model of a run: how it is asked, and what opens it. That may start a server, and is called once an item is
-    owed."""
+    owed. None: the journal alone answers; what it lacks is a failure."""
 
     spec: ModelSpec
-    open: Callable[[], Awaitable[ChatModel]]
+    open: Callable[[], Awaitable[ChatModel | None]]
 
 
 class ItemModel(WrappedModel):
@@ -71,10 +72,13 @@ class Asked:
     failures: None where the journal alone answers; an item that fails there is owed.
     """
 
+    position: int
     models: Mapping[str, ItemModel]
     failures: FailureLog | None = None
     failed: bool = False
     """Whether the item has no result."""
+    stop: RunStopped | None = None
+    """What ends the run after this item."""
 
     def failure(self, error: Exception, kind: str, where: Mapping[str, str | int], *, part: bool = False) -> Failure:
         """Log it as failed work of that kind, and where that was. part: of the item, which has a result all the same.
@@ -132,114 +136,161 @@ class Estimate(Protocol[Owed_contra]):
         ...
 
 
+class Budget(NamedTuple):
+    """caps: of all models together. yes: consent to any cost."""
+
+    caps: Caps
+    yes: bool = False
+
+
+NoteRefusals: TypeAlias = Callable[[dict[str, list[str]]], dict[str, list[str]]]
+"""Notes what endpoints refused in this session, by model; returns that of all sessions."""
+
+
 @dataclass
 class Run:
-    """A session of a folder that is locked. refused: parameters that endpoints refused, in all sessions, by model."""
+    """A session in a folder that is claimed.
 
-    folder: Path
+    roles: the main model first. note: see `NoteRefusals`; None: nobody reads it later. wrapped: a model as its requests
+    are billed. interrupt: set from outside, it does what the first Ctrl-C does. refused: what `note` returned last.
+    """
+
     journal: Journal
     failures: FailureLog
     watcher: Watcher
     roles: Mapping[str, Role]
-    caps: Caps
-    yes: bool
-    configured: bool
+    budget: Budget
+    note: NoteRefusals | None = None
+    wrapped: Callable[[ChatModel], ChatModel] = lambda model: model
+    interrupt: asyncio.Event | None = None
     refused: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.models = self._behind({})
+        self._lessons: dict[str, list[str]] | None = None
+        self._total = self._left = 0
+        self._begin({})
 
     def ask_by(self, role: str, spec: ModelSpec) -> None:
         """Have a model asked so, from before `over` on."""
         self.roles = {**self.roles, role: Role(spec, self.roles[role].open)}
-        self.models = self._behind({})
+        self._begin({})
 
-    async def over(self, work: Work[Item], cost: Estimate[Item] | None = None) -> RunStopped | None:
-        """Work on every item, once. cost: agreed to where that is needed; None: nothing is spent.
+    async def over(
+        self,
+        work: Work[Item],
+        cost: Estimate[Item] | None = None,
+        *,
+        done: Callable[[Item], bool] | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> RunStopped | None:
+        """Work on every item, once.
 
-        Returns what stopped it early: a cap, Ctrl-C, a lost endpoint, a full disk. Raises InputError where a model
-        cannot be asked or the cost is not agreed to.
+        cost: agreed to where that is needed; None: that was done. done: whether an item needs no work; None: the
+        journal tells. before: called once all is agreed to. Returns what stopped it early: a cap, Ctrl-C, a lost
+        endpoint, a full disk. Raises InputError where a model cannot be asked or the cost is not agreed to.
         """
-        owed, total, fresh = await self._replay(work)
-        if not owed:
-            self._note_refusals()
-            self.watcher.started(total=total, done=total, noun=work.noun)
-            self.watcher.ended()
-            return None
-        self.models = self._behind({role: await each.open() for role, each in self.roles.items()})
-        session = Session(self.models, self.watcher, self.failures.attempt)
-        await self.models.check()
+        owed = await self._owed(work, done)
+        self._total, self._left = owed.total, len(owed.positions)
+        asks = bool(owed.positions) and self.session.stopped is None
+        if asks:
+            self._begin({role: await each.open() for role, each in self.roles.items()})
+            await self.models.check()
         self._note_refusals()
-        if cost:
-            await self._agree(work, cost, owed, fresh)
-        done = total - len(owed)
-        self.watcher.started(total=total, done=done, noun=work.noun)
+        if asks and cost:
+            await self._agree(work, cost, owed)
+        before()
+        self.watcher.started(total=self._total, done=self._total - self._left, noun=work.noun)
+        if not asks:
+            self.watcher.ended()
+            return self.session.stopped
+        prices, spent = {role: each.spec.price for role, each in self.roles.items()}, 0.0
 
         async def ask(numbered: tuple[int, Item]) -> None:
+            nonlocal spent
             position, item = numbered
-            asked = self._asked(position, self.failures)
+            asked, tally = self._asked(position, self.failures), self.session.tally
             await work.do(item, asked)
-            session.tally.questions += 1
-            session.tally.failed_questions += asked.failed
-            session.advance()
+            self._note_refusals()  # at once, as the session may be killed
+            tally.questions += 1
+            tally.failed_questions += asked.failed
+            spent += sum(each.spent.cost(price) for role, each in asked.models.items() if (price := prices[role]))
+            if self.models.cost is not None:
+                tally.projected_cost = spent / tally.questions * owed.total
+            self.session.advance()
+            if asked.stop:
+                raise asked.stop
 
-        numbered = ((position, item) for position, item in enumerate(work.items()) if position in owed)
-        stopped = await session.run(numbered, ask, at_once=work.at_once)
+        stopped = await self.session.run(_at(owed.positions, work.items()), ask, at_once=work.at_once)
         self._note_refusals()
-        if stopped:
-            self.watcher.say(f"{done + session.tally.questions:,} of {total:,} {work.noun}s are done")
         return stopped
 
     async def complete(self, work: Work[Item], cost: Estimate[Item] | None = None) -> None:
         """`over`, but raises what stopped it; KeyboardInterrupt for Ctrl-C."""
         stopped = await self.over(work, cost)
+        if stopped:
+            done = self._total - self._left + self.session.tally.questions
+            self.watcher.say(f"{done:,} of {self._total:,} {work.noun}s are done")
         if isinstance(stopped, Interrupted):
             raise KeyboardInterrupt from stopped
         if stopped is not None:
             raise stopped
 
-    async def _replay(self, work: Work[Item]) -> tuple[set[int], int, int]:
-        """Do what the journal answers. Positions of the owed items, how many items there are, and how many of the owed
-        ones have no answer yet."""
+    async def _owed(self, work: Work[Item], done: Callable[[Item], bool] | None) -> _Owed:
+        """What is left to do, once what the journal answers is done."""
         owed, total, fresh = set[int](), 0, 0
 
         async def read(numbered: tuple[int, Item]) -> None:
             nonlocal total, fresh
             position, item = numbered
             total += 1
-            if work.question_of(item) not in self.journal.questions:
-                owed.add(position)
-                fresh += 1
+            begun = work.question_of(item) in self.journal.questions
+            if done is not None and done(item):
                 return
-            try:
-                await work.do(item, self._asked(position, None))
-            except Exception:  # noqa: BLE001 - the item is asked for again; what is wrong then is written down
-                owed.add(position)
+            if done is None and begun:
+                with suppress(Exception):  # the item is asked for again; what is wrong then is written down
+                    await work.do(item, self._asked(position, None))
+                    return
+            fresh += not begun
+            owed.add(position)
 
         await work_off(enumerate(work.items()), read, at_once=work.at_once)
-        return owed, total, fresh
+        return _Owed(owed, total, fresh)
 
-    async def _agree(self, work: Work[Item], cost: Estimate[Item], owed: set[int], fresh: int) -> None:
+    async def _agree(self, work: Work[Item], cost: Estimate[Item], owed: _Owed) -> None:
         """Get consent to the cost of the owed items, where it needs that. Raises InputError."""
-        specs = [each.spec for each in self.roles.values()]
-        if needs_consent(specs, self.caps, yes=self.yes):
-            items = (item for position, item in enumerate(work.items()) if position in owed)
-            expected = await cost.expected(items, len(owed), fresh, [*self.roles])
+        specs, count = [each.spec for each in self.roles.values()], len(owed.positions)
+        if needs_consent(specs, self.budget.caps, yes=self.budget.yes):
+            items = (item for _, item in _at(owed.positions, work.items()))
+            expected = await cost.expected(items, count, owed.fresh, [*self.roles])
             told = list(zip(specs, expected, strict=True)) if expected else []
-            get_consent(cost.described(len(owed)), told, self.watcher, self.models)
+            get_consent(cost.described(count), told, self.watcher, self.models)
 
     def _asked(self, position: int, failures: FailureLog | None) -> Asked:
-        return Asked({role: ItemModel(each, position) for role, each in self.models.by_role.items()}, failures)
+        models = self.models.by_role.items()
+        return Asked(position, {role: ItemModel(self.wrapped(each), position) for role, each in models}, failures)
 
-    def _behind(self, opened: Mapping[str, ChatModel]) -> Models:
-        """The models behind the journal and one set of caps."""
-        return Models.journaled(
-            self.journal, self.caps, {role: (each.spec, opened.get(role)) for role, each in self.roles.items()}
-        )
+    def _begin(self, opened: Mapping[str, ChatModel | None]) -> None:
+        """A session of the models behind the journal and one set of caps."""
+        models = {role: (each.spec, opened.get(role)) for role, each in self.roles.items()}
+        self.models = Models.journaled(self.journal, self.budget.caps, models)
+        self.session = Session(self.models, self.watcher, self.failures.attempt, self.interrupt)
 
     def _note_refusals(self) -> None:
-        if self.configured:
-            self.refused = note_refusals(self.folder, self.models.lessons)
+        if self.note and self.models.lessons != self._lessons:
+            self._lessons = self.models.lessons
+            self.refused = self.note(self._lessons)
+
+
+class _Owed(NamedTuple):
+    """positions: of the items that are left to do, of so many. fresh: how many of them have no answer yet."""
+
+    positions: set[int]
+    total: int
+    fresh: int
+
+
+def _at(positions: Collection[int], items: Iterable[Item]) -> Iterator[tuple[int, Item]]:
+    return ((position, item) for position, item in enumerate(items) if position in positions)
 
 
 @contextmanager
@@ -257,10 +308,9 @@ def claimed(folder: Path, config: RunConfig | None = None, *, flag: str = "--run
 
 @asynccontextmanager
 async def open_run(
-    folder: Path, roles: Mapping[str, Role], watcher: Watcher, *, caps: Caps, yes: bool, configured: bool
+    folder: Path, roles: Mapping[str, Role], watcher: Watcher, budget: Budget, note: NoteRefusals | None = None
 ) -> AsyncIterator[Run]:
-    """A session in a folder that is claimed, the main model first. caps: of all models together. yes: consent to any
-    cost. configured: whether the folder has a config.json, which notes what endpoints refuse."""
+    """A session with the journal and the failures of a folder that is claimed; see `Run`."""
     async with open_journal(folder / JOURNAL, say=watcher.say) as journal:
         with FailureLog(folder / FAILURES) as failures:
-            yield Run(folder, journal, failures, watcher, roles, caps, yes, configured)
+            yield Run(journal, failures, watcher, roles, budget, note)

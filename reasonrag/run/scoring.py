@@ -18,7 +18,7 @@ from reasonrag.llm.critic import Critic, FoundCritic, StepText, open_critic, tex
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
-from reasonrag.run.engine import Asked, Role, open_run
+from reasonrag.run.engine import Asked, Budget, Role, open_run
 
 _CRITIC = "critic"
 
@@ -104,7 +104,7 @@ async def score_steps(
             caps = Caps(calls=None if max_calls is None else max(0, max_calls - found.calls))
             roles = {_CRITIC: Role(critic.spec, open_one)}
             watcher.say(f"{critic.found.name}: {counted(len(steps), work.noun)} to score")
-            async with open_run(folder, roles, watcher, caps=caps, yes=True, configured=False) as run:
+            async with open_run(folder, roles, watcher, Budget(caps)) as run:
                 before = run.models.spent.calls
                 await run.complete(work)
         found.by_critic.append(work.scores)

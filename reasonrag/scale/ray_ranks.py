@@ -17,7 +17,7 @@ from preference import read_rollouts
 from reasonrag.concurrency import interruptible, work_off
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, ReasonragError
 from reasonrag.exploration.cost_estimate import agree_to_whole
-from reasonrag.exploration.explore import explore
+from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.settings import DEFAULT_WORKERS, GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason, added_up
 from reasonrag.files import ROLLOUTS
@@ -50,7 +50,7 @@ class RankActor(SilentWatcher):
         if self._base_url:
             os.environ["OPENAI_BASE_URL"] = self._base_url
         try:
-            return (await explore(self._settings, None, None, self, interrupt=self._interrupt)).stopped
+            return (await explore(self._settings, self, Given(interrupt=self._interrupt))).stopped
         except KeyboardInterrupt:
             return StopReason(cause=Interrupted.cause, message="interrupted")
 

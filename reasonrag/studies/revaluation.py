@@ -45,7 +45,7 @@ from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.progress import Watcher
 from reasonrag.rendering import Part, Table, agreement_text, counted, dollars_or_unknown
 from reasonrag.retrieval.retriever import Retriever, corpus_language
-from reasonrag.run.engine import Asked, Role, open_run
+from reasonrag.run.engine import Asked, Budget, Role, open_run
 from reasonrag.run.failures import FailureLog
 from reasonrag.run_config import RecordedRecipe
 from reasonrag.studies.from_settings import RunParts
@@ -252,9 +252,7 @@ async def revalue(
             return chat_model or parts.model.open(opened, say=watcher.say)
 
         roles = {_MODEL: Role(parts.model, open_model)}
-        run = await opened.enter_async_context(
-            open_run(folder, roles, watcher, caps=parts.caps, yes=parts.yes, configured=False)
-        )
+        run = await opened.enter_async_context(open_run(folder, roles, watcher, Budget(parts.caps, parts.yes)))
         calls_before = run.models.spent.calls
         agent = parts.agent_of(run.models.main)
         sides = await _sides_of(agent, pairs, judged=parts.rule.judged)

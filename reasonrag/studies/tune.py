@@ -27,7 +27,7 @@ from reasonrag.agent.recipe_file import name_of_recipe, values_of
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Questions
 from reasonrag.errors import InputError
-from reasonrag.exploration.explore import explore
+from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.from_settings import call_budget, find_agent, find_models, find_rule, value_flags
 from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.settings import OF_AGENT, OF_RANKS, GenerateSettings
@@ -291,8 +291,8 @@ async def _explore(
             watcher.say(warnings[-1])
             continue
         watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
-        journal = settings.run / JOURNAL
-        summary = await explore(trial.settings, shared.chat_model, shared.retriever, watcher, shared_journal=journal)
+        given = Given(shared.chat_model, retriever=shared.retriever, shared_journal=settings.run / JOURNAL)
+        summary = await explore(trial.settings, watcher, given)
         stopped = summary.stopped
         refused |= {each for parameters in summary.refused_parameters.values() for each in parameters}
         warnings = warnings if tried else list(dict.fromkeys(summary.warnings))

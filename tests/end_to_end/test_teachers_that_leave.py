@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from reasonrag.exploration.explore import explore
+from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatModel
@@ -167,7 +167,7 @@ async def test_every_question_is_done_where_capacity_comes_and_goes() -> None:
 
     async def explored(run: str, teacher: ChatModel | None) -> RunSummary:
         asked = {"limit": 6, "set": "search.simulations=2", "extra_body": FLEX, "run": Path(run)}
-        return await explore(GenerateSettings.model_validate(asked), teacher, None, SilentWatcher())
+        return await explore(GenerateSettings.model_validate(asked), SilentWatcher(), Given(teacher))
 
     await explored("runs/always", None)
     with Stage(EndpointBehaviour(faults={"no-capacity": 0.5})).open() as stage:

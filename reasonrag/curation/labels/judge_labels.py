@@ -38,7 +38,7 @@ from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import Watcher, warn_all
 from reasonrag.rendering import counted, dollars, dollars_or_unknown
 from reasonrag.run.consent import needs_consent
-from reasonrag.run.engine import Asked, Role, claimed, open_run
+from reasonrag.run.engine import Asked, Budget, Role, claimed, open_run
 from reasonrag.settings import EffortName
 
 _JUDGE = "judge"
@@ -150,9 +150,7 @@ async def label_by_judge(
             return chat_model
 
         roles[_JUDGE] = Role(judge.model, open_model)
-        run = await opened.enter_async_context(
-            open_run(place, roles, watcher, caps=judge.caps, yes=judge.yes, configured=False)
-        )
+        run = await opened.enter_async_context(open_run(place, roles, watcher, Budget(judge.caps, judge.yes)))
         calls_before = run.models.spent.calls
         if judge.model.settles_effort:
             begun = _begun(judge, candidates, run.models.main) if run.journal.questions else None

@@ -1,0 +1,168 @@
+"""What a run does with each question: a tree, written once the run is sure to reach it, or the cause why there is none.
+
+A failed question affects only itself. Decides when too many trees are degenerate to go on. Knows the run directory and
+the agents, not how they were made.
+"""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from preference import QuestionError, RolloutRecord
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.from_settings import questions_left
+from reasonrag.agent.model_calls import Spending
+from reasonrag.agent.outcomes import OutcomeRule
+from reasonrag.data.questions import Question, Questions
+from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
+from reasonrag.exploration.degeneracy import StopDecision, observed_signs
+from reasonrag.exploration.explorer import Explorer, RunIdentity
+from reasonrag.exploration.rehearsal import rehearse
+from reasonrag.exploration.run_directory import RunDirectory
+from reasonrag.llm.expected_usage import ExpectedUsage, spread
+from reasonrag.progress import Watcher
+from reasonrag.rendering import counted
+from reasonrag.run.engine import Asked
+
+TEACHER, VALUE_MODEL = "model", "value_model"
+"""Roles of the models of a run."""
+
+
+@dataclass
+class Exploring:
+    """The work of a run on its questions; see `Work`.
+
+    agent: proposes steps, and continues them unless value_agent does; see `Explorer`. rule: how answers are valued.
+    abort_degenerate: share of the questions with a sign of degeneracy that ends it; 0: never; see `StopDecision`.
+    """
+
+    questions: Questions
+    run: RunDirectory
+    identity: RunIdentity
+    agent: Agent
+    value_agent: Agent | None
+    rule: OutcomeRule
+    watcher: Watcher
+    abort_degenerate: float
+    at_once: int
+    noun: str = "question"
+    _waiting: dict[int, RolloutRecord] = field(default_factory=dict)
+    """Finished trees by position, not yet written because the run may stop at an earlier question."""
+    _failures: set[str] = field(default_factory=set)
+    """Causes of which a question has failed."""
+
+    def __post_init__(self) -> None:
+        self._total = len(self.questions)  # of a shard they are read to be counted
+        self._decision = StopDecision(self.abort_degenerate, self._total)
+
+    def items(self) -> Iterable[Question]:
+        return self.questions
+
+    def question_of(self, item: Question) -> str:
+        return item.id
+
+    def is_done(self, item: Question) -> bool:
+        return self.run.is_done(item.id)
+
+    def stop_before(self) -> DegenerateRun | None:
+        """Count the trees of earlier sessions; what stops this one before its first request."""
+        done = [(position, each.id) for position, each in enumerate(self.questions) if self.is_done(each)]
+        if len(done) == self._total:
+            return None
+        for position, question_id in done:
+            undecided = self._decision.reach < self._total  # a tree is read only if it can matter
+            signs = observed_signs(self.run.tree(question_id), for_stop=True) if undecided else None
+            self._decision.add(position, signs)
+        return self._degenerate()
+
+    def tell_what_waits(self) -> None:
+        """Say how many trees are finished and not written, where the next session will write them."""
+        if self._waiting and not self._decision.reason:
+            self.watcher.say(
+                f"{counted(len(self._waiting), 'finished tree')} will be written once earlier questions are done; "
+                "their answers are in the journal and are not paid for again"
+            )
+
+    # -- consent -------------------------------------------------------------------------------
+
+    def described(self, count: int) -> str:
+        limited = self.questions.limit is not None
+        return questions_left(count, self._total, self.questions.source, limited=limited)
+
+    async def expected(
+        self, owed: Iterable[Question], count: int, fresh: int, roles: Sequence[str]
+    ) -> list[ExpectedUsage]:
+        """As the offline teacher has it on some of the owed questions. Sends no request."""
+        some = spread(owed, count)
+        usage = await rehearse(some, self.identity.recipe, self.agent, self.value_agent, self.rule)
+        by_role = {TEACHER: usage.teacher, VALUE_MODEL: usage.values} if usage else {}
+        return [each.times(fresh, count) for role in roles if (each := by_role.get(role))]
+
+    # -- one question --------------------------------------------------------------------------
+
+    async def do(self, item: Question, asked: Asked) -> None:
+        """Explore a question; its line, also of a failure, is written once the run is sure to reach it."""
+        explorer = self._explorer(item, asked)
+        try:
+            await explorer.run()
+            rollout = explorer.record(self.identity)
+        except RunStopped:
+            raise
+        except ReasonragError as error:
+            rollout = self._failed(explorer, error.cause, str(error), details=None)
+        except Exception as error:  # noqa: BLE001 - a bug must cost one question, not the run
+            message = f"{type(error).__name__}: {error}"
+            rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
+        self._waiting[asked.position] = rollout
+        undecided = self._decision.reach < self._total  # whether it may stop the run
+        self._decision.add(asked.position, None if rollout.error else observed_signs(rollout, for_stop=undecided))
+        self._write_decided()
+        asked.failed = rollout.error is not None
+        asked.stop = self._degenerate()
+
+    def _write_decided(self) -> None:
+        """Write the lines of questions that the run is sure to reach. Raises StorageError."""
+        for position in [each for each in self._waiting if each < self._decision.reach]:
+            self.run.append(self._waiting[position])
+            del self._waiting[position]
+
+    def _explorer(self, question: Question, asked: Asked) -> Explorer:
+        own = replace(self.agent, model=asked.models[TEACHER], spending=Spending())
+        others = self.value_agent and replace(self.value_agent, model=asked.models[VALUE_MODEL], spending=Spending())
+        recipe = self.identity.recipe
+        valuer = self.rule.valuer(question, gold=recipe.judge_sees_gold)
+        return Explorer(own, question, recipe, value_agent=others, valuer=valuer)
+
+    def _degenerate(self) -> DegenerateRun | None:
+        """Report signs of degeneracy so far, in question order, because questions that end first are not typical.
+        Returns a reason where continuing would waste money."""
+        for message in self._decision.counts.new_messages():
+            self.watcher.warn(message)
+        return DegenerateRun(self._decision.reason) if self._decision.reason else None
+
+    def _failed(self, explorer: Explorer, cause: str, message: str, *, details: str | None) -> RolloutRecord:
+        written = self.run.failures.note(
+            "question", question_id=explorer.question.id, cause=cause, message=message, details=details
+        )
+        if cause not in self._failures:
+            self._failures.add(cause)
+            self.watcher.say(f"question {explorer.question.id} failed: {written['message']}")
+        return explorer.error_record(self.identity, QuestionError(cause=cause, message=written["message"]))
+
+
+@contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Make garbage collection rare: neither trees nor requests have cycles, and scanning them took a fifth of the
+    time. Earlier garbage waits until after: looking for it took up to a third of a second where much is loaded."""
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
