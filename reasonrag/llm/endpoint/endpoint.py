@@ -11,15 +11,14 @@ import asyncio
 import hashlib
 import math
 import os
-import random
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from preference import Message
@@ -71,8 +70,7 @@ from reasonrag.web.client import http_address, shown_url
 
 if TYPE_CHECKING:
     from openai import APIStatusError
-
-T = TypeVar("T")
+    from tenacity import AsyncRetrying, RetryCallState
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 KEY_VARIABLE, VALUE_KEY_VARIABLE = "OPENAI_API_KEY", "REASONRAG_VALUE_API_KEY"
@@ -87,8 +85,6 @@ SAME_ERROR_TIMES = 3
 often and none was answered in between. Alone, it may have had bad luck."""
 FIRST_WAIT_S, MAX_WAIT_S = 1.0, 60.0
 """Wait before the second attempt, doubled for each further one."""
-_DOUBLED = 32
-"""Most often that it is doubled, long after which it is the longest."""
 MAX_DOWN_S = 600.0
 """The run ends when no endpoint has answered for this long, what they asked to wait left out; paid answers are kept."""
 LONG_WAIT_S, MOST_WAIT_S = 300.0, 2 * 24 * 3600.0
@@ -230,7 +226,6 @@ class _Answer:
 class _Attempts:
     """The attempts of one request so far."""
 
-    made: int = 0
     counted: int = 0
     """Attempts that count against the request, not against an endpoint that is down."""
     bodies: Counter[str | None] = field(default_factory=Counter)
@@ -441,12 +436,12 @@ class EndpointModel:
                 self._note_trial(error, endpoint, trials, last_hope=last_hope)
                 raise
 
-        def passes(error: Exception) -> bool:
+        def passes(error: BaseException) -> bool:
             waits = last_hope or endpoint.pace.asked_until - self.scheduler.clock() <= MAX_WAIT_S
             return is_retryable(error) and not isinstance(error, APIConnectionError) and waits
 
         try:
-            await self._retried(attempt, trials, passes)
+            await self._retrying(trials, passes)(attempt)
         except APIConnectionError as error:
             raise _UnreachableError(
                 f"cannot reach {shown}: {_clean(error_message(error))}. Check {self._address} and that the server runs"
@@ -521,33 +516,29 @@ class EndpointModel:
             return f"has no credit or quota left for this account ({reason}). Add some"
         return f"refuses the API key ({reason}). Check {self._key_variable}"
 
-    async def _retried(
-        self,
-        attempt: Callable[[], Awaitable[T]],
-        trials: _Attempts,
-        passes: Callable[[Exception], bool],
-        *,
-        paced: bool = False,
-    ) -> T:
-        """What an attempt gives that succeeds. After a failure that passes another follows, with waits that double,
-        until more are hopeless; each such failure is reported.
+    def _retrying(
+        self, trials: _Attempts, passes: Callable[[BaseException], bool], *, paced: bool = False
+    ) -> AsyncRetrying:
+        """Retries with waits, reporting each failure, until one succeeds or more are hopeless. paced: whether the pace
+        of a busy address holds its requests back for as long as it asks; another address may be free."""
+        from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
-        paced: whether the pace of a busy address holds its requests back for as long as it asks; another address may be
-        free.
-        """
         first = self._limits.first_wait
-        while True:
-            trials.made += 1
-            try:
-                return await attempt()
-            except Exception as error:
-                if trials.hopeless or not passes(error):
-                    raise
-                self.on_failure(_failure(error, attempt=trials.made, final=False))
-                backoff = min(MAX_WAIT_S, first * 2 ** min(trials.made - 1, _DOUBLED)) + random.uniform(0, first)
-                most = MAX_WAIT_S if not is_busy(error) else 0.0 if paced else math.inf
-                wait = max(backoff, min(most, asked_to_wait(error)))
-            await self._pause(wait)
+        backoff = wait_exponential(multiplier=first, max=MAX_WAIT_S) + wait_random(0, first)
+
+        def wait(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            most = MAX_WAIT_S if not is_busy(error) else 0.0 if paced else math.inf
+            return max(backoff(state), min(most, asked_to_wait(error)))
+
+        return AsyncRetrying(
+            stop=lambda _: trials.hopeless,
+            retry=retry_if_exception(passes),
+            wait=wait,
+            sleep=self._pause,
+            before_sleep=self._report_retry,
+            reraise=True,
+        )
 
     async def close(self) -> None:
         for endpoint in self._endpoints:
@@ -561,12 +552,14 @@ class EndpointModel:
         from openai import APIError, APIStatusError
 
         trials, before = _Attempts(), self._answered
+        retrying = self._retrying(trials, is_retryable, paced=True)
         try:
-            return await self._retried(lambda: self._send(request, trials), trials, is_retryable, paced=True)
+            return await retrying(self._send, request, trials)
         except (APIError, BadAnswerError) as error:
-            failure = _failure(error, attempt=trials.made, final=True)
+            attempts = int(retrying.statistics.get("attempt_number", 1))
+            failure = _failure(error, attempt=attempts, final=True)
             self.on_failure(failure)
-            tries = f" after {trials.made} attempts" if trials.made > 1 else ""
+            tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
             self._given_up += is_retryable(error)  # a permanent failure is the request's own fault
             rejected = failure.cause in _REJECTING
@@ -838,6 +831,11 @@ class EndpointModel:
 
     def _shown(self) -> str:
         return ", ".join(shown_url(each.connection.base_url) for each in self._endpoints)
+
+    def _report_retry(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, Exception):
+            self.on_failure(_failure(error, attempt=state.attempt_number, final=False))
 
 
 class _UnreachableError(InputError):
