@@ -268,20 +268,11 @@ class PublicationResult(UploadResult):
     """Blockers that `--allow` and `--allow-eval` set aside."""
     warnings: list[str]
 
-    @property
-    def what(self) -> str:
-        """Of the title."""
-        raise NotImplementedError
-
-    def used(self) -> Iterator[str]:
-        """How it is used once it is there."""
-        raise NotImplementedError
-
-    def shown(self) -> Iterator[Part]:
-        """The files with their sizes, what is beside them, and the next commands."""
+    def parts(self, what: str, *used: str) -> Iterator[Part]:
+        """The files with their sizes, what is beside them, and how they are used once they are there."""
         files = [(each.path, f"{each.bytes:,} bytes") for each in self.files]
         removed = [(path, "removed; was in an earlier version") for path in self.removed]
-        yield Table(f"{self.repo}  {self.what}  licence {self.licence}", files + removed)
+        yield Table(f"{self.repo}  {what}  licence {self.licence}", files + removed)
         yield from warned(self.warnings)
         if self.set_aside:
             yield Line(f"allowed: {', '.join(self.set_aside)}")
@@ -290,7 +281,7 @@ class PublicationResult(UploadResult):
             yield "nothing was uploaded; the same command without --dry-run publishes these files"
         else:
             yield Line(f"{'private' if self.private else 'public'}: {self.url}")
-            yield from map(Line, self.used())
+            yield from map(Line, used)
 
 
 def send(

@@ -25,7 +25,7 @@ from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publish_model import ModelPublication, publish_model
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import StagedFile, runs_with_trees, stage_files, staging_directory
-from reasonrag.rendering import counted
+from reasonrag.rendering import Part, counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.model_card import CARD
@@ -38,13 +38,10 @@ class Publication(PublicationResult):
 
     pairs: int
 
-    @property
-    def what(self) -> str:
-        return counted(self.pairs, "pair")
-
-    def used(self) -> Iterator[str]:
-        yield f'load it: datasets.load_dataset("{self.repo}")'
-        yield f"train on it: dataset_dir: REMOTE:{self.repo}, dataset: rag_proguide, template: qwen"
+    def shown(self) -> Iterator[Part]:
+        load = f'load it: datasets.load_dataset("{self.repo}")'
+        train = f"train on it: dataset_dir: REMOTE:{self.repo}, dataset: rag_proguide, template: qwen"
+        yield from self.parts(counted(self.pairs, "pair"), load, train)
 
 
 @public_call(PublishSettings)

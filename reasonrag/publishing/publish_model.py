@@ -71,16 +71,10 @@ class ModelPublication(PublicationResult):
     left_behind: list[str]
     """Other content of the folder; folders end in a slash."""
 
-    @property
-    def what(self) -> str:
-        return self.kind
-
-    def used(self) -> Iterator[str]:
-        adapter = f"{self.base_model} --enable-lora --lora-modules student={self.repo}"
-        yield f"serve it: vllm serve {adapter if self.kind == 'adapter' else self.repo}"
-
     def shown(self) -> Iterator[Part]:
-        yield from super().shown()
+        adapter = f"{self.base_model} --enable-lora --lora-modules student={self.repo}"
+        served = adapter if self.kind == "adapter" else self.repo
+        yield from self.parts(self.kind, f"serve it: vllm serve {served}")
         if self.left_behind:
             yield Line(f"not uploaded: {', '.join(self.left_behind)}")
 

@@ -70,12 +70,8 @@ COLUMN_METRICS = {
 
 def write_page(folder: Path, report: Report, predictions: Sequence[Prediction]) -> None:
     """Write `report.md` atomically."""
-    write_file(folder / PAGE, render_report(report, predictions).encode())
-
-
-def render_report(report: Report, predictions: Sequence[Prediction]) -> str:
-    """The whole page."""
-    return markdown_page(f"{report.model} on {report.dataset}/{report.split}", _page(report, predictions))
+    page = markdown_page(f"{report.model} on {report.dataset}/{report.split}", _page(report, predictions))
+    write_file(folder / PAGE, page.encode())
 
 
 def evaluation_parts(report: Report) -> Iterator[Part]:
