@@ -119,7 +119,7 @@ def test_less_sure_pairs_may_be_revalued(run: Path, reasonrag: Reasonrag) -> Non
 
     def bins(*flags: object) -> list[str]:
         shown = reasonrag("calibrate", run, "--revalue", 1000, "--k", 1, *flags).out
-        return re.findall(r"^(0\.\d) to ", shown, re.MULTILINE)
+        return re.findall(r"^. (0\.\d) to ", shown, re.MULTILINE)
 
     usual, lowered = bins(), bins("--min-confidence", 0)
     assert min(usual) >= "0.7"
