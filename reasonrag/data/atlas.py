@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import orjson
 
@@ -258,15 +258,29 @@ def _passage_id(number: int, position: int) -> str:
 
 def _ask(place: County) -> Iterator[dict[str, Any]]:
     """Eight questions: bridge, composition, comparison, yes/no."""
-    first, second, third = place.works
+    for index, (kind, question, answer, gold) in enumerate([*_asked_along_a_path(place), *_asked_of_two(place)]):
+        yield {
+            "id": f"atlas_{place.split}_{place.number}_{index}",
+            "question": question,
+            "golden_answers": [answer],
+            "metadata": {
+                "type": kind,
+                "gold_titles": [_describe(subject)[0] for subject in gold],
+                "gold_ids": [_passage_id(place.number, place.subjects.index(each)) for each in gold],
+            },
+        }
+
+
+_Asked: TypeAlias = tuple[str, str, str, tuple[Any, ...]]
+"""Type, question, answer, and what is known of these."""
+
+
+def _asked_along_a_path(place: County) -> list[_Asked]:
+    first, _, third = place.works
     organisation, people = place.organisation, place.people
-    earlier, later = sorted(people[:2], key=lambda person: person.born)
-    sooner, _ = sorted((first, second), key=lambda work: work.year)
-    left, right = _pair_to_compare(place)
-    same = "yes" if left.birthplace == right.birthplace else "no"
     author = third.author
     born_in, founder = people[1].birthplace, organisation.founder
-    asked: list[tuple[str, str, str, tuple[Any, ...]]] = [
+    return [
         (
             "bridge",
             f"Where was the author of {first.title} born?",
@@ -297,6 +311,17 @@ def _ask(place: County) -> Iterator[dict[str, Any]]:
             f"{organisation.seat.population:,}",
             (organisation, organisation.seat),
         ),
+    ]
+
+
+def _asked_of_two(place: County) -> list[_Asked]:
+    first, second, _ = place.works
+    people = place.people
+    earlier, later = sorted(people[:2], key=lambda person: person.born)
+    sooner, _ = sorted((first, second), key=lambda work: work.year)
+    left, right = _pair_to_compare(place)
+    same = "yes" if left.birthplace == right.birthplace else "no"
+    return [
         (
             "comparison",
             f"Who was born first, {people[0].name} or {people[1].name}?",
@@ -316,17 +341,6 @@ def _ask(place: County) -> Iterator[dict[str, Any]]:
             (left, right),
         ),
     ]
-    for index, (kind, question, answer, gold) in enumerate(asked):
-        yield {
-            "id": f"atlas_{place.split}_{place.number}_{index}",
-            "question": question,
-            "golden_answers": [answer],
-            "metadata": {
-                "type": kind,
-                "gold_titles": [_describe(subject)[0] for subject in gold],
-                "gold_ids": [_passage_id(place.number, place.subjects.index(each)) for each in gold],
-            },
-        }
 
 
 def _pair_to_compare(place: County) -> tuple[Person, Person]:

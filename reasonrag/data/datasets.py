@@ -7,6 +7,7 @@ commit, which the run records, into the Hub client's cache, and then read like l
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from reasonrag.data.names import HUB_SPLITS, canonical_dataset
@@ -99,9 +100,8 @@ def _open(
             f"training, and {path} has another number of questions. Choose --split test, or give your own with "
             "--questions FILE"
         )
-    return open_questions(
-        path, dataset=dataset, split=split, revision=revision, check=check, sample=sample, partition=partition
-    )
+    found = open_questions(path, dataset=dataset, split=split, check=check, sample=sample)
+    return replace(found, revision=revision, partition=partition)
 
 
 def folder_of(dataset: str, data_dir: Path) -> Path:

@@ -385,10 +385,8 @@ def open_questions(
     *,
     dataset: str,
     split: str,
-    revision: str | None = None,
     check: Check = require_golden_answers,
     sample: Sample | None = None,
-    partition: dict[str, Any] | None = None,
     home: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> QuestionFile:
@@ -417,7 +415,7 @@ def open_questions(
         raise InputError(f"the question file {path} is empty; it needs one question per line")
     drawn = [places[first_seen[each.removeprefix(f"{dataset}:")] - 1] for each in draw.draw()] if draw else None
     total = len(first_seen) if drawn is None else len(drawn)
-    found = QuestionFile(dataset, split, path, digest.hexdigest(), total, revision, check, partition, drawn)
+    found = QuestionFile(dataset, split, path, digest.hexdigest(), total, check=check, drawn=drawn)
     return replace(found, rows=None if rows == path else rows, unread=unread.notice(path))
 
 

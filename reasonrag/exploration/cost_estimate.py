@@ -152,13 +152,11 @@ def estimate(
     warn_all(judged_by_offline(settings, teacher, rule), watcher)
     rehearsing = rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
     usage = run_to_end(rehearsing)
-    low, high = SECONDS_PER_REQUEST
-    longest = max(each.reasons * each.sampling.max_tokens for each in (teacher, student) if each)
     shares = usage.shares(teacher, student, low=total, high=total)
     first, *others = (share for _, share in shares)
     whole = sum(others, start=first)
     by_model = {model.name: share.dollars(model.price) for model, share in shares}
-    hours, limited_by = _hours(whole.requests, shares, (low, high + longest / TOKENS_PER_SECOND))
+    hours, limited_by = _hours(whole.requests, shares)
     return CostEstimate(
         measured_questions=usage.questions,
         questions=total,
@@ -231,10 +229,8 @@ async def _finds_nothing(retriever: Retriever, query: str) -> bool:
         return True
 
 
-def _hours(
-    requests: Range, shares: Sequence[tuple[ModelSpec, ExpectedUsage]], seconds: tuple[float, float]
-) -> tuple[Range, str]:
-    """How long the requests take at the given limits, and which of them is the tightest.
+def _hours(requests: Range, shares: Sequence[tuple[ModelSpec, ExpectedUsage]]) -> tuple[Range, str]:
+    """How long the requests take at the limits of their models, and which of them is the tightest.
 
     shares: of the teacher, and of the value model if there is one; rate limits hold for each by itself. One path's
     requests wait for each other, whichever model answers them, so a value model's are no second lane.
@@ -252,5 +248,6 @@ def _hours(
                     found[name] = max(found.get(name, 0.0), count / most / 60)
         return found
 
-    low, high = needed("low", seconds[0]), needed("high", seconds[1])
+    longest = max(each.reasons * each.sampling.max_tokens for each, _ in shares) / TOKENS_PER_SECOND
+    low, high = needed("low", SECONDS_PER_REQUEST[0]), needed("high", SECONDS_PER_REQUEST[1] + longest)
     return Range(low=max(low.values()), high=max(high.values())), max(high, key=lambda name: high[name])

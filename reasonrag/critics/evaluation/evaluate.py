@@ -88,13 +88,7 @@ def evaluate_critic(
     """
     settings = resolve(EvaluateCriticSettings, "evaluate-critic", flags)
     watcher = watcher or SilentWatcher()
-    found = find_critic(str(critic))
-    against = find_critic(settings.against) if settings.against else None
-    if against and (against.facts is None or against.facts.labels != "outcome"):
-        known = (
-            f"it is labelled by {against.facts.labels}, not by outcome" if against.facts else "its labels are unknown"
-        )
-        raise InputError(f"--against {settings.against}: {known}; give the folder of a critic of pairs --label outcome")
+    found, against = find_critic(str(critic)), _outcome_critic(settings.against) if settings.against else None
     if settings.out is None and found.folder is None:
         raise InputError("--out: give a folder for the evaluation, as a server's words name none for a critic at a URL")
     out = settings.out or Path(found.folder or "") / "evaluation"
@@ -119,14 +113,29 @@ def evaluate_critic(
             update={"settings": shown_settings(settings), "versions": versions(), "out": str(out)}
         )
         write_json(out / REPORT, report.model_dump(mode="json"))
-    provenance = read_provenance(found.folder) if found.folder and report.verdict != "undecided" else None
-    if found.folder and provenance and provenance.critic:
+    if report.verdict != "undecided":
+        _keep_verdict(found, report, out, watcher)
+    return report
+
+
+def _outcome_critic(against: str) -> FoundCritic:
+    """Raises InputError for a critic of other labels."""
+    found = find_critic(against)
+    if found.facts is None or found.facts.labels != "outcome":
+        known = f"it is labelled by {found.facts.labels}, not by outcome" if found.facts else "its labels are unknown"
+        raise InputError(f"--against {against}: {known}; give the folder of a critic of pairs --label outcome")
+    return found
+
+
+def _keep_verdict(critic: FoundCritic, report: CriticEvaluation, out: Path, watcher: Watcher) -> None:
+    """Write it into the critic's folder, if that says how it was trained."""
+    provenance = read_provenance(critic.folder) if critic.folder else None
+    if critic.folder and provenance and provenance.critic:
         verdict = CriticVerdict(failures=tuple(report.failures), evaluation=str(out))
         facts = provenance.critic.model_copy(update={"verdict": verdict})
-        provenance.model_copy(update={"critic": facts}).write(found.folder)
-    elif report.verdict != "undecided":
+        provenance.model_copy(update={"critic": facts}).write(critic.folder)
+    else:
         watcher.say(f"the verdict is in {out / REPORT} only; evaluate-critic FOLDER puts it into the critic's folder")
-    return report
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from reasonrag.training.settings import PORT
 
@@ -40,20 +41,27 @@ srun --kill-on-bad-exit=1 --cpus-per-task={cpus} bash -c {task}
 """
 
 
+class Machines(NamedTuple):
+    """nodes: how many; gpus: of each. port: where the first one listens."""
+
+    nodes: int
+    gpus: int
+    port: int = PORT
+
+
 def batch_script(
     words: Sequence[str],
     *,
     python: Path,
     exported: Mapping[str, str],
-    nodes: int,
-    gpus: int,
-    port: int = PORT,
+    machines: Machines,
     script: Path,
     out: Path,
     here: Path,
 ) -> str:
     """words: flags of `train` without those about machines. python: the interpreter of reasonrag. exported: environment
     variables that the job needs."""
+    nodes, gpus, port = machines
     command = [str(python), "-m", "reasonrag", "train", *words]
     task = (
         f'exec {shlex.join(command)} --nodes {nodes} --node-rank "$SLURM_NODEID" --gpus-per-node {gpus} '

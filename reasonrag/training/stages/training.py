@@ -28,7 +28,7 @@ from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.dataset_info import TrainingData
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
 from reasonrag.training.llamafactory.launcher import Launch, run_watched
-from reasonrag.training.llamafactory.slurm import batch_script
+from reasonrag.training.llamafactory.slurm import Machines, batch_script
 from reasonrag.training.metrics import METRICS, TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
@@ -312,9 +312,7 @@ def write_script(prepared: PreparedTraining, asked: SlurmScript) -> TrainingResu
         asked.words,
         python=Path(sys.executable),
         exported={name: value for name, value in exported.items() if redact(value) == value and value not in secrets()},
-        nodes=prepared.launch.nodes,
-        gpus=gpus,
-        port=prepared.launch.master[1] if prepared.launch.master else PORT,
+        machines=Machines(prepared.launch.nodes, gpus, prepared.launch.master[1] if prepared.launch.master else PORT),
         script=script,
         out=prepared.resolution.out,
         here=Path.cwd(),

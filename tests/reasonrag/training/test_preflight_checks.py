@@ -38,7 +38,7 @@ from reasonrag.training.llamafactory.launcher import (
     parse_master,
     run_child,
 )
-from reasonrag.training.llamafactory.slurm import batch_script
+from reasonrag.training.llamafactory.slurm import Machines, batch_script
 from reasonrag.training.metrics import find_warnings, read_metrics, write_metrics
 from reasonrag.training.model_card import ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TrainingRecord
@@ -520,8 +520,7 @@ def test_a_batch_script_runs_the_same_command_on_every_machine(tmp_path: Path) -
         ["my config.yaml", "--data", "d'a t$a", "--out", str(here / "x")],
         python=Path("/bin/echo"),
         exported={"REASONRAG_TRAIN_PYTHON": "/opt/a b/python"},
-        nodes=2,
-        gpus=4,
+        machines=Machines(2, 4),
         script=script,
         out=here / "x",
         here=here,
