@@ -26,7 +26,7 @@ from typer.core import TyperCommand, TyperGroup
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.redaction import redact
 from reasonrag.rendering import Part
-from reasonrag.settings import COMMON, Panel, Settings, arguments, flag_of, flags_of
+from reasonrag.settings import COMMON, WORDS, Panel, Settings, arguments, flag_of, flags_of
 from reasonrag.terminal import print_shown, show
 
 FAILED, BAD_INPUT = 1, 2
@@ -90,7 +90,7 @@ def _parameter(name: str, field: FieldInfo) -> Parameter:
         rich_help_panel=_marked(field, "panel") or of_type,
         show_default=False,
         metavar=None if kind is bool else _metavar(kind, field.annotation),
-        autocompletion=(lambda: words) if (words := _words(field.annotation)) else None,
+        autocompletion=(lambda: words) if (words := _words(field.annotation) or _marked(field, WORDS)) else None,
     )
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 

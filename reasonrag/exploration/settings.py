@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from mcts import AgentDefaults, Recipe
+from mcts import RECIPES, AgentDefaults, Recipe
 from preference import OutcomeName
 from reasonrag.agent.recipe_file import find_recipe, name_of_recipe, parse_changes
 from reasonrag.agent.settings import AgentSettings
@@ -78,13 +78,13 @@ class GenerateSettings(AgentSettings):
         Panel.SEARCH,
         default="economy",
         common=True,
+        words=[*RECIPES],
     )
     set: Changes = setting(
         "KEY=VALUE: change a value of the recipe, as in search.siblings=6, search.simulations=32, "
         "search.max_calls=64 or reward=outcome; repeatable. docs/reference/recipes.md lists them",
         Panel.SEARCH,
         default=[],
-        common=True,
     )
     outcome: OutcomeName | None = setting(
         "Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence supports the answer), "
