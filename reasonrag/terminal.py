@@ -207,7 +207,7 @@ class TerminalWatcher(TerminalMessages):
 
     def started(self, *, total: int, done: int, noun: str = "question") -> None:
         self._total, self._done_before, self._noun = total, done, noun
-        if done == total:
+        if total and done == total:
             self.say(f"{f'the {noun} is' if total == 1 else f'all {total:,} {noun}s are'} done; nothing left to ask")
         elif done:
             self.say(f"{done:,} of {counted(total, noun)} are done; continuing with the rest")

@@ -1,8 +1,8 @@
 """`reasonrag evaluate`: answers a split with one method, scores it, and writes a run directory with intervals.
 
 Resolves settings into parts and decides the run's configuration. The model's provenance is checked against questions
-and conditions before anything is asked. `methods` decide how a question is answered, `session` how a run proceeds,
-`metrics` what is measured.
+and conditions before anything is asked. `methods` decide how a question is answered, `reasonrag.run` how a run
+proceeds, `metrics` what is measured.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from reasonrag.evaluation.from_settings import (
     with_temperature,
 )
 from reasonrag.evaluation.judge import Judge
+from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, load_baseline_prompts
 from reasonrag.evaluation.methods.from_settings import (
     NoRetriever,
     conditions_of_method,
@@ -348,9 +349,14 @@ class _Setup:
             found[CRITIC] = Role(critic.spec, lambda: parts.open_critic(critic, beside=subject.served_here))
         return found
 
+    @cached_property
+    def baseline_prompts(self) -> BaselinePrompts:
+        """Read once, as config.json has their hash."""
+        return load_baseline_prompts(self.settings.prompts)
+
     def method_of(self, model: ChatModel, critic: ChatModel | None) -> Method:
         agent = self.model.agent(model, repair=self.settings.repair)
-        return method_for(self.settings, agent, Critic(critic) if critic else None)
+        return method_for(self.settings, agent, self.baseline_prompts, Critic(critic) if critic else None)
 
     def judge_of(self, model: ChatModel) -> Judge:
         assert self.judge is not None  # noqa: S101 - there is a model of it

@@ -67,8 +67,8 @@ _MARKS = (
     *(_tags(word, prose=True) for word in ("scratch_?pad", "rationale", "cot")),
 )
 """Those that are known, mostly by vLLM's parsers (https://github.com/vllm-project/vllm/tree/main/vllm/reasoning)."""
-_BEFORE = r"(?:\s|\ufeff|<s>|<bos>|<\|(?:begin_of_text|assistant|im_start)\|>)*+"
-"""What a server may leave of its template."""
+_BEFORE = r"(?:\s|\ufeff|<s>|<bos>|<\|(?:begin_of_text|assistant|im_start)\|>)*"
+"""What a server may leave of its template. Not possessive: Python before 3.11.5 matches such groups wrongly."""
 _LEADING = re.compile(rf"{_BEFORE}(?:{'|'.join(f'({each.leads or each.opening})' for each in _MARKS)})", re.IGNORECASE)
 _STRICT = "|".join(each.closing for each in _MARKS if not each.prose)
 _IN_A_TAG = rf"<(?P<tag>\w{{1,20}})>(?:(?!(?=<)(?:<\w{{1,20}}>|{_STRICT}))[\s\S])*?</(?P=tag)>"

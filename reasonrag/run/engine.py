@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
@@ -37,8 +37,8 @@ Owed_contra = TypeVar("Owed_contra", contravariant=True)
 
 
 class Role(NamedTuple):
-    """A model of a run: how it is asked, and what opens it. That may start a server, and is called once an item is
-    owed. None: the journal alone answers; what it lacks is a failure."""
+    """A model of a run: how it is asked, and what opens it, or has it open. That may start a server, and is called once
+    an item is owed. None: the journal alone answers; what it lacks is a failure."""
 
     spec: ModelSpec
     open: Callable[[], Awaitable[ChatModel | None]]
@@ -199,7 +199,8 @@ class Run:
         if asks and cost:
             await self._agree(work, cost, owed)
         before()
-        self.watcher.started(total=self._total, done=self._total - self._left, noun=work.noun)
+        if asks or not self._left:
+            self.watcher.started(total=self._total, done=self._total - self._left, noun=work.noun)
         if not asks:
             self.watcher.ended()
             return self.session.stopped
@@ -218,6 +219,7 @@ class Run:
                 tally.projected_cost = spent / tally.questions * owed.total
             self.session.advance()
             if asked.stop:
+                self.session.stop(asked.stop)  # at once: other items' answers may have come in the same moment
                 raise asked.stop
 
         stopped = await self.session.run(_at(owed.positions, work.items()), ask, at_once=work.at_once)
@@ -226,9 +228,14 @@ class Run:
 
     async def complete(self, work: Work[Item], cost: Estimate[Item] | None = None) -> None:
         """`over`, but raises what stopped it; KeyboardInterrupt for Ctrl-C."""
-        stopped = await self.over(work, cost)
+        stopped: BaseException | None = None
+        try:
+            stopped = await self.over(work, cost)
+        except KeyboardInterrupt as again:
+            stopped = again
         if stopped:
-            done = self._total - self._left + self.session.tally.questions
+            tally = self.session.tally
+            done = self._total - self._left + tally.questions - tally.failed_questions
             self.watcher.say(f"{done:,} of {self._total:,} {work.noun}s are done")
         if isinstance(stopped, Interrupted):
             raise KeyboardInterrupt from stopped
@@ -298,9 +305,9 @@ def claimed(folder: Path, config: RunConfig | None = None, *, flag: str = "--run
     """Be the only writer of a folder. config: of what is made there, kept in its config.json; None: it has none.
 
     Raises InputError where the folder is in use, or was made with another configuration. A start that ends by an
-    InputError leaves no file. flag: names the folder in messages.
+    InputError before any answer leaves no file. flag: names the folder in messages.
     """
-    with only_writer(folder, flag=flag), config_restored(folder):
+    with only_writer(folder, flag=flag), config_restored(folder) if config else nullcontext():
         if config:
             keep_config(folder, config, held=has_answers(folder))
         yield

@@ -162,7 +162,7 @@ async def label_by_judge(
         work = _Judgements(asked, candidates)
         await run.complete(work, work)
         warn_all(too_little_room(work.only_reasoning, max_tokens=asked.model.sampling.max_tokens), watcher)
-    picks, agreement = _write_labels(candidates, asked, work)
+        picks, agreement = _write_labels(candidates, asked, work)
     verdicts = [work.verdicts[each] for each in work.asked.values() if each in work.verdicts]
     return Judging(
         model=asked.model.name,

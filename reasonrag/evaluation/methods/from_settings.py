@@ -44,7 +44,9 @@ class NoRetriever:
         return []
 
 
-def method_for(settings: EvaluateSettings, agent: Agent, critic: Critic | None = None) -> Method:
+def method_for(
+    settings: EvaluateSettings, agent: Agent, prompts: BaselinePrompts, critic: Critic | None = None
+) -> Method:
     """The method that the settings name. agent: the one that is evaluated; a baseline asks its model and searches its
     retriever. critic: chooses among draws."""
     if settings.method == "agent" and settings.vote:
@@ -54,7 +56,7 @@ def method_for(settings: EvaluateSettings, agent: Agent, critic: Critic | None =
     return baseline(
         settings.method,
         caller=agent.caller,
-        prompts=load_baseline_prompts(settings.prompts),
+        prompts=prompts,
         retriever=agent.retriever,
         top_k=agent.top_k,
         budget=step_budget(settings),

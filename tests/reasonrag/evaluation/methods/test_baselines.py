@@ -343,7 +343,7 @@ def test_no_method_uses_more_than_its_budget(
         return
     sampling = Sampling(temperature=0.0, top_p=0.9, max_tokens=64)
     agent = Agent(model, retriever, AGENT_PROMPTS, sampling, 2, steps, 5, repair=repair)
-    attempt = asyncio.run(method_for(flags, agent).answer(QUESTION))
+    attempt = asyncio.run(method_for(flags, agent, PROMPTS).answer(QUESTION))
     assert len(attempt.steps) <= most_replies(flags) <= steps
     assert attempt.searches <= (steps - 1) // 2
     repairs = len(model.requests) - len(attempt.steps)
