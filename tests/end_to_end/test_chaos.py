@@ -47,9 +47,11 @@ def stats(base_url: str) -> dict[str, Any]:
     return control(base_url, "GET", "/stats")
 
 
-def command(base_url: str, *more: object, run: str = "runs/a", limit: int = QUESTIONS) -> list[object]:
-    words = ["generate", "--dataset", "atlas", "--limit", limit, "--set", "search.simulations=3", "--model", "offline"]
-    return [*words, "--base-url", base_url, "--run", run, *more]
+def command(
+    base_url: str, *more: object, run: str = "runs/a", limit: int = QUESTIONS, simulations: int = 3
+) -> list[object]:
+    words = ["generate", "--dataset", "atlas", "--limit", limit, "--set", f"search.simulations={simulations}"]
+    return [*words, "--model", "offline", "--base-url", base_url, "--run", run, *more]
 
 
 def digest(run: str | Path) -> str:
@@ -183,16 +185,16 @@ def test_an_endpoint_that_does_everything_wrong_changes_no_byte() -> None:
     """A quarter of all requests go wrong in nine ways; n and stop are ignored: the run is that of a good endpoint."""
     faults = [word for kind, share in FAULTS.items() for word in ("--fault", f"{kind}={share}")]
     # few waits before retries stand one after another
-    short = ("--limit", 6, "--set=search.simulations=1", "--max-steps", 3)
+    short = ("--limit", 6, "--max-steps", 3)
     with simulated_endpoint(*faults, *ALL_SOON, "--ignore-n", "--ignore-stop", "--hang", "60", "--slow", "0.3") as bad:
-        words = command(bad, *short, "--timeout", 2, "--concurrency", 64, "--json")
+        words = command(bad, *short, "--timeout", 2, "--concurrency", 64, "--json", simulations=1)
         done = finished(*words, timeout=500)
         if done.returncode == 1:  # all eight attempts of a request failed, as they may in one run of a hundred
             done = finished(*words, timeout=500)
         assert done.returncode == 0, done.stderr
         happened = stats(bad)["faults"]
     with simulated_endpoint("--ignore-n") as good:
-        assert finished(*command(good, *short, run="runs/good")).returncode == 0
+        assert finished(*command(good, *short, run="runs/good", simulations=1)).returncode == 0
     assert set(happened) == set(FAULTS)
     assert digest("runs/a") == digest("runs/good")
     causes = {orjson.loads(line)["cause"] for line in Path("runs/a/failures.jsonl").read_bytes().splitlines()}

@@ -151,7 +151,7 @@ def test_a_judge_that_reasons_too_long_says_so(reasonrag: Reasonrag) -> None:
         assert re.search(r"\d+ replies were nothing but reasoning, cut at --max-reply-tokens 24", done.err)
     report = orjson.loads(Path("runs/e/report.json").read_bytes())
     assert report["unjudged_by_cause"] == {"reasoning_cut": 2}
-    assert "reasoning_cut 2" in judged.out
+    assert "reasoning cut 2" in judged.out
 
 
 WRONG = "We could try <query>wrong thing</query>, or <answer>nothing</answer>."
