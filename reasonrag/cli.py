@@ -133,7 +133,7 @@ def _refused_flag(error: Any) -> int:
     command, name = (error.ctx.info_name if error.ctx else ""), getattr(error, "option_name", "").lstrip("-")
     setting = name.replace("-", "_").removeprefix("no_")
     if command in ("generate", "tune") and setting in OF_RECIPE:
-        message = f"No such option: --{name} any more; {said_by_set(setting)}"
+        message = f"there is no --{name} any more: {said_by_set(setting)}"
     elif command == "tune" and name:
         message += f" Settings of generate that have no flag here may stand in its table in {SETTINGS_FILE}."
     print_prose(f"error: {redact(message)}", file=sys.stderr)
