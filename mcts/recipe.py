@@ -74,7 +74,7 @@ class Recipe(Configuration):
 
     @model_validator(mode="after")
     def _values_go_together(self) -> Self:
-        """A value that nothing would read is refused, so that nobody takes it for one that counts."""
+        """Refuse a value that the search does not use: it would look as if it had an effect."""
         search = self.search
         continues = search.valuation == "continuation"
         wrong = {

@@ -26,7 +26,7 @@ from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.llm.expected_usage import ExpectedUsage, spread
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
-from reasonrag.run.engine import Asked
+from reasonrag.run.engine import INTERNAL, Asked
 
 TEACHER, VALUE_MODEL = "model", "value_model"
 """Roles of the models of a run."""
@@ -116,7 +116,7 @@ class Exploring:
             rollout = self._failed(explorer, error.cause, str(error), details=None)
         except Exception as error:  # noqa: BLE001 - a bug must cost one question, not the run
             message = f"{type(error).__name__}: {error}"
-            rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
+            rollout = self._failed(explorer, INTERNAL, message, details=traceback.format_exc())
         self._waiting[asked.position] = rollout
         undecided = self._decision.reach < self._total  # whether it may stop the run
         self._decision.add(asked.position, None if rollout.error else observed_signs(rollout, for_stop=undecided))

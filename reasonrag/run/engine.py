@@ -151,8 +151,8 @@ NoteRefusals: TypeAlias = Callable[[dict[str, list[str]]], dict[str, list[str]]]
 class Run:
     """A session in a folder that is claimed.
 
-    roles: the main model first. note: see `NoteRefusals`; None: nobody reads it later. wrapped: a model as its requests
-    are billed. interrupt: set from outside, it does what the first Ctrl-C does. refused: what `note` returned last.
+    roles: the main model first. note: records what endpoints refused and returns `refused`; None: nothing is recorded.
+    wrapped: gives the model that bills the requests. interrupt: set from outside, it acts as the first Ctrl-C.
     """
 
     journal: Journal
