@@ -59,6 +59,7 @@ notebooks: .venv/test .venv-train/ready
 
 # The documentation site, in site/index.html. A link that leads nowhere is an error.
 docs: .venv/docs
+	$(BIN)/python hatch_build.py
 	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict
 
 # Side-by-side measurements on real data; see benchmarks/README.md.

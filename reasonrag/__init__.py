@@ -6,7 +6,7 @@ The two calls of the main job have the names of the commands:
     reasonrag.pairs("runs/first", out="data/first")
 
 `help(reasonrag.generate)` lists every setting. Importing this package loads nothing heavy and fetches nothing; editors
-and type checkers read `__init__.pyi`, which a test makes of the settings.
+and type checkers read `__init__.pyi`, which the build makes of the settings (hatch_build.py).
 """
 
 from __future__ import annotations

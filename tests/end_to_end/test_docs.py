@@ -25,6 +25,7 @@ MOST_WORDS = 1500
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As `make docs` builds it."""
     place = tmp_path_factory.mktemp("site")
+    subprocess.run([sys.executable, ROOT / "hatch_build.py"], check=True)
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml")]
     silent = {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
     built = subprocess.run(

@@ -6,6 +6,7 @@ And the laws of the house that tests/test_house.py has not: what modules are cal
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -61,6 +62,23 @@ def test_the_wheel_works_where_the_project_is_not(wheel: zipfile.ZipFile, tmp_pa
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "2\n"
+
+
+def test_a_type_checker_finds_a_misspelled_setting(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    """By the stub that the build made, which editors read, too. An editable install has the same beside its sources."""
+    wheel.extractall(tmp_path / "site")
+    assert (tmp_path / "site/reasonrag/__init__.pyi").read_bytes() == (ROOT / "reasonrag/__init__.pyi").read_bytes()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from reasonrag import generate\n"
+        'generate(dataset="atlas", limit=4, outcome=lambda question, answer: 1.0)\n'
+        'generate(dataset=["atlas", "nq"], limt=4)\n'
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(script)]
+    paths = os.environ | {"MYPYPATH": str(tmp_path / "site")}
+    said = subprocess.run(command, cwd=tmp_path, env=paths, check=False, capture_output=True, text=True).stdout
+    found = [line.partition(": error: ")[0].rpartition(":")[2] for line in said.splitlines() if ": error: " in line]
+    assert found == ["3"], said
 
 
 HEAVY = {"numpy", "bm25s", "Stemmer", "openai", "aiohttp", "tenacity", "datasets", "torch", "faiss", "genai_prices"}

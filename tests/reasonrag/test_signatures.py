@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import doctest
 import inspect
-import subprocess
-import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,9 @@ import pytest
 
 import reasonrag
 from reasonrag.errors import InputError, ReasonragError
-from tests.helpers import stub
 from tests.helpers.command_line import Reasonrag
 
 CALLS = [name for name in reasonrag.__all__ if name != "__version__"]
-ROOT = Path(__file__).parents[2]
 OF_TRAINING = ("doctor", "train", "train_critic", "evaluate_critic")
 """Their examples need an environment that trains."""
 IN_ORDER = (
@@ -68,26 +64,6 @@ def test_the_examples_run_in_the_order_of_the_work() -> None:
 def test_the_examples_of_training_run(train_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REASONRAG_TRAIN_PYTHON", str(train_python))
     examples("doctor", "train")
-
-
-@pytest.mark.usefixtures("golden")
-def test_editors_and_type_checkers_see_the_settings(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--refresh-golden"):
-        stub.path().write_text(stub.stub())
-    assert stub.path().read_text() == stub.stub(), "the settings have changed: make golden"
-
-
-def test_a_type_checker_finds_a_misspelled_setting(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from reasonrag import generate\n"
-        'generate(dataset="atlas", limit=4, outcome=lambda question, answer: 1.0)\n'
-        'generate(dataset=["atlas", "nq"], limt=4)\n'
-    )
-    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(script)]
-    said = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True).stdout
-    found = [line.partition(": error: ")[0].rpartition(":")[2] for line in said.splitlines() if ": error: " in line]
-    assert found == ["3"], said
 
 
 def test_a_wrong_setting_is_one_error_without_the_one_that_caused_it() -> None:

@@ -1,20 +1,29 @@
-"""`reasonrag/__init__.pyi`, written from the signatures of the public calls: what editors and type checkers see."""
+"""What a build adds to the package: `reasonrag/__init__.pyi`, the public calls with their settings.
+
+Made of the signatures, so reasonrag is imported, with what it needs, while a wheel or an editable install is built. Git
+does not keep the file; after a change of settings, `python hatch_build.py` writes it anew.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-import reasonrag
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-HEAD = '"""The public calls with their settings, for editors and type checkers. `make golden` makes this file."""\n'
+ROOT = Path(__file__).parent
+sys.path.insert(0, str(ROOT))
+import reasonrag  # noqa: E402 - of this folder
+
+STUB = ROOT / "reasonrag" / "__init__.pyi"
+HEAD = '"""The public calls with their settings, for editors and type checkers. The build makes this file."""\n'
 _KNOWN = {
     "Any": "typing",
     "Literal": "typing",
@@ -26,14 +35,12 @@ _WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|[A-Za-z_]\w*")
 
 
 def stub() -> str:
-    """The text of the stub, formatted."""
+    """The text of the stub."""
     imports: defaultdict[str, set[str]] = defaultdict(set)
     calls = [_call(name, imports) for name in reasonrag.__all__ if name != "__version__"]
     lines = [HEAD, *(f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(imports.items()))]
     names = ", ".join(f'"{name}"' for name in reasonrag.__all__)
-    text = "\n".join([*lines, "", "__version__: str", f"__all__ = [{names}]", "", *calls])
-    formatting = [sys.executable, "-m", "ruff", "format", "--line-length", "120", "--stdin-filename", "stub.pyi", "-"]
-    return subprocess.run(formatting, input=text, capture_output=True, text=True, check=True).stdout
+    return "\n".join([*lines, "", "__version__: str", f"__all__ = [{names}]", "", *calls, ""])
 
 
 def _call(name: str, imports: defaultdict[str, set[str]]) -> str:
@@ -83,5 +90,22 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
 
 
-def path() -> Path:
-    return Path(reasonrag.__file__).with_suffix(".pyi")
+def write_stub() -> None:
+    """At once, as a type checker may be reading it."""
+    new = STUB.with_suffix(f".{os.getpid()}")
+    new.write_text(stub(), "utf-8")
+    new.replace(STUB)
+
+
+class StubHook(BuildHookInterface[Any]):
+    """Writes the stub where an editable install finds it, and takes it into the wheel though git ignores it."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's signature
+        write_stub()
+        build_data["artifacts"].append(f"/{STUB.relative_to(ROOT).as_posix()}")
+
+
+if __name__ == "__main__":
+    write_stub()
