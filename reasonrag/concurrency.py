@@ -23,8 +23,8 @@ Item = TypeVar("Item")
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
     """Run all; the results in order. The first failure is raised and cancels the others, so that no request is
     wasted."""
-    if len(work) == 1:
-        return [await work[0]]
+    if len(work) <= 1:
+        return [await each for each in work]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]

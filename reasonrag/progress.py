@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from reasonrag.rendering import counted, dollars_or_unknown
+
 TICK_S = 0.5
 """How often a watcher is updated, even if nothing happened."""
 
@@ -32,6 +34,25 @@ class SessionTally:
     cost: float | None = None
     projected_cost: float | None = None
     waiting_for: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The state of the session, in one line."""
+        rate = self.calls / self.seconds if self.seconds else 0.0
+        parts = [f"{self.failed_questions:,} failed"] if self.failed_questions else []
+        parts += [f"{self.in_flight:,} in flight", f"{rate:,.1f} completions/s"]
+        answered = self.calls + self.cached_calls
+        if self.cached_calls:
+            parts.append(f"{100 * self.cached_calls / answered:.0f} % cached")
+        parts.append(f"{self.tokens:,} tokens")
+        if self.cost:
+            projected = f" (about {dollars_or_unknown(self.projected_cost)} in all)" if self.projected_cost else ""
+            parts.append(f"{dollars_or_unknown(self.cost)}{projected}")
+        if self.failed_calls:
+            parts.append(counted(self.failed_calls, "failed attempt"))
+        if self.waiting_for:
+            parts.append(self.waiting_for)
+        return ", ".join(parts)
 
     @classmethod
     def of_all(cls, parts: Sequence[SessionTally]) -> SessionTally:

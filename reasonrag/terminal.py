@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
@@ -26,9 +26,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from reasonrag import rendering
-from reasonrag.progress import SessionTally
 from reasonrag.redaction import redact, secrets
-from reasonrag.rendering import Aside, Line, Part, counted, dollars_or_unknown, written
+from reasonrag.rendering import Aside, Line, Part, counted, written
+
+if TYPE_CHECKING:
+    from reasonrag.progress import SessionTally
 
 _KEPT = "\n\u200c\u200d"
 """Line breaks, and the two joiners needed by Persian, Hindi and emoji."""
@@ -219,13 +221,13 @@ class TerminalWatcher(TerminalMessages):
     def advanced(self, tally: SessionTally) -> None:
         completed = self._done_before + tally.questions
         if self._bar is not None:
-            self._bar.below = session_state(tally)
+            self._bar.below = tally.shown
             self._bar.update(self._bar.task_ids[0], completed=completed)
         elif time.monotonic() - self._last_line >= PLAIN_LINE_EVERY_S:
             self._last_line = time.monotonic()
             left = self._total - completed
             remaining = f", {_clock(tally.seconds / tally.questions * left)} left" if tally.questions else ""
-            self.say(f"{completed:,} of {counted(self._total, self._noun)}{remaining}, {session_state(tally)}")
+            self.say(f"{completed:,} of {counted(self._total, self._noun)}{remaining}, {tally.shown}")
 
     def ended(self) -> None:
         if self._bar is not None:
@@ -289,22 +291,3 @@ def _print_table(part: rendering.Table) -> None:
 def _clock(seconds: float) -> str:
     """`0:12:05`."""
     return str(timedelta(seconds=round(seconds)))
-
-
-def session_state(tally: SessionTally) -> str:
-    """The state of a session, in one line."""
-    rate = tally.calls / tally.seconds if tally.seconds else 0.0
-    parts = [f"{tally.failed_questions:,} failed"] if tally.failed_questions else []
-    parts += [f"{tally.in_flight:,} in flight", f"{rate:,.1f} completions/s"]
-    answered = tally.calls + tally.cached_calls
-    if tally.cached_calls:
-        parts.append(f"{100 * tally.cached_calls / answered:.0f} % cached")
-    parts.append(f"{tally.tokens:,} tokens")
-    if tally.cost:
-        projected = f" (about {dollars_or_unknown(tally.projected_cost)} in all)" if tally.projected_cost else ""
-        parts.append(f"{dollars_or_unknown(tally.cost)}{projected}")
-    if tally.failed_calls:
-        parts.append(counted(tally.failed_calls, "failed attempt"))
-    if tally.waiting_for:
-        parts.append(tally.waiting_for)
-    return ", ".join(parts)

@@ -37,7 +37,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, RetrievalError
-from reasonrag.llm.chat import ChatModel, Completion, Sampling
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.retriever import Retriever, corpus_language
@@ -202,26 +202,24 @@ class Agent:
             temperature, and from the second on the prompt shows `said`.
         """
         prompt = self.prompt_of(state)
-        draw = _Draw(state, prompt, prompt, self.sampling)
+        draw, sampling = _Draw(state, prompt, prompt), self.sampling
         if attempt:
             shown = [each.response for each in said] if attempt > 1 else []
             messages = render_variation(self.prompts, prompt, said=shown) if shown else prompt
             hotter = min(HOTTEST, self.sampling.temperature + HOTTER * attempt)
             sampling = self.sampling.model_copy(update={"temperature": hotter})
-            draw = _Draw(state, prompt, messages, sampling, plain=False, temperature=hotter)
+            draw = _Draw(state, prompt, messages, plain=False, temperature=hotter)
         if state.ended:
             return [_failed_step(draw, _NOTHING, state.ended, None) for _ in samples]
+        stop = stop_strings(state.action)
+        request = self.caller.request(state.question.id, draw.messages, samples, stop, sampling)
         try:
-            completions = await self.caller.complete(
-                state.question.id, draw.messages, samples, stop_strings(state.action), draw.sampling
-            )
+            completions = await self.caller.complete(request)
         except ModelError as error:
             if not error.of_prompt or not state.layer:
                 raise
             return [_failed_step(draw, _NOTHING, ParseError("rejected", str(error)), None) for _ in samples]
-        return await together(
-            *(self._as_step(draw, completion, sample) for completion, sample in zip(completions, samples, strict=True))
-        )
+        return await together(*(self._as_step(draw, request, *each) for each in zip(completions, samples, strict=True)))
 
     async def continue_from(self, state: State, samples: Sequence[int]) -> list[list[AgentStep]]:
         """One real continuation to an answer per sample number; their first steps share a request."""
@@ -258,17 +256,14 @@ class Agent:
             path += await self.sample(await self.next_state(path[-1]), [sample])
         return path
 
-    async def _as_step(self, draw: _Draw, completion: Completion, sample: int) -> AgentStep:
+    async def _as_step(self, draw: _Draw, request: ChatRequest, completion: Completion, sample: int) -> AgentStep:
         """The step of a reply; a reply that does not parse gets one repair turn, then is a failed step."""
         state = draw.state
         found = await self.caller.read(
-            state.question.id,
-            draw.messages,
+            request,
             completion,
             lambda said: parse_reply(plain_text(said.text), action=state.action, ending=ending_of(said)),
             sample=sample,
-            stop=stop_strings(state.action),
-            sampling=draw.sampling,
         )
         if isinstance(found.content, ParseError):
             return _failed_step(draw, completion, found.content, found.unrepaired)
@@ -280,12 +275,11 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """What was sent for a step: the state's own prompt, or other `messages` and `sampling` instead."""
+    """What was sent for a step: the state's own prompt, or other `messages` instead."""
 
     state: State
     prompt: tuple[Message, ...]
     messages: tuple[Message, ...]
-    sampling: Sampling
     plain: bool = True
     temperature: float | None = None
     """Set if it is not the agent's own."""

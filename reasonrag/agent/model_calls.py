@@ -119,42 +119,32 @@ class ModelCaller:
             think_in_format=self.think_in_format,
         )
 
-    async def complete(
-        self,
-        question_id: str,
-        messages: Sequence[Message],
-        samples: Sequence[int],
-        stop: tuple[str, ...],
-        sampling: Sampling | None = None,
-    ) -> Sequence[Completion]:
-        """A completion per sample number, in one request, its reasoning apart from its text. Raises ModelError."""
-        request = self.request(question_id, messages, samples, stop, sampling)
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        """A completion per draw, its reasoning apart from its text. Raises ModelError."""
         completions = await self.model.complete(request)
         self.spending.add(completions)
         return completions if self.think_in_format else [as_read(request, each) for each in completions]
 
     async def read(
         self,
-        question_id: str,
-        messages: Sequence[Message],
+        asked: ChatRequest,
         completion: Completion,
         parse: Callable[[Completion], T | ParseError],
         *,
         sample: int,
-        stop: tuple[str, ...],
-        sampling: Sampling | None = None,
         repair_turn: RepairTurn | None = None,
     ) -> ReadReply[T]:
-        """Read a reply to these messages; one repair turn if it is unreadable. Raises ModelError.
+        """Read the reply to one draw of a request; one repair turn if it is unreadable. Raises ModelError.
 
         repair_turn: instead of the usual one.
         """
+        messages = asked.messages
         instructions = [each.content for each in messages if each.role == "system"]
         content = _unless_copied(parse(completion), instructions)
         if isinstance(content, ParseError) and completion.said:
             content = ParseError(content.cause, f"{content.detail} ({completion.said})")
         if not (isinstance(content, ParseError) and self.repair and content.cause not in NOT_REPAIRED):
-            return ReadReply(completion, content, tuple(messages))
+            return ReadReply(completion, content, messages)
         again = (
             repair_turn(completion.text, content)
             if repair_turn
@@ -162,14 +152,15 @@ class ModelCaller:
         )
         self.spending.repairs += 1
         try:
-            [second] = await self.complete(question_id, again, [sample], stop, sampling)
+            second_turn = self.request(asked.question_id, again, [sample], asked.sampling.stop, asked.sampling)
+            [second] = await self.complete(second_turn)
         except ModelError as error:
             if not error.of_prompt:
                 raise
-            return ReadReply(completion, content, tuple(messages))  # the endpoint takes no such turn
+            return ReadReply(completion, content, messages)  # the endpoint takes no such turn
         repaired = _unless_copied(parse(second), [*instructions, again[-1].content])
         if isinstance(repaired, ParseError):
-            return ReadReply(completion, content, tuple(messages), unrepaired=second)
+            return ReadReply(completion, content, messages, unrepaired=second)
         return ReadReply(second, repaired, again, repaired=True)
 
     async def judgement(
@@ -192,9 +183,9 @@ class ModelCaller:
             cause = "reasoning_cut" if is_only_reasoning(completion) else cause
             return ParseError(cause, f"expected <{tag}>..</{tag}> with {wanted}")
 
-        stop = (f"</{tag}>",)
-        [completion] = await self.complete(question_id, prompt, [sample], stop)
-        found = await self.read(question_id, prompt, completion, parse, sample=sample, stop=stop)
+        asked = self.request(question_id, prompt, [sample], (f"</{tag}>",))
+        [completion] = await self.complete(asked)
+        found = await self.read(asked, completion, parse, sample=sample)
         calls = 2 if found.repaired or found.unrepaired else 1
         if not isinstance(found.content, ParseError):
             return Judgement(found.content, calls)

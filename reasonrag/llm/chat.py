@@ -85,17 +85,16 @@ class ChatRequest(BaseModel):
         """Bytes of all messages."""
         return sum(len(message.content.encode()) for message in self.messages)
 
-    def key(self, position: int, *, model: str) -> str:
-        """Key of one draw's answer: a hash of everything that determines it, independent of the other draws of its
-        request."""
-        identity = [
-            model,
-            self.wire_messages(),
-            self.sampling.model_dump(mode="json"),
-            self.samples[position],
-            self.seeds[position],
-        ]
-        return hashlib.sha256(orjson.dumps(identity)).hexdigest()
+    def keys(self, *, model: str) -> list[str]:
+        """Key of each draw's answer: a hash of everything that determines it, independent of the other draws."""
+        common = [model, self.wire_messages(), self.sampling.model_dump(mode="json")]
+        begun = hashlib.sha256(orjson.dumps(common)[:-1])
+        found = list[str]()
+        for sample, seed in zip(self.samples, self.seeds, strict=True):
+            own = begun.copy()
+            own.update(b",%d,%d]" % (sample, seed))
+            found.append(own.hexdigest())
+        return found
 
 
 class TokenLogprob(NamedTuple):
@@ -166,7 +165,7 @@ class Completion(BaseModel):
     @classmethod
     def _encodable(cls, text: object) -> object:
         """Replace lone surrogates, which no file can hold, by question marks."""
-        if isinstance(text, str):
+        if isinstance(text, str) and not text.isascii():
             return text.encode("utf-8", "replace").decode("utf-8")
         return text
 

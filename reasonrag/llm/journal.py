@@ -216,7 +216,7 @@ class JournaledModel:
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         if self._stopped:
             raise self._stopped
-        keys = [request.key(position, model=self.name) for position in range(len(request.samples))]
+        keys = request.keys(model=self.name)
         known = [self._journal.answers.get(key) for key in keys]
         missing = [position for position, completion in enumerate(known) if completion is None]
         self.cached_calls += len(keys) - len(missing)
@@ -307,8 +307,7 @@ class JournaledModel:
 
     def holds(self, request: ChatRequest) -> bool:
         """Whether the journal answers it whole, as far as earlier sessions go."""
-        keys = (request.key(position, model=self.name) for position in range(len(request.samples)))
-        return all(each in self._journal.answers for each in keys)
+        return all(each in self._journal.answers for each in request.keys(model=self.name))
 
     @property
     def in_flight(self) -> int:

@@ -124,6 +124,7 @@ def _mark_of(found: re.Match[str]) -> _Mark:  # of `_LEADING` or `_CLOSING`, whi
     return _MARKS[(found.lastindex or 1) - 1]
 
 
+@lru_cache(maxsize=256)
 def _unopened(said: str) -> re.Match[str] | None:
     """The first closing mark that none opened before it; None where an opening one leads."""
     seen = set[_Mark]()

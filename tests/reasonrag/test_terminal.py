@@ -28,7 +28,6 @@ from reasonrag.terminal import (
     on_one_line,
     print_prose,
     reading_progress,
-    session_state,
     show,
     shown,
 )
@@ -85,15 +84,15 @@ def test_a_progress_bar_fits_and_has_done_total_and_the_time_left(
     drawn = io.StringIO()
     terminal = Console(file=drawn, force_terminal=True, width=width, color_system=None)
     bar = ProgressBar(terminal)
-    bar.below = session_state(MANY)
+    bar.below = MANY.shown
     bar.add_task("encoding", total=total, completed=done)
     for each in bar.get_renderables():
         terminal.print(each)
     first, *below = drawn.getvalue().splitlines()
     assert re.fullmatch(rf"encoding [━╸ ]+ {number} \d:\d\d:\d\d -:--:-- left", first)
     assert max(len(each.rstrip()) for each in (first, *below)) <= width
-    assert " ".join(map(str.strip, below)) == session_state(MANY)
-    assert "$1,234.50 (about $7,890.12 in all), 345 failed attempts, waiting for" in session_state(MANY)
+    assert " ".join(map(str.strip, below)) == MANY.shown
+    assert "$1,234.50 (about $7,890.12 in all), 345 failed attempts, waiting for" in MANY.shown
 
 
 @pytest.mark.parametrize("width", WIDTHS)

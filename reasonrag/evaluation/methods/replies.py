@@ -41,11 +41,9 @@ async def asked(
         found = parse_tagged(plain_text(said.text), tags=tags, ending=ending_of(said))
         return found if isinstance(found, ParseError) else check(found)
 
-    stop = tuple(f"</{tag}>" for tag in tags)
-    [completion] = await caller.complete(question.id, messages, [sample], stop)
-    return await caller.read(
-        question.id, messages, completion, parse, sample=sample, stop=stop, repair_turn=repair_turn
-    )
+    request = caller.request(question.id, messages, [sample], tuple(f"</{tag}>" for tag in tags))
+    [completion] = await caller.complete(request)
+    return await caller.read(request, completion, parse, sample=sample, repair_turn=repair_turn)
 
 
 async def answered(

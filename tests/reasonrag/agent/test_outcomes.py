@@ -708,7 +708,7 @@ def test_fresh_continuations_of_a_judged_run_are_judged_afresh(outcome: str) -> 
     again: dict[str, Any] = {"revalue": 12, "k": 3, "min_confidence": 0.0}
     found = package.calibrate("runs/a", chat_model=model, **again).revaluation
     assert (found.pairs > 8, found.unvalued) == (True, 0)
-    keys = [each.key(position, model="any") for each in model.requests for position in range(len(each.samples))]
+    keys = [key for each in model.requests for key in each.keys(model="any")]
     assert len(keys) == len(set(keys)) == found.calls
     judged = [each for each in model.requests if judges_answers(each)]
     assert {each.messages[0].content for each in judged} == {

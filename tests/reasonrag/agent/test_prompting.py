@@ -260,7 +260,7 @@ def any_reply(request: ChatRequest, position: int) -> str:
         "</score>": ["<score>50</score>", "hm"],
         "</ranking>": ["<ranking>1 2</ranking>", "<ranking>none</ranking>"],
     }[request.sampling.stop[0]]
-    return replies[int(request.key(position, model="any"), 16) % len(replies)]
+    return replies[int(request.keys(model="any")[position], 16) % len(replies)]
 
 
 @pytest.mark.parametrize(

@@ -344,7 +344,7 @@ def test_no_judgement_is_asked_for_twice(recipe: str) -> None:
     asked: list[str] = []
 
     def teacher(request: ChatRequest, position: int) -> Completion:
-        asked.append(request.key(position, model="any"))
+        asked.append(request.keys(model="any")[position])
         text = reply(request.messages, temperature=1, seed=request.seeds[0], choice=position)
         return Completion(text=text, finish_reason="stop")
 

@@ -479,7 +479,7 @@ class Unhurried:
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         for _ in range(self._dice.randrange(20)):
             await asyncio.sleep(0)
-        self.order.append(request.key(0, model=self.name))
+        self.order.append(request.keys(model=self.name)[0])
         return await self._teacher.complete(request)
 
     async def check(self) -> None:

@@ -33,9 +33,9 @@ def test_a_draw_has_the_same_key_whichever_others_share_its_request() -> None:
     together = request()
     alone = request(samples=(5,), seeds=(15,))
     reordered = request(samples=(6, 5), seeds=(16, 15))
-    key = together.key(1, model="m")
-    assert [alone.key(0, model="m"), reordered.key(1, model="m"), request(priority=7).key(1, model="m")] == [key] * 3
-    assert together.key(1, model="other") != key  # two teachers may share a recording
+    key = together.keys(model="m")[1]
+    assert [alone.keys(model="m")[0], reordered.keys(model="m")[1], request(priority=7).keys(model="m")[1]] == [key] * 3
+    assert together.keys(model="other")[1] != key  # two teachers may share a recording
 
 
 OTHER_REQUESTS: dict[str, dict[str, Any]] = {
@@ -56,7 +56,7 @@ OTHER_REQUESTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("change", OTHER_REQUESTS)
 def test_everything_that_determines_an_answer_is_in_its_key(change: str) -> None:
     """A recorded answer is never given to another question, sampling, sample or seed."""
-    assert request(**OTHER_REQUESTS[change]).key(0, model="m") != request().key(0, model="m")
+    assert request(**OTHER_REQUESTS[change]).keys(model="m")[0] != request().keys(model="m")[0]
 
 
 @given(start=st.integers(0, 3), length=st.integers(0, 3))
@@ -114,7 +114,7 @@ def test_seeds_differ_by_run_question_state_and_sample() -> None:
 def test_keys_and_seeds_are_the_same_in_every_release() -> None:
     """Another one would orphan every answer that was paid for and recorded."""
     assert sample_seed(7, "q1", asked(), 4) == 243_446_231
-    assert request().key(0, model="gpt-4o") == "2f500be029f22e6b0b6b654498c1cbafbe603ac45ce2e2fc7c03d117b2628c57"
+    assert request().keys(model="gpt-4o")[0] == "2f500be029f22e6b0b6b654498c1cbafbe603ac45ce2e2fc7c03d117b2628c57"
 
 
 # -- replies ---------------------------------------------------------------------------------------------------

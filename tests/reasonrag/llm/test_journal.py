@@ -103,7 +103,7 @@ async def under_way(model: JournaledModel, samples: Iterable[int]) -> asyncio.Ta
 
 
 def line_of(sample: int, answer: Sequence[Completion]) -> bytes:
-    return journal_line("q1", [request([sample]).key(0, model=NAME)], answer, model=None)
+    return journal_line("q1", [request([sample]).keys(model=NAME)[0]], answer, model=None)
 
 
 async def answers(model: ChatModel, requests: Sequence[ChatRequest]) -> dict[int, Completion]:
@@ -131,7 +131,7 @@ async def replay(path: Path, requests: Sequence[ChatRequest], *, name: str = NAM
 def recorded_samples(content: bytes, requests: Iterable[ChatRequest]) -> set[int]:
     """The samples whose answers stand whole in a journal's bytes; a last line may lack its line break."""
     names = {
-        each.key(position, model=NAME): sample for each in requests for position, sample in enumerate(each.samples)
+        each.keys(model=NAME)[position]: sample for each in requests for position, sample in enumerate(each.samples)
     }
     found: set[int] = set()
     for line in content.split(b"\n"):
@@ -285,7 +285,7 @@ async def test_every_answer_is_in_the_file_before_it_is_used(tmp_path: Path) -> 
         async def ask_and_look(sample: int) -> None:
             [said] = await model.complete(request([sample]))
             lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-            [line] = [line for line in lines if line["keys"] == [request([sample]).key(0, model=NAME)]]
+            [line] = [line for line in lines if line["keys"] == [request([sample]).keys(model=NAME)[0]]]
             assert line["completions"][0]["text"] == said.text
 
         await asyncio.gather(*map(ask_and_look, range(40)))
@@ -693,7 +693,7 @@ async def test_a_cap_holds_for_what_is_asked_again(tmp_path: Path) -> None:
             await model.complete(stopping([0]))
         assert (len(inner.asked), model.ledger.spent.calls, model.ledger.promised) == (1, 1, Tokens())
     [line] = path.read_bytes().splitlines()
-    assert json.loads(line)["keys"] == [f"{stopping([0]).key(0, model=NAME)}:cut"]
+    assert json.loads(line)["keys"] == [f"{stopping([0]).keys(model=NAME)[0]}:cut"]
 
 
 async def test_think_tags_of_the_format_are_never_taken_for_a_cut(tmp_path: Path) -> None:
@@ -702,4 +702,4 @@ async def test_think_tags_of_the_format_are_never_taken_for_a_cut(tmp_path: Path
     asked = stopping([0]).model_copy(update={"think_in_format": True})
     said = await record(path, [asked], inner)
     assert (inner.asked, said[0].text) == ([(0,)], CUT_OFF)
-    assert asked.key(0, model=NAME) == stopping([0]).key(0, model=NAME)
+    assert asked.keys(model=NAME)[0] == stopping([0]).keys(model=NAME)[0]

@@ -223,7 +223,7 @@ async def test_iter_retgen_answers_by_its_last_generation_and_every_iteration_is
     attempt = await method_of("iter-retgen", model).answer(QUESTION)
     assert attempt.answer is None
     assert [step.parse_error for step in attempt.steps] == [None, None, "no_tag"]
-    keys = [request.key(0, model="m") for request in model.requests[: BUDGET.searches]]
+    keys = [request.keys(model="m")[0] for request in model.requests[: BUDGET.searches]]
     assert len(set(keys)) == BUDGET.searches
     first = model.requests[0]
     assert first.seeds == (sample_seed(5, QUESTION.id, first.messages, 0),)

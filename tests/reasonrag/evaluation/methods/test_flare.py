@@ -113,7 +113,7 @@ async def test_a_sentence_is_written_anew_from_what_was_found_and_then_kept(retr
         "", "", "Cats are animals.", "Cats are animals. Rome is no cat."
     ]  # fmt: skip
     assert [each.uncertain for each in attempt.steps] == [[(" rule", 0.5)], [(" animals", 0.5)], [], []]
-    assert len({each.key(0, model="m") for each in model.requests}) == len(model.requests)
+    assert len({each.keys(model="m")[0] for each in model.requests}) == len(model.requests)
 
 
 @pytest.mark.parametrize("steps", [3, 4, 5, 7, 9])

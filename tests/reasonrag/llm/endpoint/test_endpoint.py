@@ -254,7 +254,7 @@ async def test_fields_of_the_user_are_sent_and_change_the_key_of_an_answer() -> 
     for own in at.bodies[0]:
         with pytest.raises(ValueError, match=f"'{own}' is a field that reasonrag sets itself"):
             fields_of_a_body({own: 1})
-    assert asked.key(0, model="m") != plain.key(0, model="m")
+    assert asked.keys(model="m")[0] != plain.keys(model="m")[0]
     assert "extra_body" not in plain.sampling.model_dump()
 
 
