@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import re
 import shlex
 import signal
 import time
-from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,11 @@ from urllib.parse import urlsplit
 
 import orjson
 import pytest
-from aiohttp import web
 
 import reasonrag as package
 from reasonrag.data.atlas import write_world
 from tests.endpoints.behaviour import EndpointBehaviour
-from tests.helpers.endpoints import Answering, Stage
+from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, finished, simulated_endpoint, simulator, until
 from tests.helpers.shared import Shared
 
@@ -203,27 +200,17 @@ def test_an_endpoint_that_does_everything_wrong_changes_no_byte() -> None:
     assert written >= sum(happened.values()) - happened["slow-first-byte"] - 5
 
 
-@pytest.mark.parametrize(
-    ("fault", "share", "cause"),
-    [("same-500", 0.02, "http_500"), ("length", 0.2, "cut_off"), ("content-filter", 0.02, "withheld")],
-)
-def test_what_an_endpoint_will_always_do_is_data_not_a_loop(fault: str, share: float, cause: str) -> None:
-    """A request that breaks the server for ever fails its question; a withheld reply, or one that is cut twice, fails
-    its step."""
-    with simulated_endpoint("--fault", f"{fault}={share}", "--fault-seed", "5") as base_url:
+def test_a_request_that_breaks_an_endpoint_for_ever_fails_its_question() -> None:
+    """It is no loop, and no attempt is made in secret."""
+    with simulated_endpoint("--fault", "same-500=0.02", "--fault-seed", "5") as base_url:
         done = finished(*command(base_url, "--json"))
-        met = stats(base_url)["faults"][fault]
+        met = stats(base_url)["faults"]["same-500"]
     summary = json.loads(done.stdout)
-    if fault == "same-500":
-        assert done.returncode == 1
-        assert summary["failures_by_cause"] == {cause: summary["failed"]}
-        lines = map(orjson.loads, Path("runs/a/failures.jsonl").read_bytes().splitlines())
-        calls = [line for line in lines if line["kind"] == "call"]
-        assert 3 <= max(line["attempt"] for line in calls) <= 8  # three where nothing else is answered any more
-        assert met == len(calls), "a request was tried in secret"
-    else:
-        assert done.returncode == 0, done.stderr
-        assert summary["parse_failures_by_cause"].keys() == {cause}
+    assert (done.returncode, summary["failures_by_cause"]) == (1, {"http_500": summary["failed"]})
+    lines = map(orjson.loads, Path("runs/a/failures.jsonl").read_bytes().splitlines())
+    calls = [line for line in lines if line["kind"] == "call"]
+    assert 3 <= max(line["attempt"] for line in calls) <= 8  # three where nothing else is answered any more
+    assert met == len(calls)
 
 
 def test_an_endpoint_that_goes_down_is_waited_for(undisturbed: str) -> None:
@@ -242,16 +229,6 @@ def test_an_endpoint_that_goes_down_is_waited_for(undisturbed: str) -> None:
         assert running.wait() == 0, running.err
     assert 1 <= tried <= 40, "an endpoint that is down is not hammered"  # a client that did would try a thousand times
     assert digest("runs/a") == undisturbed
-
-
-def test_two_endpoints_one_dead_are_one_good_endpoint(undisturbed: str) -> None:
-    """Several --base-url: the dead one is left alone."""
-    with simulated_endpoint() as alive:
-        done = finished(*command(alive, "--base-url", "http://127.0.0.1:9/v1"))
-    assert done.returncode == 0, done.stderr
-    assert digest("runs/a") == undisturbed
-    failed = Path("runs/a/failures.jsonl").read_bytes().count(b'"cause":"connection"')
-    assert 1 <= failed <= 40, "a dead endpoint is left alone"  # some in flight at first, then single trials
 
 
 def test_three_endpoints_one_killed_and_started_again_are_one_good_endpoint(undisturbed: str) -> None:
@@ -288,23 +265,6 @@ def test_a_rate_limit_is_kept_without_a_storm_of_refusals(kind: str, limit: int)
         seen = stats(base_url)
     assert done.returncode == 0, done.stderr
     assert seen["refused"] <= 0.01 * seen["requests"] + 1
-
-
-def test_fewer_choices_than_asked_for_are_completed_in_one_way() -> None:
-    """The others are asked for singly, with their own seeds, whatever else is under way."""
-    with simulated_endpoint("--max-choices", "2", "--latency", "0.002") as base_url:
-        for concurrency, run in ((1, "runs/a"), (16, "runs/b")):
-            done = finished(*command(base_url, "--concurrency", concurrency, run=run))
-            assert done.returncode == 0, done.stderr
-    assert digest("runs/a") == digest("runs/b")
-    delivered = [len(line["keys"]) for line in journal_lines("runs/b")]
-    assert max(delivered) == 2, "the endpoint gave more than it does"
-    assert len(first_tree("runs/b")[0]["children_ids"]) > 2, "no state has more siblings than come at once"
-
-
-def first_tree(run: str) -> list[dict[str, Any]]:
-    nodes: list[dict[str, Any]] = orjson.loads(Path(run, "rollouts.jsonl").read_bytes().splitlines()[0])["nodes"]
-    return nodes
 
 
 # -- caps ------------------------------------------------------------------------------------------------------
@@ -418,36 +378,3 @@ def test_a_second_process_on_the_same_run_is_refused() -> None:
         assert first.wait() == 0, first.err
     assert second.returncode == 2
     assert "is being written by another reasonrag" in second.stderr
-
-
-# -- secrets ---------------------------------------------------------------------------------------------------
-
-
-def test_a_planted_key_is_in_nothing_that_is_written_or_shown(echo: str) -> None:
-    """The endpoint repeats the key in answers, errors and headers; no file, message or traceback holds it."""
-    key = "sk-planted-0123456789abcdefghij"
-    environment = os.environ | {"OPENAI_API_KEY": key, "HF_TOKEN": "hf_planted_0123456789abcdef"}
-    done = finished(*command(echo, "--concurrency", 2, limit=3), environment=environment)
-    assert done.returncode == 1
-    written = b"".join(path.read_bytes() for path in Path().rglob("*") if path.is_file())
-    for secret in (key, "hf_planted_0123456789abcdef"):
-        assert secret.encode() not in written
-        assert secret not in done.stdout + done.stderr
-    assert b"[secret]" in written
-
-
-@pytest.fixture
-def echo() -> Iterator[str]:
-    """An endpoint that repeats the Authorization header in three answers and then in errors."""
-    answered = 0
-
-    async def answer(request: web.Request) -> web.Response:
-        nonlocal answered
-        answered += 1
-        said = f"{request.headers['authorization']} {os.environ.get('HF_TOKEN', '')} hf_planted_0123456789abcdef"
-        if answered > 3:
-            return web.json_response({"error": {"message": said}}, status=400)
-        return web.json_response({"choices": [{"message": {"content": f"<answer>{said}</answer>"}}]})
-
-    with Answering(answer).open() as server:
-        yield server.base_url

@@ -48,8 +48,6 @@ def main() -> None:
 
 def say(address: str, behaviour: EndpointBehaviour) -> None:
     sys.stdout.write(f"serving at {address}{address_path(behaviour)}  (stop with Ctrl-C)\n")
-    if stands_for := behaviour.stand_in.stands_for:
-        sys.stdout.write(f"{behaviour.profile} stands for {stands_for}. Source: {behaviour.stand_in.source}\n")
     sys.stdout.flush()
 
 

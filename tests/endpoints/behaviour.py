@@ -29,8 +29,6 @@ PASSING_FAULTS = {
 """Faults drawn by request number: a retry may be answered."""
 LASTING_FAULTS = {
     "same-500": "status 500, always with the same text, and Retry-After: 0",
-    "length": "replies cut in the middle, finish_reason length",
-    "content-filter": "empty replies, finish_reason content_filter",
 }
 """Faults drawn by messages, temperature and seed: a retry meets the same fault."""
 
@@ -52,7 +50,6 @@ class EndpointBehaviour(BaseModel):
     ignore_n: bool = Field(default=False, description="Return one completion, whatever n is")
     ignore_stop: bool = Field(default=False, description="Continue beyond the stop string")
     api_key: str | None = Field(None, description="Accept only this key [default: any]")
-    max_choices: int | None = Field(None, ge=1, description="Maximum completions per request")
     rpm: int | None = Field(None, ge=1, description="Requests per minute; more get status 429")
     tpm: int | None = Field(None, ge=1, description="Tokens per minute; more get status 429")
     faults: Mapping[str, Annotated[float, Field(allow_inf_nan=True)]] = {}  # the check below says why not

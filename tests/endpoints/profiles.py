@@ -115,12 +115,6 @@ def _like_fastapi(refused: Sequence[RefusedParameter]) -> Refusal:
     )
 
 
-def _like_mistral(refused: Sequence[RefusedParameter]) -> Refusal:
-    """FastAPI's error as the message of another."""
-    kind = {"type": "invalid_request_error", "param": None, "code": None}
-    return Refusal(422, {"object": "error", "message": _like_fastapi(refused).body, **kind})
-
-
 def _like_anthropic(refused: Sequence[RefusedParameter]) -> Refusal:
     """One parameter at a time, named only in the message."""
     first = refused[0]
@@ -137,7 +131,7 @@ def _like_anthropic(refused: Sequence[RefusedParameter]) -> Refusal:
 class Profile:
     """How an endpoint differs from one that accepts everything. Without any value: not at all.
 
-    stands_for, source: shown to users; a source is a web address or an issue.
+    source: a web address or an issue; docs/reference/endpoints.md says for which endpoint it stands.
 
     refuses: parameters that are refused. accepts: the only known ones, others are refused; empty: all are known. only:
         parameters with the one value that is accepted. unreasoned: those of both that are accepted where the reasoning
@@ -154,7 +148,6 @@ class Profile:
         needs_key: requests without a key are refused. denied: the body of that refusal.
     """
 
-    stands_for: str = ""
     source: str = ""
 
     refuses: tuple[str, ...] = ()
@@ -249,13 +242,7 @@ def _generated(text: str, stop: Sequence[str], limit: int | None) -> tuple[str, 
 
 PLAIN = Profile()
 _ENABLE_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
-_MISTRAL_ACCEPTS = (
-    "model messages temperature top_p max_tokens stream stop random_seed response_format tools tool_choice "
-    "presence_penalty frequency_penalty n prediction parallel_tool_calls prompt_mode safe_prompt reasoning_effort"
-)
-
 _GPT_6 = Profile(
-    stands_for="OpenAI's GPT-6",
     source="anomalyco/models.dev#6639, experientiallabs/experiential#764, bolna-ai/bolna#1019",
     refuses=("max_tokens", "top_p", "logprobs", "tools"),
     only={"temperature": 1},
@@ -268,12 +255,10 @@ _GPT_6 = Profile(
 
 PROFILES: dict[str, Profile] = {
     "gpt-4o": Profile(
-        stands_for="OpenAI's GPT-4o and GPT-4.1",
         source="dev.to/max_bob, dimagi/open-chat-studio#3208",
         refuses=("reasoning_effort",),
     ),
     "gpt-5": Profile(
-        stands_for="OpenAI's GPT-5 family and o-series",
         source="tmc/langchaingo#1355, MaartenGr/BERTopic#2423, pvliesdonk/markdown-vault-mcp#919",
         refuses=("max_tokens", "top_p", "stop", "logprobs"),
         only={"temperature": 1},
@@ -285,13 +270,11 @@ PROFILES: dict[str, Profile] = {
     "gpt-6": _GPT_6,
     "gpt-6-astra": replace(
         _GPT_6,
-        stands_for="OpenAI's gpt-6-astra, which always reasons",
         refuses=(*_GPT_6.refuses, "stop"),
         efforts=_GPT_6.efforts[1:],
         no_reasoning={},
     ),
     "gemini": Profile(
-        stands_for="Gemini at Google's OpenAI address",
         source="Vali-98/ChatterUI#227, mcpchecker/mcpchecker#188, discuss.ai.google.dev/t/127400",
         refuses=("seed",),
         error=_like_google,
@@ -300,80 +283,46 @@ PROFILES: dict[str, Profile] = {
         counted=False,
         path="/v1beta/openai",
     ),
-    "mistral": Profile(
-        stands_for="Mistral's API",
-        source="nomtek/mistralai_client_dart#44, editor-code-assistant/eca#231",
-        accepts=frozenset(_MISTRAL_ACCEPTS.split()),
-        error=_like_mistral,
-    ),
     "fastapi-strict": Profile(
-        stands_for="a FastAPI server that forbids unknown fields",
         source="langchain-ai/langchain-azure#82",
         accepts=frozenset(("model", "messages", "temperature", "top_p", "max_tokens", "stop", "n", "stream")),
         error=_like_fastapi,
     ),
     "anthropic": Profile(
-        stands_for="Claude at Anthropic's OpenAI address",
         source="platform.claude.com/docs/en/api/openai-sdk, theopenco/llmgateway#2359",
         only={"n": 1},
         error=_like_anthropic,
         ignores=frozenset(("seed", "logprobs")),
     ),
-    "claude-opus": Profile(
-        stands_for="Claude Opus 4.7 and newer at Anthropic's OpenAI address",
-        source="sipeed/picoclaw#2939, RooCodeInc/Roo-Code#12162, platform.claude.com/docs/en/api/openai-sdk",
-        refuses=("temperature", "top_p"),
-        only={"n": 1},
-        error=_like_anthropic,
-        ignores=frozenset(("seed", "logprobs")),
-    ),
     "qwen3-think": Profile(
-        stands_for="Qwen3 on vLLM without a reasoning parser",
         source="docs.vllm.ai/en/latest/features/reasoning_outputs, vllm-project/vllm#21130",
         reasoning="think",
         no_reasoning=_ENABLE_THINKING,
     ),
     "r1": Profile(
-        stands_for="DeepSeek R1 or Qwen3 Thinking 2507 on vLLM without a reasoning parser",
         source="deepseek-ai/DeepSeek-R1#526, vllm-project/vllm#22507",
         reasoning="headless",
     ),
     "vllm-reasoning": Profile(
-        stands_for="a reasoning model on vLLM with --reasoning-parser",
         source="docs.vllm.ai/en/latest/features/reasoning_outputs, vllm-project/vllm#52393",
         reasoning="reasoning",
         stops_reasoning=True,
         no_reasoning=_ENABLE_THINKING,
     ),
     "deepseek": Profile(
-        stands_for="DeepSeek's API in thinking mode",
         source="api-docs.deepseek.com/guides/thinking_mode",
         ignores=frozenset(("temperature", "top_p")),
         reasoning="reasoning_content",
         no_reasoning={"thinking": {"type": "disabled"}},
         itemized=True,
     ),
-    "openrouter": Profile(
-        stands_for="a reasoning model behind OpenRouter",
-        source="openrouter.ai/docs/use-cases/reasoning-tokens, cosmicoptima/loom#21",
-        ignores=frozenset(("n",)),
-        reasoning="reasoning",
-        no_reasoning={"reasoning": {"enabled": False}},
-        itemized=True,
-    ),
     "azure-legacy": Profile(
-        stands_for="Azure OpenAI, address of one deployment",
         source="learn.microsoft.com/azure/ai-services/openai/reference, SciSharp/BotSharp#386",
         path="/openai/deployments/offline",
         query={"api-version": "2024-10-21"},
         key_headers=("api-key",),
         needs_key=True,
         denied=_AZURE_DENIED,
-    ),
-    "ollama": Profile(
-        stands_for="Ollama's OpenAI address",
-        source="docs.ollama.com/api/openai-compatibility, ollama/ollama#6948",
-        ignores=frozenset(("n",)),
     ),
 }
 

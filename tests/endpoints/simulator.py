@@ -42,14 +42,12 @@ from reasonrag.web.server import listening, read_body
 from tests.endpoints.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour
 from tests.endpoints.profiles import Refusal, Reply
 
-_CUT_SHORT: dict[str, str] = {"length": "length", "content-filter": "content_filter"}
-_WHOLE_ANSWERS = frozenset({None, "slow-first-byte", "length", "content-filter"})
-"""Faults under which a client keeps and pays for the answer."""
-
 BURST_S = 5.0
 """Burst capacity of a rate limit, in seconds of its rate."""
 RETRY_AFTER_S = 0.1
 """Retry-After of the fault 429-retry-after."""
+RUN_ON = "\n\nQuestion: And what else? So the answer is <answer>nothing of interest</answer>"
+"""Behind the stop string, where it is ignored."""
 MOST_CANNED = 65_536
 """Most answers kept with `canned`; about 20 MB."""
 
@@ -176,7 +174,7 @@ class _SimulatedEndpoint:
         return self._canned[asked.identity]
 
     def _generated(self, asked: _SimulatedRequest) -> list[str]:
-        count = 1 if self.behaviour.ignore_n else min(asked.n, self.behaviour.max_choices or asked.n)
+        count = 1 if self.behaviour.ignore_n else asked.n
         return [
             offline.reply(asked.messages, temperature=asked.temperature, seed=asked.seed or 0, choice=choice)
             for choice in range(count)
@@ -260,11 +258,11 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
         await asyncio.sleep(behaviour.latency)
     if fault:
         traffic.faults[fault] += 1
-    if fault not in _WHOLE_ANSWERS:
+    if fault not in (None, "slow-first-byte"):
         return await _misbehave(request, asked, fault, number)
-    if fault == "slow-first-byte":
+    if fault:
         await asyncio.sleep(behaviour.slow)
-    return await _deliver(request, asked, fault)
+    return await _deliver(request, asked)
 
 
 async def _stats(request: web.Request) -> web.Response:
@@ -287,10 +285,10 @@ def _refused(refusal: Refusal) -> web.Response:
 # -- answers ---------------------------------------------------------------------------------------------------
 
 
-async def _deliver(request: web.Request, asked: _SimulatedRequest, fault: str | None) -> web.StreamResponse:
+async def _deliver(request: web.Request, asked: _SimulatedRequest) -> web.StreamResponse:
     """Send the complete answer here, so that it counts as delivered only once it is sent."""
     endpoint = request.app[_ENDPOINT]
-    answer = _answer(endpoint, asked, fault)
+    answer = _answer(endpoint, asked)
     response = as_json(answer)
     with contextlib.suppress(ConnectionError):
         await response.prepare(request)
@@ -299,13 +297,13 @@ async def _deliver(request: web.Request, asked: _SimulatedRequest, fault: str | 
     return response
 
 
-def _answer(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, fault: str | None) -> dict[str, Any]:
-    """The chat completion, possibly cut by a lasting fault; its completion tokens are charged to the limit."""
-    replies = [_reply(endpoint, asked, fault, text) for text in endpoint.replies(asked)]
+def _answer(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest) -> dict[str, Any]:
+    """The chat completion; its completion tokens are charged to the limit."""
+    replies = [_reply(endpoint, asked, text) for text in endpoint.replies(asked)]
     completion_tokens = sum(each.tokens for each in replies)
     if "tokens" in endpoint.allowances:
         endpoint.allowances["tokens"].take(completion_tokens, time.monotonic())
-    choices = [(each.content, _CUT_SHORT.get(fault or "", each.finish_reason)) for each in replies]
+    choices = [(each.content, each.finish_reason) for each in replies]
     said = (each.reasoning + (each.content or "") for each in replies if asked.logprobs)  # all, as vLLM lists it
     body = completion(
         asked.model,
@@ -318,22 +316,14 @@ def _answer(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, fault: str |
     return body
 
 
-def _reply(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, fault: str | None, text: str) -> Reply:
-    """What the client receives of a complete reply."""
+def _reply(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, text: str) -> Reply:
+    """What the client receives of a complete reply. What one that runs on adds is not billed, so that usage is that of
+    a good endpoint."""
     ignored = endpoint.behaviour.ignore_stop
-    if fault == "length":
-        text = text[: len(text) // 2]
     stop = () if ignored else asked.stop
     reply = endpoint.profile.reply(text, asked.sent, stop=stop, limit=asked.token_limit)
-    if fault == "content-filter":
-        return replace(reply, content="")
-    runs_on = ignored and fault != "length" and reply.finish_reason == "stop"
-    return replace(reply, content=_run_on(reply.content or "")) if runs_on else reply
-
-
-def _run_on(text: str) -> str:
-    """A reply that ignores the stop string; what it adds is not billed, so that usage is that of a good endpoint."""
-    return f"{text}\n\nQuestion: And what else? So the answer is <answer>nothing of interest</answer>"
+    runs_on = ignored and reply.finish_reason == "stop"
+    return replace(reply, content=f"{reply.content or ''}{RUN_ON}") if runs_on else reply
 
 
 def _too_many(message: str, *, retry_after: float | None, kind: str = "requests") -> web.Response:
@@ -386,9 +376,9 @@ async def _misbehave(
         case "invalid-json":
             return web.Response(body=b'{"choices": [{"index": 0, "mess', content_type="application/json")
         case "empty-choices":
-            return as_json(_answer(endpoint, asked, fault) | {"choices": []})
+            return as_json(_answer(endpoint, asked) | {"choices": []})
         case "half-body":
-            return await _send_half(request, orjson.dumps(_answer(endpoint, asked, fault)))
+            return await _send_half(request, orjson.dumps(_answer(endpoint, asked)))
         case "hang":
             await asyncio.sleep(endpoint.behaviour.hang)
     return _hang_up(request, reset=fault == "reset")

@@ -19,7 +19,6 @@ from tests.endpoints.profiles import PLAIN, PROFILES, THOUGHT
 from tests.endpoints.simulator import serving
 from tests.endpoints.test_simulator import chat, told
 from tests.helpers.endpoints import Stage
-from tests.helpers.processes import simulator, until
 from tests.helpers.shared import Shared
 
 ROOT = Path(__file__).parents[2]
@@ -28,16 +27,12 @@ LEARNED = {
     "gpt-6": ["max_tokens"],
     "gpt-6-astra": ["max_tokens", "stop", "temperature"],
     "gemini": ["seed"],
-    "mistral": ["seed"],
     "fastapi-strict": ["seed"],
     "anthropic": ["n"],
-    "claude-opus": ["n", "temperature"],
     "qwen3-think": ["stop"],
     "r1": ["stop"],
     "vllm-reasoning": ["stop"],
     "deepseek": ["stop"],
-    "openrouter": ["n", "stop"],
-    "ollama": ["n"],
 }
 """What a run with the default sampling has to leave out: it is refused, does nothing, or may cut the reasoning."""
 
@@ -168,19 +163,6 @@ def test_the_trees_are_those_of_a_teacher_that_takes_every_parameter(
         assert [{name: each[name] for name in each.keys() - {"reasoning"}} for each in nodes] == plain
     files = [Path(f"runs/{profile}-{each}/rollouts.jsonl").read_bytes() for each in (1, 64)]
     assert files[0] == files[1]
-
-
-# -- the command -------------------------------------------------------------------------------------------------
-
-
-def test_the_command_says_which_endpoint_it_stands_for() -> None:
-    """And where it is."""
-    with simulator("--profile", "azure-legacy") as server:
-        base_url = server.first_line().split()[2]
-        until(lambda: server.out.count("\n") == 2)
-    assert base_url.endswith("/openai/deployments/offline?api-version=2024-10-21")
-    profile = PROFILES["azure-legacy"]
-    assert server.out.splitlines()[1] == f"azure-legacy stands for {profile.stands_for}. Source: {profile.source}"
 
 
 def test_the_documentation_names_every_profile_and_its_sources() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.endpoints.simulator import Traffic, serving
-from tests.helpers.processes import simulated_endpoint, simulator
+from tests.helpers.processes import simulator
 
 PATIENCE_S = 60.0
 """What does not come about by then never will; no test waits so long when all is well."""
@@ -62,17 +62,6 @@ async def told(behaviour: EndpointBehaviour) -> AsyncIterator[tuple[Client, Traf
     timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
     async with serving(behaviour) as (base_url, traffic), aiohttp.ClientSession(timeout=timeout) as session:
         yield Client(base_url, session), traffic
-
-
-async def outcomes(client: Client, requests: int) -> list[int | str]:
-    """Status or error of so many requests, one after the other."""
-    seen: list[int | str] = []
-    for each in range(requests):
-        try:
-            seen.append((await client.ask(chat(seed=each))).status)
-        except aiohttp.ClientError as error:
-            seen.append(type(error).__name__)
-    return seen
 
 
 # -- rate limits -----------------------------------------------------------------------------------------------
@@ -143,25 +132,6 @@ async def test_answers_delivered_twice_are_seen() -> None:
 
 
 # -- the command -----------------------------------------------------------------------------------------------
-
-
-async def test_the_command_knows_every_habit() -> None:
-    """Each flag arrives where it belongs; the numbers can be read from another process."""
-    flags = ["--rpm", "600", "--tpm", "600000", "--max-choices", "2", "--canned"]
-    flags += ["--fault", "500=0.25", "--fault", "hang=0.25", "--fault-seed", "3", "--hang", "0.01", "--slow", "0.01"]
-    with simulated_endpoint(*flags) as base_url:
-        async with aiohttp.ClientSession() as session:
-            client = Client(base_url, session)
-            seen = await outcomes(client, 20)
-            stats = (await client.stats()).json
-            limits = (await client.send("GET", f"{base_url}/models")).headers
-    behaviour = EndpointBehaviour(faults={"500": 0.25, "hang": 0.25}, fault_seed=3, hang=0.01)
-    async with told(behaviour) as (client, _):
-        assert seen == await outcomes(client, 20)
-    assert stats["delivered"] == {"answers": seen.count(200), "repeated": 0}
-    assert stats["faults"] == {"500": seen.count(500), "hang": seen.count("ServerDisconnectedError")}
-    assert limits["x-ratelimit-limit-requests"] == "600"
-    assert limits["x-ratelimit-limit-tokens"] == "600000"
 
 
 @pytest.mark.parametrize(
