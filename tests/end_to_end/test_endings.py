@@ -119,7 +119,7 @@ def test_why_questions_fail_is_shown_in_the_words_of_the_endpoint(reasonrag: Rea
 
     with Answering(small).open() as endpoint:
         done = reasonrag(*asked(endpoint.base_url), "--max-reply-tokens", 999)
-    assert done.status == 1
+    assert (done.status, "failures.jsonl" in done.out) == (1, True)
     assert re.findall(r"question (\w+) failed: .*status 400: (max_tokens: .*)", done.err) == [
         ("atlas_train_0_0", "max_tokens: 999 is more than the 512 of this model")
     ]

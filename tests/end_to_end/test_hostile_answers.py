@@ -10,13 +10,10 @@ import orjson
 import pytest
 from aiohttp import web
 
-import reasonrag as package
 from reasonrag.llm import offline
-from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
 from tests.helpers.endpoints import Answering
 from tests.helpers.processes import finished
-from tests.helpers.scripted_model import ScriptedModel
 
 CAP = 10
 LONG_NUMBER = "9" * 5_000
@@ -171,23 +168,3 @@ def test_bodies_of_megabytes_are_neither_kept_nor_shown(status: int, cause: str,
     assert orjson.loads(done.stdout)["failures_by_cause"] == {cause: 4}
     written = sum(each.stat().st_size for each in Path("runs/a").iterdir())
     assert written + len(done.stdout) + len(done.stderr) < 100_000
-
-
-def test_an_answer_that_cannot_be_accounted_for_is_kept_and_ends_the_run() -> None:
-    """A model object reports a token count that no file can hold; the next run continues after that answer."""
-    sane = 5
-
-    def says(request: ChatRequest, position: int) -> Completion:
-        text = offline.reply(request.messages, temperature=1.0, seed=request.seeds[0], choice=position)
-        told = Completion(text=text, finish_reason="stop", prompt_tokens=1)
-        odd = len(model.requests) > sane and position == 0
-        return told.model_copy(update={"prompt_tokens": 10**30}) if odd else told
-
-    model = ScriptedModel(says, name="offline")
-    flags: dict[str, Any] = {"limit": 2, "set": "search.simulations=1", "run": "runs/a", "concurrency": 1}
-    summary = package.generate(dataset="atlas", **flags, chat_model=model)
-    assert summary.stopped is not None
-    assert (summary.stopped.cause, summary.failed) == ("internal", 0)
-    assert "This is a bug in reasonrag" in summary.stopped.message
-    assert sane < len(model.requests) == len(journal()) < sane + 4  # of one tree, some are in flight together
-    assert package.generate(**flags, chat_model=offline.OfflineTeacher()).done == 2
