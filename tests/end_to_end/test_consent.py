@@ -121,48 +121,6 @@ def test_bad_input_is_told_before_the_question() -> None:
 # -- without a terminal ----------------------------------------------------------------------------------------------
 
 
-def test_without_a_terminal_a_line_warns_and_the_run_goes_on(reasonrag: Reasonrag, endpoint: str) -> None:
-    """One line, on stderr. A replay asks nothing, and says nothing."""
-    done = reasonrag(*generate(endpoint))
-    assert done.status == 0, done.err
-    assert done.err.count("warning: 3 questions: about $") == 1
-    assert not reasonrag(*generate(endpoint)).err.count("no --max-cost")
-    replayed = reasonrag(*generate(endpoint, "--replay"))
-    assert (replayed.status, "no --max-cost" in replayed.err) == (0, False), replayed.err
-
-
-DEAR = ("--price-in", 20_000, "--price-out", 20_000)
-
-
-@pytest.mark.parametrize(
-    ("more", "status"),
-    [((), 2), (("--json",), 2), (("--yes",), 0), (("--max-cost", 10**6), 0)],
-)
-def test_above_a_hundred_dollars_it_needs_a_cap_or_a_yes(
-    more: tuple[object, ...], status: int, reasonrag: Reasonrag, endpoint: str
-) -> None:
-    """As 90,000 questions of a nightly job do: status 2, no file, and only the trial request was sent."""
-    before = requests(endpoint)
-    done = reasonrag(*generate(endpoint, *DEAR, *more))
-    assert done.status == status, done.err
-    assert ("it may cost more than $100.00, and there is no terminal to ask in" in done.err) is (status == 2)
-    assert Path("runs").exists() is (status == 0)
-    assert (requests(endpoint) <= before + 1) is (status == 2)
-
-
-def test_from_python_a_line_warns_and_yes_leaves_it_out(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the watcher. For one start, the environment can give --yes, too."""
-    asked = {"dataset": "atlas", "set": {"search.simulations": 2}, "limit": 2}
-    package.generate(**asked, run="runs/a", chat_model=OfflineTeacher(name="gpt-4o"))
-    assert ESTIMATE.search(capsys.readouterr().err)
-    package.generate(**asked, run="runs/b", chat_model=OfflineTeacher(name="gpt-4o"), yes=True)
-    monkeypatch.setenv("REASONRAG_YES", "true")
-    package.generate(**asked, run="runs/d", chat_model=OfflineTeacher(name="gpt-4o"))
-    assert "no --max-cost" not in capsys.readouterr().err
-
-
 def test_an_outcome_function_is_not_called_for_an_estimate() -> None:
     """It may cost something itself: it is called as often as without an estimate."""
     calls: list[str] = []
@@ -252,17 +210,23 @@ def explored(shared: Shared) -> None:
 
 
 @pytest.mark.usefixtures("explored")
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ["tune", "calibrate", "evaluate", "labels by a judge"])
 def test_each_command_asks_and_a_no_spends_nothing(name: str, endpoint: str) -> None:
-    """Only the trial questions of its models were asked, and there is nothing that was not there before."""
+    """Only the trial questions of its models were asked, and there is nothing that was not there before. With --yes
+    nothing is asked, and nothing is warned of."""
     words, work, _ = COMMANDS[name]
-    before, files = requests(endpoint), sorted(Path().rglob("*"))
+    before, files = requests(endpoint), files_here()
     status, shown = in_a_terminal(*words, endpoint, answer=b"n\n")
     assert (status, work in shown, "nothing was spent beyond trial requests" in shown) == (2, True, True), shown
     assert requests(endpoint) <= before + 2
-    assert sorted(each for each in Path().rglob("*") if "indexes" not in str(each)) == [
-        each for each in files if "indexes" not in str(each)
-    ]
+    assert files_here() == files
+    status, shown = in_a_terminal(*words, endpoint, "--yes", answer=b"n\n")
+    assert (status, "no --max-cost" in shown) == (0, False), shown
+
+
+def files_here() -> list[Path]:
+    """All but those of indexes."""
+    return sorted(each for each in Path().rglob("*") if "indexes" not in str(each))
 
 
 @pytest.mark.usefixtures("explored")
@@ -281,16 +245,3 @@ def test_what_a_command_costs_lies_between_the_ends(name: str, endpoint: str, re
     assert float(estimate[1]) <= cost <= float(estimate[2])
     again = reasonrag(*words, endpoint, "--json")
     assert (again.status, "no --max-cost" in again.err) == (0, False), again.err
-
-
-@pytest.mark.usefixtures("explored")
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [(name, ("--yes",)) for name in ("tune", "calibrate", "evaluate", "labels by a judge")]
-    + [("tune", ("--max-cost", 50))],
-)
-def test_each_command_takes_yes_and_a_cap(name: str, more: tuple[object, ...], endpoint: str) -> None:
-    """Then nothing is asked, and nothing is warned of."""
-    words, _, _ = COMMANDS[name]
-    status, shown = in_a_terminal(*words, endpoint, *more, answer=b"n\n")
-    assert (status, "no --max-cost" in shown) == (0, False), shown

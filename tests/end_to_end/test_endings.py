@@ -125,44 +125,6 @@ def test_why_questions_fail_is_shown_in_the_words_of_the_endpoint(reasonrag: Rea
     ]
 
 
-def answering_but(refused: Callable[[str], web.Response | None]) -> Answering:
-    """The offline teacher, but for user turns that this refuses."""
-    inner = teacher(lambda reply, _: ({"content": reply}, "stop"))
-
-    @web.middleware
-    async def picky(request: web.Request, handler: Any) -> web.StreamResponse:
-        prompt = orjson.loads(await request.read())["messages"][-1]["content"]
-        response: web.StreamResponse = refused(prompt) or await handler(request)
-        return response
-
-    inner._app.middlewares.append(picky)
-    return inner
-
-
-def test_a_wait_that_is_too_long_ends_the_run_until_the_same_command(reasonrag: Reasonrag) -> None:
-    """With the server's words and status 3; a wait within --max-wait is no end."""
-    left = 40
-
-    def spent(_: str) -> web.Response | None:
-        nonlocal left
-        left -= 1
-        said = {"error": {"message": "The daily tokens of org-1 are used", "code": "rate_limit_exceeded"}}
-        return web.json_response(said, status=429, headers={"Retry-After": "7200"}) if left < 0 else None
-
-    with answering_but(spent).open() as endpoint:
-        words = (*asked(endpoint.base_url), "--max-wait", 30)
-        ended = reasonrag(*words)
-        assert ended.status == 3
-        assert re.search(
-            r"asks to wait 2 hours.*--max-wait 30 allows.*The daily tokens of org-1 are used", ended.out + ended.err
-        )
-        assert reasonrag(*words).status == 3
-        left = 10**6
-        assert reasonrag(*words).status == 0
-        assert reasonrag(*asked(endpoint.base_url, "runs/whole")).status == 0
-    assert Path("runs/a/rollouts.jsonl").read_bytes() == Path("runs/whole/rollouts.jsonl").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("cut", "loops", "said"), [(10, 0, ""), (11, 0, "(cut off 11)"), (9, 3, "(cut off 9, loop 3)")]
 )

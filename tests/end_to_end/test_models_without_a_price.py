@@ -3,8 +3,6 @@ help."""
 
 from __future__ import annotations
 
-import pytest
-
 from tests.helpers.command_line import Reasonrag
 
 UNKNOWN = (
@@ -37,20 +35,3 @@ def test_each_command_says_it_once(reasonrag: Reasonrag, endpoint: str) -> None:
     assert done.err.count("no price is known for") == 2
     assert told("mystery") in done.err
     assert told("strict", "--judge-") in done.err
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("--model", "mystery", "--price-in", 0, "--price-out", 0),
-        ("--model", "gpt-4o", "--value-model", "mystery", "--value-base-url", ""),
-    ],
-)
-def test_what_has_a_price_says_nothing(more: tuple[object, ...], reasonrag: Reasonrag, endpoint: str) -> None:
-    """Also a value model at an address of its own, which is taken for free and says that."""
-    done = reasonrag(
-        "generate", *FEW[:-2], "--base-url", endpoint, *(each if each != "" else endpoint for each in more)
-    )
-    assert done.status == 0, done.err
-    assert "no price is known" not in done.err
-    assert ("its tokens count as free" in done.err) == ("--value-model" in more)

@@ -4,7 +4,6 @@ pair, all of it is kept, counted and priced, and where it leaves no room for an 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,13 @@ import orjson
 import pytest
 from aiohttp import web
 
-import reasonrag as package
 from preference import read_rollouts
 from reasonrag.llm import offline
 from reasonrag.llm.journal import CUT
 from reasonrag.serving.openai_api import ChatCompletionRequest, completion
-from tests.endpoints.behaviour import EndpointBehaviour
 from tests.endpoints.profiles import THOUGHT
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.endpoints import Answering, Stage
+from tests.helpers.endpoints import Answering
 from tests.helpers.processes import simulated_endpoint
 
 PRICES = ("--price-in", 1, "--price-out", 2)
@@ -32,13 +29,6 @@ def thinking() -> Iterator[str]:
     """Base URL of a model that reasons in its text, with tags that must not count, and stops at them."""
     with simulated_endpoint("--profile", "qwen3-think") as base_url:
         yield base_url
-
-
-@pytest.fixture
-def thinking_of_tasks() -> Iterator[str]:
-    """Base URL of such a model that does not reason about the trial request."""
-    with Stage(EndpointBehaviour(profile="qwen3-think"), trial_reply="yes").open() as stage:
-        yield stage.base_url
 
 
 def asked(base_url: str, run: str, *flags: object, limit: int = 6) -> tuple[object, ...]:
@@ -77,31 +67,6 @@ def test_a_question_that_is_asked_once_gets_its_answer(reasonrag: Reasonrag, thi
     steps = orjson.loads(done.out)["steps"]
     assert all(step["reasoning"].startswith(THOUGHT.strip()) for step in steps)
     assert not any(step["repaired"] or step["parse_error"] for step in steps)
-
-
-def test_a_run_that_was_killed_between_both_answers_pays_for_neither_twice(
-    reasonrag: Reasonrag, thinking_of_tasks: str
-) -> None:
-    """The journal ends with the answer that was cut: its draws are asked at once without stop strings. What was cut is
-    never used; every draw has its answer under its own key, and a replay gives the same trees."""
-    assert reasonrag(*asked(thinking_of_tasks, "runs/r", "--concurrency", 1, limit=2)).status == 0
-    lines = Path("runs/r/journal.jsonl").read_bytes().splitlines(keepends=True)
-    last = next(number for number, line in enumerate(lines) if CUT.encode() in line)
-    Path("runs/r/journal.jsonl").write_bytes(b"".join(lines[: last + 1]))
-    Path("runs/r/rollouts.jsonl").write_bytes(b"")
-    done = reasonrag(*asked(thinking_of_tasks, "runs/r", "--concurrency", 1, limit=2), "--json")
-    found, summary = entries("runs/r"), orjson.loads(done.out)
-    assert (done.status, summary["done"]) == (0, 2)
-    keys = Counter(key for entry in found for key in entry["keys"])
-    assert max(keys.values()) == 1
-    assert all(keys[key.removesuffix(CUT)] == 1 for key in keys if key.endswith(CUT))
-    paid = [each for entry in found for each in entry["completions"]]
-    spent = [sum(each.get(name, 0) for each in paid) for name in ("prompt_tokens", "completion_tokens")]
-    assert summary["cost_usd"] == pytest.approx((spent[0] + 2 * spent[1]) / 1e6)
-    assert summary["cost_usd"] > sum(each.usage.cost_usd or 0 for each in read_rollouts(Path("runs/r/rollouts.jsonl")))
-    again: dict[str, Any] = {"model": "o", "base_url": [thinking_of_tasks], "limit": 2, "price_in": 1, "price_out": 2}
-    package.generate(**again, run="runs/again", replay="runs/r/journal.jsonl")
-    assert Path("runs/again/rollouts.jsonl").read_bytes() == Path("runs/r/rollouts.jsonl").read_bytes()
 
 
 def test_reasoning_tokens_are_counted_and_priced(reasonrag: Reasonrag) -> None:

@@ -236,7 +236,6 @@ TRIALS: dict[str, tuple[list[Any], str]] = {
         ],
         "",
     ),
-    "it does not reason": ([replying(lambda _: 200, tokens=lambda _: 0)], ""),
 }
 
 

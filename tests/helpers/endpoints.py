@@ -78,9 +78,7 @@ class Answering(Served):
 
 class Stage(Served):
     """A running endpoint. arrived: called with the number of every chat request, the first is 1 (the trial question of
-    a command), before it is answered; answered: after its answer went out. Both are called in the endpoint's thread.
-    trial_reply: what the first request gets, as of a model that reasons about tasks only.
-    """
+    a command), before it is answered; answered: after its answer went out. Both are called in the endpoint's thread."""
 
     def __init__(
         self,
@@ -88,12 +86,11 @@ class Stage(Served):
         *,
         arrived: Callable[[int], object] = lambda _: None,
         answered: Callable[[int], object] = lambda _: None,
-        trial_reply: str | None = None,
     ) -> None:
         super().__init__(make_app(habits), address_path(habits))
         self._app.middlewares.append(self._watching())
         self._arrived, self._answered = arrived, answered
-        self._number, self._trial_reply = 0, trial_reply
+        self._number = 0
         self.down = False
         """While it is, every chat request gets status 503."""
         self.refused = 0
@@ -117,9 +114,6 @@ class Stage(Served):
             self._number += 1
             number = self._number
             self._arrived(number)
-            if number == 1 and self._trial_reply is not None:
-                choice = {"message": {"content": self._trial_reply}, "finish_reason": "stop"}
-                return web.json_response({"choices": [choice], "usage": {"prompt_tokens": 2, "completion_tokens": 1}})
             if self.down:
                 self.refused += 1
                 return web.Response(status=503)
