@@ -7,14 +7,13 @@ and no record.
 from __future__ import annotations
 
 import re
-import select
 import signal
 import sys
 import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -34,39 +33,34 @@ if TYPE_CHECKING:
 
 _KEPT = "\n\u200c\u200d"
 """Line breaks, and the two joiners needed by Persian, Hindi and emoji."""
-_AS_A_LINE_BREAK = "\u0085\u2028\u2029"
 _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories: controls, direction marks and other invisible characters, lone surrogates, line separators."""
 TAB = "    "
 
 
+class _Shown(dict[int, str]):
+    """What is shown for a character, for `str.translate`: its name for controls and what cannot be seen."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        if unicodedata.category(character) in _HIDDEN and character not in _KEPT:
+            # the controls of ASCII have a picture each
+            character = chr(0x2400 + code) if code < 0x20 else f"⟨U+{code:04X}⟩"  # noqa: PLR2004
+        return self.setdefault(code, character)
+
+
+_SHOWN = _Shown({0x09: TAB, 0x7F: "␡"} | dict.fromkeys(map(ord, "\u0085\u2028\u2029"), "\n"))
+
+
 def shown(text: str) -> str:
     """The text with line breaks kept, tabs as spaces, and every other control or invisible character by name: ESC as
     `␛`, U+202E as `⟨U+202E⟩`."""
-    text = text.replace("\r\n", "\n")
-    if text.isascii() and text.replace("\n", "").isprintable():
-        return text
-    return "".join(map(_shown, text))
+    return text.replace("\r\n", "\n").translate(_SHOWN)
 
 
 def on_one_line(text: str) -> str:
     """`shown`, with line breaks and runs of spaces as one space."""
     return " ".join(shown(text).split())
-
-
-def _shown(character: str) -> str:
-    if character in _KEPT:
-        return character
-    if character in _AS_A_LINE_BREAK:
-        return "\n"
-    if character == "\t":
-        return TAB
-    if unicodedata.category(character) not in _HIDDEN:
-        return character
-    code = ord(character)
-    if code < 0x20:  # noqa: PLR2004 - the controls of ASCII, each of which has a picture
-        return chr(0x2400 + code)
-    return "␡" if character == "\x7f" else f"⟨U+{code:04X}⟩"
 
 
 def print_shown(text: object = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
@@ -84,7 +78,6 @@ PLAIN_LINE_EVERY_S = 10.0
 """How often progress is written if stderr is not a terminal."""
 LARGE = 10**8
 """Bytes that take some ten seconds to read."""
-CTRL_C_SEEN_WITHIN_S = 0.5
 WHOLE_JOB_S = 7 * 24 * 3600.0
 """The remaining time is estimated from this much of the job: all of it, since single questions differ widely."""
 
@@ -201,7 +194,7 @@ class TerminalWatcher(TerminalMessages):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             self.say(f"{question}. Go on? [y/N]")
-            return _typed_line().strip().casefold() in ("y", "yes")
+            return sys.stdin.readline().strip().casefold() in ("y", "yes")
         except KeyboardInterrupt:
             return False
         finally:
@@ -232,14 +225,6 @@ class TerminalWatcher(TerminalMessages):
     def ended(self) -> None:
         if self._bar is not None:
             self._bar.stop()
-
-
-def _typed_line() -> str:
-    """Raises KeyboardInterrupt even for a Ctrl-C in the moment before the wait, which a read alone would sit out."""
-    with suppress(OSError):  # Windows waits for sockets only
-        while not select.select([sys.stdin], [], [], CTRL_C_SEEN_WITHIN_S)[0]:
-            pass
-    return sys.stdin.readline()
 
 
 # -- records ---------------------------------------------------------------------------------------------------

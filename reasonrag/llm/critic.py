@@ -24,13 +24,8 @@ from reasonrag.errors import InputError
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits, check_address, key_in
-from reasonrag.llm.endpoint.http_client import (
-    MOST_SAID,
-    BadAnswerError,
-    Connection,
-    error_message,
-    is_account_refused,
-)
+from reasonrag.llm.endpoint.http_client import MOST_SAID, BadAnswerError, Connection
+from reasonrag.llm.endpoint.trouble import error_message, is_account_refused
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.model_folder import PROVENANCE, fingerprint, open_model, read_json

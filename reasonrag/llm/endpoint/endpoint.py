@@ -33,14 +33,8 @@ from reasonrag.llm.endpoint.http_client import (
     BadAnswerError,
     Connection,
     HttpAnswer,
-    body_of,
     completions_of,
-    error_cause,
-    error_message,
     error_of,
-    is_account_refused,
-    is_endpoint_failure,
-    is_retryable,
 )
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
@@ -48,8 +42,15 @@ from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.llm.endpoint.trouble import (
     WORDS,
     asked_to_wait,
+    body_of,
     clock_time,
+    error_cause,
+    error_message,
+    is_account_refused,
     is_busy,
+    is_endpoint_failure,
+    is_retryable,
+    is_status,
     seconds_text,
     state_of,
     trouble_of,
@@ -377,8 +378,6 @@ class EndpointModel:
     async def _settle_effort(self) -> None:
         """Ask a model that reasons, or refuses a temperature as one that does, not to reason; where that changes
         nothing, all is as it was."""
-        from openai import APIStatusError
-
         before = self._endpoints, self._sampling, self._unsaid, self.counts_bytes, self.reasons
         self._endpoints = [OneAddress(each.connection, each.pace) for each in self._endpoints]
         self._sampling = self._sampling.model_copy(update={"reasoning_effort": "none"})
@@ -389,7 +388,7 @@ class EndpointModel:
                 self.effort, way_back = "none", "--reasoning-effort low has it reason"
                 self.say(f"{self.name} reasons by default, and is asked not to: reasoning_effort none ({way_back})")
         except InputError as error:
-            if not (isinstance(error.__cause__, APIStatusError) and is_refusal(error.__cause__)):
+            if not (is_status(error.__cause__) and is_refusal(error.__cause__)):
                 raise
         finally:
             if not self.effort:
@@ -549,7 +548,7 @@ class EndpointModel:
 
         Raises ModelError if this request gets no answer, RunStopped if no request will.
         """
-        from openai import APIError, APIStatusError
+        from openai import APIError
 
         trials, before = _Attempts(), self._answered
         retrying = self._retrying(trials, is_retryable, paced=True)
@@ -564,7 +563,7 @@ class EndpointModel:
             self._given_up += is_retryable(error)  # a permanent failure is the request's own fault
             rejected = failure.cause in _REJECTING
             rejected |= self._answered > before and bool(_BY_THIS_PROMPT.fullmatch(failure.cause))
-            gone = isinstance(error, APIStatusError) and lacks_model(error, self.name)
+            gone = is_status(error) and lacks_model(error, self.name)
             self._rejected += rejected or gone
             alone = self._rejected < MAX_REJECTED
             if is_account_refused(error):

@@ -1,7 +1,7 @@
 """The HTTP client of one OpenAI-compatible address: requests, answers and errors.
 
-Decides how bytes become completions or errors, and whether an error can be retried. The errors are the openai
-package's, but the transport is aiohttp: that package's client takes nearly three times the CPU for the same bytes
+Decides how bytes become completions or errors, which are the openai package's; `trouble` says what they mean. The
+transport is aiohttp: that package's client takes nearly three times the CPU for the same bytes
 (benchmarks/RESULTS.md). Retries nothing and learns nothing: `endpoint` does.
 """
 
@@ -38,8 +38,6 @@ CHAT = "chat/completions"
 LIST_S = 15.0  # for the list of models, without which a run can go on
 _MOST_REASON = 64
 """Characters of a finish reason that are kept."""
-_DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
-"""Statuses of an overloaded or absent server; other errors are about the request."""
 _HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens")
 """Headers kept of an error response; others may hold anything."""
 MOST_SAID = 1000
@@ -61,7 +59,6 @@ vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second; Oll
 have these types, too."""
 NEAR = 0.95
 """Share of the token limit from which one of several replies counts as cut, as its tokens are an estimate."""
-_RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 
 
 class BadAnswerError(Exception):
@@ -393,57 +390,3 @@ def _models_in(served: object) -> dict[str, dict[str, Any]]:
     if not isinstance(models, list):
         return {}
     return {each["id"]: each for each in models if isinstance(each, dict) and isinstance(each.get("id"), str)}
-
-
-# -- what an error means -----------------------------------------------------------------------------------------
-
-
-def is_retryable(error: BaseException) -> bool:
-    """Whether a retry could help: no connection, timeouts, rate limits, server errors and garbled bodies."""
-    from openai import APIConnectionError
-
-    if status := _status(error):
-        return status in _RETRIED_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return isinstance(error, APIConnectionError | BadAnswerError) and not isinstance(error, AnswerTooLargeError)
-
-
-def is_endpoint_failure(error: Exception) -> bool:
-    """Whether the failure is about the endpoint as a whole: unreachable, timed out or overloaded."""
-    return _status(error) in _DOWN_STATUSES or error_cause(error) in ("connection", "timeout")
-
-
-def body_of(error: Exception) -> str | None:
-    """What was said by a server error that is about the request, or by a garbled body; None for other errors."""
-    from openai import APIStatusError
-
-    if isinstance(error, APIStatusError):
-        broken = error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_endpoint_failure(error)
-        return error.response.content.decode("utf-8", "replace") if broken else None
-    return str(error) if isinstance(error, BadAnswerError) else None
-
-
-def is_account_refused(error: Exception) -> bool:
-    """Whether all requests will fail: the key is refused, or the account is empty."""
-    return _status(error) in (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
-
-
-def _status(error: BaseException) -> int | None:
-    return getattr(error, "status_code", None)
-
-
-def error_cause(error: Exception) -> str:
-    """One word for counting: connection, timeout, http_429, bad_answer, too_large, .."""
-    from openai import APIConnectionError, APIStatusError, APITimeoutError
-
-    if isinstance(error, APIStatusError):
-        return f"http_{error.status_code}"
-    if isinstance(error, APITimeoutError):
-        return "timeout" if "connect" not in error_message(error).lower() else "connection"
-    if isinstance(error, APIConnectionError):
-        return "connection"
-    return "too_large" if isinstance(error, AnswerTooLargeError) else "bad_answer"
-
-
-def error_message(error: Exception) -> str:
-    """The message of the innermost error that has one."""
-    return str(error.__cause__ or error) or str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What keeps an address from being of use, in words: it is busy, loads its model, is slow or broken, or is down.
+"""What a failed request says: whether to ask again, and what keeps its address from being of use, in words.
 
 Decides what a failure says about its address and what the user can do. Knows no request and no schedule.
 """
@@ -9,11 +9,14 @@ import os
 import re
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from reasonrag.llm.endpoint.error_objects import NO_CAPACITY, says
-from reasonrag.llm.endpoint.http_client import error_cause, is_endpoint_failure
+from reasonrag.llm.endpoint.http_client import AnswerTooLargeError, BadAnswerError
 from reasonrag.web.client import retry_after
+
+if TYPE_CHECKING:
+    from openai import APIStatusError
 
 Trouble = Literal["busy", "scarce", "loading", "slow", "broken", "down"]
 WORDS: dict[Trouble, tuple[str, str, str]] = {
@@ -34,13 +37,14 @@ _SIGNS: dict[Trouble, re.Pattern[str]] = {
     "busy": re.compile(r"status (429|529)|\b(overloaded|capacity|too many|queue is full|busy)\b", re.IGNORECASE),
 }
 """What servers say: llama.cpp "Loading model", Hugging Face "is currently loading", KServe "is not ready"."""
+_DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
+"""Statuses of an overloaded or absent server; other errors are about the request."""
+_RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 
 
 def trouble_of(error: Exception) -> Trouble:
     """What a failure that may pass says about its address."""
-    from openai import APIStatusError
-
-    if isinstance(error, APIStatusError):
+    if is_status(error):
         if error.status_code == HTTPStatus.TOO_MANY_REQUESTS and says(error, NO_CAPACITY):
             return "scarce"
         found: Trouble = "busy" if is_busy(error) else "down" if is_endpoint_failure(error) else "broken"
@@ -48,21 +52,66 @@ def trouble_of(error: Exception) -> Trouble:
     return {"timeout": "slow", "connection": "down"}.get(error_cause(error), "broken")  # type: ignore[return-value]
 
 
+def is_status(error: BaseException | None) -> TypeGuard[APIStatusError]:
+    """Whether it is an answer of the endpoint; openai's class is loaded with the first request only."""
+    return hasattr(error, "status_code")
+
+
 def asked_to_wait(error: BaseException | None) -> float:
     """The seconds of its Retry-After; 0 without one."""
-    from openai import APIStatusError
-
-    return (retry_after(error.response.headers) or 0.0) if isinstance(error, APIStatusError) else 0.0
+    return (retry_after(error.response.headers) or 0.0) if is_status(error) else 0.0
 
 
 def is_busy(error: BaseException | None) -> bool:
     """Whether an address is there and refuses requests for now: too many, or another status with a Retry-After."""
-    from openai import APIStatusError
-
-    if not isinstance(error, APIStatusError):
+    if not is_status(error):
         return False
     asks = is_endpoint_failure(error) and asked_to_wait(error) > 0
     return asks or error.status_code == HTTPStatus.TOO_MANY_REQUESTS
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether a retry could help: no connection, timeouts, rate limits, server errors and garbled bodies."""
+    if is_status(error):
+        return error.status_code in _RETRIED_STATUSES or error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return error_cause(error) in ("connection", "timeout") or type(error) is BadAnswerError
+
+
+def is_endpoint_failure(error: BaseException) -> bool:
+    """Whether the failure is about the endpoint as a whole: unreachable, timed out or overloaded."""
+    if is_status(error):
+        return error.status_code in _DOWN_STATUSES
+    return error_cause(error) in ("connection", "timeout")
+
+
+def body_of(error: Exception) -> str | None:
+    """What was said by a server error that is about the request, or by a garbled body; None for other errors."""
+    if is_status(error):
+        broken = error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_endpoint_failure(error)
+        return error.response.content.decode("utf-8", "replace") if broken else None
+    return str(error) if isinstance(error, BadAnswerError) else None
+
+
+def is_account_refused(error: Exception) -> bool:
+    """Whether all requests will fail: the key is refused, or the account is empty."""
+    return is_status(error) and error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
+
+
+def error_cause(error: BaseException) -> str:
+    """One word for counting: connection, timeout, http_429, bad_answer, too_large, .."""
+    from openai import APIConnectionError, APITimeoutError
+
+    if is_status(error):
+        return f"http_{error.status_code}"
+    if isinstance(error, APIConnectionError):
+        late = isinstance(error, APITimeoutError) and "connect" not in error_message(error).lower()
+        return "timeout" if late else "connection"
+    return "too_large" if isinstance(error, AnswerTooLargeError) else "bad_answer"
+
+
+def error_message(error: BaseException) -> str:
+    """The message of the innermost error that has one."""
+    return str(error.__cause__ or error) or str(error) or type(error).__name__
 
 
 def state_of(error: Exception) -> str:

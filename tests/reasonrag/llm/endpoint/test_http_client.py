@@ -38,12 +38,14 @@ from reasonrag.llm.endpoint.http_client import (
     Connection,
     HttpAnswer,
     completions_of,
+    most_bytes_of_answer,
+)
+from reasonrag.llm.endpoint.trouble import (
     error_cause,
     error_message,
     is_account_refused,
     is_endpoint_failure,
     is_retryable,
-    most_bytes_of_answer,
 )
 from reasonrag.redaction import redact
 from reasonrag.web.client import retry_after
