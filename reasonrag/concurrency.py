@@ -10,12 +10,13 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 from reasonrag.errors import RunStopped
 
+_LOOKS_EVERY_S = 0.1
 T = TypeVar("T")
 Item = TypeVar("Item")
 
@@ -98,7 +99,6 @@ def run_to_end(coroutine: Awaitable[T]) -> T:
         caller = asyncio.current_task()
     except RuntimeError:
         return asyncio.run(awaited())
-    outcome: Future[T] = Future()
     running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
 
     async def announced() -> T:
@@ -106,28 +106,14 @@ def run_to_end(coroutine: Awaitable[T]) -> T:
         running.set_result((asyncio.get_running_loop(), task))
         return await task
 
-    def in_thread() -> None:
+    with ThreadPoolExecutor(1, "reasonrag") as thread:
+        outcome = thread.submit(asyncio.run, announced())
         try:
-            outcome.set_result(asyncio.run(announced()))
-        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread below
-            outcome.set_exception(error)
-
-    thread = threading.Thread(target=in_thread, name="reasonrag")
-    thread.start()
-    try:
-        _join(thread, caller)
-    except BaseException:
-        loop, task = running.result()
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        raise
+            # asyncio.run signals Ctrl-C by cancelling the caller
+            while not wait([outcome], _LOOKS_EVERY_S).done and not (caller and caller.cancelling()):
+                pass
+        finally:
+            loop, task = running.result()
+            with suppress(RuntimeError):  # it has ended meanwhile
+                loop.call_soon_threadsafe(task.cancel)
     return outcome.result()
-
-
-def _join(thread: threading.Thread, caller: asyncio.Task[Any] | None) -> None:
-    """Wait for a thread. Raises CancelledError when the waiting task is cancelled, which is how asyncio.run signals
-    Ctrl-C."""
-    while thread.is_alive():
-        thread.join(0.1)
-        if caller is not None and caller.cancelling():
-            raise asyncio.CancelledError

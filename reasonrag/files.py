@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count, takewhile
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -45,8 +45,8 @@ _MARKS, _BEGINNING = (b'"reasonrag.', b'"config_hash"'), 1 << 16
 """What the beginning of such a file holds if reasonrag wrote it."""
 
 
-_RACES = 20
-"""How often a folder may be removed, by other starts that fail, between making it and opening its lock."""
+_RACES = 100
+"""How often a folder or its lock may be removed, by other starts that fail, before it is locked."""
 
 
 def made_here(folder: Path) -> bool:
@@ -286,29 +286,20 @@ def locked(path: Path, directory: Path, taken: Callable[[], None]) -> Iterator[B
 
 def _open_locked(path: Path, taken: Callable[[], None]) -> BinaryIO:
     """Raises OSError."""
+    races = count(1)
     while True:
-        lock = _opened_in_folder(path)
-        try:
+        # FileExistsError: mkdir found the folder, and it was gone when pathlib looked whether it is one
+        passing = () if next(races) == _RACES else (FileNotFoundError, FileExistsError)
+        with ExitStack() as opened, suppress(*passing):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = opened.enter_context(path.open("ab"))
             if not lock_descriptor(lock.fileno(), blocking=False):
                 taken()
                 lock_descriptor(lock.fileno())
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
-                    return lock
-        except BaseException:
-            lock.close()
-            raise
-        lock.close()  # a start that failed has removed it: that lock protects nothing
-
-
-def _opened_in_folder(path: Path) -> BinaryIO:
-    for _ in range(_RACES):
-        # FileExistsError: mkdir found the folder, and it was gone when pathlib looked whether it is one
-        with suppress(FileNotFoundError, FileExistsError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return path.open("ab")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("ab")
+            if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                opened.pop_all()
+                return lock
+            # a start that failed has removed it: that lock protects nothing
 
 
 @contextmanager

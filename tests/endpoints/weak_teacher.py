@@ -15,7 +15,7 @@ import orjson
 from preference import Message
 from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.extraction.answer_spans import two_of, wants_verdict
+from reasonrag.llm.extraction.habits import two_of, wants_verdict
 from reasonrag.llm.extraction.parsed_prompt import parse_prompt
 from reasonrag.llm.extraction.words import names
 
