@@ -1,12 +1,9 @@
-"""`reasonrag index build`: from the caller's keyword arguments to an index. Does not know where passages are
-encoded."""
+"""`reasonrag index build`: from the caller's keyword arguments to an index."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from preference.records import shared_fields
 from reasonrag.data.compressed import plain_corpus
@@ -16,25 +13,14 @@ from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.manifest import IndexManifest, default_index_directory
-from reasonrag.retrieval.dense.piece_encoding import Encoding
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.settings import IndexSettings
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
 
-class LaunchEncoding(Protocol):
-    """Makes an encoding elsewhere, for as long as a block lasts."""
-
-    def __call__(
-        self, *, address: str | None, workers: int | None, say: Callable[[str], None]
-    ) -> AbstractContextManager[Encoding]: ...
-
-
 @public_call(IndexSettings)
-def index_build(
-    *, watcher: BuildWatcher | None = None, launch: LaunchEncoding | None = None, **flags: Any
-) -> tuple[Path, IndexManifest]:
+def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[Path, IndexManifest]:
     """Build an index over a corpus; returns its directory and its manifest.
 
     Without `out` it goes where `generate` looks for it. A killed dense build resumes; another type over existing
@@ -47,21 +33,14 @@ def index_build(
 
     Args:
         watcher: is told what happens while it goes on; none: silent.
-        launch: makes the encoding of `on="ray"`: `reasonrag.scale.ray_encoding.RayEncoding`, which the command line
-            gives.
     """
     settings = resolve(IndexSettings, "index", flags)
     watcher = watcher or SilentWatcher()
-    for name in ("workers", "address"):
-        if settings.on == "here" and flags.get(name) is not None:
-            raise InputError(f"--{name} goes with --on ray")
     kind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
     if kind == "bm25":
         for name in settings.of_a_dense_index:
             if flags.get(name) is not None:  # settings from other sources may be meant for other commands
                 raise InputError(f"--{name.replace('_', '-')} is for dense indexes: give --kind dense, or leave it out")
-        if flags.get("on") == "ray":
-            raise InputError("--on ray is for dense indexes: give --kind dense, or leave it out")
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
     if kind == "bm25":
         directory = settings.out or default_index_directory(corpus, settings.index_home)
@@ -78,9 +57,4 @@ def index_build(
         from_faiss=settings.from_faiss,
         gpu=settings.gpu,
     )
-    if settings.on == "here":
-        return directory, build_dense(corpus, directory, options, watcher)
-    if launch is None:
-        raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
-    with launch(address=settings.address, workers=settings.workers, say=watcher.say) as encoding:
-        return directory, build_dense(corpus, directory, options, watcher, encoding)
+    return directory, build_dense(corpus, directory, options, watcher)

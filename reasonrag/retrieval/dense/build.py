@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,8 +23,16 @@ from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import build_lock, file_digest, read_record, unwritable
 from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher
-from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, resolved, short_name
+from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher, row_ranges
+from reasonrag.retrieval.dense.encoders import (
+    Encoder,
+    EncoderChoice,
+    EncoderSpec,
+    Vectors,
+    load_encoder,
+    resolved,
+    short_name,
+)
 from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, plan_index
 from reasonrag.retrieval.dense.index import (
     AGREES,
@@ -46,7 +54,6 @@ from reasonrag.retrieval.dense.manifest import (
     put_in_place,
     write_manifest,
 )
-from reasonrag.retrieval.dense.piece_encoding import Encoding, EncodingHere, EncodingJob
 from reasonrag.retrieval.dense.vector_store import (
     ENCODED,
     PIECE,
@@ -54,11 +61,10 @@ from reasonrag.retrieval.dense.vector_store import (
     StoredVectors,
     VectorRows,
     VectorWriter,
-    read_slices,
 )
 from reasonrag.retrieval.settings import IndexType, Precision
 
-BUILD, SLICES = "build.json", "slices"
+BUILD = "build.json"
 ADOPTION_SAMPLE = 32
 """Passages re-encoded to check that an adopted index matches this corpus and encoder."""
 BYTES_PER_DIMENSION: dict[IndexType, float] = {
@@ -100,31 +106,25 @@ class _BuildState(BaseModel):
 
 
 def build_dense(
-    corpus: Path,
-    directory: Path,
-    options: BuildOptions,
-    watcher: BuildWatcher | None = None,
-    encoding: Encoding | None = None,
+    corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher | None = None
 ) -> DenseManifest:
     """Build a dense index of `corpus` in `directory`, or add a type to an existing one without encoding again.
 
-    encoding: where passages are encoded; by default in this process. A killed build resumes, wherever it was. Memory
-    grows by 24 bytes per passage; types that are not streamed (`faiss_index.STREAMED`) are held whole while they are
-    built. Raises InputError for a bad corpus, encoder or directory.
+    A killed build resumes, wherever it was. Memory grows by 24 bytes per passage; types that are not streamed
+    (`faiss_index.STREAMED`) are held whole while they are built. Raises InputError for a bad corpus, encoder or
+    directory.
     """
     watcher = watcher or SilentWatcher()
     with build_lock(directory, say=watcher.say):
-        return build_dense_alone(corpus, directory, options, watcher, encoding)
+        return build_dense_alone(corpus, directory, options, watcher)
 
 
-def build_dense_alone(
-    corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher, encoding: Encoding | None = None
-) -> DenseManifest:
+def build_dense_alone(corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher) -> DenseManifest:
     """`build_dense` for a caller that holds the build lock."""
     if not corpus.is_file():
         raise InputError(f"there is no corpus {corpus}")
     try:
-        return _Build(corpus, directory, options, watcher, encoding or EncodingHere()).run()
+        return _Build(corpus, directory, options, watcher).run()
     except OSError as error:
         raise unwritable(directory, error) from error
     finally:
@@ -134,11 +134,8 @@ def build_dense_alone(
 class _Build:
     """One session of building one index."""
 
-    def __init__(
-        self, corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher, encoding: Encoding
-    ) -> None:
+    def __init__(self, corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher) -> None:
         self.corpus, self.directory, self.options, self.watcher = corpus, directory, options, watcher
-        self.encoding = encoding
         self.unfinished = directory.with_name(f".{directory.name}.encoding")
         self.stat = corpus.stat()  # before reading: a change while reading must make the index stale
 
@@ -158,7 +155,7 @@ class _Build:
     def _load_encoder(self) -> Encoder:
         options = self.options
         self.watcher.say(f"loading the encoder {options.encoder.model}")
-        return self.encoding.load(
+        return load_encoder(
             options.encoder, devices=options.devices, precision=options.precision, batch_size=options.batch_size
         )
 
@@ -242,7 +239,7 @@ class _Build:
             self._check_adopted(adopted, scan, encoder)
         probe = self._begin(scan, encoder, wanted)
         np.save(self.unfinished / OFFSETS, scan.offsets)
-        digest, seconds = self._encode(scan, encoder, probe) if adopted is None else (file_digest(adopted.path), 0.0)
+        digest, seconds = self._encode(scan, encoder) if adopted is None else (file_digest(adopted.path), 0.0)
         file = self._first_file(adopted, encoder.spec, digest, wanted)
         manifest = DenseManifest(
             corpus=str(self.corpus.resolve()),
@@ -259,7 +256,7 @@ class _Build:
             indexes={file.plan.type: file},
             searched=file.plan.type,
             encoding_seconds=round(seconds, 2),
-            devices=list(self.encoding.devices),
+            devices=list(encoder.devices),
             versions=_versions(),
             files=self._digests(adopted, digest),
         )
@@ -311,39 +308,31 @@ class _Build:
                 "choose another --out or a smaller --type"
             )
 
-    def _encode(self, scan: CorpusScan, encoder: Encoder, probe: str) -> tuple[str, float]:
+    def _encode(self, scan: CorpusScan, encoder: Encoder) -> tuple[str, float]:
         """Encode the remaining passages; returns the digest of all vectors and the seconds spent in all sessions."""
-        rows, job = len(scan.offsets), self._job(encoder, probe)
+        corpus, rows = Corpus(self.corpus, scan.offsets), len(scan.offsets)
         with VectorWriter(self.unfinished, rows=rows, dimension=encoder.spec.dimension) as writer:
-            for number, kept in read_slices(job.slices, {piece.number for piece in writer.owed()}):
-                writer.write(number, kept)
             done = writer.encoded
             if done:
                 self.watcher.say(f"{done:,} of {rows:,} passages are encoded; continuing with the rest")
             self.watcher.stage("encoding", total=rows, done=done)
-            begun = time.monotonic()
-            owed = list(writer.owed())
-            for piece, vectors in self.encoding.pieces(
-                job, encoder, owed, lambda now: self.watcher.reached(done + now)
-            ):
-                writer.write(piece.number, vectors, seconds=time.monotonic() - begun)
+            for number, start, stop in list(writer.owed()):
                 begun = time.monotonic()
-            for each in self.unfinished.glob(f"{SLICES}-*"):
-                shutil.rmtree(each)
+                texts = [each.contents for each in self._unchanged(corpus).read(start, stop)]
+                vectors = _vectors(texts, encoder, lambda now, done=done: self.watcher.reached(done + now))  # type: ignore[misc]
+                writer.write(number, vectors, seconds=time.monotonic() - begun)
+                done += stop - start
             return writer.sha256, writer.seconds
 
-    def _job(self, encoder: Encoder, probe: str) -> EncodingJob:
-        return EncodingJob(
-            corpus=self.corpus,
-            corpus_bytes=self.stat.st_size,
-            corpus_mtime_ns=self.stat.st_mtime_ns,
-            folder=self.unfinished,
-            slices=self.unfinished / f"{SLICES}-{file_digest(self.unfinished / BUILD)[:16]}",
-            spec=encoder.spec,
-            precision=encoder.precision,
-            batch_size=self.options.batch_size,
-            probe=probe,
-        )
+    def _unchanged(self, corpus: Corpus) -> Corpus:
+        """Raises InputError if the corpus has changed since it was scanned."""
+        now = self.corpus.stat()
+        if (now.st_size, now.st_mtime_ns) != (self.stat.st_size, self.stat.st_mtime_ns):
+            raise InputError(
+                f"the corpus {self.corpus} was changed while it was encoded: restore the file and run the "
+                f"same command, or delete {self.unfinished}"
+            )
+        return corpus
 
     # -- an adopted index -------------------------------------------------------------------------------------------
 
@@ -386,6 +375,28 @@ class _Build:
                 f"do not match their passages, for example row {int(strangers[0]):,}; "
                 "row i must be line i"
             )
+
+
+def _vectors(texts: list[str], encoder: Encoder, reached: Callable[[int], None]) -> Vectors:
+    """Encode longest texts first, so that batches have similar lengths, and a few batches at a time, to show
+    progress."""
+    order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+    vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float32)
+    for start, stop in row_ranges(len(texts), encoder.at_once):
+        rows = order[start:stop]
+        try:
+            vectors[rows] = encoder.passages(texts[row] for row in rows)
+        except RuntimeError as error:  # from torch, for example out of memory
+            raise InputError(
+                f"passages cannot be encoded: {next(iter(str(error).splitlines()), '')}. Try a smaller "
+                "--batch-size; finished vectors are kept, and the same command continues"
+            ) from error
+        reached(stop)
+    if not np.isfinite(vectors.astype(np.float16)).all():
+        raise InputError(
+            f"{encoder.spec.model} produces NaN or infinite vectors in {encoder.precision}; try --precision fp32"
+        )
+    return vectors
 
 
 def _versions() -> dict[str, str]:

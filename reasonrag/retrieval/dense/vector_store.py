@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
-from uuid import uuid4
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +34,6 @@ class Piece(NamedTuple):
     number: int
     start: int
     stop: int
-
-
-Storable: TypeAlias = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 
 
 class VectorRows(Protocol):
@@ -122,7 +116,7 @@ class VectorWriter:
         """Every missing piece, in order."""
         return (each for each in self._pieces() if each.number not in self._done)
 
-    def write(self, number: int, vectors: Storable, *, seconds: float = 0.0) -> None:
+    def write(self, number: int, vectors: npt.NDArray[np.float32], *, seconds: float = 0.0) -> None:
         """Store a piece. seconds: time that it took."""
         content = vectors.astype(np.float16).tobytes()
         left, position = memoryview(content), self._begin + 2 * self.dimension * number * PIECE
@@ -139,7 +133,8 @@ class VectorWriter:
     @property
     def sha256(self) -> str:
         """Digest over all pieces' digests: identifies the vectors."""
-        return combined_digest([self._done[number].sha256 for number in sorted(self._done)])
+        digests = [self._done[number].sha256 for number in sorted(self._done)]
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
 
     @property
     def seconds(self) -> float:
@@ -169,52 +164,3 @@ class VectorWriter:
                 yield _PieceRecord(int(record["piece"]), str(record["sha256"]), float(record["seconds"]))
             except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
                 continue  # an unreadable line: its piece is encoded again
-
-
-_SLICE = re.compile(r"(\d+)-([0-9a-f]{64})\.npy")
-
-
-def write_slice(folder: Path, number: int, vectors: Storable) -> str:
-    """Store a piece in a file of its own, for a process that cannot write to `vectors.npy`; returns the file's name,
-    which has the piece's number and digest. It has this name only once it is whole and synced. Raises OSError."""
-    content = vectors.astype(np.float16)
-    name = f"{number:05}-{hashlib.sha256(content.tobytes()).hexdigest()}.npy"
-    being_written = folder / f".{name}.{uuid4().hex}.tmp"
-    try:
-        with being_written.open("wb") as file:
-            np.save(file, content)
-            file.flush()
-            os.fsync(file.fileno())
-        being_written.replace(folder / name)
-    finally:
-        being_written.unlink(missing_ok=True)
-    return name
-
-
-def read_slice(path: Path) -> npt.NDArray[np.float16]:
-    """Raises OSError and ValueError for a file that cannot be read or does not hold what its name says."""
-    found = _SLICE.fullmatch(path.name)
-    try:
-        vectors: npt.NDArray[np.float16] = np.load(path)
-    except EOFError as error:
-        raise ValueError(f"{path} is empty") from error
-    if not found or hashlib.sha256(vectors.tobytes()).hexdigest() != found[2]:
-        raise ValueError(f"{path} does not hold the vectors that its name says")
-    return vectors
-
-
-def read_slices(folder: Path, numbers: Collection[int]) -> Iterator[tuple[int, npt.NDArray[np.float16]]]:
-    """The pieces of these numbers that a killed build left in a folder, if there is one. A damaged one is left out: it
-    is encoded again."""
-    left = {int(found[1]): folder / found[0] for each in _names(folder) if (found := _SLICE.fullmatch(each))}
-    for number in sorted(left.keys() & set(numbers)):
-        with suppress(OSError, ValueError):
-            yield number, read_slice(left[number])
-
-
-def _names(folder: Path) -> list[str]:
-    return [each.name for each in folder.iterdir()] if folder.is_dir() else []
-
-
-def combined_digest(digests: Sequence[str]) -> str:
-    return hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -21,12 +21,11 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.errors import InputError, RetrievalError
-from reasonrag.files import file_digest
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_encoder
 from reasonrag.retrieval.dense.index import DenseIndex, encoded_probe
 from reasonrag.retrieval.dense.manifest import MANIFEST, DenseManifest, read_manifest
-from reasonrag.retrieval.dense.vector_store import PIECE, write_slice
+from reasonrag.retrieval.dense.vector_store import PIECE
 from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.index import index_check
 from reasonrag.retrieval.lexical.bm25 import build_bm25
@@ -343,23 +342,6 @@ def test_a_build_does_not_go_on_with_other_weights(tmp_path: Path) -> None:
     record.write_bytes(orjson.dumps(content | {"probe": encoded_probe(other)}))
     with pytest.raises(InputError, match=r"something else \(the encoder's weights have changed\)"):
         build_dense(corpus, index, options())
-
-
-@pytest.mark.parametrize("of_this_build", [True, False])
-def test_pieces_that_workers_left_in_files_are_taken_over(of_this_build: bool, tmp_path: Path) -> None:
-    """They are in a folder named after the record of the build that they are of; another's are not taken."""
-    corpus, index = interrupted(tmp_path)
-    folder = tmp_path / ".index.encoding"
-    record = file_digest(folder / "build.json") if of_this_build else "0" * 64
-    slices = folder / f"slices-{record[:16]}"
-    slices.mkdir()
-    made_up = np.eye(50, 64, dtype=np.float32)
-    write_slice(slices, 1, made_up)
-    watcher = Listening()
-    build_dense(corpus, index, options("flat"), watcher)
-    assert watcher.stages["encoding"][:2] == [PIECE + 50, PIECE + 50 if of_this_build else PIECE]
-    assert np.array_equal(np.load(index / "vectors.npy")[PIECE:], made_up) == of_this_build
-    assert [each.name for each in index.iterdir() if each.is_dir()] == []
 
 
 def test_an_unfinished_build_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from reasonrag.retrieval.dense.vector_store import (
     VECTORS,
     StoredVectors,
     VectorWriter,
-    read_slices,
-    write_slice,
 )
 
 ROWS, DIMENSION = 2 * PIECE + 100, 4
@@ -95,29 +93,6 @@ def test_vectors_that_are_cut_off_are_refused(left: int, tmp_path: Path) -> None
         StoredVectors(tmp_path / VECTORS)
     with pytest.raises(InputError, match="cannot be read"):
         StoredVectors(tmp_path / "nowhere.npy")
-
-
-def test_a_piece_in_a_file_of_its_own_is_read_back_by_its_number(tmp_path: Path) -> None:
-    """Only pieces that are asked for; written twice, as by a worker that was started again, it counts once."""
-    vectors = made_up()[:10]
-    names = {write_slice(tmp_path, number, vectors + number) for number in (0, 7, 7, 12_345)}
-    assert {each.name for each in tmp_path.iterdir()} == names
-    found = dict(read_slices(tmp_path, [7, 8, 12_345]))
-    assert list(found) == [7, 12_345]
-    assert np.array_equal(found[7], (vectors + 7).astype(np.float16))
-    assert list(read_slices(tmp_path / "nowhere", [7])) == []
-
-
-@pytest.mark.parametrize("damage", ["cut off", "changed", "empty", "unfinished"])
-def test_a_damaged_file_of_a_piece_is_no_piece(damage: str, tmp_path: Path) -> None:
-    """Its name holds the digest of what was written; it has that name once it is whole."""
-    path = tmp_path / write_slice(tmp_path, 3, made_up()[:10])
-    content = path.read_bytes()
-    if damage == "unfinished":
-        path.rename(tmp_path / f".{path.name}.0.tmp")
-    else:
-        path.write_bytes({"cut off": content[:-1], "changed": content[:-1] + b"?", "empty": b""}[damage])
-    assert list(read_slices(tmp_path, [3])) == []
 
 
 @given(rows=st.integers(0, 100), size=st.integers(1, 30))
