@@ -66,7 +66,7 @@ def flags_of(dataset: str, recipe: str, data_dir: Path) -> dict[str, Any]:
     flags: dict[str, Any] = {"dataset": dataset, "split": SPLITS[dataset], "recipe": recipe, "model": "offline"}
     if dataset != "atlas":
         flags["data_dir"] = data_dir
-    asked = {"price_in": price.tokens_in, "price_out": price.tokens_out, "abort_degenerate": 0.0, "yes": True}
+    asked = {"price": f"offline={price.tokens_in},{price.tokens_out}", "abort_degenerate": 0.0, "yes": True}
     return flags | RECIPES[recipe] | asked
 
 

@@ -36,7 +36,7 @@ from reasonrag.llm.extraction.parsed_prompt import ParsedPrompt, parse_prompt
 from reasonrag.llm.extraction.words import sentences
 from reasonrag.llm.offline import as_completions
 from reasonrag.retrieval.dense.manifest import default_index_directory
-from reasonrag.retrieval.from_settings import open_or_build
+from reasonrag.retrieval.opening import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 
 JUDGE_NOISE = 0.15

@@ -201,7 +201,7 @@ class Smoke:
         asked = ("--dataset", "atlas", "--limit", "2" if self.on_cpu else "8", *self._short)
         tree = ("generate", *asked, "--abort-degenerate", "0")
         async with self._served(await self._model(SMALL)) as server:
-            address = ("--base-url", server.base_url, "--price-in", "0", "--price-out", "0")
+            address = ("--base-url", server.base_url, "--price", f"{server.name}=0,0")
             roles = {
                 "teacher": (*tree, "--model", server.name, *address),
                 "value model": (*tree, "--value-model", server.name, "--value-base-url", server.base_url),

@@ -23,8 +23,8 @@ import reasonrag
 from mcts import RECIPES
 from reasonrag.data.questions import open_questions
 from reasonrag.llm.prices import find_price
-from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.lexical.bm25 import build_bm25
+from reasonrag.retrieval.opening import open_index
 from reasonrag.retrieval.recall import measure_recall
 
 RECALL_AT = (3, 5)

@@ -545,7 +545,7 @@ def _found_by_every_search(bench: _Bench, case: _Case) -> Iterator[tuple[str, _F
 def _measure_found(directories: list[Path], questions: Path, data_set: str) -> _Found:
     from reasonrag.data.questions import open_questions
     from reasonrag.retrieval.dense.manifest import read_manifest
-    from reasonrag.retrieval.from_settings import open_index
+    from reasonrag.retrieval.opening import open_index
     from reasonrag.retrieval.recall import measure_recall
 
     dense = any(read_manifest(each).kind == "dense" for each in directories)

@@ -30,7 +30,8 @@ from preference.export.files import INDENTED, write_file
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, read_record
 from reasonrag.ranks import RANKS
-from reasonrag.settings import OWN_EFFORT, EffortName
+from reasonrag.settings import OWN_EFFORT, EffortName, Settings
+from reasonrag.web.client import http_address, shown_url
 
 CUT = "messages from "
 """Begins what is refused by an endpoint that cuts prompts: the bytes follow."""
@@ -299,3 +300,20 @@ def versions() -> dict[str, str]:
     """Versions of the software that made the results."""
     packages = ("reasonrag", "openai", "bm25s", "pydantic", "genai-prices")
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def shown_settings(settings: Settings) -> dict[str, Any]:
+    """Settings as a file may hold them: addresses without users, passwords and queries."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, list):
+            return [shown(each) for each in value]
+        return shown_url(value) if isinstance(value, str) and http_address(value) else value
+
+    names = [name for name in type(settings).model_fields if name.endswith("base_url")]
+    found = {name: shown(value) for name, value in settings.model_dump(mode="json").items()}
+    return found | {name: shown_urls(getattr(settings, name)) for name in names}
+
+
+def shown_urls(addresses: Sequence[str]) -> list[str]:
+    return [shown_url(each) for each in addresses if each]

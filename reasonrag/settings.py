@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -40,10 +40,18 @@ COMMANDS = tuple(
 """Commands with a table in the settings file."""
 
 
+Record = TypeVar("Record", bound="Settings")
+
+
 class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", protected_namespaces=(), validate_default=True, allow_inf_nan=False
     )
+
+    def part(self, record: type[Record]) -> Record:
+        """A record that these settings are made of, with the values of its fields here."""
+        values = {name: getattr(self, name) for name in record.model_fields}
+        return cast("Record", record.model_construct(self.model_fields_set & values.keys(), **values))
 
 
 class Panel(StrEnum):
@@ -247,13 +255,6 @@ Yes: TypeAlias = Annotated[
     Panel.BUDGET,
     Field(description="Without --max-cost: start without asking or warning about the cost"),
 ]
-Price: TypeAlias = Annotated[float | None, Panel.BUDGET, Field(ge=0)]
-PromptPrice: TypeAlias = Annotated[
-    Price, Field(description="Dollars per million prompt tokens [default: the list price]")
-]
-CompletionPrice: TypeAlias = Annotated[
-    Price, Field(description="Dollars per million completion tokens [default: the list price]")
-]
 
 
 # Fields of every command whose work can be spread over machines.
@@ -284,11 +285,21 @@ OF_RECIPE = {
     "support": "support",
 }
 """What were settings of `generate` and `tune`, and are values of the recipe."""
+_A_PRICE = ("price", "give --price NAME=IN,OUT, in dollars per million prompt tokens and completion tokens")
+_GONE = {
+    **{
+        name: ("outcome", f"it is a value of the recipe now: give --set {key}=VALUE") for name, key in OF_RECIPE.items()
+    },
+    **{f"{model}price_{end}": _A_PRICE for model in ("", "value_", "judge_") for end in ("in", "out")},
+    "value_temperature": ("value_model", "the value model samples at the teacher's: give --temperature"),
+}
+"""Settings that commands had: one that such a command still has, and what to give instead."""
 
 
-def said_by_set(name: str) -> str:
-    """What to give instead of such a setting."""
-    return f"it is a value of the recipe now: give --set {OF_RECIPE[name]}=VALUE"
+def said_instead(name: str, settings: Collection[str]) -> str | None:
+    """What to give instead of a setting that a command of these settings had; None: it had none of the name."""
+    known, instead = _GONE.get(name, ("", ""))
+    return instead if known in settings and name not in settings else None
 
 
 GUARDS = frozenset({"allow", "allow_critic", "allow_eval", "replace", "yes"})
@@ -316,7 +327,7 @@ def resolve(
 
     def take(name: str, value: Any, where: str) -> None:
         if name not in fields:
-            instead = said_by_set(name) if command == "generate" and name in OF_RECIPE else choices(name, fields)
+            instead = said_instead(name, fields) or choices(name, fields)
             raise InputError(f"{where}: {command} has no setting {name!r}; {instead}")
         values[name], origin[name] = value, where
         if name.endswith(("base_url", "retriever", "critic", "against")):
@@ -332,7 +343,7 @@ def resolve(
                 f"out, and give {flag_of(name)} to the command that is meant"
             )
         take(name, value, f"{file}, [{command}]{f' {name}' if name in fields else ''}")
-    for name in [*fields, *(OF_RECIPE if command == "generate" else ())]:
+    for name in [*fields, *(each for each in _GONE if said_instead(each, fields))]:
         variable = ENV_PREFIX + name.upper()
         if environment.get(variable):
             take(name, environment[variable], variable)

@@ -16,7 +16,7 @@ import pytest
 
 from reasonrag import cli
 from reasonrag.retrieval.dense.encoders import MINILM, Encoder, EncoderChoice, load_encoder
-from reasonrag.retrieval.from_settings import open_or_build
+from reasonrag.retrieval.opening import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers import laws, tiers
 from tests.helpers.command_line import CORPUS, AskLlamaFactory, Done, Reasonrag

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.settings import TIMEOUT_S
 from reasonrag.curation.labels.critic_scores import CriticWitnesses
 from reasonrag.curation.labels.judge_labels import StateJudge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.llm.budget import Caps
-from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import FoundCritic, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.prices import find_price
+from reasonrag.llm.settings import TIMEOUT_S, LimitSettings, ModelSettings
 from reasonrag.run.scoring import AskedCritic
 
 
@@ -24,20 +22,12 @@ def state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) ->
     if name is None:
         flag = "--as-published of a run of prorag" if settings.as_published else "--label judge"
         raise InputError(f"{flag} needs --model, the name of the judge; offline rehearses it for free")
-    model = ModelSpec(
+    asked = {each: getattr(settings, each) for each in ModelSettings.model_fields if each != "temperature"}
+    model = ModelSpec.of(
+        ModelSettings.model_validate(asked | {"temperature": 0.0}),
+        LimitSettings(concurrency=settings.concurrency),
         name,
-        Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_reply_tokens, extra_body=settings.extra_body),
-        Limits(settings.concurrency, TIMEOUT_S),
-        price=find_price(
-            name,
-            addresses=settings.base_url,
-            extra_body=settings.extra_body,
-            tokens_in=settings.price_in,
-            tokens_out=settings.price_out,
-        ),
-        addresses=tuple(settings.base_url),
-        in_process=name == OFFLINE and not settings.base_url,
-    ).asked(settings.reasoning_effort)
+    )
     caps, prompts = Caps(settings.max_cost, settings.max_calls), load_prompts(settings.prompts)
     return StateJudge(model, prompts, settings.judge_gold, settings.seed, caps, settings.yes)
 

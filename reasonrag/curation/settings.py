@@ -12,12 +12,11 @@ from preference import ExportOptions, PairingRules
 from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
 from preference.filters import AS_PUBLISHED
-from reasonrag.agent.settings import MAX_REPLY_TOKENS
 from reasonrag.curation.token_counters import TokenizerName
 from reasonrag.errors import InputError
+from reasonrag.llm.settings import MAX_REPLY_TOKENS, Prices
 from reasonrag.settings import (
     SEVERAL,
-    CompletionPrice,
     Concurrency,
     Effort,
     ExtraBody,
@@ -28,7 +27,6 @@ from reasonrag.settings import (
     Panel,
     Places,
     PlacesOrNames,
-    PromptPrice,
     Seed,
     Settings,
     Share,
@@ -246,8 +244,12 @@ class PairsSettings(PairingSettings):
     max_cost: MaxCost = setting("Stop before the judge costs more than this many dollars", common=True)
     max_calls: MaxCalls = setting("Stop before the judge uses more than this many completions")
     yes: Yes = False
-    price_in: PromptPrice = None
-    price_out: CompletionPrice = None
+    price: Prices = setting(
+        "NAME=IN,OUT: price of the judge, in dollars per million prompt tokens and completion tokens [default: the "
+        "list price]",
+        Panel.BUDGET,
+        default=[],
+    )
 
     @property
     def rules(self) -> PairingRules:

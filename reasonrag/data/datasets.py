@@ -1,4 +1,4 @@
-"""Named data sets and where their questions are: a directory, FlashRAG's collection on the Hub, or atlas.
+"""The questions and the corpus that settings name: of a directory, FlashRAG's collection on the Hub, atlas, or a file.
 
 Decides that PopQA, which has a test file only, gets the partition of the paper. Hub files are fetched at a resolved
 commit, which the run records, into the Hub client's cache, and then read like local question files. The Hub needs the
@@ -7,13 +7,26 @@ commit, which the run records, into the Hub client's cache, and then read like l
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reasonrag.data.names import HUB_SPLITS, canonical_dataset
+from reasonrag.data.atlas import SPLITS, write_world
+from reasonrag.data.contexts import corpus_of_contexts, joined_corpus, needs_passages, passage_prefix
 from reasonrag.data.partition import POPQA, TRAIN, WHOLE, is_whole, part_of
-from reasonrag.data.questions import Check, QuestionFile, Sample, open_questions, require_golden_answers
+from reasonrag.data.questions import (
+    Check,
+    QuestionFile,
+    QuestionSource,
+    Sample,
+    open_questions,
+    require_golden_answers,
+)
+from reasonrag.data.settings import ATLAS, DATASETS, HUB_SPLITS, QuestionSettings, canonical_dataset
 from reasonrag.errors import InputError, choices, needs_extra
+from reasonrag.files import writing
+from reasonrag.rendering import counted
 
 REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
 _USUAL_SPLITS = ("train", "dev", "test", "validation")
@@ -128,3 +141,132 @@ def data_sets(data_dir: Path) -> list[str]:
             "the questions came with passages"
         )
     return sorted({each.parent.name for each in files})
+
+
+# -- what settings name --------------------------------------------------------------------------------------------
+
+
+def check_names(settings: QuestionSettings) -> None:
+    """Raises InputError if the settings name no questions, or none that are known, before anything is fetched."""
+    if settings.data_dir and not (settings.dataset or settings.questions):
+        raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
+    if settings.questions and settings.dataset:
+        raise InputError("give --questions or --dataset, not both; reasonrag.toml and the environment count, too")
+    names = [canonical_dataset(each) for each in settings.dataset]
+    if repeated := [each for each, count in Counter(names).items() if count > 1]:
+        raise InputError(f"--dataset {repeated[0]} was given twice")
+    for given, name in zip(settings.dataset, names, strict=True):
+        if settings.data_dir and name != ATLAS:
+            folder_of(given, settings.data_dir)
+        elif name not in DATASETS:
+            raise InputError(f"there is no data set {name!r}; {choices(name, DATASETS)}")
+
+
+def find_data(
+    settings: QuestionSettings,
+    check: Check,
+    home: Path,
+    *,
+    seed: int,
+    needs_corpus: bool = True,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[QuestionSource, Path | None]:
+    """The questions, and the corpus that belongs to them; None where none is needed and none is known.
+
+    check: what every question must pass. home: the folder of what is made of them. seed: of a sample. needs_corpus:
+        whether their passages are searched, and not an index or a server that has its own. say: told of a corpus that
+        is made of the passages that came with the questions, and of a data set that is smaller than its sample.
+    """
+    check_names(settings)
+    names = [None] if settings.questions else settings.dataset or [ATLAS]
+    sample = Sample(settings.sample, seed) if settings.sample else None
+    files = [_questions(settings, each, check, home, sample=sample, say=say) for each in names]
+    for each in files:
+        if each.unread:
+            say(each.unread)
+        if settings.sample and each.total < settings.sample:
+            has = counted(each.total, "question")
+            say(f"{each.name} has {has}, fewer than --sample {settings.sample:,}: all are used")
+    corpora = [_corpus_beside(settings, each, home) for each in names]
+    if settings.corpus:
+        corpus: Path | None = settings.corpus
+    elif not needs_corpus:
+        corpus = corpora[0] if len(corpora) == 1 else None
+    else:
+        files = [
+            replace(file, passage_prefix=_prefix(file, own, mixed=len(files) > 1))
+            for file, own in zip(files, corpora, strict=True)
+        ]
+        corpus = _corpus_of(files, corpora, home, say=say)
+    return QuestionSource(tuple(files), sample_seed=seed if sample else None), corpus
+
+
+def _questions(
+    settings: QuestionSettings,
+    dataset: str | None,
+    check: Check,
+    home: Path,
+    *,
+    sample: Sample | None,
+    say: Callable[[str], None],
+) -> QuestionFile:
+    """The questions of a data set, or None: those of --questions."""
+    if dataset is None:
+        path = settings.questions or Path()
+        return open_questions(
+            path, dataset=path.stem, split=settings.split, check=check, sample=sample, home=home, say=say
+        )
+    if canonical_dataset(dataset) == ATLAS:
+        if settings.split not in SPLITS:
+            raise InputError(f"atlas has no split {settings.split!r}; {choices(settings.split, SPLITS)}")
+        path = _world(home) / f"{settings.split}.jsonl"
+        return open_questions(path, dataset=ATLAS, split=settings.split, check=check, sample=sample)
+    return find_questions(dataset, settings.split, settings.data_dir, home=home, check=check, sample=sample)
+
+
+def _corpus_beside(settings: QuestionSettings, dataset: str | None, home: Path) -> Path | None:
+    """The corpus that a data set has, apart from the passages that came with its questions."""
+    if dataset is None:
+        return None
+    if canonical_dataset(dataset) == ATLAS:
+        return _world(home) / "corpus.jsonl"
+    beside = folder_of(dataset, settings.data_dir) / "corpus.jsonl" if settings.data_dir else None
+    return beside if beside and beside.is_file() else None
+
+
+def _prefix(file: QuestionFile, corpus: Path | None, *, mixed: bool) -> str | None:
+    """See `QuestionFile`. corpus: None for the passages that came with the questions, which get ids of their own."""
+    if corpus is None:
+        return None
+    return passage_prefix(file.dataset) if mixed else ""
+
+
+def _corpus_of(
+    files: Sequence[QuestionFile], corpora: Sequence[Path | None], home: Path, *, say: Callable[[str], None]
+) -> Path:
+    """The corpus of all these questions. corpora: of each file; None: the passages that came with its questions."""
+    known = [(file.dataset, corpus) for file, corpus in zip(files, corpora, strict=True) if corpus]
+    others = [file for file, corpus in zip(files, corpora, strict=True) if corpus is None]
+    if others:
+        known.append(("+".join(each.dataset for each in others), corpus_of_contexts(others, home, say=say)))
+    return known[0][1] if len(known) == 1 else joined_corpus(known, home, say=say)
+
+
+def find_corpus(settings: QuestionSettings, home: Path, *, needed: bool) -> Path | None:
+    """The corpus for the user's own questions, by default atlas' (None: that of --index, or of the server). needed:
+    see `find_data`. Raises InputError like it."""
+    if settings.corpus or not needed:
+        return settings.corpus
+    if not settings.dataset or settings.of_atlas:
+        return _world(home) / "corpus.jsonl"
+    [dataset] = settings.dataset
+    corpus = _corpus_beside(settings, dataset, home)
+    if corpus is None:
+        where = f"{dataset} in {settings.data_dir}" if settings.data_dir else f"--dataset {dataset} without --data-dir"
+        raise InputError(needs_passages(where))
+    return corpus
+
+
+def _world(home: Path) -> Path:
+    with writing(f"atlas below {home}"):
+        return write_world(home)

@@ -25,8 +25,8 @@ from reasonrag.data.columns import question_record
 from reasonrag.data.datasets import fetch_questions
 from reasonrag.data.item_files import is_lines, read_rows
 from reasonrag.data.multiple_choice import spelled_out
-from reasonrag.data.names import ATLAS, HUB_SPLITS
 from reasonrag.data.partition import is_whole, part_lines, training_lines
+from reasonrag.data.settings import ATLAS, HUB_SPLITS
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, file_digest, made_here, numbered_lines, reading
 from reasonrag.run_config import find_config

@@ -15,8 +15,8 @@ from typing import Any, Final
 from preference.candidates import question_key
 from preference.export.files import write_file
 from preference.filters import seeded_uniform
-from reasonrag.data.names import canonical_dataset
 from reasonrag.data.questions import parse_question
+from reasonrag.data.settings import canonical_dataset
 from reasonrag.files import build_lock, file_digest, numbered_lines, reading, writing
 
 POPQA: Final = "popqa"

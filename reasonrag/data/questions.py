@@ -33,6 +33,7 @@ from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
 from reasonrag.ranks import Shard
+from reasonrag.rendering import counted
 
 if TYPE_CHECKING:
     from reasonrag.data.corpus import Passage  # brings numpy, which no help text needs
@@ -318,6 +319,13 @@ class QuestionSource:
     @property
     def total(self) -> int:
         return sum(each.total for each in self.files)
+
+    def described(self, owed: int, total: int, *, limited: bool) -> str:
+        """The questions of a session, as words; without --limit they say that it is the whole split."""
+        left, questions = "" if owed == total else f"{owed:,} left of ", counted(total, "question")
+        if limited or self.sample_seed is not None:
+            return left + questions
+        return left + f"all {questions} of {self.dataset}/{self.split} (no --limit)"
 
     @property
     def places(self) -> str | list[str]:

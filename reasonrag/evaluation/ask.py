@@ -13,9 +13,10 @@ from pydantic import BaseModel
 
 from preference.records import PassageRef
 from reasonrag.agent.agent import AgentStep
-from reasonrag.agent.from_settings import caps_of, find_corpus
 from reasonrag.concurrency import run_to_end
+from reasonrag.data.datasets import find_corpus
 from reasonrag.data.questions import Question
+from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluate import AskedModel, Parts
 from reasonrag.evaluation.from_settings import (
@@ -24,14 +25,16 @@ from reasonrag.evaluation.from_settings import (
 from reasonrag.evaluation.methods.from_settings import LinearAgent
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.settings import AskSettings
-from reasonrag.llm.budget import Ledger, Tokens
+from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.critic import Critic
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.reasoning import stopped_in_reasoning
+from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.retrieval.from_settings import object_or_name
+from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
@@ -138,16 +141,18 @@ async def _ask(
     told: Callable[[AgentStep, PredictedStep], None],
 ) -> AgentAnswer:
     steps: list[AgentStep] = []
-    corpus = None if parts.retriever else find_corpus(settings)
+    retrieval = settings.part(RetrievalSettings)
+    needed = not (parts.retriever or retrieval.has_corpus)
+    corpus = find_corpus(settings.part(QuestionSettings), retrieval.index_home, needed=needed)
     asked = AskedModel.of(settings, parts, [question])
     if settings.max_cost is not None:
-        check_prices(watcher.say, asked.spec, capped=True)
+        check_prices(watcher.say, asked.spec, given=settings.price, capped=True)
     asked = await asked.opened(parts, corpus)
     chat_model = await parts.open_model(asked.subject, asked.spec)
     await chat_model.check()
     warnings = [*asked.lineage.warnings([question], asked.asked), *(asked.critic.warnings if asked.critic else ())]
     warn_all(warnings, watcher)
-    ledger = Ledger(asked.spec.price, caps_of(settings))
+    ledger = Ledger(asked.spec.price, Caps.of(settings.part(BudgetSettings)))
     critic = None
     if asked.critic:
         critic_model = await parts.open_critic(asked.critic, beside=asked.subject.served_here)

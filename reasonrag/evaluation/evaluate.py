@@ -18,25 +18,18 @@ from typing import Any, Generic
 
 from preference.candidates import is_training_split
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import (
-    caps_of,
-    find_data,
-    model_name,
-    questions_left,
-    shown_sampling,
-    shown_settings,
-    shown_urls,
-)
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash, style_identity, style_recorded
 from reasonrag.concurrency import run_to_end
+from reasonrag.data.datasets import find_data
 from reasonrag.data.questions import Question, QuestionSource, require_golden_answers
+from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.answering import CRITIC, JUDGE, MODEL, Answering, QuestionOutcome
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
 from reasonrag.evaluation.from_settings import (
-    AnyModelSettings,
+    AnyAskSettings,
     StepCritic,
     asked_as_trained,
     evaluated_spec,
@@ -68,22 +61,26 @@ from reasonrag.evaluation.report import (
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
 from reasonrag.exploration.summary import states_that_ended
 from reasonrag.files import ROLLOUTS
-from reasonrag.llm.budget import Tokens
+from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import Critic, open_critic
-from reasonrag.llm.model_spec import ModelSpec, check_prices
+from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
 from reasonrag.llm.offline import rehearsed_judge
 from reasonrag.llm.reasoning import too_little_room
+from reasonrag.llm.settings import BudgetSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.retrieval.from_settings import object_or_name, open_retriever
+from reasonrag.retrieval.opening import object_or_name, open_retriever
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.engine import Budget, Role, Run, claimed, open_run
 from reasonrag.run_config import (
     RunConfig,
     has_answers,
     note_refusals,
     recorded_effort,
+    shown_settings,
+    shown_urls,
     versions,
 )
 from reasonrag.settings import resolve
@@ -167,13 +164,13 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class AskedModel(Generic[AnyModelSettings]):
+class AskedModel(Generic[AnyAskSettings]):
     """The model of an evaluation, or of the one question of `ask`, and how it is asked.
 
     settings: with what a preset and the training say where the user says nothing. asked: the conditions, of which
     the retriever is known once that is open."""
 
-    settings: AnyModelSettings
+    settings: AnyAskSettings
     subject: EvaluatedModel
     lineage: ProvenanceCheck
     spec: ModelSpec
@@ -185,11 +182,11 @@ class AskedModel(Generic[AnyModelSettings]):
     @classmethod
     def of(
         cls,
-        settings: AnyModelSettings,
+        settings: AnyAskSettings,
         parts: Parts,
         questions: Iterable[Question],
         allowed: Collection[str] = (),
-    ) -> AskedModel[AnyModelSettings]:
+    ) -> AskedModel[AnyAskSettings]:
         """By the settings, before anything is opened. allowed: conditions that may differ from the training, and so are
         not taken from it. Raises InputError."""
         subject = find_evaluated_model(settings, parts.chat_model)
@@ -214,7 +211,7 @@ class AskedModel(Generic[AnyModelSettings]):
 
     async def opened(
         self, parts: Parts, corpus: Path | None, *, begun: bool = False, effort: str | None = None
-    ) -> AskedModel[AnyModelSettings]:
+    ) -> AskedModel[AnyAskSettings]:
         """With the retriever, and how the model turned out to be asked: its server is checked before an index is built.
 
         begun: whether a journal may have all answers, so that the model is opened only when one is missing. effort: of
@@ -227,7 +224,13 @@ class AskedModel(Generic[AnyModelSettings]):
         if parts.retriever is None:
             checking = [model.check] if model else []
             parts.retriever = await open_retriever(
-                self.settings, corpus, parts.opened, say=parts.say, before_building=checking
+                self.settings.part(RetrievalSettings),
+                corpus,
+                parts.opened,
+                named=bool(self.settings.corpus),
+                top_k=self.settings.top_k,
+                say=parts.say,
+                before_building=checking,
             )
         retriever = with_passages_cut(parts.retriever, self.settings.max_passage_chars)
         asked = self.asked.model_copy(update={"retriever": retriever.identity})
@@ -251,7 +254,9 @@ class AskedModel(Generic[AnyModelSettings]):
 
 async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) -> Report:
     if settings.run is None:
-        name = parts.chat_model.name if parts.chat_model else model_name(settings)
+        of_atlas = settings.part(QuestionSettings).of_atlas
+        named = parts.chat_model and parts.chat_model.name
+        name = named or model_name(settings.part(ModelSettings), of_atlas=of_atlas)
         settings = settings.model_copy(update={"run": settings.default_run(name)})
         watcher.say(f"run directory: {settings.run}")
     if (settings.run_directory / ROLLOUTS).exists():
@@ -260,13 +265,21 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
     searched = settings.method not in SEARCHLESS
     if parts.retriever is None and not searched:
         parts.retriever = NoRetriever()
-    source, corpus = find_data(settings, _answerable, searched=searched, say=watcher.say)
+    retrieval = settings.part(RetrievalSettings)
+    source, corpus = find_data(
+        settings.part(QuestionSettings),
+        _answerable,
+        retrieval.index_home,
+        seed=settings.seed,
+        needs_corpus=searched and not retrieval.has_corpus,
+        say=watcher.say,
+    )
     questions = list(source.limited(settings.limit))
     model = AskedModel.of(settings, parts, questions, settings.allow)
     settings, lineage = model.settings, model.lineage
     step_budget(settings)
     judge = judge_spec(model.spec, settings, parts.judge_chat_model)
-    check_prices(watcher.say, model.spec, judge=judge, capped=settings.max_cost is not None)
+    check_prices(watcher.say, model.spec, judge, given=settings.price, capped=settings.max_cost is not None)
     checks = [lineage.seen(questions, f"{source.dataset}/{source.split}", settings.allow)]
     if settings.of_agent:
         checks += lineage.held_against(model.asked, BEFORE_SEARCHING, settings.allow)
@@ -325,7 +338,7 @@ class _Setup:
             "retriever": self.asked.retriever,
             "top_k": self.asked.top_k,
             "model": self.model.spec.name,
-            "sampling": shown_sampling(self.model.spec.sampling),
+            "sampling": self.model.spec.sampling.shown,
             "seed": self.settings.seed,
             **reading_identity(self.asked.max_passage_chars, self.asked.passage_order),
             **style_identity(self.settings.style),
@@ -374,10 +387,10 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         setup.judge_of,
         settings.concurrency,
         most_replies(settings),
-        lambda owed: questions_left(owed, len(setup.questions), setup.source, limited=limited),
+        lambda owed: setup.source.described(owed, len(setup.questions), limited=limited),
     )
     with claimed(folder, setup.config):
-        budget, note = Budget(caps_of(settings), settings.yes), partial(note_refusals, folder)
+        budget, note = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes), partial(note_refusals, folder)
         async with open_run(folder, setup.roles(parts), watcher, budget, note) as run:
             await run.complete(work, work)
         outcomes = [work.outcomes[each.id] for each in setup.questions]

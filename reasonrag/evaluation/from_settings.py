@@ -13,28 +13,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reasonrag.agent.from_settings import model_name, teacher_spec
 from reasonrag.agent.prompting import PUBLISHED, load_prompts, prompts_beside, renderer_hash
+from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
-from reasonrag.evaluation.settings import PRESETS, EvaluateSettings, ModelSettings
+from reasonrag.evaluation.settings import PRESETS, AskSettings, EvaluateSettings
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import FoundCritic, check_critic, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
-from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.model_spec import ModelSpec, model_name
 from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.prices import SELF_HOSTED, find_price
+from reasonrag.llm.prices import SELF_HOSTED
+from reasonrag.llm.settings import LimitSettings, ModelSettings
 from reasonrag.model_folder import fingerprint, open_model
 from reasonrag.serving.local_server import VllmOptions
-from reasonrag.settings import OWN_EFFORT
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
 from reasonrag.web.client import http_address
 
-AnyModelSettings = TypeVar("AnyModelSettings", bound=ModelSettings)
+AnyAskSettings = TypeVar("AnyAskSettings", bound=AskSettings)
 _CONDITIONS = ("top_k", "max_steps", *SHOWN_PLAINLY)
 
 
-def find_evaluated_model(settings: ModelSettings, chat_model: ChatModel | None = None) -> EvaluatedModel:
+def find_evaluated_model(settings: AskSettings, chat_model: ChatModel | None = None) -> EvaluatedModel:
     """What --model means. Raises InputError for a path that is no model's folder, for a --base-model of no adapter,
     and for options of a server where none is started."""
     found = _found(settings, chat_model)
@@ -49,10 +49,10 @@ def find_evaluated_model(settings: ModelSettings, chat_model: ChatModel | None =
     return found
 
 
-def _found(settings: ModelSettings, chat_model: ChatModel | None) -> EvaluatedModel:
+def _found(settings: AskSettings, chat_model: ChatModel | None) -> EvaluatedModel:
     if chat_model is not None:
         return EvaluatedModel(chat_model.name, known=chat_model.name != OFFLINE)
-    name = model_name(settings)
+    name = model_name(settings.part(ModelSettings), of_atlas=settings.part(QuestionSettings).of_atlas)
     if name == OFFLINE and not settings.base_url:
         return EvaluatedModel(name, known=False)
     folder = Path(name).expanduser()
@@ -79,17 +79,17 @@ def _found(settings: ModelSettings, chat_model: ChatModel | None) -> EvaluatedMo
     return EvaluatedModel(name)
 
 
-def evaluated_spec(subject: EvaluatedModel, settings: ModelSettings) -> ModelSpec:
+def evaluated_spec(subject: EvaluatedModel, settings: AskSettings) -> ModelSpec:
     """How it is asked and sampled, and what its tokens cost; those of a server of our own nothing."""
-    spec = teacher_spec(settings, subject.name)
-    free = subject.served_here and settings.price_in is None and settings.price_out is None
+    model = settings.part(ModelSettings)
+    spec = ModelSpec.of(model, settings.part(LimitSettings), subject.name, top_p=settings.top_p or 1.0)
     limits = replace(spec.limits, patience=settings.patience)
     needs_logprobs = isinstance(settings, EvaluateSettings) and settings.method == "flare"
     sampling = spec.sampling.model_copy(update={"logprobs": needs_logprobs})  # so that the trial asks for them too
-    return replace(spec, sampling=sampling, limits=limits, price=SELF_HOSTED if free else spec.price)
+    return replace(spec, sampling=sampling, limits=limits, price=SELF_HOSTED if subject.served_here else spec.price)
 
 
-def with_temperature(settings: AnyModelSettings, *, critic: bool) -> AnyModelSettings:
+def with_temperature(settings: AnyAskSettings, *, critic: bool) -> AnyAskSettings:
     """The settings with the temperature at which several draws differ. critic: whether there is one. Raises InputError
     for settings that exclude each other."""
     vote = settings.vote if isinstance(settings, EvaluateSettings) else None
@@ -121,7 +121,7 @@ class StepCritic:
 
 
 def find_step_critic(
-    settings: ModelSettings,
+    settings: AskSettings,
     model: ModelSpec,
     chat_model: ChatModel | None,
     *,
@@ -153,33 +153,17 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
     name = chat_model.name if chat_model else settings.judge
     if name is None:
         return None
-    own = bool(settings.judge_base_url)
-    return replace(
-        judged.at_addresses(settings.judge_base_url, key_variable=JUDGE_KEY_VARIABLE),
-        name=name,
-        sampling=judged.sampling.model_copy(
-            update={"temperature": 0.0, "top_p": 1.0, "extra_body": settings.judge_extra_body, "logprobs": False}
-        ),
-        price=find_price(
-            name,
-            addresses=settings.judge_base_url or judged.addresses,
-            extra_body=settings.judge_extra_body,
-            tokens_in=settings.judge_price_in,
-            tokens_out=settings.judge_price_out,
-        ),
-        flags="--judge-" if own else "--",
-        name_flag="--judge",
-        recorded_as=f"{name} (judge)",
-        in_process=name == OFFLINE and not own,
-    ).asked(OWN_EFFORT)
+    spec = judged.second(settings.judging, name, name_flag="--judge", key_variable=JUDGE_KEY_VARIABLE)
+    sampling = spec.sampling.model_copy(update={"top_p": 1.0})
+    return replace(spec, sampling=sampling, recorded_as=f"{name} (judge)")
 
 
 # -- settings that no flag gives: of a preset, else of the training ------------------------------------------------
 
 
 def asked_as_trained(
-    settings: AnyModelSettings, sources: Sequence[tuple[Path, Provenance]], allowed: Collection[str] = ()
-) -> tuple[AnyModelSettings, str | None]:
+    settings: AnyAskSettings, sources: Sequence[tuple[Path, Provenance]], allowed: Collection[str] = ()
+) -> tuple[AnyAskSettings, str | None]:
     """The settings with what a preset and the training say where the user says nothing, and what was taken, in words.
 
     sources: what is known of the training, by the folder it was read from. allowed: conditions that may differ from it
@@ -198,7 +182,7 @@ def asked_as_trained(
     return settings.model_copy(update=taken), f"asking as it was trained: {said}" if said else None
 
 
-def _prompts(settings: ModelSettings, sources: Sequence[tuple[Path, Provenance]]) -> dict[str, Any]:
+def _prompts(settings: AskSettings, sources: Sequence[tuple[Path, Provenance]]) -> dict[str, Any]:
     """The folder of prompts beside the model, or of a checkpoint beside the training around it; none where they are
     those of the package, or not those of the training."""
     for folder, provenance in sources if settings.prompts is None else ():
@@ -211,7 +195,7 @@ def _prompts(settings: ModelSettings, sources: Sequence[tuple[Path, Provenance]]
 
 
 def _conditions(
-    settings: ModelSettings, sources: Sequence[tuple[Path, Provenance]], names: Collection[str]
+    settings: AskSettings, sources: Sequence[tuple[Path, Provenance]], names: Collection[str]
 ) -> dict[str, Any]:
     """Those of the conditions of which the training had one known value, other than the usual one."""
     found = {}

@@ -8,19 +8,20 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from mcts import AgentDefaults
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.settings import AgentSettings
-from reasonrag.data.names import ATLAS, canonical_dataset
+from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import choices
 from reasonrag.files import EVALUATION_HOME
-from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
+from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
+from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings, RetrievalSettings
 from reasonrag.settings import (
     COMMON,
     ExtraBody,
     Opposite,
     Panel,
     PlaceOrName,
-    Price,
     Seed,
     Settings,
     Words,
@@ -60,8 +61,10 @@ and the order of passages of its data generation; its inference shows the best f
 """
 
 
-class ModelSettings(AgentSettings):
-    """An agent as it is used: its model may have been trained by `reasonrag train`."""
+class AskSettings(
+    LimitSettings, BudgetSettings, AgentSettings, ModelSettings, ReadingSettings, RetrievalSettings, QuestionSettings
+):
+    """Settings of `ask`: an agent as it is used, whose model may have been trained by `reasonrag train`."""
 
     model: PlaceOrName | None = setting(
         "Model name at the endpoint, folder of a trained model (which is served while the command "
@@ -70,6 +73,10 @@ class ModelSettings(AgentSettings):
         common=True,
     )
     temperature: float = setting("Sampling temperature; 0: greedy", Panel.MODEL, default=0.0, ge=0, le=2)
+    top_p: float | None = setting("Nucleus sampling probability [default: 1]", Panel.MODEL, gt=0, le=1)
+    passage_order: PassageOrder | None = setting(
+        f"Order of passages in a prompt: best-first or worst-first [default: {BEST_FIRST}]", Panel.RETRIEVAL
+    )
     critic: PlaceOrName | None = setting(
         "Critic that scores steps: a folder that train-critic wrote, which is served while the command runs, or the "
         "URL of a server. Its scores count as calls towards the caps",
@@ -135,18 +142,14 @@ class ModelSettings(AgentSettings):
     @property
     def steps(self) -> int:
         """Step budget, the conclusion included."""
-        return self.max_steps or self.agent_defaults.max_steps
+        return self.max_steps or AgentDefaults().max_steps
 
     @property
     def order(self) -> PassageOrder:
         return self.passage_order or BEST_FIRST
 
 
-class AskSettings(ModelSettings):
-    """Settings of `ask`."""
-
-
-class EvaluateSettings(ModelSettings):
+class EvaluateSettings(AskSettings):
     """Settings of `evaluate`."""
 
     run: Annotated[Path | None, Panel.EXECUTION, COMMON] = Field(
@@ -189,8 +192,6 @@ class EvaluateSettings(ModelSettings):
         default=[],
     )
     judge_extra_body: ExtraBody = setting("JSON object of extra fields for every request to the judge", Panel.JUDGE)
-    judge_price_in: Price = setting("Dollars per million prompt tokens of the judge [default: the list price]")
-    judge_price_out: Price = setting("Dollars per million completion tokens of the judge [default: the list price]")
     allow: Annotated[list[str], BeforeValidator(names_of_settings)] = setting(
         f"Warn, but go on, if this differs from training; repeatable: {', '.join(ALLOWABLE)}",
         Panel.CONSISTENCY,
@@ -201,13 +202,24 @@ class EvaluateSettings(ModelSettings):
     confidence: Level = setting("Confidence level of the intervals", Panel.STATISTICS, default=COMPARISON_LEVEL)
 
     @property
+    def judging(self) -> ModelSettings:
+        """The judge, as far as it has settings of its own. The likeliest judgement is wanted."""
+        return ModelSettings(
+            model=self.judge,
+            base_url=self.judge_base_url,
+            extra_body=self.judge_extra_body,
+            temperature=0.0,
+            price=self.price,
+        )
+
+    @property
     def run_directory(self) -> Path:
         """--run, or the default place."""
         return self.run or self.default_run(self.model or "offline")
 
     def default_run(self, model: str) -> Path:
         """Named after questions, split, method and the last part of the model's name."""
-        named = self.questions.stem if self.questions else "+".join(map(canonical_dataset, self.dataset)) or ATLAS
+        named = self.part(QuestionSettings).name
         return EVALUATION_HOME / re.sub(r"[^\w.+-]+", "-", f"{named}-{self.split}-{self.method}-{Path(model).name}")
 
     @property

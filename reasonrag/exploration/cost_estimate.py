@@ -5,7 +5,7 @@ The offline teacher rehearses some questions, and no request is sent (see `rehea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from preference import OutcomeName
-from reasonrag.agent.from_settings import caps_of, find_data, questions_left
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.recipe_file import name_of_recipe
 from reasonrag.concurrency import run_to_end, together
+from reasonrag.data.datasets import find_data
 from reasonrag.data.questions import QuestionSource
+from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.exploration.from_settings import (
     find_agent,
@@ -32,17 +33,19 @@ from reasonrag.exploration.from_settings import (
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
 from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
 from reasonrag.exploration.summary import nothing_found
-from reasonrag.llm.budget import Tokens
+from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE
 from reasonrag.llm.expected_usage import ExpectedUsage, Range, spread, sum_of_dollars
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.prices import price_list
+from reasonrag.llm.prices import price_list, prices_given
+from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.rendering import Part, Table, counted, dollars
-from reasonrag.retrieval.from_settings import open_retriever
+from reasonrag.retrieval.opening import open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.consent import ask_consent, needs_consent
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import resolve
@@ -101,8 +104,7 @@ class CostEstimate(BaseModel):
 
     def _without_price(self) -> str:
         unknown = next(name for name, dollars in self.dollars_by_model.items() if dollars is None)
-        flags = "--" if unknown == self.model else "--value-"
-        return f"unknown: no price of {unknown} is known; give {flags}price-in and {flags}price-out"
+        return f"unknown: no price of {unknown} is known; give --price {unknown}=IN,OUT"
 
 
 def _dollars(values: Range) -> str:
@@ -145,7 +147,7 @@ def estimate(
         settings = settings.model_copy(update={"model": DEFAULT_TEACHER})
     teacher, student = find_models(settings, chat_model, value_chat_model)
     teacher = teacher.resumed(recorded_effort(settings.run_directory))
-    source, corpus = find_data(settings, rule.check, say=watcher.say)
+    source, corpus = _find_data(settings, rule, watcher.say)
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     total = len(source.limited(settings.limit))
@@ -165,7 +167,7 @@ def estimate(
         **vars(whole),
         dollars=sum_of_dollars(share.dollars(model.price) for model, share in shares),
         dollars_by_model=by_model,
-        prices_as_of=price_list() if settings.price_in is settings.price_out is None else "given by hand",
+        prices_as_of=price_list() if teacher.name not in prices_given(settings.price) else "given by hand",
         reasoning=teacher.reasons,
         hours=hours,
         limited_by=limited_by,
@@ -182,15 +184,30 @@ async def agree_to_whole(settings: GenerateSettings, watcher: Watcher) -> tuple[
         watcher.say(message)
 
     rule, (teacher, student) = find_rule(settings), find_models(settings)
-    source, corpus = find_data(settings, rule.check, say=say)
-    check_prices(say, teacher, student, capped=settings.max_cost is not None)
+    source, corpus = _find_data(settings, rule, say)
+    check_prices(say, teacher, student, given=settings.price, capped=settings.max_cost is not None)
     models, total = [each for each in (teacher, student) if each], len(source.limited(settings.limit))
-    if needs_consent(models, caps_of(settings), yes=settings.yes):
+    caps = Caps.of(settings.part(BudgetSettings))
+    if needs_consent(models, caps, yes=settings.yes):
         usage = await rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
         shares = usage.shares(teacher, student, low=total, high=total)
-        work = questions_left(total, total, source, limited=settings.limit is not None)
-        ask_consent(work, shares, watcher, caps=caps_of(settings), spent=Tokens())
+        work = source.described(total, total, limited=settings.limit is not None)
+        ask_consent(work, shares, watcher, caps=caps, spent=Tokens())
     return total, told
+
+
+def _find_data(
+    settings: GenerateSettings, rule: OutcomeRule, say: Callable[[str], None]
+) -> tuple[QuestionSource, Path | None]:
+    retrieval = settings.part(RetrievalSettings)
+    return find_data(
+        settings.part(QuestionSettings),
+        rule.check,
+        retrieval.index_home,
+        seed=settings.seed,
+        needs_corpus=not retrieval.has_corpus,
+        say=say,
+    )
 
 
 async def rehearse_run(
@@ -206,7 +223,14 @@ async def rehearse_run(
     questions, prompts = source.limited(settings.limit), load_prompts(settings.prompts, settings.style)
     teacher, student = models
     async with AsyncExitStack() as opened:
-        retriever = await open_retriever(settings, corpus, opened, say=watcher.say)
+        retriever = await open_retriever(
+            settings.part(RetrievalSettings),
+            corpus,
+            opened,
+            named=bool(settings.corpus),
+            top_k=settings.top_k,
+            say=watcher.say,
+        )
         some = spread(questions, len(questions), most=SEARCHED)
         empty = sum(await together(*(_finds_nothing(retriever, each.question) for each in some)))
         sample = "questions, each searched for as it stands,"

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from preference import OutcomeName, read_rollouts
-from reasonrag.agent.from_settings import caps_of, find_data, say_parts
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
+from reasonrag.data.datasets import find_data
 from reasonrag.data.questions import Questions
+from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import DegenerateRun, InputError, Interrupted, StorageError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.exploring import TEACHER, VALUE_MODEL, Exploring, rare_garbage_collection
@@ -37,14 +38,18 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import OUTCOME_FAILED, RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
+from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.prices import SELF_HOSTED
+from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.ranks import Manifest, Shard, complete, join_ranks, leave_ranks, read_manifest
-from reasonrag.retrieval.from_settings import object_or_name, open_retriever
+from reasonrag.rendering import dollars
+from reasonrag.retrieval.opening import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.engine import Budget, Role, Run
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import EffortName, resolve
@@ -157,26 +162,47 @@ async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = G
     rule = find_rule(settings, given.function)
     folder = _check_place(settings.run_directory, settings.whole_run if settings.rank else None, given)
     teacher, student = find_models(settings, given.chat_model, given.value_chat_model)  # questions may be large
-    source, corpus = find_data(settings, rule.check, searched=given.retriever is None, say=watcher.say)
+    retrieval, budget = settings.part(RetrievalSettings), settings.part(BudgetSettings)
+    source, corpus = find_data(
+        settings.part(QuestionSettings),
+        rule.check,
+        retrieval.index_home,
+        seed=settings.seed,
+        needs_corpus=given.retriever is None and not retrieval.has_corpus,
+        say=watcher.say,
+    )
     _check_hops(source.limited(settings.limit), needed=settings.steps_by_hops)
     prompts = load_prompts(settings.prompts, settings.style)
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     if given.shared_journal is None:  # tune has said it for all its trials
         rehearsed = judged_by_offline(settings, teacher, rule)
-        _say_terms(teacher, student, rehearsed, watcher, capped=settings.max_cost is not None)
-        say_parts(settings, watcher.say)
+        check_prices(watcher.say, teacher, student, given=settings.price, capped=settings.max_cost is not None)
+        if student and student.price is SELF_HOSTED:
+            watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
+        warn_all(rehearsed, watcher)
+        _say_parts(budget, settings.parts, watcher.say)
     async with AsyncExitStack() as opened:
         roles, models = await _opened(opened, teacher, student, given, recorded_effort(folder), say=watcher.say)
         if (retriever := given.retriever) is None:
             checks = [each.check for each in models]
-            retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
+            retriever = await open_retriever(
+                retrieval,
+                corpus,
+                opened,
+                named=bool(settings.corpus),
+                top_k=settings.top_k,
+                say=watcher.say,
+                before_building=checks,
+            )
         teacher, student = roles[TEACHER].spec, roles[VALUE_MODEL].spec if VALUE_MODEL in roles else None
         identity, config = run_identity(
             settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
         )
         run = opened.enter_context(RunDirectory(settings.run_directory, config, say=watcher.say))
-        engine = await _engine(opened, run, roles, Budget(caps_of(settings), settings.yes), watcher, given=given)
+        engine = await _engine(
+            opened, run, roles, Budget(Caps.of(budget, settings.parts), budget.yes), watcher, given=given
+        )
         agent = find_agent(settings, engine.models.main, retriever, prompts, teacher.sampling)
         work = Exploring(
             source.limited(settings.limit, settings.rank),
@@ -279,14 +305,16 @@ def _enter(run: Path, rank: Shard | None, identity: RunIdentity, every: Question
         leave_ranks(run)
 
 
-def _say_terms(
-    teacher: ModelSpec, student: ModelSpec | None, warnings: list[str], watcher: Watcher, *, capped: bool
-) -> None:
-    """What prices, outcomes and rewards are worth. Raises InputError for a cap on money without a price."""
-    check_prices(watcher.say, teacher, student, capped=capped)
-    if student and student.price is SELF_HOSTED:
-        watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
-    warn_all(warnings, watcher)
+def _say_parts(budget: BudgetSettings, parts: int, say: Callable[[str], None]) -> None:
+    """Tell what part of the caps a rank has."""
+    whole, part = Caps.of(budget), Caps.of(budget, parts)
+    said = [
+        None if part.cost is None else f"{dollars(part.cost)} of --max-cost {whole.cost:g}",
+        None if part.calls is None else f"{part.calls:,} of --max-calls {whole.calls:,}",
+        None if part.tokens is None else f"{part.tokens:,} of --max-tokens {whole.tokens:,}",
+    ]
+    if parts > 1 and any(said):
+        say(f"{', '.join(filter(None, said))} for this rank, one of {parts:,}")
 
 
 async def _opened(

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from preference import QuestionError, RolloutRecord
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import questions_left
 from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.data.questions import Question, Questions
@@ -91,7 +90,7 @@ class Exploring:
 
     def described(self, count: int) -> str:
         limited = self.questions.limit is not None
-        return questions_left(count, self._total, self.questions.source, limited=limited)
+        return self.questions.source.described(count, self._total, limited=limited)
 
     async def expected(
         self, owed: Iterable[Question], count: int, fresh: int, roles: Sequence[str]

@@ -10,32 +10,25 @@ from typing import Any
 from mcts import SearchConfig
 from preference import OutcomeName
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import (
-    check_names,
-    is_atlas,
-    model_name,
-    shown_sampling,
-    shown_settings,
-    shown_urls,
-    teacher_spec,
-)
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, answers_rehearsed, name_of_function
 from reasonrag.agent.prompting import Prompts, renderer_hash, style_identity
+from reasonrag.data.datasets import check_names
 from reasonrag.data.questions import QuestionSource, criteria
+from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
 from reasonrag.files import read_small_text, reading
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
-from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.model_spec import ModelSpec, model_name
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
-from reasonrag.llm.prices import SELF_HOSTED, find_price, is_sold_at
+from reasonrag.llm.prices import SELF_HOSTED, is_sold_at
+from reasonrag.llm.settings import LimitSettings, ModelSettings
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import RunConfig
-from reasonrag.settings import OWN_EFFORT
+from reasonrag.run_config import RunConfig, shown_settings, shown_urls
 
 
 def find_agent(
@@ -48,9 +41,9 @@ def find_agent(
         prompts,
         sampling,
         settings.top_k,
-        settings.agent_defaults.max_steps,
+        settings.resolved_recipe.agent.max_steps,
         settings.seed,
-        passage_order=settings.agent_defaults.passage_order,
+        passage_order=settings.resolved_recipe.agent.passage_order,
         steps_by_hops=settings.steps_by_hops,
     )
 
@@ -77,6 +70,13 @@ def find_models(
     return teacher, value_spec(settings, value_name)
 
 
+def teacher_spec(settings: GenerateSettings, name: str) -> ModelSpec:
+    """The model that the settings name, or another one in its place: `name` is the one its answers go by."""
+    sampled = settings.resolved_recipe.agent
+    model = settings.part(ModelSettings).model_copy(update={"temperature": sampled.temperature})
+    return ModelSpec.of(model, settings.part(LimitSettings), name, top_p=sampled.top_p, parts=settings.parts)
+
+
 def teacher_name(settings: GenerateSettings) -> str:
     """The teacher; by default offline for atlas, and GPT-4o where there is a key. Raises InputError without either."""
     if lacks_teacher(settings):
@@ -84,14 +84,17 @@ def teacher_name(settings: GenerateSettings) -> str:
             f"no teacher: set {KEY_VARIABLE} to use {DEFAULT_TEACHER}, or give --model NAME and --base-url URL, or "
             "--model offline (extractive, free)"
         )
-    return model_name(settings) if settings.model or is_atlas(settings) else DEFAULT_TEACHER
+    of_atlas = settings.part(QuestionSettings).of_atlas
+    known = settings.model or of_atlas
+    return model_name(settings.part(ModelSettings), of_atlas=of_atlas) if known else DEFAULT_TEACHER
 
 
 def lacks_teacher(settings: GenerateSettings) -> bool:
     """Whether the settings name no teacher and the default one has no key. Raises InputError for an unknown data
     set."""
-    check_names(settings)
-    return not (settings.model or is_atlas(settings) or os.environ.get(KEY_VARIABLE))
+    questions = settings.part(QuestionSettings)
+    check_names(questions)
+    return not (settings.model or questions.of_atlas or os.environ.get(KEY_VARIABLE))
 
 
 def value_flags(settings: GenerateSettings) -> list[str]:
@@ -101,31 +104,11 @@ def value_flags(settings: GenerateSettings) -> list[str]:
 
 
 def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
-    """The value model: sampled like the teacher except for its own temperature and extra body, and at the teacher's
-    address unless it has its own. There, an unlisted model costs nothing."""
-    teacher = teacher_spec(settings, name)
-    sampling = teacher.sampling.model_copy(update={"extra_body": settings.value_extra_body})
-    own = bool(settings.value_base_url)
-    if settings.value_temperature is not None:
-        sampling = sampling.model_copy(update={"temperature": settings.value_temperature})
-    price = find_price(
-        name,
-        addresses=settings.value_base_url or settings.base_url,
-        extra_body=settings.value_extra_body,
-        tokens_in=settings.value_price_in,
-        tokens_out=settings.value_price_out,
-    )
-    by_hand = settings.value_price_in is not None or settings.value_price_out is not None
-    free = price is None and own and not by_hand and not is_sold_at(settings.value_base_url)
-    return replace(
-        teacher.at_addresses(settings.value_base_url, key_variable=VALUE_KEY_VARIABLE),
-        sampling=sampling,
-        price=SELF_HOSTED if free else price,
-        flags="--value-",
-        name_flag="--value-model",
-        recorded_as=name,
-        in_process=name == STUDENT and not own,
-    ).asked(OWN_EFFORT)
+    """The value model, at the teacher's address unless it has its own. There, an unlisted model costs nothing."""
+    value = settings.value
+    spec = teacher_spec(settings, name).second(value, name, name_flag="--value-model", key_variable=VALUE_KEY_VARIABLE)
+    free = spec.price is None and value.base_url and not is_sold_at(value.base_url)
+    return replace(spec, price=SELF_HOSTED) if free else spec
 
 
 def value_model_name(settings: GenerateSettings) -> str:
@@ -204,7 +187,7 @@ def run_identity(
         "top_k": settings.top_k,
         "prompts": prompts.hash_with(*rule.prompts),
         "model": teacher.name,
-        "sampling": shown_sampling(teacher.sampling),
+        "sampling": teacher.sampling.shown,
         "recipe": recipe.model_dump(mode="json"),
         "max_steps": recipe.agent.max_steps,
         "seed": settings.seed,
@@ -214,7 +197,7 @@ def run_identity(
     if settings.steps_by_hops:
         decides_answers["steps_by_hops"] = True
     if student:
-        decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}
+        decides_answers["value_model"] = {"name": student.name, "sampling": student.sampling.shown}
     config = RunConfig.of(decides_answers, _operational(settings, source, corpus))
     identity = RunIdentity(
         dataset=source.dataset,

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from mcts import RECIPES, AgentDefaults, Recipe
+from mcts import RECIPES, Recipe
 from preference import OutcomeName
 from reasonrag.agent.recipe_file import find_recipe, name_of_recipe, parse_changes
 from reasonrag.agent.settings import AgentSettings
-from reasonrag.data.names import ATLAS, canonical_dataset
+from reasonrag.data.settings import QuestionSettings
 from reasonrag.files import RUN_HOME
+from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.ranks import MOST_RANKS, Shard, ShardText
-from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
-from reasonrag.settings import FROM_PATH, Address, Changes, ExtraBody, On, Panel, Price, Share, Words, setting
+from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings, RetrievalSettings
+from reasonrag.settings import FROM_PATH, Address, Changes, ExtraBody, On, Panel, Share, Words, setting
 
 DEFAULT_TEACHER = "gpt-4o"
 """The paper's (November 2026), where OPENAI_API_KEY is set. It is reported, not verified, to be shut down on 14 January
@@ -26,7 +27,9 @@ OF_AGENT = ("max_steps", "temperature", "top_p", "passage_order")
 """Settings that win over the value of this name in the recipe's section `agent`."""
 
 
-class GenerateSettings(AgentSettings):
+class GenerateSettings(
+    LimitSettings, BudgetSettings, AgentSettings, ModelSettings, ReadingSettings, RetrievalSettings, QuestionSettings
+):
     """Settings of `generate`."""
 
     run: Path | None = setting(
@@ -66,9 +69,6 @@ class GenerateSettings(AgentSettings):
     value_base_url: Words = setting(
         "OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]", Panel.MODEL, default=[]
     )
-    value_temperature: float | None = setting(
-        "Sampling temperature of the value model [default: --temperature]", Panel.MODEL, ge=0, le=2
-    )
     value_extra_body: ExtraBody = setting(
         "JSON object of extra fields for every request to the value model", Panel.MODEL
     )
@@ -99,12 +99,6 @@ class GenerateSettings(AgentSettings):
         "with --outcome rubric",
         Panel.SEARCH,
     )
-    value_price_in: Price = setting(
-        "Dollars per million prompt tokens of the value model [default: the list price, or 0 with --value-base-url]"
-    )
-    value_price_out: Price = setting(
-        "Dollars per million completion tokens of the value model [default: the list price, or 0 with --value-base-url]"
-    )
     abort_degenerate: Share = setting(
         "Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0: never",
         Panel.EXECUTION,
@@ -126,8 +120,11 @@ class GenerateSettings(AgentSettings):
     address: Address = None
 
     @property
-    def agent_defaults(self) -> AgentDefaults:
-        return self.resolved_recipe.agent
+    def value(self) -> ModelSettings:
+        """The value model, as far as it has settings of its own."""
+        return ModelSettings(
+            model=self.value_model, base_url=self.value_base_url, extra_body=self.value_extra_body, price=self.price
+        )
 
     @property
     def resolved_recipe(self) -> Recipe:
@@ -154,5 +151,5 @@ class GenerateSettings(AgentSettings):
         """--run, or the default place, named after questions and recipe."""
         if self.run is not None:
             return self.run
-        named = self.questions.stem if self.questions else "+".join(map(canonical_dataset, self.dataset)) or ATLAS
-        return RUN_HOME / f"{named}-{self.split}-{name_of_recipe(self.recipe)}"
+        name = self.part(QuestionSettings).name
+        return RUN_HOME / f"{name}-{self.split}-{name_of_recipe(self.recipe)}"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator
 
 from reasonrag.data.documents.settings import CORPORA
-from reasonrag.data.names import ATLAS, HUB_SPLITS, canonical_dataset
+from reasonrag.data.settings import ATLAS, HUB_SPLITS, canonical_dataset
 from reasonrag.errors import choices
 from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
 from reasonrag.files import data_set_of

@@ -16,6 +16,7 @@ from typing import Literal, Self, TypeAlias
 from reasonrag.errors import CapReached
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, ChatRequest, Completion
 from reasonrag.llm.prices import Price
+from reasonrag.llm.settings import BudgetSettings
 from reasonrag.rendering import dollars
 
 CapName: TypeAlias = Literal["max_calls", "max_tokens", "max_cost"]
@@ -67,6 +68,11 @@ class Caps:
     cost: float | None = None
     calls: int | None = None
     tokens: int | None = None
+
+    @classmethod
+    def of(cls, budget: BudgetSettings, parts: int = 1) -> Caps:
+        """Of this process, which uses one of so many equal parts."""
+        return cls(budget.max_cost, budget.max_calls, budget.max_tokens).parts(parts)
 
     def parts(self, number: int) -> Caps:
         """One of so many equal parts, rounded down."""

@@ -42,6 +42,11 @@ class Sampling(SparseRecord):
     logprobs: bool = False
     reasoning_effort: str | None = None
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """As config.json has it."""
+        return self.model_dump(mode="json", exclude={"stop"})
+
 
 class ChatRequest(BaseModel):
     """`len(samples)` draws of a reply to the same messages.

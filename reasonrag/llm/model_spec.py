@@ -1,6 +1,6 @@
 """The specification of a model: name, addresses, limits, sampling and price.
 
-Decides what a second model shares with the first. Knows neither settings nor what the model is asked.
+Decides what a second model shares with the first. Knows the records of settings, not what the model is asked.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
@@ -17,8 +18,10 @@ from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, EndpointModel, Limits
 from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
 from reasonrag.llm.expected_usage import ExpectedUsage
-from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.prices import Price, price_list
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.offline import STUDENT, OfflineTeacher
+from reasonrag.llm.prices import Price, find_price, price_list, prices_given
+from reasonrag.llm.settings import LimitSettings, ModelSettings
 from reasonrag.settings import OWN_EFFORT
 
 _REASON = re.compile(r"gpt-(5|6)(?!.*-chat)|o[1-9]\b|.*(reasoner|thinking|-r1\b|qwq|magistral|gpt-oss)", re.IGNORECASE)
@@ -57,6 +60,60 @@ class ModelSpec:
     scores: bool = False
     trial_score: float | None = None
     trial_tokens: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelSettings,
+        limits: LimitSettings,
+        name: str,
+        *,
+        top_p: float = 1.0,
+        parts: int = 1,
+    ) -> ModelSpec:
+        """The model that the settings describe. name: the one its answers go by. parts: see `Limits`."""
+        return cls(
+            name,
+            Sampling(
+                temperature=1.0 if model.temperature is None else model.temperature,
+                top_p=top_p,
+                max_tokens=model.max_reply_tokens,
+                extra_body=model.extra_body,
+            ),
+            Limits(
+                limits.concurrency, limits.timeout, limits.rpm, limits.tpm, parts=parts, max_wait=60 * limits.max_wait
+            ),
+            price=find_price(
+                name,
+                addresses=model.base_url,
+                extra_body=model.extra_body,
+                given=prices_given(model.price).get(name),
+            ),
+            addresses=tuple(model.base_url),
+            in_process=name in (OFFLINE, STUDENT) and not model.base_url,
+        ).asked(model.reasoning_effort)
+
+    def second(self, model: ModelSettings, name: str, *, name_flag: str, key_variable: str) -> ModelSpec:
+        """Another model of the same command, at its own address or else at this one's, and otherwise asked like this
+        one. name, name_flag, key_variable: see the class; each address gets its own key only."""
+        own, temperature = bool(model.base_url), model.temperature
+        sampled: dict[str, Any] = {"extra_body": model.extra_body, "logprobs": False}
+        sampled |= {} if temperature is None else {"temperature": temperature}
+        return replace(
+            self.at_addresses(model.base_url, key_variable=key_variable),
+            name=name,
+            sampling=self.sampling.model_copy(update=sampled),
+            price=find_price(
+                name,
+                addresses=model.base_url or self.addresses,
+                extra_body=model.extra_body,
+                given=prices_given(model.price).get(name),
+            ),
+            flags=f"{name_flag.removesuffix('-model')}-" if own else "--",
+            name_flag=name_flag,
+            recorded_as=name,
+            in_process=name in (OFFLINE, STUDENT) and not own,
+        ).asked(OWN_EFFORT)
 
     def at_addresses(self, addresses: Sequence[str], *, key_variable: str) -> ModelSpec:
         """The same model at these addresses, if any. The key and manually set rate limits apply to the original
@@ -127,18 +184,29 @@ class ModelSpec:
 
 
 def check_prices(
-    say: Callable[[str], None],
-    teacher: ModelSpec,
-    student: ModelSpec | None = None,
-    judge: ModelSpec | None = None,
-    *,
-    capped: bool,
+    say: Callable[[str], None], *models: ModelSpec | None, given: Sequence[str] = (), capped: bool
 ) -> None:
-    """Say of which models no price is known. Raises InputError where --max-cost has to count it (capped)."""
-    for model, flags in (teacher, "--"), (student, "--value-"), (judge, "--judge-"):
-        if model is None or model.price is not None:
+    """Say of which models no price is known, and which given price (`--price`) is none of theirs. Raises InputError
+    where --max-cost has to count a model without a price (capped)."""
+    used = [each for each in models if each]
+    for name in prices_given(given).keys() - {each.name for each in used}:
+        say(f"--price {name}: no model here is called that, so this price is not used")
+    for model in used:
+        if model.price is not None:
             continue
-        given = f"give {flags}price-in and {flags}price-out, in dollars per million tokens (0 for a server of your own)"
+        how = f"give --price {model.name}=IN,OUT, in dollars per million tokens (0,0 for a server of your own)"
         if capped:
-            raise InputError(f"--max-cost needs the price of {model.name}, which {price_list()} does not have: {given}")
-        say(f"no price is known for {model.name}, so costs are not shown and --max-cost cannot be used; {given}")
+            raise InputError(f"--max-cost needs the price of {model.name}, which {price_list()} does not have: {how}")
+        say(f"no price is known for {model.name}, so costs are not shown and --max-cost cannot be used; {how}")
+
+
+def model_name(model: ModelSettings, *, of_atlas: bool) -> str:
+    """The model that the settings name; by default offline for atlas. Raises InputError for other questions."""
+    if model.model:
+        return model.model
+    if of_atlas:
+        return OFFLINE
+    raise InputError(
+        "give --model: a model of your endpoint (what OpenAI or --base-url serves), or offline for the "
+        "extractive teacher that costs nothing"
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from reasonrag.llm.offline import NAME, STUDENT
+from reasonrag.llm.settings import parse_price
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
@@ -62,26 +63,24 @@ def find_price(
     *,
     addresses: Sequence[str] = (),
     extra_body: Mapping[str, Any] | None = None,
-    tokens_in: float | None = None,
-    tokens_out: float | None = None,
+    given: Price | None = None,
 ) -> Price | None:
     """The price of a model; None if unknown. A dated snapshot of a model has its model's price, unless listed itself.
 
     addresses: where it is asked; none: OPENAI_BASE_URL. The provider at the first known one decides, else the model's
         name: a gateway has the prices of those behind it.
     extra_body: further fields of its requests, of which `service_tier` may have prices of its own.
-    tokens_in, tokens_out: the user's prices, which override the list. An unknown model needs both.
+    given: the user's price, which overrides the list.
     """
-    listed = _OFFLINE if model in (NAME, STUDENT) else _listed(model, addresses, extra_body or {})
-    if tokens_in is None and tokens_out is None:
-        return listed
-    if listed is None:
-        if tokens_in is None or tokens_out is None:
-            return None
-        return Price(tokens_in, tokens_out, cached_in=tokens_in)
-    if tokens_in is not None:
-        listed = replace(listed, tokens_in=tokens_in, cached_in=tokens_in)
-    return listed if tokens_out is None else replace(listed, tokens_out=tokens_out)
+    if given is not None:
+        return given
+    return _OFFLINE if model in (NAME, STUDENT) else _listed(model, addresses, extra_body or {})
+
+
+def prices_given(words: Iterable[str]) -> dict[str, Price]:
+    """The prices of `NAME=IN,OUT` words, by name."""
+    parsed = map(parse_price, words)
+    return {name: Price(tokens_in, tokens_out, cached_in=tokens_in) for name, tokens_in, tokens_out in parsed}
 
 
 def is_sold_at(addresses: Sequence[str]) -> bool:

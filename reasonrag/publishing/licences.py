@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from reasonrag.data.names import ATLAS
+from reasonrag.data.settings import ATLAS
 
 WIKIPEDIA = "Wikipedia, CC BY-SA 4.0 (CC BY-SA 3.0 for text from before June 2023)"
 UNKNOWN = "unknown"

@@ -15,7 +15,7 @@ from reasonrag.retrieval.settings import (
     MAX_TOP_K,
     TOP_K,
     IndexSettings,
-    SearchSettings,
+    RetrievalSettings,
     ServeSettings,
 )
 from reasonrag.terminal import TerminalMessages, print_shown
@@ -66,7 +66,7 @@ def check(
         raise typer.Exit(FAILED)
 
 
-@options(SearchSettings, without=["index", "retriever"], example="reasonrag search corpora/handbook.jsonl parking")
+@options(RetrievalSettings, without=["index", "retriever"], example="reasonrag search corpora/handbook.jsonl parking")
 def search(
     place: Annotated[
         str, typer.Argument(metavar="INDEX_OR_CORPUS", help="Folder of an index, file of a corpus, or server's address")

@@ -30,7 +30,7 @@ from reasonrag.retrieval.dense.manifest import (
     damaged_files,
     read_manifest,
 )
-from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index, open_retriever
+from reasonrag.retrieval.opening import open_corpus, open_index, open_retriever
 from reasonrag.retrieval.passage_length import cut
 from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
@@ -38,7 +38,7 @@ from reasonrag.retrieval.settings import (
     MAX_TOP_K,
     SNIPPET_CHARS,
     TOP_K,
-    SearchSettings,
+    RetrievalSettings,
     ServeSettings,
 )
 from reasonrag.settings import resolve
@@ -142,7 +142,7 @@ class SearchResult(BaseModel):
         yield Table(self.query, [("searched for", ": ".join(how + words)), *(found or [nothing])])
 
 
-@public_call(SearchSettings, without=("index", "retriever"))
+@public_call(RetrievalSettings, without=("index", "retriever"))
 def search(
     place: Path | str, query: str, *, top_k: int = TOP_K, say: Callable[[str], None] = print, **flags: Any
 ) -> SearchResult:
@@ -171,7 +171,7 @@ def search(
             f"{place} {wrong}: give the folder of an index, or the JSONL file of a corpus (`reasonrag corpus build` "
             "makes one of a folder of documents)"
         )
-    settings = resolve(SearchSettings, "search", flags | ({} if corpus else where))
+    settings = resolve(RetrievalSettings, "search", flags | ({} if corpus else where))
 
     async def found() -> tuple[Retriever, list[Passage]]:
         async with AsyncExitStack() as opened:
@@ -219,7 +219,7 @@ def index_serve(
         listening: called with the address once the server accepts requests.
     """
     settings = resolve(ServeSettings, "serve", flags)
-    if not settings.index and settings.corpus is None and not is_remote(settings):
+    if not settings.index and settings.corpus is None and not settings.is_remote:
         raise InputError("give --index DIR of a built index, or --corpus FILE, whose index is built if missing")
     run_to_end(_serve(settings, say, listening))
 
@@ -230,7 +230,7 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None], listening:
 
     async with AsyncExitStack() as opened:
         token = os.environ.get(TOKEN_VARIABLE) or None
-        retriever = await open_retriever(settings, settings.corpus, opened, say=say)
+        retriever = await open_retriever(settings, settings.corpus, opened, named=True, say=say)
         if token is None and settings.host not in LOOPBACKS:
             say(f"warning: anyone who can reach {settings.host} can search; set {TOKEN_VARIABLE} to require a token")
         service = serving(

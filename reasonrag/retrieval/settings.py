@@ -32,7 +32,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 """Libraries, poolings and precisions of encoders; `dense.encoders` explains them."""
 
 
-class SearchSettings(Settings):
+class RetrievalSettings(Settings):
     """Where passages come from."""
 
     retriever: str | None = setting(
@@ -58,8 +58,18 @@ class SearchSettings(Settings):
     )
     gpu: bool = setting("Search dense indexes on GPUs; needs the index-gpu extra", Panel.RETRIEVAL, default=False)
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the retriever is a server reached over HTTP."""
+        return self.retriever is not None and "://" in self.retriever
 
-class ReadingSettings(SearchSettings):
+    @property
+    def has_corpus(self) -> bool:
+        """Whether what is searched has passages of its own, so that no corpus is needed beside it."""
+        return bool(self.index) or self.is_remote
+
+
+class ReadingSettings(Settings):
     """What a prompt shows of the passages found."""
 
     top_k: int = setting("Passages per search", Panel.RETRIEVAL, default=TOP_K, ge=1, le=MAX_TOP_K)
@@ -68,9 +78,6 @@ class ReadingSettings(SearchSettings):
         "[...] [default: no cut]",
         Panel.RETRIEVAL,
         ge=MIN_PASSAGE_CHARS,
-    )
-    passage_order: PassageOrder | None = setting(
-        f"Order of passages in a prompt: best-first or worst-first [default: {BEST_FIRST}]", Panel.RETRIEVAL
     )
 
 
@@ -140,7 +147,7 @@ class IndexSettings(Settings):
         return sorted(name for name in ours if getattr(self, name) not in (None, []) and (name != "gpu" or self.gpu))
 
 
-class ServeSettings(SearchSettings):
+class ServeSettings(RetrievalSettings):
     """Settings of `index serve`."""
 
     index: Places = setting(

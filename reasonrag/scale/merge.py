@@ -15,14 +15,14 @@ from pydantic import BaseModel
 
 from preference.export.files import write_json
 from preference.export.summary import SUMMARY
-from reasonrag.agent.from_settings import caps_of
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import CapReached, InputError
 from reasonrag.exploration.run_directory import join_runs
 from reasonrag.exploration.settings import OF_RANKS, GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason
 from reasonrag.files import only_writer, read_record, writing
-from reasonrag.llm.budget import Tokens
+from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import MANIFEST, Manifest, Shard, incomplete_ranks, read_manifest, shown_ranks
 from reasonrag.redaction import redact
@@ -110,7 +110,7 @@ def _finish(settings: GenerateSettings, summary: RunSummary, spent: Tokens, capp
     stopped, raised = summary.stopped, dict(summary.stopped.raise_cap) if summary.stopped else {}
     if not (stopped or capped):
         return None
-    caps, left = caps_of(settings), list[str]()
+    caps, left = Caps.of(settings.part(BudgetSettings), settings.parts), list[str]()
     owed = summary.questions - summary.done
     more = 2 * owed / summary.done if summary.done else 9.0  # of what was used; a guess where no question is done
     for name, cap, used in (

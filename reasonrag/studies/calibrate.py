@@ -22,7 +22,6 @@ from preference import (
     read_rollouts,
 )
 from preference.export.files import write_json
-from reasonrag.agent.from_settings import shown_settings
 from reasonrag.agent.outcomes import OutcomeFunction, answers_rehearsed
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
@@ -32,7 +31,7 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.rendering import Line, Part
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import versions
+from reasonrag.run_config import shown_settings, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.from_settings import Injected, find_parts, made_with

@@ -17,12 +17,11 @@ from pydantic import ValidationError
 
 from preference.records import first_error
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import teacher_spec
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.errors import InputError
-from reasonrag.exploration.from_settings import find_agent, value_model_name, value_spec
+from reasonrag.exploration.from_settings import find_agent, teacher_spec, value_model_name, value_spec
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import CONFIG
 from reasonrag.llm.budget import Caps
@@ -31,10 +30,11 @@ from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
+from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import Watcher
-from reasonrag.retrieval.from_settings import is_remote, open_retriever
+from reasonrag.retrieval.opening import open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.retrieval.settings import BEST_FIRST
+from reasonrag.retrieval.settings import BEST_FIRST, RetrievalSettings
 from reasonrag.run_config import OTHER_PROMPTS, Operational, RecordedRecipe, RunConfig, read_config
 from reasonrag.studies.settings import CalibrateSettings
 
@@ -89,13 +89,19 @@ async def find_parts(
     decides = made.decides_answers
     continuing = _who_continues(run, made, given, caller.chat_model)
     rule = _find_rule(run, made, caller.function, model=continuing.model)
-    caps = Caps(given.max_cost, given.max_calls)
-    check_prices(caller.watcher.say, continuing.model, capped=caps.cost is not None)
+    caps = Caps.of(given.part(BudgetSettings))
+    check_prices(caller.watcher.say, continuing.model, given=given.price, capped=caps.cost is not None)
     prompts = load_prompts(continuing.settings.prompts, continuing.settings.style)
     if prompts.hash_with(*rule.prompts) != decides.prompts:
         raise InputError(f"{run} was made with other prompts: {OTHER_PROMPTS}")
+    settings = continuing.settings
     retriever = caller.retriever or await open_retriever(
-        continuing.settings, continuing.corpus, opened, say=caller.watcher.say
+        settings.part(RetrievalSettings),
+        continuing.corpus,
+        opened,
+        named=bool(settings.corpus),
+        top_k=settings.top_k,
+        say=caller.watcher.say,
     )
     if retriever.identity != decides.retriever:
         raise InputError(
@@ -123,15 +129,14 @@ def _who_continues(run: Path, made: RunConfig, given: CalibrateSettings, chat_mo
     saved, corpus = _saved_settings(run, made, given)
     teacher, student = made.decides_answers.model, made.decides_answers.student
     wanted = chat_model.name if chat_model else given.model or student or teacher
-    prices = {"price_in": given.price_in, "price_out": given.price_out}
     if wanted == teacher:
-        own = {"base_url": given.base_url, **prices}
-        settings = saved.model_copy(update={"model": wanted} | _given(own))
+        moved = {"base_url": given.base_url, "price": given.price}
+        settings = saved.model_copy(update={"model": wanted} | _given(moved))
         return _Continuing(settings, teacher_spec(settings, wanted), corpus)
-    own = {
+    own: dict[str, Any] = {
         "value_base_url": given.base_url,
         "value_extra_body": None,
-        **{f"value_{name}": price for name, price in prices.items()},
+        "price": given.price or saved.price,
     }
     settings = saved.model_copy(update={"value_model": wanted} | (_given(own) if wanted == student else own))
     model = value_spec(settings, wanted if chat_model else value_model_name(settings))
@@ -142,7 +147,7 @@ def _who_continues(run: Path, made: RunConfig, given: CalibrateSettings, chat_mo
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags that were given; a price of 0 counts as given."""
+    """The flags that were given."""
     return {name: value for name, value in flags.items() if value is not None and value != []}
 
 
@@ -178,9 +183,9 @@ def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tup
     if given.corpus or given.index:
         corpus = given.corpus
         changed |= {"corpus": given.corpus, "index": given.index}
-        if is_remote(saved):
+        if saved.is_remote:
             changed["retriever"] = None
-    elif corpus and not (corpus.exists() or is_on_the_hub(corpus) or is_remote(saved)):
+    elif corpus and not (corpus.exists() or is_on_the_hub(corpus) or saved.is_remote):
         raise InputError(f"the corpus of the run, {corpus}, no longer exists: give --corpus or --index")
     return saved.model_copy(update=changed), corpus
 

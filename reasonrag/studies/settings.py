@@ -12,25 +12,23 @@ from preference import PairingRules
 from reasonrag.agent.recipe_file import parse_changes
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.llm.settings import BudgetSettings, Prices
 from reasonrag.settings import (
     COMMON,
     Concurrency,
-    MaxCalls,
     MaxCost,
     Panel,
     Places,
-    Price,
     Seed,
     Settings,
     Share,
     Words,
-    Yes,
     setting,
 )
 
 _OF_GENERATE = (
     "dataset split sample data_dir questions corpus retriever index index_home model base_url recipe set outcome seed "
-    "concurrency max_cost max_calls yes price_in price_out"
+    "concurrency max_cost max_calls yes price"
 ).split()
 NOT_OF_TUNE = [name for name in GenerateSettings.model_fields if name not in (*_OF_GENERATE, "run")]
 """Settings of `generate` that `tune` reads in their table alone, or has not at all."""
@@ -71,7 +69,7 @@ def parse_variation(word: str) -> tuple[str, dict[str, Any]]:
     return key, {text: parse_changes([f"{key}={text}"])[key] for text in texts.split(",")}
 
 
-class CalibrateSettings(Settings):
+class CalibrateSettings(BudgetSettings):
     """Settings of `calibrate`."""
 
     revalue: int = setting(
@@ -100,7 +98,9 @@ class CalibrateSettings(Settings):
     max_cost: MaxCost = setting(
         "Stop before all calibrations of this run with this model cost more than this many dollars", common=True
     )
-    max_calls: MaxCalls = setting("Stop before they use more than this many completions")
-    yes: Yes = False
-    price_in: Price = setting("Dollars per million prompt tokens [default: the run's, else the list price]")
-    price_out: Price = setting("Dollars per million completion tokens [default: the run's, else the list price]")
+    price: Prices = setting(
+        "NAME=IN,OUT: price of the model, in dollars per million prompt tokens and completion tokens [default: the "
+        "run's, else the list price]",
+        Panel.BUDGET,
+        default=[],
+    )

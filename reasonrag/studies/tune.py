@@ -21,11 +21,12 @@ from pydantic import BaseModel
 
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.export.files import write_json
-from reasonrag.agent.from_settings import caps_of, find_data, shown_settings
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.recipe_file import name_of_recipe, values_of
 from reasonrag.concurrency import run_to_end
+from reasonrag.data.datasets import find_data
 from reasonrag.data.questions import Questions
+from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.from_settings import call_budget, find_agent, find_models, find_rule, value_flags
@@ -33,20 +34,22 @@ from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.settings import OF_AGENT, OF_RANKS, GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
-from reasonrag.llm.budget import Tokens
+from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
-from reasonrag.retrieval.from_settings import object_or_name, open_retriever
+from reasonrag.retrieval.opening import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.consent import get_consent, needs_consent
 from reasonrag.run.models import Models
-from reasonrag.run_config import another_run_named, recorded_effort, versions
+from reasonrag.run_config import another_run_named, recorded_effort, shown_settings, versions
 from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, flags_given, resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.pareto import (
@@ -225,8 +228,16 @@ async def _tune(
 ) -> Tuning:
     plan_trials(base, settings.vary)
     teacher, _ = find_models(base, chat_model)
-    source, corpus = find_data(base, find_rule(base).check, searched=retriever is None, say=watcher.say)
-    check_prices(watcher.say, teacher, capped=base.max_cost is not None)
+    retrieval, caps = base.part(RetrievalSettings), Caps.of(base.part(BudgetSettings))
+    source, corpus = find_data(
+        base.part(QuestionSettings),
+        find_rule(base).check,
+        retrieval.index_home,
+        seed=base.seed,
+        needs_corpus=retriever is None and not retrieval.has_corpus,
+        say=watcher.say,
+    )
+    check_prices(watcher.say, teacher, given=base.price, capped=base.max_cost is not None)
     if base.resolved_recipe.reward == "rank":
         watcher.say(
             "labels of a judge have no confidence, so right pairs cannot be counted: trials show what they cost and "
@@ -243,10 +254,18 @@ async def _tune(
         if isinstance(chat_model, EndpointModel):
             base = base.model_copy(update={"reasoning_effort": teacher.sampling.reasoning_effort or OWN_EFFORT})
         if retriever is None:
-            retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
+            retriever = await open_retriever(
+                retrieval,
+                corpus,
+                opened,
+                named=bool(base.corpus),
+                top_k=base.top_k,
+                say=watcher.say,
+                before_building=[chat_model.check],
+            )
         shared = _Shared(base, source.limited(base.limit), teacher, chat_model, retriever, watcher)
         trials = plan_trials(base, settings.vary)
-        if needs_consent([teacher], caps_of(base), yes=base.yes):
+        if needs_consent([teacher], caps, yes=base.yes):
             await chat_model.check()
             await _agree(trials, shared)
         tried, stopped, warnings = await _explore(trials, shared, settings)
@@ -312,7 +331,7 @@ async def _agree(trials: Sequence[Trial], shared: _Shared) -> None:
         return
     async with open_journal(base.run_directory / JOURNAL) as journal:
         fresh = set(asked) - done[BASE] - journal.questions
-        models = Models.journaled(journal, caps_of(base), {"model": (teacher, shared.chat_model)})
+        models = Models.journaled(journal, Caps.of(base.part(BudgetSettings)), {"model": (teacher, shared.chat_model)})
     rule, prompts = find_rule(base), load_prompts(base.prompts, base.style)
     recipe = base.resolved_recipe.model_copy(update={"outcome": rule.name})
     agent = find_agent(base, OfflineTeacher(), shared.retriever, prompts, teacher.sampling)

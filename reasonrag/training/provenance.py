@@ -18,8 +18,8 @@ from preference.candidates import QuestionRecord, is_training_split, question_ke
 from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
 from preference.records import SparseRecord, first_error, shared_fields
-from reasonrag.data.names import ATLAS, HUB_SPLITS
 from reasonrag.data.questions import SHORT
+from reasonrag.data.settings import ATLAS, HUB_SPLITS
 from reasonrag.errors import InputError
 from reasonrag.files import read_small, reading
 from reasonrag.llm.critic import CriticFacts

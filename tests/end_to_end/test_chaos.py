@@ -276,7 +276,7 @@ def test_a_rate_limit_is_kept_without_a_storm_of_refusals(kind: str, limit: int)
 )
 def test_a_cap_stops_the_run_before_it_is_crossed(cap: str, value: float, used: str, shared: Shared) -> None:
     """Exit status 3; what was delivered stays below the cap; the closing line is the command that goes on."""
-    prices = ["--price-in", 2.5, "--price-out", 10]
+    prices = ["--price", "offline=2.5,10"]
     with simulated_endpoint() as base_url:
         stopped = finished(*command(base_url, cap, value, *prices, "--json"))
         assert stopped.returncode == 3, stopped.stderr
@@ -297,7 +297,7 @@ def test_a_cap_stops_the_run_before_it_is_crossed(cap: str, value: float, used: 
         free = [*words[1:at], *words[at + 2 :]]
         assert finished(*free).returncode == 0
     whole = {"dataset": "atlas", "limit": QUESTIONS, "set": {"search.simulations": 3}, "run": "runs/priced"}
-    priced = shared.folder("priced", lambda: package.generate(**whole, price_in=2.5, price_out=10))
+    priced = shared.folder("priced", lambda: package.generate(**whole, price="offline=2.5,10"))
     assert digest("runs/a") == digest(priced / "runs/priced")
 
 

@@ -102,7 +102,7 @@ def test_what_a_stopped_run_has_paid_is_not_counted_again(reasonrag: Reasonrag, 
 
 
 @pytest.mark.parametrize(
-    "more", [("--yes",), ("--max-cost", 5), ("--price-in", 0, "--price-out", 0), ("--dry-run",), ("--model", "mystery")]
+    "more", [("--yes",), ("--max-cost", 5), ("--price", "gpt-4o=0,0"), ("--dry-run",), ("--model", "mystery")]
 )
 def test_nothing_is_asked_where_nothing_is_open(more: tuple[object, ...], endpoint: str) -> None:
     """Consent was given, a cap holds, the model is free, nothing will be asked, or no price is known."""
@@ -167,12 +167,12 @@ COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
         "cost_delivered",
     ),
     "calibrate": (
-        ("calibrate", "runs/offline", "--revalue", 4, "--k", 4, "--price-in", 2.5, "--price-out", 10, "--base-url"),
+        ("calibrate", "runs/offline", "--revalue", 4, "--k", 4, "--price", "offline=2.5,10", "--base-url"),
         "continuations: ",
         "revaluation.cost_usd",
     ),
     "calibrate where a judge values answers": (
-        ("calibrate", "runs/judged", "--revalue", 40, "--k", 2, "--price-in", 2.5, "--price-out", 10, "--base-url"),
+        ("calibrate", "runs/judged", "--revalue", 40, "--k", 2, "--price", "offline=2.5,10", "--base-url"),
         "continuations: ",
         "revaluation.cost_usd",
     ),

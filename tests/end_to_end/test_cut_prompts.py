@@ -42,7 +42,7 @@ def serving(*, window: int = WINDOW) -> Answering:
 
 
 def generate(base_url: str, run: str, *flags: object) -> list[object]:
-    model = ("--model", "m", "--base-url", base_url, "--price-in", 1, "--price-out", 2)
+    model = ("--model", "m", "--base-url", base_url, "--price", "m=1,2")
     return ["generate", "--limit", 12, "--run", run, *model, *flags]
 
 

@@ -107,7 +107,7 @@ def test_a_cap_in_dollars_holds_without_token_counts(usage: str) -> None:
         return said
 
     with answering(answer).open() as endpoint:
-        prices = ("--price-in", 1_000, "--price-out", 1_000, "--concurrency", 1)
+        prices = ("--price", "offline=1000,1000", "--concurrency", 1)
         done = finished(*command(endpoint.base_url, *prices, "--max-cost", 20, "--json"))
     assert done.returncode == 3, done.stderr
     assert "bytes are counted instead" in done.stderr

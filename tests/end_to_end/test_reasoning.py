@@ -21,7 +21,7 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
 from tests.helpers.processes import simulated_endpoint
 
-PRICES = ("--price-in", 1, "--price-out", 2)
+PRICES = ("--price", "o=1,2")
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,12 @@ from tests.helpers.shared import Shared
 SAMPLING = Sampling(temperature=1, top_p=1, max_tokens=64)
 SMALL_SEARCH = {"search.simulations": 2, "search.siblings": 2, "search.continuations": 1}
 SMALL: dict[str, Any] = {"set": SMALL_SEARCH, "max_steps": 3, "abort_degenerate": 0}
-SMALL |= {"dataset": "atlas", "max_calls": 10_000, "price_in": 1, "price_out": 4, "yes": True}
+SMALL |= {
+    "dataset": "atlas",
+    "max_calls": 10_000,
+    "price": [f"{name}=1,4" for name in ("m", "gpt-5", "gpt-6-luna")],
+    "yes": True,
+}
 
 
 @pytest.fixture(autouse=True)

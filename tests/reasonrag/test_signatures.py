@@ -79,7 +79,7 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a value out of range": ("generate", {"limit": -3}, r"^`limit`: must be at least 1"),
     "a setting that is unknown": ("pairs", {"runs": "x", "max_tokens": 3}, "^max_tokens: .*'max_row_tokens'"),
     "two that exclude each other": ("generate", {"dataset": "nq", "questions": "x"}, "^give `questions` or `dataset`"),
-    "what one needs": ("generate", {"value_temperature": 1}, "^`value_temperature` needs .*: give `value_model`"),
+    "what one needs": ("generate", {"value_base_url": "http://x"}, "^`value_base_url` needs .*: give `value_model`"),
     "an underscore and a value": ("evaluate", {"model": "no/where/"}, "^`model` no/where/: .* its `base_url`$"),
     "a truth of the call itself": ("generate", {"replay": True, "run": "x"}, "leave out `replay=True` to explore"),
     "a truth with an opposite": ("publish", {"directory": "x", "repo": "a b", "private": True}, "^`repo` 'a b'"),

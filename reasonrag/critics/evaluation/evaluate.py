@@ -16,7 +16,6 @@ from preference import Message
 from preference.export.files import write_json
 from preference.export.formats import plain_types
 from preference.records import read_rollouts
-from reasonrag.agent.from_settings import shown_settings
 from reasonrag.concurrency import run_to_end
 from reasonrag.critics.evaluation.measures import (
     Estimate,
@@ -51,7 +50,7 @@ from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
 from reasonrag.run.scoring import AskedCritic, StepToScore, score_steps
-from reasonrag.run_config import versions
+from reasonrag.run_config import shown_settings, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.provenance import read_provenance

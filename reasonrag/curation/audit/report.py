@@ -13,7 +13,7 @@ from preference.export.summary import EffectiveSize
 from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.catalogue import CHECKS, CheckName, CheckSeverity
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT, Cutoff
-from reasonrag.data.names import HUB_SPLITS
+from reasonrag.data.settings import HUB_SPLITS
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.files import read_record
 from reasonrag.rendering import Line, Part, Table, counted, interval_text, next_command, percent

@@ -37,7 +37,7 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import Explorer
 from reasonrag.llm.chat import ChatRequest, Sampling
-from reasonrag.retrieval.from_settings import open_or_build
+from reasonrag.retrieval.opening import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.scripted_model import ScriptedModel
 

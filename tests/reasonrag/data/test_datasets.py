@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reasonrag.data.datasets import REPOSITORY, download_questions
-from reasonrag.data.names import HUB_SPLITS
+from reasonrag.data.settings import HUB_SPLITS
 from reasonrag.errors import InputError
 from tests.helpers.hub_server import environment_for, running_hub
 

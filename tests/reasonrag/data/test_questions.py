@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
 from reasonrag.data.datasets import find_questions
-from reasonrag.data.names import canonical_dataset
 from reasonrag.data.questions import (
     GoldPassages,
     Question,
@@ -25,6 +24,7 @@ from reasonrag.data.questions import (
     open_questions,
     parse_question,
 )
+from reasonrag.data.settings import canonical_dataset
 from reasonrag.errors import InputError
 
 

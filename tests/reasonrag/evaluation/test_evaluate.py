@@ -398,12 +398,12 @@ def test_a_cap_ends_it_and_more_goes_on(reasonrag: Reasonrag, home: Path) -> Non
 
 def test_caps_of_money_need_a_price(evaluated: Callable[..., Report]) -> None:
     """Of the model, and of the judge; a model in no table has none."""
-    with pytest.raises(InputError, match=r"`max_cost` needs the price of student.*`price_in` and `price_out`"):
+    with pytest.raises(InputError, match=r"`max_cost` needs the price of student.*give `price` student=IN,OUT"):
         evaluated(chat_model=ScriptedModel([], name="student"), max_cost=1)
-    with pytest.raises(InputError, match=r"the price of strict.*`judge_price_in` and `judge_price_out`"):
+    with pytest.raises(InputError, match=r"the price of strict.*give `price` strict=IN,OUT"):
         evaluated(judge="strict", max_cost=1)
     with pytest.raises(CapReached):
-        evaluated(price_in=1.0, price_out=1.0, max_cost=0.0)
+        evaluated(price="offline=1,1", max_cost=0.0)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_model_without_a_price_has_dollars_where_it_is_given_by_hand() -> None
     """Which is said; everything else is told all the same."""
     unpriced = estimate(model="my-own/model", limit=5, **SMALL)
     assert (unpriced.dollars, unpriced.calls.low > 0) == (None, True)
-    found = estimate(model="my-own/model", limit=5, price_in=1.0, price_out=3.0, **SMALL)
+    found = estimate(model="my-own/model", limit=5, price="my-own/model=1,3", **SMALL)
     assert found.dollars is not None
     assert found.dollars.low == pytest.approx((found.prompt_tokens.low + 3 * found.completion_tokens.low) / 1e6)
     assert found.prices_as_of == "given by hand"

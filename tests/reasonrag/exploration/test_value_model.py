@@ -149,13 +149,13 @@ async def test_the_usage_of_a_tree_is_that_of_both_models_each_at_its_price(retr
 
 
 def test_a_student_can_be_tried_without_a_key(reasonrag: Reasonrag) -> None:
-    """The offline teacher continues itself under another name, at another temperature; the summary names both."""
-    flags = ["--dataset", "atlas", "--limit", 8, "--value-model", "offline", "--value-temperature", 0.2]
+    """The offline teacher continues itself under another name, asked otherwise; the summary names both."""
+    flags = ["--dataset", "atlas", "--limit", 8, "--value-model", "offline", "--value-extra-body", '{"min_p": 0.2}']
     done = reasonrag("generate", *flags, "--run", "runs/a")
     assert done.status == 0, done.err
     assert "teacher offline  values of offline-student" in done.out
     asked = configuration("runs/a")["decides_answers"]["value_model"]
-    assert (asked["name"], asked["sampling"]["temperature"]) == ("offline-student", 0.2)
+    assert (asked["name"], asked["sampling"]["extra_body"]) == ("offline-student", {"min_p": 0.2})
     assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
     summary = json.loads(Path("runs/a/summary.json").read_text())
     assert summary["value_model"] == "offline-student"
@@ -244,11 +244,7 @@ def test_a_cap_in_dollars_counts_both_models_over_all_sessions() -> None:
     [
         ({"value_model": "gpt-4o"}, "`value_model` gpt-4o is the teacher"),
         ({"recipe": "released"}, "recipe released samples no continuations"),
-        ({"value_model": "qwen", "max_cost": 1}, "give `value_price_in` and `value_price_out`"),
-        (
-            {"value_model": "qwen", "max_cost": 1, "value_base_url": ["http://127.0.0.1:9/v1"], "value_price_in": 1},
-            "qwen",
-        ),
+        ({"value_model": "qwen", "max_cost": 1}, "give `price` qwen=IN,OUT"),
         ({"value_model": "qwen", "value_base_url": ["http://127.0.0.1:9/v1"]}, "Check `value_base_url`"),
     ],
 )
@@ -263,9 +259,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(changed: dict[s
     ("setting", "value"),
     [
         ("value_base_url", "http://127.0.0.1:9/v1"),
-        ("value_temperature", 0),
-        ("value_price_in", 1),
-        ("value_price_out", 1),
+        ("value_extra_body", '{"min_p": 0}'),
     ],
 )
 @pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])

@@ -46,19 +46,16 @@ def test_opens_what_answers_by_its_name(in_process: bool, kind: type) -> None:
     assert getattr(model, "name", None) == "own"
 
 
-@pytest.mark.parametrize(
-    ("role", "flags"), [("teacher", "--price-in"), ("student", "--value-price-in"), ("judge", "--judge-price-in")]
-)
-def test_a_model_without_a_price_is_told_and_a_cap_in_dollars_needs_one(role: str, flags: str) -> None:
-    """Before the run, in one line, with the flags that help."""
-    models = {"teacher": TEACHER} | {role: ModelSpec("mystery", TEACHER.sampling, TEACHER.limits)}
+def test_a_model_without_a_price_is_told_and_a_cap_in_dollars_needs_one() -> None:
+    """Before the run, in one line, with the flag that helps; and a price of no model here is told, too."""
+    mystery = ModelSpec("mystery", TEACHER.sampling, TEACHER.limits)
     said: list[str] = []
-    check_prices(said.append, **models, capped=False)
-    [line] = said
+    check_prices(said.append, TEACHER, None, mystery, given=["gpt-4=1,2", "gpt-4o=1,2"], capped=False)
+    [unused, line] = said
+    assert unused == "--price gpt-4: no model here is called that, so this price is not used"
     assert line.startswith("no price is known for mystery, so costs are not shown and --max-cost cannot be used")
-    assert f"give {flags} and " in line
-    assert "0 for a server of your own" in line
-    with pytest.raises(InputError, match=f"the price of mystery.*{flags}"):
-        check_prices(said.append, **models, capped=True)
-    check_prices(said.append, TEACHER, student=TEACHER, judge=None, capped=True)
-    assert len(said) == 1
+    assert "give --price mystery=IN,OUT, in dollars per million tokens (0,0 for a server of your own)" in line
+    with pytest.raises(InputError, match=r"the price of mystery.*give --price mystery=IN,OUT"):
+        check_prices(said.append, TEACHER, mystery, capped=True)
+    check_prices(said.append, TEACHER, TEACHER, None, capped=True)
+    assert len(said) == 2

@@ -10,7 +10,9 @@ import pytest
 from genai_prices.data import providers
 from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 
-from reasonrag.llm.prices import Price, find_price, is_sold_at, price_list
+import reasonrag
+from reasonrag.errors import InputError
+from reasonrag.llm.prices import Price, find_price, is_sold_at, price_list, prices_given
 
 GPT_4O = Price(2.50, 10.00, cached_in=1.25)
 FREE = Price(0.0, 0.0, cached_in=0.0)
@@ -90,24 +92,17 @@ def test_a_server_of_ones_own_is_no_seller() -> None:
     assert not is_sold_at([GATEWAY, "http://127.0.0.1:8000/v1", ""])
 
 
-@pytest.mark.parametrize(
-    ("model", "tokens_in", "tokens_out", "price"),
-    [
-        ("mine", 0.3, 0.9, Price(0.3, 0.9, cached_in=0.3)),
-        ("mine", 0.0, 0.0, Price(0.0, 0.0, cached_in=0.0)),
-        ("mine", 0.3, None, None),
-        ("mine", None, 0.9, None),
-        ("gpt-4o", 2.0, None, Price(2.0, 10.0, cached_in=2.0)),
-        ("gpt-4o", None, 9.0, Price(2.5, 9.0, cached_in=1.25)),
-        ("gpt-4o", 0.0, 0.0, Price(0.0, 0.0, cached_in=0.0)),
-    ],
-)
-def test_a_user_s_own_prices_stand_over_the_list(
-    model: str, tokens_in: float | None, tokens_out: float | None, price: Price | None
-) -> None:
-    """Each for itself where the model is listed, both where it is not. Nothing is known of a discount on cached tokens
-    at a price that was given; 0 is a price."""
-    assert find_price(model, tokens_in=tokens_in, tokens_out=tokens_out) == price
+def test_a_user_s_own_price_stands_over_the_list() -> None:
+    """Nothing is known of a discount on cached tokens at a price that was given; 0 is a price."""
+    given = prices_given(["gpt-4o=2,9", "org/mine:8b=v=0,0"])
+    assert find_price("gpt-4o", given=given["gpt-4o"]) == Price(2.0, 9.0, cached_in=2.0)
+    assert find_price("org/mine:8b=v", given=given["org/mine:8b=v"]) == FREE
+
+
+@pytest.mark.parametrize("word", ["gpt-4o", "gpt-4o=1", "gpt-4o=1,2,3", "=1,2", "gpt-4o=-1,2", "gpt-4o=1,inf"])
+def test_a_price_is_a_model_and_two_numbers(word: str) -> None:
+    with pytest.raises(InputError, match="`price`: it takes NAME=IN,OUT"):
+        reasonrag.generate(price=word, run="runs/none")
 
 
 def test_every_price_of_the_large_providers_is_possible() -> None:

@@ -27,7 +27,7 @@ from reasonrag.data import atlas
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.retrieval.dense.manifest import DenseManifest
-from reasonrag.retrieval.from_settings import open_index
+from reasonrag.retrieval.opening import open_index
 from reasonrag.retrieval.recall import answer_recall
 
 NEEDED = ("torch", "transformers", "sentence_transformers", "FlagEmbedding", "faiss", "datasets", "langid")

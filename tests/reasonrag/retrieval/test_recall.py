@@ -13,7 +13,7 @@ from preference import cover_em
 from reasonrag.data.corpus import Passage
 from reasonrag.data.datasets import find_questions
 from reasonrag.data.questions import Question
-from reasonrag.retrieval.from_settings import open_or_build
+from reasonrag.retrieval.opening import open_or_build
 from reasonrag.retrieval.recall import (
     RecallAt,
     RecallReport,

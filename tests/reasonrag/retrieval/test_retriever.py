@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.dense.manifest import MANIFEST, read_manifest
-from reasonrag.retrieval.from_settings import open_index, open_or_build
 from reasonrag.retrieval.lexical.bm25 import build_bm25
+from reasonrag.retrieval.opening import open_index, open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever, ResultCache
 
 ANIMALS = (

@@ -13,8 +13,8 @@ import reasonrag
 from preference import read_rollouts
 from reasonrag.cli import run
 from reasonrag.errors import InputError
-from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.index import SearchResult
+from reasonrag.retrieval.opening import open_index
 from reasonrag.terminal import show
 
 PASSAGES = {

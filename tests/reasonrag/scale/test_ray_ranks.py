@@ -88,7 +88,7 @@ def test_ctrl_c_lets_all_ranks_finish_their_requests(ray_address: str, whole: by
 def test_ranks_ask_where_the_process_that_starts_them_would(ray_address: str) -> None:
     """Whatever OPENAI_BASE_URL is where they run."""
     elsewhere = dict(os.environ) | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "any"}
-    asked = ["--model", "some", "--price-in", 0, "--price-out", 0]
+    asked = ["--model", "some", "--price", "some=0,0"]
     refused = finished(*words(ray_address, *asked), environment=elsewhere)
     assert refused.returncode == 2, refused.stderr
     assert "cannot reach http://127.0.0.1:9/v1" in refused.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
 from reasonrag.studies.revaluation import Revaluation
 from tests.endpoints.weak_teacher import WeakTeacher
@@ -132,12 +134,20 @@ def test_less_sure_pairs_may_be_revalued(run: Path, reasonrag: Reasonrag) -> Non
 # -- what the numbers mean -------------------------------------------------------------------------------------
 
 
+class Certain(OfflineTeacher):
+    """Asked at temperature 0, whatever the request says."""
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        sampling = request.sampling.model_copy(update={"temperature": 0.0})
+        return await super().complete(request.model_copy(update={"sampling": sampling}))
+
+
 @pytest.mark.parametrize("recipe", ["continuation", "economy"])
 def test_labels_of_a_policy_without_chance_are_all_confirmed(recipe: str) -> None:
     """The student always goes on in the same way, so its fresh continuations are those that the labels rest on."""
-    student = {"value_model": "offline", "value_temperature": 0.0}
-    package.generate(dataset="atlas", limit=40, recipe=recipe, run="runs/a", **student)
-    found = revalued("runs/a", revalue=20, k=3)
+    student = Certain(name="offline-student")
+    package.generate(dataset="atlas", limit=40, recipe=recipe, run="runs/a", value_chat_model=student)
+    found = revalued("runs/a", revalue=20, k=3, chat_model=student)
     assert (found.model, found.pairs) == ("offline-student", 20)
     assert (found.confirmed.confirmed.share, found.confirmed.ties) == (1.0, 0)
     assert found.mean_fresh_margin == pytest.approx(found.mean_margin)
@@ -452,7 +462,7 @@ def test_the_teacher_is_asked_where_the_run_had_asked_it(endpoint: str, monkeypa
     monkeypatch.setenv("OPENAI_BASE_URL", endpoint)
     package.generate(**FEW, model="gpt-4o")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    found = revalued("runs/a", revalue=8, k=1, price_in=0, price_out=0)
+    found = revalued("runs/a", revalue=8, k=1, price="gpt-4o=0,0")
     assert found.session_calls > 0
     assert found.cost_usd == 0.0, "a price of nothing is a price, over the table's too"
 
@@ -467,10 +477,10 @@ def test_the_offline_teacher_has_no_address(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_unknown_model_at_an_address_of_its_own_is_not_free(run: Path, endpoint: str) -> None:
     """A cap in dollars needs its price; 0 is one. Without a cap the cost is not known."""
     other: dict[str, Any] = {"revalue": 2, "k": 1, "model": "qwen", "base_url": [endpoint]}
-    with pytest.raises(InputError, match=r"`max_cost` needs the price of qwen.*give `price_in` and `price_out`"):
+    with pytest.raises(InputError, match=r"`max_cost` needs the price of qwen.*give `price` qwen=IN,OUT"):
         package.calibrate(run, **other, max_cost=1.0)
     unpriced = package.calibrate(run, **other).revaluation
-    free = package.calibrate(run, **other, max_cost=1.0, price_in=0, price_out=0).revaluation
+    free = package.calibrate(run, **other, max_cost=1.0, price="qwen=0,0").revaluation
     assert (unpriced.cost_usd, free.cost_usd) == (None, 0.0)
 
 

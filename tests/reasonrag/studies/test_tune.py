@@ -19,7 +19,7 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.prices import find_price
+from reasonrag.llm.prices import Price, find_price
 from reasonrag.studies.pareto import TrialReport
 from reasonrag.studies.tune import VARIED, Tuning, plan_trials
 from reasonrag.studies.tuning_rows import tuning_parts
@@ -183,10 +183,8 @@ def test_a_failed_question_is_counted_in_its_trial(capsys: pytest.CaptureFixture
 
 def test_a_report_is_what_the_records_of_the_trial_say() -> None:
     """Counted again here, from rollouts and the rules of pairing."""
-    tuning = package.tune(
-        **QUICK | {"pilot": 8}, vary=["search.siblings=3,6"], price_in=1.0, price_out=4.0, min_confidence=0.6
-    )
-    price = find_price("offline", tokens_in=1.0, tokens_out=4.0)
+    tuning = package.tune(**QUICK | {"pilot": 8}, vary=["search.siblings=3,6"], price="offline=1,4", min_confidence=0.6)
+    price = find_price("offline", given=Price(1.0, 4.0, cached_in=1.0))
     assert price is not None
     assert (tuning.unit, tuning.questions) == ("dollars", 8)
     rules = PairingRules(min_confidence=0.6)
@@ -225,7 +223,7 @@ def test_a_smaller_pilot_is_told_of_its_own_questions_only() -> None:
 
 def test_the_suggested_configuration_is_one_that_generate_takes(reasonrag: Reasonrag) -> None:
     """As the printed command: what decides the answers is what decided the trial's."""
-    flags = ["--seed", 2, "--max-calls", 100_000, "--price-in", 1, "--price-out", 2, "--set", "search.max_calls=48"]
+    flags = ["--seed", 2, "--max-calls", 100_000, "--price", "offline=1,2", "--set", "search.max_calls=48"]
     tuned = reasonrag("tune", "--pilot", 14, "--vary", "search.max_calls=64,128,192", *flags, "--run", "runs/t")
     assert tuned.status == 0
     suggested = json.loads(Path("runs/t/tuning.json").read_text())["suggested"]
@@ -243,7 +241,7 @@ def test_the_suggested_configuration_holds_no_secret() -> None:
     """A password in an address stays in the command that was typed. Fields for the server are in it as they were."""
     teacher, address = OfflineTeacher(), "http://me:hidden@127.0.0.1:8000/v1"
     cheaper = {"pilot": 14, "vary": ["search.max_calls=64,128"], "set": {"search.max_calls": 48}}
-    asked = {"base_url": [address], "price_in": 1, "price_out": 2}
+    asked = {"base_url": [address], "price": "offline=1,2"}
     Path("reasonrag.toml").write_text("[generate]\nextra_body = {min_p = 0}\n")
     tuning = package.tune(chat_model=teacher, run="runs/t", **asked, **cheaper)
     assert "--base-url http://127.0.0.1:8000/v1" in tuning.command
@@ -392,10 +390,10 @@ def test_a_value_model_is_refused_wherever_it_is_set(reasonrag: Reasonrag, monke
     address = "http://bob:hidden@127.0.0.1:9/v1"
     refused = reasonrag(*SIBLINGS, "--value-base-url", address)
     assert (refused.status, "may stand in its table in reasonrag.toml" in refused.err) == (2, True)
-    monkeypatch.setenv("REASONRAG_VALUE_TEMPERATURE", "0")
+    monkeypatch.setenv("REASONRAG_VALUE_MODEL", "student")
     Path("reasonrag.toml").write_text(f'[generate]\nvalue_base_url = ["{address}"]\n')
     done = reasonrag(*SIBLINGS)
-    assert (done.status, "leave out --value-base-url, --value-temperature" in done.err) == (2, True)
+    assert (done.status, "leave out --value-model, --value-base-url" in done.err) == (2, True)
     assert not Path("runs/t").exists()
 
 

@@ -38,7 +38,7 @@ from reasonrag.evaluation.settings import SEARCHLESS, BaselineName, EvaluateSett
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.retrieval.from_settings import open_or_build
+from reasonrag.retrieval.opening import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
 from tests.helpers.scripted_model import ScriptedModel

@@ -151,7 +151,7 @@ def test_what_a_critic_reads_is_told_apart(tmp_path: Path, reasonrag: Reasonrag)
     """In the report and on its page; where evaluations are compared, other draws and another critic are warned of."""
     best, vote = tmp_path / "best", tmp_path / "vote"
     critic = ScriptedModel(costly, name="critic")
-    flags: dict[str, Any] = {"price_in": 0, "price_out": 0}
+    flags: dict[str, Any] = {"price": "scripted=0,0"}
     evaluated(best, drafts(), critic, best_of=4, **flags)
     evaluated(vote, drafts(), vote=4, **flags)
     report = read_report(best)

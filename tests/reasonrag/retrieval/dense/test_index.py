@@ -26,9 +26,9 @@ from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_enco
 from reasonrag.retrieval.dense.index import DenseIndex, encoded_probe
 from reasonrag.retrieval.dense.manifest import MANIFEST, DenseManifest, read_manifest
 from reasonrag.retrieval.dense.vector_store import PIECE
-from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.index import index_check
 from reasonrag.retrieval.lexical.bm25 import build_bm25
+from reasonrag.retrieval.opening import open_index
 from reasonrag.retrieval.ranking import Ranked
 from reasonrag.retrieval.retriever import BATCH, IndexRetriever
 from reasonrag.retrieval.settings import IndexType

@@ -21,7 +21,7 @@ from reasonrag.retrieval.dense.manifest import (
     damaged_files,
     read_manifest,
 )
-from reasonrag.retrieval.from_settings import open_index
+from reasonrag.retrieval.opening import open_index
 from tests.helpers.command_line import CORPUS, Reasonrag
 
 FLAGS = {"bm25": {}, "dense": {"encoder": "hashing-64"}}

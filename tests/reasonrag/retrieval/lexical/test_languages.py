@@ -16,8 +16,8 @@ from reasonrag.data.documents.language import recorded_languages
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.manifest import read_manifest, write_manifest
-from reasonrag.retrieval.from_settings import IndexOptions, IndexPlace, open_index, open_index_places, open_or_build
 from reasonrag.retrieval.lexical.bm25 import build_bm25
+from reasonrag.retrieval.opening import IndexOptions, IndexPlace, open_index, open_index_places, open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 
 GERMAN = [

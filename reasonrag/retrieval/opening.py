@@ -42,7 +42,7 @@ from reasonrag.retrieval.lexical.analysis import ANALYSER
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
-from reasonrag.retrieval.settings import IndexKind, IndexType, SearchSettings
+from reasonrag.retrieval.settings import IndexKind, IndexType, RetrievalSettings
 from reasonrag.web.client import shown_url
 
 if TYPE_CHECKING:
@@ -51,33 +51,32 @@ if TYPE_CHECKING:
 KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("dense", "bm25")}
 
 
-def is_remote(settings: SearchSettings) -> bool:
-    """Whether the retriever is a server reached over HTTP."""
-    return settings.retriever is not None and "://" in settings.retriever
-
-
 def object_or_name(retriever: Retriever | str | None) -> tuple[Retriever | None, dict[str, str]]:
     """Splits a Python call's `retriever` argument into an object, or the flag that names one."""
     return (None, {"retriever": retriever}) if isinstance(retriever, str) else (retriever, {})
 
 
 async def open_retriever(
-    settings: SearchSettings,
+    settings: RetrievalSettings,
     corpus: Path | None,
     opened: AsyncExitStack,
     *,
+    named: bool = False,
+    top_k: int = 1,
     say: Callable[[str], None],
     before_building: Sequence[Callable[[], Awaitable[object]]] = (),
 ) -> Retriever:
     """The retriever that the settings describe.
 
-    corpus: its indexes are built if missing; None: the corpus of --index. before_building: awaited before a long build.
+    corpus: its indexes are built if missing; None: the corpus of --index. named: whether the user named this corpus, so
+        that an index must be of it. top_k: passages that a server is tried with. before_building: awaited before a long
+        build.
         opened: closes the retriever's resources. Raises InputError for indexes that are missing, damaged, of another
         corpus or by another encoder, and for a server that does not answer.
     """
-    if is_remote(settings):
-        return await _open_remote(settings, opened, say=say)
-    places = _places(settings, corpus, say=say)
+    if settings.is_remote:
+        return await _open_remote(settings, opened, top_k=top_k, say=say)
+    places = _places(settings, corpus, named=named, say=say)
     encoder, languages = settings.encoder, tuple(settings.language)
     options = IndexOptions(encoder, settings.index_type, settings.reranker, languages, gpu=settings.gpu)
     if any(_serving(each, options) is None for each in places):
@@ -99,7 +98,7 @@ async def _in_a_thread(
 
 
 async def _open_remote(
-    settings: SearchSettings, opened: AsyncExitStack, *, say: Callable[[str], None]
+    settings: RetrievalSettings, opened: AsyncExitStack, *, top_k: int, say: Callable[[str], None]
 ) -> RemoteRetriever:
     from reasonrag.retrieval.remote import open_remote
 
@@ -107,7 +106,7 @@ async def _open_remote(
     remote = await open_remote(
         settings.retriever or "",
         token=os.environ.get(TOKEN_VARIABLE) or None,
-        top_k=getattr(settings, "top_k", 1),
+        top_k=top_k,
     )
     opened.push_async_callback(remote.close)
     if remote.warning:
@@ -115,7 +114,7 @@ async def _open_remote(
     return remote
 
 
-def refuse_local_flags(settings: SearchSettings, instead: str, *others: str) -> None:
+def refuse_local_flags(settings: RetrievalSettings, instead: str, *others: str) -> None:
     """Raises InputError for a flag of an index on this machine, which `instead` is not. others: more such flags."""
     for name in ("index", "encoder", "index_type", "reranker", "language", "gpu", *others):
         if getattr(settings, name):
@@ -138,7 +137,7 @@ class IndexPlace:
 @dataclass(frozen=True)
 class IndexOptions:
     """How indexes are opened, and built if missing. encoder, index_type: None: the index's own, see
-    `SearchSettings`. languages: of a BM25 index; none: any."""
+    `RetrievalSettings`. languages: of a BM25 index; none: any."""
 
     encoder: str | None = None
     index_type: IndexType | None = None
@@ -147,7 +146,9 @@ class IndexOptions:
     gpu: bool = False
 
 
-def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str], None]) -> list[IndexPlace]:
+def _places(
+    settings: RetrievalSettings, corpus: Path | None, *, named: bool = False, say: Callable[[str], None]
+) -> list[IndexPlace]:
     """The indexes that are needed, one of each kind. Raises InputError if the settings are ambiguous."""
     there = {each: read_manifest(each) for each in settings.index if (each / MANIFEST).exists()}
     kinds = _kinds(settings, there)
@@ -162,11 +163,12 @@ def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str
         )
     if len(unbuilt) == 1 and len(missing) > 1:
         raise InputError(f"{unbuilt[0]} has no finished index, and hybrid needs two; give --index twice or not at all")
-    places = [_given(directory, manifest, settings, say=say) for directory, manifest in there.items()]
+    own = plain_corpus(corpus, settings.index_home, say=say) if there and named and corpus else None
+    places = [_given(directory, manifest, own) for directory, manifest in there.items()]
     source = corpus or next((each.corpus for each in places), None)
     if missing and source is None:
-        named = unbuilt[0] if unbuilt else "--index"
-        raise InputError(f"{named} has no finished index; give --corpus FILE to build it there")
+        lacking = unbuilt[0] if unbuilt else "--index"
+        raise InputError(f"{lacking} has no finished index; give --corpus FILE to build it there")
     plain = plain_corpus(source, settings.index_home, say=say) if missing and source else Path()
     for kind in missing:
         name = f"dense-{short_name(settings.encoder or MINILM)}" if kind == "dense" else kind
@@ -176,13 +178,10 @@ def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str
     return sorted(places, key=lambda each: kinds.index(each.kind))
 
 
-def _given(
-    directory: Path, manifest: IndexManifest, settings: SearchSettings, *, say: Callable[[str], None]
-) -> IndexPlace:
+def _given(directory: Path, manifest: IndexManifest, named: Path | None) -> IndexPlace:
     """An index named by the user, which is never overwritten. Raises InputError if it is not of the named corpus, or
     its corpus is missing or has changed: passages are read from it by offset."""
-    named: Path | None = getattr(settings, "corpus", None)
-    corpus = plain_corpus(named, settings.index_home, say=say) if named else Path(manifest.corpus)
+    corpus = named or Path(manifest.corpus)
     if current_manifest(directory, corpus) is not None:
         return IndexPlace(manifest.kind, directory, corpus)
     if named:
@@ -204,7 +203,7 @@ def _changed_corpus(directory: Path, manifest: IndexManifest) -> InputError:
     return InputError(f"the corpus {manifest.corpus} of the index {directory} is missing or has changed. {remedy}")
 
 
-def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[IndexKind, ...]:
+def _kinds(settings: RetrievalSettings, there: dict[Path, IndexManifest]) -> tuple[IndexKind, ...]:
     if settings.retriever is None:
         kinds = {each.kind for each in there.values()}
         if settings.encoder or settings.index_type:
@@ -332,7 +331,7 @@ def open_index(*directories: Path, index_type: IndexType | None = None) -> Index
     corpus is missing or has changed."""
     for each in directories:
         read_manifest(each)
-    places = _places(SearchSettings(index=list(directories), index_type=index_type), None, say=_unheard)
+    places = _places(RetrievalSettings(index=list(directories), index_type=index_type), None, say=_unheard)
     return open_index_places(places, IndexOptions(index_type=index_type), PlainBuildWatcher(_unheard))
 
 
