@@ -139,26 +139,6 @@ def test_a_degenerate_run_stops_at_the_same_question_after_kills() -> None:
     assert "identical siblings in 20 of 20 questions" in found[0][0]["message"]
 
 
-def test_a_journal_is_replayed_with_the_network_off(undisturbed: str) -> None:
-    """Killed, and gone on with --replay: what the journal holds is used; what it lacks is a failed question, owed."""
-    stage = Stage(EndpointBehaviour())
-    stage.hold_from(40)
-    with stage.open():
-        with Command(*command(stage.base_url, "--concurrency", 2)) as running:
-            stage.held.wait()
-            running.kill()
-            running.wait()
-        asked = stats(stage.base_url)["requests"]
-        replayed = finished(*command(stage.base_url, "--replay", "--json"))
-        assert stats(stage.base_url)["requests"] == asked
-        summary = json.loads(replayed.stdout)
-        assert summary["failures_by_cause"].keys() == {"not_recorded"}
-        assert summary["done"] > 0
-        stage.release()
-        assert finished(*command(stage.base_url)).returncode == 0
-    assert digest("runs/a") == undisturbed
-
-
 # -- bad endpoints ---------------------------------------------------------------------------------------------
 
 FAULTS = {
@@ -211,24 +191,6 @@ def test_a_request_that_breaks_an_endpoint_for_ever_fails_its_question() -> None
     calls = [line for line in lines if line["kind"] == "call"]
     assert 3 <= max(line["attempt"] for line in calls) <= 8  # three where nothing else is answered any more
     assert met == len(calls)
-
-
-def test_an_endpoint_that_goes_down_is_waited_for(undisturbed: str) -> None:
-    """While it is down it is tried now and then, visibly; the run goes on when it is back, and no question fails."""
-
-    def go_down(number: int) -> None:
-        stage.down = stage.down or number == 30
-
-    stage = Stage(EndpointBehaviour(), arrived=go_down)
-    with stage.open(), Command(*command(stage.base_url, "--concurrency", 8)) as running:
-        until(lambda: stage.refused > 0)
-        time.sleep(1.5)
-        tried = stage.refused
-        assert running.poll() is None, "the run ended while the endpoint was down"
-        stage.down = False
-        assert running.wait() == 0, running.err
-    assert 1 <= tried <= 40, "an endpoint that is down is not hammered"  # a client that did would try a thousand times
-    assert digest("runs/a") == undisturbed
 
 
 def test_three_endpoints_one_killed_and_started_again_are_one_good_endpoint(undisturbed: str) -> None:

@@ -133,22 +133,6 @@ def test_a_cap_on_tokens_holds_where_replies_have_more_bytes_than_tokens_were_al
     assert 100_000 < sum(used) <= 300_000
 
 
-def test_an_impossible_retry_after_fails_no_question() -> None:
-    """A 429 with a Retry-After in the year 90,000,000,000,000,000,000 and limits of 5,000 digits."""
-    headers = HEADERS["a year of 20 digits"] | HEADERS["a limit of 5,000 digits"]
-
-    def answer(wanted: ChatCompletionRequest) -> web.Response:
-        nonlocal headers
-        refused, headers = headers, {}
-        return web.Response(status=429, headers=refused) if refused else good(wanted, "null", {})
-
-    with answering(answer).open() as endpoint:
-        done = finished(*command(endpoint.base_url, "--limit", 1))
-    assert done.returncode == 0, done.stderr
-    causes = {orjson.loads(line)["cause"] for line in Path("runs/a/failures.jsonl").read_bytes().splitlines()}
-    assert causes == {"http_429"}
-
-
 @pytest.mark.parametrize(
     ("status", "cause", "size"), [(404, "http_404", 20 * 10**6), (200, "too_large", 8 * 10**6)], ids=["error", "answer"]
 )

@@ -33,7 +33,7 @@ SECOND_TIER: dict[str, tuple[str, ...]] = {
         "end_to_end/test_chaos.py::test_a_run_killed_at_fifty_random_moments_ends_like_an_undisturbed_one",
         "end_to_end/test_kills.py::test_a_killed_export_never_mixes_parts_and_the_same_command_completes_it",
         "end_to_end/test_kills.py::test_no_temporary_file_or_folder_outlives_the_next_command",
-        "end_to_end/test_cut_prompts.py::test_the_mark_survives_a_kill_another_session_another_server_and_a_merge",
+        "end_to_end/test_cut_prompts.py::test_the_mark_survives_a_stop_and_a_merge",
     ),
     "every data set that was published": (
         "end_to_end/test_main_job.py::test_real_questions_become_rollouts_and_pairs_over_http",
