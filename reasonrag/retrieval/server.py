@@ -25,14 +25,14 @@ import hmac
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from preference.records import first_error
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import ReasonragError
@@ -62,15 +62,6 @@ class ServeLimits(BaseModel):
 
     max_body_bytes: int = Field(default=1024 * 1024, gt=0)
     """Uncompressed size of a request; above it: 413. Room for 4096 queries of 250 bytes."""
-    max_queries: int = Field(default=4096, gt=0)
-    """Queries per request. Search-R1's trainer sends a whole step's queries at once: up to 512 questions times 5
-    samples in its own GRPO scripts."""
-    max_query_bytes: int = Field(default=QUERY_BYTES, gt=0)
-    """UTF-8 bytes per query. Longer than any reply, so that the service accepts every query an index does."""
-    max_top_k: int = Field(default=MAX_TOP_K, gt=0)
-    """Most passages per query; the limit of every search here."""
-    default_top_k: int = Field(default=TOP_K, gt=0)
-    """Passages per query if the request does not say: Search-R1's default, and ours."""
     max_passages: int = Field(default=50_000, gt=0)
     """Passages per answer: queries times topk. About 40 MB of Wikipedia passages."""
     max_answer_bytes: int = Field(default=MAX_ANSWER_BYTES, gt=0)
@@ -80,17 +71,12 @@ class ServeLimits(BaseModel):
     """Bytes of all answers in preparation or not yet read by their clients; above it: 503."""
     max_waiting: int = Field(default=MAX_WAITING, gt=0)
     """Queries admitted and not yet answered, over all requests; above it: 503, because an unbounded queue only answers
-    clients that have given up."""
+    clients that have given up. One request with more is refused."""
     allow_empty: bool = False
     """Answer an empty query with no passages instead of refusing its request."""
     request_timeout_s: float = Field(default=600.0, gt=0)
     """Seconds for all searches of one request; above it: 503, and its places are freed. Only a hanging search takes
     this long: thousands of queries over a whole Wikipedia take minutes."""
-
-    @property
-    def queries_at_once(self) -> int:
-        """Most queries of a request that can be admitted when nothing else waits."""
-        return min(self.max_queries, self.max_waiting)
 
 
 # -- serving -----------------------------------------------------------------------------------------------------
@@ -177,7 +163,7 @@ class _SearchService:
 
     async def find(self, search: _SearchRequest, answer: _HeldAnswer) -> None:
         """Fill the answer; equal queries are searched once, empty ones not. Raises _RefusedRequest."""
-        asked = Tally(search.queries)
+        asked = Tally(search.texts)
 
         async def find_one(query: str) -> None:
             found = await self.retriever.retrieve(query, search.top_k)
@@ -218,7 +204,11 @@ class _HeldAnswer:
         """Add the passages of a query that occurs so many times. Raises _RefusedRequest beyond a limit."""
         limits, size = self._service.limits, times * len(rendered)
         if self.bytes + size > limits.max_answer_bytes:
-            raise _too_much(f"the passages found are more than {limits.max_answer_bytes:,} bytes in one answer")
+            raise _RefusedRequest(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the passages found are more than {limits.max_answer_bytes:,} bytes in one answer; ask with fewer "
+                "queries at once, or a smaller topk",
+            )
         if self._service.held + size > limits.max_held_bytes:
             raise _unavailable(f"{self._service.held:,} bytes of answers have not been read by their clients yet")
         self._lists[query] = rendered
@@ -241,13 +231,29 @@ _SERVICE = web.AppKey("service", _SearchService)
 # -- requests ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _SearchRequest:
-    """A valid request to /retrieve, within the limits."""
+_Queries: TypeAlias = Annotated[list[str], Field(fail_fast=True)]
 
-    queries: list[str]
-    top_k: int
-    return_scores: bool
+
+class _SearchRequest(BaseModel):
+    """A request to /retrieve; other fields are not read."""
+
+    model_config = ConfigDict(strict=True)
+
+    queries: _Queries | None = None
+    query: Annotated[str | _Queries | None, Field(union_mode="left_to_right")] = None
+    topk: Annotated[int, Field(ge=1, le=MAX_TOP_K)] | None = None
+    return_scores: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        """The queries, by whichever name."""
+        given = self.queries if self.query is None else self.query
+        return [given] if isinstance(given, str) else given or []
+
+    @property
+    def top_k(self) -> int:
+        """By default Search-R1's, and ours."""
+        return TOP_K if self.topk is None else self.topk
 
 
 class _RefusedRequest(Exception):
@@ -286,9 +292,9 @@ async def _retrieve(request: web.Request) -> web.StreamResponse:
     search = _parsed_request(await read_body(request), service.limits)
     answer = _HeldAnswer(service)
     try:
-        with service.places(len(search.queries)):
+        with service.places(len(search.texts)):
             await service.find(search, answer)
-        body = memoryview(answer.body(search.queries, service.retriever.identity))
+        body = memoryview(answer.body(search.texts, service.retriever.identity))
         pieces = (body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES))
         return await send_pieces(request, pieces, len(body))
     finally:
@@ -303,61 +309,34 @@ async def _health(request: web.Request) -> web.Response:
         return _json({"status": "draining"}, status=503, headers={"Retry-After": str(RETRY_AFTER_S)})
     if service.token and "Authorization" not in request.headers:
         return _json({"status": "ok"})
-    limits = service.limits.model_dump() | {"max_queries": service.limits.queries_at_once}
-    found = {"status": "ok", "identity": service.retriever.identity, "passages": service.passages, "limits": limits}
-    return _json(found)
+    limits = service.limits.model_dump()
+    return _json(
+        {"status": "ok", "identity": service.retriever.identity, "passages": service.passages, "limits": limits}
+    )
 
 
 def _parsed_request(body: bytes, limits: ServeLimits) -> _SearchRequest:
     """Parse a body. Raises _RefusedRequest, naming the field, if it is malformed or exceeds a limit."""
     try:
-        request_body = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise _bad(f"the body is not JSON ({error})") from None
-    if not isinstance(request_body, dict):
-        raise _bad(f"the body is {_kind(request_body)}")
-    top_k, return_scores = request_body.get("topk"), request_body.get("return_scores", False)
-    if top_k is None:
-        top_k = min(limits.default_top_k, limits.max_top_k)
-    if not isinstance(top_k, int) or isinstance(top_k, bool):
-        raise _bad(f"topk is {_kind(top_k)}; it must be a whole number")
-    if not 1 <= top_k <= limits.max_top_k:
-        raise _bad(f"topk is {top_k}; it must be from 1 to {limits.max_top_k}")
-    if not isinstance(return_scores, bool):
-        raise _bad(f"return_scores is {_kind(return_scores)}; it must be true or false")
-    queries = _queries(request_body, limits)
-    if len(queries) * top_k > limits.max_passages:
+        search = _SearchRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise _bad(first_error(error)) from None
+    if (search.queries is None) == (search.query is None):
+        raise _bad('it needs "queries", or "query", and not both')
+    texts = search.texts
+    if len(texts) > limits.max_waiting:
+        raise _bad(f"there are {len(texts)} queries; a request may have {limits.max_waiting} at most")
+    if len(texts) * search.top_k > limits.max_passages:
         raise _bad(
-            f"{len(queries)} queries with topk {top_k} may find {len(queries) * top_k} passages; "
+            f"{len(texts)} queries with topk {search.top_k} may find {len(texts) * search.top_k} passages; "
             f"it must be {limits.max_passages} at most in one request"
         )
-    return _SearchRequest(queries, top_k, return_scores)
-
-
-def _queries(request_body: dict[str, Any], limits: ServeLimits) -> list[str]:
-    """The queries of a request. Raises _RefusedRequest naming the first that cannot be searched."""
-    names = [name for name in ("queries", "query") if name in request_body]
-    if len(names) != 1:
-        raise _bad('"queries" and "query" are both given; leave one out' if names else '"queries" is missing')
-    [name] = names
-    queries = request_body[name]
-    alone = name == "query" and isinstance(queries, str)
-    if alone:
-        queries = [queries]
-    if not isinstance(queries, list):
-        wanted = "a string or a list of strings" if name == "query" else "a list of strings"
-        raise _bad(f"{name} is {_kind(queries)}; it must be {wanted}")
-    if len(queries) > limits.queries_at_once:
-        raise _bad(f"{name} holds {len(queries)}; it must be {limits.queries_at_once} at most in one request")
-    for position, query in enumerate(queries):
-        where = name if alone else f"{name}[{position}]"
-        if not isinstance(query, str):
-            raise _bad(f"{where} is {_kind(query)}; it must be a string")
+    for position, query in enumerate(texts):
         if not query.strip() and not limits.allow_empty:
-            raise _bad(f"{where} is empty; leave it out, or serve with --allow-empty-queries")
-        if (size := len(query.encode())) > limits.max_query_bytes:
-            raise _bad(f"{where} is of {size} bytes; it must be of {limits.max_query_bytes} at most. Shorten it")
-    return queries
+            raise _bad(f"query {position} is empty; leave it out, or serve with --allow-empty-queries")
+        if (size := len(query.encode())) > QUERY_BYTES:
+            raise _bad(f"query {position} is of {size} bytes; it must be of {QUERY_BYTES} at most. Shorten it")
+    return search
 
 
 def _unavailable(message: str) -> _RefusedRequest:
@@ -373,18 +352,6 @@ def _bad(message: str) -> _RefusedRequest:
         HTTPStatus.BAD_REQUEST,
         f'{message}. A request is {{"queries": ["who wrote Hamlet?"], "topk": 3, "return_scores": true}}',
     )
-
-
-def _too_much(message: str) -> _RefusedRequest:
-    return _RefusedRequest(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{message}; ask with fewer queries at once, or a smaller topk"
-    )
-
-
-def _kind(value: object) -> str:
-    """The JSON type of a value; never the value itself, which may be anything."""
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
 
 
 # -- answers -----------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import RetrievalError
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.server import RETRY_AFTER_S, SEARCHED_TOGETHER, ServeLimits, serving
+from reasonrag.retrieval.settings import MAX_WAITING
 from reasonrag.web.server import serve_until_stopped
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
@@ -159,28 +160,26 @@ async def test_with_scores_each_document_stands_beside_its_score(retriever: Retr
     async with served(retriever) as client:
         answer = (await client.retrieve(QUERIES, topk=2, return_scores=True)).json
     expected = [
-        [
-            {
-                "document": {"id": each.id, "title": each.title, "contents": f"{each.title}\n{each.text}"},
-                "score": each.score,
-            }
-            for each in await retriever.retrieve(query, 2)
-        ]
+        [{"document": _document(each), "score": each.score} for each in await retriever.retrieve(query, 2)]
         for query in QUERIES
     ]
     assert answer["result"] == expected
     assert [len(each) for each in expected] == [2, 2, 1, 0]
 
 
+def _document(passage: Passage) -> dict[str, str]:
+    return {"id": passage.id, "title": passage.title, "contents": f"{passage.title}\n{passage.text}"}
+
+
 @pytest.mark.parametrize("parameters", [{}, {"topk": None, "return_scores": False, "rerank": True}])
 async def test_without_scores_the_documents_stand_alone(parameters: dict[str, object], retriever: Retriever) -> None:
     """As in Search-R1, scores are only for who asks for them; null is as good as no topk, and other fields are not
     read."""
-    async with served(retriever, default_top_k=1) as client:
-        [[document], [_]] = (await client.retrieve(["cats", "Paris, the capital of France"], **parameters)).json[
-            "result"
-        ]
+    queries = ["cats", "Paris, the capital of France"]
+    async with served(retriever) as client:
+        [[document], more] = (await client.retrieve(queries, **parameters)).json["result"]
     assert document == {"id": "cats", "title": "Cats", "contents": "Cats\nCats are animals."}
+    assert more == [_document(each) for each in await retriever.retrieve(queries[1], 3)]
 
 
 @pytest.mark.parametrize(
@@ -236,31 +235,28 @@ async def test_a_service_listens_on_loopback_only() -> None:
 
 # -- bad input ---------------------------------------------------------------------------------------------------
 
-LIMITS = ServeLimits()
 BAD_BODIES: list[tuple[object, str]] = [
-    (b"", "not JSON"),
-    (b'{"queries": ["\\ud800"]}', "not JSON"),
-    ([], "the body is a list"),
-    (None, "the body is null"),
-    ({}, '"queries" is missing'),
-    ({"query": 7}, "query is a number; it must be a string or a list of strings"),
-    ({"query": ""}, "query is empty; leave it out, or serve with --allow-empty-queries"),
-    ({"query": ["cats", 7]}, "query[1] is a number; it must be a string"),
-    ({"query": "cats", "queries": ["dogs"]}, '"queries" and "query" are both given; leave one out'),
-    ({"queries": "cats"}, "queries is a string"),
-    ({"queries": ["a", "b", "c", 7]}, "queries[3] is a number"),
-    ({"queries": ["a", "x" * 100_000]}, "queries[1] is of 100000 bytes; it must be of 32768 at most"),
-    ({"queries": ["a"] * (LIMITS.max_queries + 1)}, "queries holds 4097; it must be 4096 at most"),
+    (b"", "Invalid JSON"),
+    (b'{"queries": ["\\ud800"]}', "Invalid JSON"),
+    (b'{"queries": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "Invalid JSON"),
+    (b'{"queries": ["a"], "x": ' + b'{"y": ' * 100_000 + b"1" + b"}" * 100_000 + b"}", "Invalid JSON"),
+    (b'{"queries": ["a"], "topk": 1' + b"0" * 5000 + b"}", "Invalid JSON"),
+    (b'{"queries": ["a"], "topk": 1e5000}', "topk: Input should be a valid integer"),
+    ([], "record: Input should be an object"),
+    ({}, 'it needs "queries", or "query", and not both'),
+    ({"query": "cats", "queries": ["dogs"]}, 'it needs "queries", or "query", and not both'),
+    ({"query": ["cats", 7]}, "query.str: Input should be a valid string"),
+    ({"query": ""}, "query 0 is empty; leave it out, or serve with --allow-empty-queries"),
+    ({"queries": "cats"}, "queries: Input should be a valid array"),
+    ({"queries": ["a", "b", "c", 7]}, "queries.3: Input should be a valid string"),
+    ({"queries": ["a", "x" * 100_000]}, "query 1 is of 100000 bytes; it must be of 32768 at most"),
+    ({"queries": ["a"] * (MAX_WAITING + 1)}, "there are 4097 queries; a request may have 4096 at most"),
     ({"queries": ["a"] * 1000, "topk": 100}, "may find 100000 passages; it must be 50000 at most"),
-    ({"queries": ["a"], "topk": 0}, "topk is 0; it must be from 1 to 100"),
-    ({"queries": ["a"], "topk": 10**6}, "topk is 1000000; it must be from 1 to 100"),
-    (b'{"queries": ["a"], "topk": 1' + b"0" * 5000 + b"}", ""),
-    (b'{"queries": ["a"], "topk": 1e5000}', ""),
-    (b'{"queries": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
-    (b'{"queries": ["a"], "x": ' + b'{"y": ' * 100_000 + b"1" + b"}" * 100_000 + b"}", "not JSON"),
-    ({"queries": ["a"], "topk": "3"}, "topk is a string; it must be a whole number"),
-    ({"queries": ["a"], "topk": True}, "topk is true or false; it must be a whole number"),
-    ({"queries": ["a"], "return_scores": "yes"}, "return_scores is a string; it must be true or false"),
+    ({"queries": ["a"], "topk": 0}, "topk: Input should be greater than or equal to 1"),
+    ({"queries": ["a"], "topk": 10**6}, "topk: Input should be less than or equal to 1000"),
+    ({"queries": ["a"], "topk": "3"}, "topk: Input should be a valid integer"),
+    ({"queries": ["a"], "topk": True}, "topk: Input should be a valid integer"),
+    ({"queries": ["a"], "return_scores": "yes"}, "return_scores: Input should be a valid boolean"),
 ]
 
 
@@ -383,13 +379,13 @@ async def test_health_tells_a_stranger_no_more_than_that(retriever: Retriever) -
 
 async def test_health_tells_what_is_served(retriever: Retriever) -> None:
     """Identity, number of passages, and the limits that a client should keep to."""
-    async with served(retriever, max_queries=5000, max_waiting=100, max_top_k=20) as client:
+    async with served(retriever, max_waiting=100) as client:
         health = (await client.get("/health")).json
     assert health == {
         "status": "ok",
         "identity": retriever.identity,
         "passages": 4,
-        "limits": ServeLimits(max_queries=100, max_waiting=100, max_top_k=20).model_dump(),
+        "limits": ServeLimits(max_waiting=100).model_dump(),
     }
 
 
@@ -410,7 +406,7 @@ async def test_too_much_at_once_is_refused_and_may_come_back() -> None:
     assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
     assert "3 queries are waiting, and at most 3 may" in refused.error
     assert "d" not in held.asked[:3]
-    assert (never.status, "queries holds 4; it must be 3 at most" in never.error) == (400, True)
+    assert (never.status, "there are 4 queries; a request may have 3 at most" in never.error) == (400, True)
 
 
 async def test_a_client_that_goes_away_frees_its_place() -> None:
