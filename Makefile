@@ -47,6 +47,7 @@ lint: .venv/test
 	$(BIN)/lint-imports --no-logo
 
 types: .venv/test
+	$(BIN)/python hatch_build.py
 	$(BIN)/mypy
 
 # Write golden files anew, after reading why they differ.

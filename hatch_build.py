@@ -98,13 +98,18 @@ def write_stub() -> None:
 
 
 class StubHook(BuildHookInterface[Any]):
-    """Writes the stub where an editable install finds it, and takes it into the wheel though git ignores it."""
+    """Writes the stub where an editable install finds it, or takes it into the wheel, though git ignores it."""
 
     PLUGIN_NAME = "custom"
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's signature
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        self._stays = version == "editable" or STUB.exists()
         write_stub()
         build_data["artifacts"].append(f"/{STUB.relative_to(ROOT).as_posix()}")
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - hatchling's
+        if not self._stays:
+            STUB.unlink()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
 from reasonrag.scale.commands import OnRay, merge
-from reasonrag.settings import SETTINGS_FILE, plain_message, said_instead
+from reasonrag.settings import SETTINGS_FILE, plain_message
 from reasonrag.settings import arguments as arguments_of_this
 from reasonrag.studies.commands import calibrate, tune
 from reasonrag.terminal import print_prose, print_shown
@@ -130,11 +130,7 @@ def _refused_flag(error: Any) -> int:
         print_shown(error.ctx.get_usage(), file=sys.stderr)
         print_shown(f"Try '{error.ctx.command_path} --help' for help.", file=sys.stderr)
     message = plain_message(error.format_message())
-    command, name = (error.ctx.info_name if error.ctx else ""), getattr(error, "option_name", "").lstrip("-")
-    setting = name.replace("-", "_").removeprefix("no_")
-    if instead := said_instead(setting, {each.name for each in error.ctx.command.params} if error.ctx else ()):
-        message = f"there is no --{name} any more: {instead}"
-    elif command == "tune" and name:
+    if error.ctx and error.ctx.info_name == "tune" and getattr(error, "option_name", ""):
         message += f" Settings of generate that have no flag here may stand in its table in {SETTINGS_FILE}."
     print_prose(f"error: {redact(message)}", file=sys.stderr)
     return BAD_INPUT

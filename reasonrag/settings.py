@@ -273,39 +273,9 @@ Address: TypeAlias = Annotated[
 ]
 
 
-OF_RECIPE = {
-    "siblings": "search.siblings",
-    "continuations": "search.continuations",
-    "simulations": "search.simulations",
-    "max_calls_per_question": "search.max_calls",
-    "alpha": "search.alpha",
-    "exploration": "search.exploration",
-    "reward": "reward",
-    "judge_gold": "judge_sees_gold",
-    "support": "support",
-}
-"""What were settings of `generate` and `tune`, and are values of the recipe."""
-_A_PRICE = ("price", "give --price NAME=IN,OUT, in dollars per million prompt tokens and completion tokens")
-_GONE = {
-    **{
-        name: ("outcome", f"it is a value of the recipe now: give --set {key}=VALUE") for name, key in OF_RECIPE.items()
-    },
-    **{f"{model}price_{end}": _A_PRICE for model in ("", "value_", "judge_") for end in ("in", "out")},
-    "value_temperature": ("value_model", "the value model samples at the teacher's: give --temperature"),
-}
-"""Settings that commands had: one that such a command still has, and what to give instead."""
-
-
-def said_instead(name: str, settings: Collection[str]) -> str | None:
-    """What to give instead of a setting that a command of these settings had; None: it had none of the name."""
-    known, instead = _GONE.get(name, ("", ""))
-    return instead if known in settings and name not in settings else None
-
-
 GUARDS = frozenset({"allow", "allow_critic", "allow_eval", "replace", "yes"})
 """What sets a guard aside is said anew each time: a settings file would switch the guard off for good."""
 AnySettings = TypeVar("AnySettings", bound=Settings)
-Source = Literal["flag", "environment", "file"]
 
 
 def resolve(
@@ -327,8 +297,7 @@ def resolve(
 
     def take(name: str, value: Any, where: str) -> None:
         if name not in fields:
-            instead = said_instead(name, fields) or choices(name, fields)
-            raise InputError(f"{where}: {command} has no setting {name!r}; {instead}")
+            raise InputError(f"{where}: {command} has no setting {name!r}; {choices(name, fields)}")
         values[name], origin[name] = value, where
         if name.endswith(("base_url", "retriever", "critic", "against")):
             for each in texts_in(one_or_several(value)):
@@ -343,7 +312,7 @@ def resolve(
                 f"out, and give {flag_of(name)} to the command that is meant"
             )
         take(name, value, f"{file}, [{command}]{f' {name}' if name in fields else ''}")
-    for name in [*fields, *(each for each in _GONE if said_instead(each, fields))]:
+    for name in fields:
         variable = ENV_PREFIX + name.upper()
         if environment.get(variable):
             take(name, environment[variable], variable)

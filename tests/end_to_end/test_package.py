@@ -65,9 +65,8 @@ def test_the_wheel_works_where_the_project_is_not(wheel: zipfile.ZipFile, tmp_pa
 
 
 def test_a_type_checker_finds_a_misspelled_setting(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
-    """By the stub that the build made, which editors read, too. An editable install has the same beside its sources."""
+    """By the stub that the build made, which editors read, too."""
     wheel.extractall(tmp_path / "site")
-    assert (tmp_path / "site/reasonrag/__init__.pyi").read_bytes() == (ROOT / "reasonrag/__init__.pyi").read_bytes()
     script = tmp_path / "script.py"
     script.write_text(
         "from reasonrag import generate\n"

@@ -14,7 +14,6 @@ from preference.records import RecipeRef
 from reasonrag.agent.recipe_file import KEYS, find_recipe, parse_changes, values_of
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.settings import OF_RECIPE
 from tests.helpers.command_line import Reasonrag
 
 SHIPPED = Path(__file__).parents[3] / "mcts" / "recipes"
@@ -28,7 +27,6 @@ def test_a_file_holds_what_the_recipe_of_its_name_holds(name: str) -> None:
     shipped = RECIPES[name]
     assert find_recipe(str(SHIPPED / f"{name}.yaml"), {}) == find_recipe(name, {}) == shipped
     assert values_of(shipped).keys() <= set(KEYS)
-    assert set(OF_RECIPE.values()) <= set(KEYS)
 
 
 WRONG = [
@@ -128,20 +126,3 @@ def test_a_record_says_how_its_search_differs_from_the_recipe_of_its_name() -> N
     changed = RecipeRef.of(find_recipe("economy", {"search.share_estimates": False, "search.merge_equal": False}))
     assert (changed.equal_steps, changed.estimates) == ("apart", "own")
     assert (changed.merges_equal, changed.shares_estimates) == (False, False)
-
-
-@pytest.mark.parametrize("name", OF_RECIPE)
-def test_what_was_a_flag_names_what_replaced_it(
-    name: str, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On the command line, in reasonrag.toml, in the environment and from Python."""
-    says = f"--set {OF_RECIPE[name]}=VALUE"
-    flag = f"--{name.replace('_', '-')}"
-    assert says in reasonrag("generate", flag, 1).err.replace("\n", " ")
-    with pytest.raises(InputError, match=f"`set` {OF_RECIPE[name]}=VALUE"):
-        package.generate(**OFFLINE, **{name: 1})
-    Path("reasonrag.toml").write_text(f"[generate]\n{name} = 1\n")
-    assert says in reasonrag("generate").err.replace("\n", " ")
-    Path("reasonrag.toml").unlink()
-    monkeypatch.setenv(f"REASONRAG_{name.upper()}", "1")
-    assert says in reasonrag("generate").err.replace("\n", " ")

@@ -322,7 +322,6 @@ def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unuse
         (["--min-confidence", 2], "--min-confidence: must be at most 1"),
         (["--dataset", "atlass"], "there is no data set 'atlass'"),
         (["--dataset", "atlas", "--model", "my-own/model", "--max-cost", 1], "--max-cost needs the price"),
-        (["--siblings", 3], "there is no --siblings any more: .*--set search.siblings=VALUE"),
         (["--top-k", 3], "No such option: --top-k .*may stand in its table in reasonrag.toml"),
     ],
 )
