@@ -28,7 +28,7 @@ LINES = {
     "evaluation": 4346,
     "exploration": 3433,
     "llm": 5133,
-    "publishing": 1489,
+    "publishing": 1347,
     "retrieval": 4699,
     "run": 838,
     "scale": 468,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1776,
     "training": 5372,
     "viewing": 2770,
-    "tests": 55_277,
+    "tests": 55_234,
     "benchmarks": 8152,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

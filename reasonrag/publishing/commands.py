@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +35,8 @@ def publish(
     """
     from reasonrag.publishing.publish import publish as publish_data_set
 
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when the client is imported
     with interrupts():
         try:
             done = publish_data_set(directory, dry_run=dry_run, say=lambda message: show([Aside(message)]), **flags)

@@ -8,22 +8,17 @@ front matter is written by the Hub's own client.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import PurePath
 from typing import Any
 
-from mcts import RECIPES
-from preference import ExportOptions, PairingRules
-from preference.candidates import Origin
 from preference.export.formats import plain_types
 from preference.export.summary import SUMMARY, PairSummary
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.blockers import Blocker
-from reasonrag.curation.dataset_directory import DatasetInventory, RunContribution
+from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.errors import needs_extra
 from reasonrag.publishing.licences import KNOWN_LICENCES, UNKNOWN, Licence, languages_of, licence_of
 from reasonrag.publishing.staging import (
@@ -128,7 +123,6 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "contamination": _named(_flat(without_addresses(_without_compared(summary.contamination)))),
         "aside": facts.aside,
         "limits": _limits(summary),
-        "commands": _commands(inventory),
         "configs": hub_configs(inventory),
         "entries": list(hub_dataset_info(inventory, facts.repo)),
         "trees": facts.trees,
@@ -280,63 +274,6 @@ def _limits(summary: PairSummary) -> list[str]:
         "Passages in the prompts are quoted from the corpus, errors included.",
     ]
     return limits + [each[:1].upper() + each[1:] + "." for each in public_warnings(summary)]
-
-
-def _commands(inventory: DatasetInventory) -> list[str]:
-    """The commands that made it, as far as they are known, without paths."""
-    mixtures: dict[str, list[RunContribution]] = {}
-    for each in inventory.runs:
-        if each.origin.config_hash:
-            mixtures.setdefault(each.origin.config_hash, []).append(each)
-    runs = [_generate(mixture, number) for number, mixture in enumerate(mixtures.values(), start=1)]
-    names = [f"runs/{number}" for number in range(1, len(runs) + 1)]
-    return [*runs, _pairs(inventory.summary, names or ["SOURCE"])]
-
-
-def _generate(mixture: Sequence[RunContribution], number: int) -> str:
-    """mixture: what the questions of each data set of one run contributed."""
-    origin: Origin = mixture[0].origin
-    names = [each.origin.dataset for each in sorted(mixture, key=lambda each: each.place)]
-    asked = [each.questions for each in mixture]
-    flags = {
-        "split": origin.split,
-        "sample" if origin.sampled else "limit": max(asked) if origin.sampled else sum(asked),
-        "model": origin.teacher,
-        "value-model": origin.value_model,
-        "recipe": f"{origin.recipe}.yaml" if origin.recipe and origin.recipe not in RECIPES else origin.recipe,
-        "top-k": origin.top_k,
-        "max-steps": origin.max_steps,
-        "max-passage-chars": origin.max_passage_chars,
-        "passage-order": origin.passage_order,
-        "style": origin.style,
-        "seed": origin.seed,
-        "run": f"runs/{number}",
-    }
-    words = [word for name in names for word in ("--dataset", name)]
-    words += [word for name, value in flags.items() if value is not None for word in (f"--{name}", str(value))]
-    words += ["--steps-by-hops"] * origin.steps_by_hops
-    return shlex.join(["reasonrag", "generate", *words])
-
-
-def _pairs(summary: PairSummary, runs: Sequence[str]) -> str:
-    defaults = asdict(PairingRules()) | asdict(ExportOptions())
-    words = ["reasonrag", "pairs", *runs]
-    for name, value in (summary.rules | summary.options).items():
-        flag = f"--{name.replace('_', '-')}"
-        if name == "formats":
-            words += [word for each in value if each != "proguide" for word in ("--format", str(each))]
-        elif value is True:
-            words += [flag] if defaults.get(name) is not True else []
-        elif isinstance(value, int | float | str | None) and value is not False and value != defaults.get(name):
-            words += [flag, "0" if value is None else str(value)]
-    if summary.judging:
-        words += ["--label", "judge", "--model", str(summary.judging.get("model", UNKNOWN))]
-        words += ["--judge-gold"] if summary.judging.get("gold") else []
-    elif summary.pairs_by_label.keys() == {"outcome"}:
-        words += ["--label", "outcome"]
-    allowed = summary.contamination.get("allowed")
-    words += [word for name in allowed or () for word in ("--allow-eval", str(name))]
-    return shlex.join([*words, "--out", PurePath(summary.out).name or "DIR"])
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
-"""`reasonrag publish`: publishes a data set on the Hub, with its card; models are published by `publish_model`.
+"""`reasonrag publish`: publishes a data set or a model on the Hub, with its card.
 
 First everything that can be checked locally: the name, the token, whether the files belong to one export, the audit,
 blockers. Then the folder `DIR/publish` is written, which is what gets uploaded, and only then is the Hub contacted.
+What a model is made of is decided in `publish_model`, what a data set is made of in `staging`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,23 +15,28 @@ from typing import Any
 from preference.export.formats import pairs_files
 from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
-from reasonrag.curation.blockers import find_blockers, refuse_unless_allowed
+from reasonrag.curation.blockers import Blocker, find_blockers, refuse_unless_allowed
 from reasonrag.curation.dataset_directory import DatasetInventory, read_dataset_directory, secrets_in
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
-from reasonrag.publishing.hub import PublicationResult, check_access, check_name, send
+from reasonrag.publishing.hub import (
+    PublicationResult,
+    PublishedFile,
+    UploadResult,
+    check_access,
+    check_name,
+    upload,
+)
 from reasonrag.publishing.licences import UNKNOWN, licence_of
-from reasonrag.publishing.publish_model import ModelPublication, publish_model
+from reasonrag.publishing.publish_model import MODEL, ModelPublication, ModelToPublish
 from reasonrag.publishing.settings import PublishSettings
-from reasonrag.publishing.staging import StagedFile, runs_with_trees, stage_files, staging_directory
+from reasonrag.publishing.staging import DATA_SET, StagedFile, runs_with_trees, stage_files, staging_directory
 from reasonrag.rendering import Part, counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.model_card import CARD
-
-_MEGABYTE = 1 << 20
 
 
 class Publication(PublicationResult):
@@ -69,54 +75,79 @@ def publish(
     settings = resolve(PublishSettings, "publish", flags)
     if (directory is None) == (settings.model is None):
         raise InputError("publish takes a data set, as reasonrag publish DIRECTORY, or a model, as --model FOLDER")
-    _check_extra()
-    if directory is None:
-        return publish_model(settings, dry_run=dry_run, say=say)
-    return _publish_data_set(settings, Path(directory), dry_run=dry_run, say=say)
-
-
-def _publish_data_set(
-    settings: PublishSettings, directory: Path, *, dry_run: bool, say: Callable[[str], None]
-) -> Publication:
-    if settings.base_model is not None:
+    if directory is None and settings.with_trees:
+        raise InputError("--with-trees is for data sets; a model has none")
+    if directory is not None and settings.base_model is not None:
         raise InputError("--base-model is for --model; a data set has none")
-    check_name(settings.repo)
+    if missing := [name for name in ("huggingface_hub", "pyarrow") if find_spec(name) is None]:
+        raise InputError(f"publishing needs {missing[0]}, which the hub extra installs: pip install 'reasonrag[hub]'")
+    kind = DATA_SET if directory else MODEL
+    check_name(settings.repo, kind)
     if not dry_run:
         check_access()
-    inventory = read_dataset_directory(directory)
-    trees = runs_with_trees(settings.with_trees, inventory)
-    for tree in trees:
-        inventory.secrets.extend(secrets_in(tree.directory / ROLLOUTS))
-    audit = _fresh_audit(inventory, say)
-    aside = refuse_unless_allowed(find_blockers(inventory, audit), allow=settings.allow, allow_eval=settings.allow_eval)
-    say(f"writing {directory / STAGED}")
-    with staging_directory(directory) as folder:
-        staged = stage_files(
-            inventory, folder, repo=settings.repo, trees=trees, shard_bytes=settings.max_shard_mb * _MEGABYTE
+    content = (
+        _DataSetToPublish(
+            Path(directory), settings.repo, with_trees=settings.with_trees, licence=settings.license, say=say
         )
-        staged.append(StagedFile(CARD, "this card"))
-        facts = DatasetCardFacts(settings.repo, inventory, audit, settings.license, aside, trees, staged)
-        (folder / CARD).write_text(render_dataset_card(facts), "utf-8")
-    return Publication(
-        **send(
-            directory / STAGED,
-            [each.path for each in staged],
-            settings.repo,
-            private=settings.private,
-            dry_run=dry_run,
-            say=say,
-        ),
-        pairs=inventory.summary.pairs,
-        licence=settings.license or licence_of(inventory.datasets),
+        if directory
+        else ModelToPublish(settings.model or Path(), settings.repo, base=settings.base_model, licence=settings.license)
+    )
+    aside = refuse_unless_allowed(content.blockers(), allow=settings.allow, allow_eval=settings.allow_eval)
+    place = content.place / STAGED
+    say(f"writing {place}")
+    with staging_directory(content.place) as folder:
+        paths = content.stage(folder, aside)
+    done = UploadResult()
+    if not dry_run:
+        done = upload(place, paths, settings.repo, private=settings.private, say=say, kind=kind)
+    return content.published(
+        repo=settings.repo,
+        dry_run=dry_run,
+        folder=str(place),
+        files=[PublishedFile(path=each, bytes=(place / each).stat().st_size) for each in paths],
         set_aside=[f"{each.flag} {each.name}" for each in aside],
-        warnings=_warnings(settings.license, inventory),
+        **vars(done),
     )
 
 
-def _check_extra() -> None:
-    missing = [name for name in ("huggingface_hub", "pyarrow") if find_spec(name) is None]
-    if missing:
-        raise InputError(f"publishing needs {missing[0]}, which the hub extra installs: pip install 'reasonrag[hub]'")
+class _DataSetToPublish:
+    """A data set, with the trees of its runs where they are asked for."""
+
+    def __init__(
+        self,
+        directory: Path,
+        repo: str,
+        *,
+        with_trees: Sequence[Path],
+        licence: str | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.place = directory
+        self._repo, self._licence = repo, licence
+        self._inventory = read_dataset_directory(directory)
+        self._trees = runs_with_trees(with_trees, self._inventory)
+        for tree in self._trees:
+            self._inventory.secrets.extend(secrets_in(tree.directory / ROLLOUTS))
+        self._audit = _fresh_audit(self._inventory, say)
+
+    def blockers(self) -> list[Blocker]:
+        """What speaks against publishing it."""
+        return find_blockers(self._inventory, self._audit)
+
+    def stage(self, folder: Path, aside: Sequence[Blocker]) -> list[str]:
+        """Write what is uploaded; returns the paths, the card last. aside: blockers that were set aside."""
+        staged = stage_files(self._inventory, folder, repo=self._repo, trees=self._trees)
+        staged.append(StagedFile(CARD, "this card"))
+        facts = DatasetCardFacts(self._repo, self._inventory, self._audit, self._licence, aside, self._trees, staged)
+        (folder / CARD).write_text(render_dataset_card(facts), "utf-8")
+        return [each.path for each in staged]
+
+    def published(self, **facts: Any) -> Publication:
+        summary, licence = self._inventory.summary, self._licence or licence_of(self._inventory.datasets)
+        warnings = list(summary.warnings)
+        if licence == UNKNOWN:
+            warnings.append("the licence of a question set is unknown, so the card says unknown; give --license NAME")
+        return Publication(**facts, pairs=summary.pairs, licence=licence, warnings=warnings)
 
 
 def _fresh_audit(inventory: DatasetInventory, say: Callable[[str], None]) -> AuditReport:
@@ -127,11 +158,3 @@ def _fresh_audit(inventory: DatasetInventory, say: Callable[[str], None]) -> Aud
         say(f"{path} is missing or older than the rows; auditing them now")
         audit(inventory.directory, out=inventory.directory)  # regardless of where settings would put it
     return read_audit(inventory.directory)
-
-
-def _warnings(licence: str | None, inventory: DatasetInventory) -> list[str]:
-    """Warnings of the summary, and one for an unknown licence."""
-    found = list(inventory.summary.warnings)
-    if licence is None and licence_of(inventory.datasets) == UNKNOWN:
-        found.append("the licence of a question set is unknown, so the card says unknown; give --license NAME")
-    return found

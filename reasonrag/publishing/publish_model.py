@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 
 from preference.export.files import INDENTED
-from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
+from reasonrag.curation.blockers import Blocker
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.data.yaml_text import read_yaml
 from reasonrag.errors import InputError
 from reasonrag.files import link_or_copy, read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, PROVENANCE, ModelFolder, open_model, read_json
-from reasonrag.publishing.hub import PublicationResult, RepositoryKind, check_access, check_name, send
+from reasonrag.publishing.hub import PublicationResult, RepositoryKind
 from reasonrag.publishing.licences import UNKNOWN
-from reasonrag.publishing.settings import PublishSettings
-from reasonrag.publishing.staging import refuse_links_out, staging_directory
+from reasonrag.publishing.staging import refuse_links_out
 from reasonrag.redaction import keys_in, secrets
 from reasonrag.rendering import Line, Part
 from reasonrag.training.model_card import CARD
@@ -59,7 +58,7 @@ def is_model_file(path: str) -> bool:
     return named or _WEIGHTS.fullmatch(path) is not None or _PROMPT.fullmatch(path) is not None
 
 
-MODEL = RepositoryKind("model", "model", "", "a model", is_model_file)
+MODEL = RepositoryKind("model", "model", is_model_file)
 
 
 class ModelPublication(PublicationResult):
@@ -79,46 +78,82 @@ class ModelPublication(PublicationResult):
             yield Line(f"not uploaded: {', '.join(self.left_behind)}")
 
 
-def publish_model(settings: PublishSettings, *, dry_run: bool, say: Callable[[str], None]) -> ModelPublication:
-    """See `publish.publish`. Raises InputError before anything is uploaded, UploadStopped if the upload fails."""
-    if settings.with_trees:
-        raise InputError("--with-trees is for data sets; a model has none")
-    check_name(settings.repo, shown=MODEL.shown)
-    if not dry_run:
-        check_access()
-    model = open_model(settings.model or "")
-    _check_weights(model)
-    provenance = read_provenance(model.path)
-    base = _base_on_the_hub(model, provenance, settings.base_model)
-    files = _files_of(model.path)
-    aside = refuse_unless_allowed(
-        _objections(model, provenance, files), allow=settings.allow, allow_eval=settings.allow_eval
-    )
-    say(f"writing {model.path / STAGED}")
-    with staging_directory(model.path) as folder:
-        renamed = _renamed(model, provenance, base)
-        for path, source in files.items():
+class ModelToPublish:
+    """A model's folder. base: its base model's name on the Hub; licence: its name there; None: as its files say."""
+
+    def __init__(self, folder: Path, repo: str, *, base: str | None, licence: str | None) -> None:
+        self._model = open_model(folder)
+        self.place = self._model.path
+        _check_weights(self._model)
+        self._provenance = read_provenance(self.place)
+        self._base = _base_on_the_hub(self._model, self._provenance, base)
+        self._files = _files_of(self.place)
+        self._repo, self._licence = repo, licence
+
+    def blockers(self) -> list[Blocker]:
+        if self._provenance is None:
+            what = f"{self.place / PROVENANCE} is missing, so readers cannot see what the model was trained on"
+            found = [Blocker("--allow", "no_provenance", what)]
+        else:
+            what = "it was trained on questions of {}, which is not a training split: never evaluate on that split"
+            splits = self._provenance.evaluation_splits
+            found = [Blocker("--allow-eval", each, what.format(each)) for each in splits]
+        scanned = (source for path, source in self._files.items() if not path.endswith((".safetensors", ".png")))
+        keys = [place for source in scanned for place in _keys_in(source)]
+        if keys:
+            more = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
+            found.append(Blocker("--allow", "secrets", f"{keys[0]}{more} holds a possible key"))
+        return found
+
+    def stage(self, folder: Path, aside: Sequence[Blocker]) -> list[str]:  # noqa: ARG002 - the card of a model has none
+        names = {self._model.base_model, self._provenance.base_model if self._provenance else None}
+        renamed = {  # bare names are left alone: templates contain them too
+            name: self._base or Path(name).name for name in names if name and os.sep in name and not is_hub_name(name)
+        }
+        for path, source in self._files.items():
             _stage(source, folder / path, renamed)
-        _stage_configuration(folder, base)
-        licence = _write_card(folder, model, provenance, base=base, licence=settings.license, repo=settings.repo)
-    ordered = [*(path for path in files if path != CARD), CARD]
-    return ModelPublication(
-        **send(
-            model.path / STAGED,
-            ordered,
-            settings.repo,
-            private=settings.private,
-            dry_run=dry_run,
-            say=say,
-            kind=MODEL,
-        ),
-        licence=licence,
-        set_aside=[f"{each.flag} {each.name}" for each in aside],
-        warnings=_warnings(base, licence),
-        kind="adapter" if model.is_adapter else "model",
-        base_model=base,
-        left_behind=_left_behind(model.path),
-    )
+        _stage_configuration(folder, self._base)
+        self._write_card(folder / CARD)
+        return [*(path for path in self._files if path != CARD), CARD]
+
+    def _write_card(self, path: Path) -> None:
+        """README.md: the one of the training with what was asked for, or else one of what is known."""
+        from huggingface_hub import ModelCard
+
+        written = read_small_text(path) if path.is_file() else ""
+        _check_front_matter(path, written)
+        own = written.strip() and _FORM not in written.lower()
+        card = ModelCard(written if own else self._new_card(), ignore_metadata_errors=True)
+        card.data.base_model = self._base  # a folder's name would be a link to another user's model
+        if self._licence is not None:
+            card.data.license = self._licence
+        if not own:
+            card.data.tags = ["reasonrag", "agentic-rag", "arxiv:2505.14069"]
+        path.write_text(str(card), "utf-8")
+        self._licence = card.data.to_dict().get("license")
+
+    def _new_card(self) -> str:
+        library, kind = ("peft", "An adapter") if self._model.is_adapter else ("transformers", "A model")
+        told = "Its training is unknown."
+        if self._provenance is not None:
+            told = f"`{PROVENANCE}` says how it was trained and how it must be asked; `reasonrag evaluate` checks it."
+        about = f"{kind} for the agent of reasonrag ([ReasonRAG](https://arxiv.org/abs/2505.14069)). {told}"
+        return f"---\nlibrary_name: {library}\n---\n# {self._repo.rpartition('/')[2]}\n\n{about}\n"
+
+    def published(self, **facts: Any) -> ModelPublication:
+        warnings = []
+        if self._base is None:
+            warnings.append("the card does not name the base model; give --base-model ORG/NAME")
+        if self._licence is None:
+            warnings.append("the card names no licence; give --license NAME, in most cases that of the base model")
+        return ModelPublication(
+            **facts,
+            licence=str(self._licence or UNKNOWN),
+            warnings=warnings,
+            kind="adapter" if self._model.is_adapter else "model",
+            base_model=self._base,
+            left_behind=_left_behind(self.place),
+        )
 
 
 # -- what may be uploaded ----------------------------------------------------------------------------------------
@@ -156,20 +191,6 @@ def is_hub_name(name: str) -> bool:
     return _ON_THE_HUB.fullmatch(name) is not None and not Path(name).exists()
 
 
-def _objections(model: ModelFolder, provenance: Provenance | None, files: Mapping[str, Path]) -> list[Blocker]:
-    if provenance is None:
-        what = f"{model.path / PROVENANCE} is missing, so readers cannot see what the model was trained on"
-        found = [Blocker("--allow", "no_provenance", what)]
-    else:
-        what = "it was trained on questions of {}, which is not a training split: never evaluate on that split"
-        found = [Blocker("--allow-eval", each, what.format(each)) for each in provenance.evaluation_splits]
-    keys = [place for path, source in files.items() if not _is_binary(path) for place in _keys_in(source)]
-    if keys:
-        more = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
-        found.append(Blocker("--allow", "secrets", f"{keys[0]}{more} holds a possible key"))
-    return found
-
-
 def _keys_in(path: Path) -> Iterator[str]:
     """Places of lines with a possible key."""
     known = secrets()
@@ -201,18 +222,7 @@ def _left_behind(folder: Path) -> list[str]:
     return sorted(each for each in entries if not is_model_file(each) and each not in kept)
 
 
-def _is_binary(path: str) -> bool:
-    return path.endswith((".safetensors", ".png"))
-
-
 # -- staging -----------------------------------------------------------------------------------------------------
-
-
-def _renamed(model: ModelFolder, provenance: Provenance | None, base: str | None) -> dict[str, str]:
-    """Local paths of the base model, with its name on the Hub. Bare names are left alone: templates contain them
-    too."""
-    names = {model.base_model, provenance.base_model if provenance else None}
-    return {name: base or Path(name).name for name in names if name and os.sep in name and not is_hub_name(name)}
 
 
 def _stage(source: Path, target: Path, renamed: dict[str, str]) -> None:
@@ -247,41 +257,3 @@ def _check_front_matter(path: Path, card: str) -> None:
         read_yaml(front)
     except ValueError as error:
         raise InputError(f"the metadata of {path} cannot be read: {error}; correct its beginning") from error
-
-
-def _write_card(
-    folder: Path, model: ModelFolder, provenance: Provenance | None, *, base: str | None, licence: str | None, repo: str
-) -> str:
-    """README.md: the one of the training with what was asked for, or else one of what is known. Gives the licence."""
-    from huggingface_hub import ModelCard
-
-    path = folder / CARD
-    written = read_small_text(path) if path.is_file() else ""
-    _check_front_matter(path, written)
-    own = written.strip() and _FORM not in written.lower()
-    card = ModelCard(written if own else _card(model, provenance, repo), ignore_metadata_errors=True)
-    card.data.base_model = base  # a folder's name would be a link to another user's model
-    if licence is not None:
-        card.data.license = licence
-    if not own:
-        card.data.tags = ["reasonrag", "agentic-rag", "arxiv:2505.14069"]
-    path.write_text(str(card), "utf-8")
-    return str(card.data.to_dict().get("license") or UNKNOWN)
-
-
-def _card(model: ModelFolder, provenance: Provenance | None, repo: str) -> str:
-    library, kind = ("peft", "An adapter") if model.is_adapter else ("transformers", "A model")
-    told = "Its training is unknown."
-    if provenance is not None:
-        told = f"`{PROVENANCE}` says how it was trained and how it must be asked; `reasonrag evaluate` checks it."
-    about = f"{kind} for the agent of reasonrag ([ReasonRAG](https://arxiv.org/abs/2505.14069)). {told}"
-    return f"---\nlibrary_name: {library}\n---\n# {repo.rpartition('/')[2]}\n\n{about}\n"
-
-
-def _warnings(base: str | None, licence: str) -> list[str]:
-    found = []
-    if base is None:
-        found.append("the card does not name the base model; give --base-model ORG/NAME")
-    if licence == UNKNOWN:
-        found.append("the card names no licence; give --license NAME, in most cases that of the base model")
-    return found

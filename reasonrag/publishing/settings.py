@@ -33,4 +33,3 @@ class PublishSettings(Settings):
         "Publish questions of this evaluation split, or a model trained on them: dataset/split, or all; repeatable",
         default=[],
     )
-    max_shard_mb: int = setting("Maximum size of a Parquet file, in MB of JSON", default=500, ge=1)

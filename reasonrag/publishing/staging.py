@@ -32,12 +32,25 @@ from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, link_out_of, only_writer, writing
+from reasonrag.publishing.hub import RepositoryKind
 from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
 from reasonrag.run_config import RunConfig, read_config
 
 TREES = "trees"
+SHARD_BYTES = 500 << 20
+"""Bytes of JSON rows per Parquet file."""
 _ADDRESS = re.compile(r"\w+://|^~?/")
 _REMOVED = "[removed]"
+_SHARD = re.compile(r"[a-z]+/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
+_ROWS = {form.file_name(split) for form in FORMATS.values() for split in SPLITS}
+
+
+def is_data_set_file(path: str) -> bool:
+    """Whether `publish` puts a file there, or did with another number of shards or other formats."""
+    return path in _ROWS or _SHARD.fullmatch(path) is not None or path.startswith(f"{TREES}/")
+
+
+DATA_SET = RepositoryKind("dataset", "data set", is_data_set_file)
 
 
 @dataclass(frozen=True)
@@ -141,7 +154,12 @@ def refuse_links_out(folder: Path, files: Iterable[Path]) -> None:
 
 
 def stage_files(
-    inventory: DatasetInventory, folder: Path, *, repo: str, trees: Sequence[PublishedRun], shard_bytes: int
+    inventory: DatasetInventory,
+    folder: Path,
+    *,
+    repo: str,
+    trees: Sequence[PublishedRun],
+    shard_bytes: int = SHARD_BYTES,
 ) -> list[StagedFile]:
     """Stage everything but the card. shard_bytes: at most this many bytes of JSON rows per Parquet file. Raises
     InputError for links out of the folders."""

@@ -131,8 +131,6 @@ TAKE_SETTINGS = {
     "reasonrag/exploration/cost_estimate.rehearse_run": "builds the parts of the run that it rehearses",
     "reasonrag/exploration/explore.__call__": "the body of the public call, carried out elsewhere",
     "reasonrag/exploration/explore.explore": "the body of the public call",
-    "reasonrag/publishing/publish._publish_data_set": "the body of the public call, for a data set",
-    "reasonrag/publishing/publish_model.publish_model": "the body of the public call, for a model",
     "reasonrag/retrieval/index._serve": "the body of the public call",
     "reasonrag/run_config.shown_settings": "writes whatever they are",
     "reasonrag/scale/merge._finish": "proposes the command that gives them",

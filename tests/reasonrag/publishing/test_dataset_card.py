@@ -216,47 +216,22 @@ def test_the_licence_is_the_strictest_that_the_parts_ask_for(datasets: list[str]
     assert licence_of(datasets) == licence
 
 
-def test_the_commands_of_the_card_make_the_data_set_again(tmp_path: Path) -> None:
-    """With what was let pass, how hard questions were helped, and labels by outcome, which the card explains."""
-    origin = HOTPOT.model_copy(update={"steps_by_hops": True, "recipe": "mine"})
-    directory = data_set(tmp_path / "d", origin=origin, contamination=CONTAMINATION | {"allowed": ["nq/dev"]})
-    change_summary(directory, pairs_by_label={"outcome": 6})
-    text = card_of(directory, tmp_path)
-    [explored, paired] = re.findall(r"^reasonrag (?:generate|pairs runs).*", text, re.MULTILINE)
-    assert "--max-steps 7" in explored
-    assert "--recipe mine.yaml" in explored
-    assert explored.endswith(" --steps-by-hops")
-    assert "--allow-eval nq/dev" in paired
-    assert "--label outcome" in paired
-    assert "at most `7` steps, or those that a question's hops need" in text
-    assert "Pairs with `label` outcome: a step's reward is the outcome of the one trajectory" in text
-    assert "Labels by outcome rest on one trajectory a step" in text
-
-
-def test_the_card_of_a_judged_data_set_names_its_judge(tmp_path: Path) -> None:
-    """In the command, with what was allowed; a judge without a price has a cost that nobody knows."""
-    directory = data_set(tmp_path / "d")
-    judging, usage = {"model": "qwen3", "gold": True}, {"calls": 7, "cost_usd": None}
-    change_summary(directory, judging=judging, rules={"allow_malformed": True}, usage=usage)
-    text = card_of(directory, tmp_path)
-    [paired] = re.findall(r"^reasonrag pairs runs.*", text, re.MULTILINE)
-    assert "--allow-malformed" in paired
-    assert "--label judge --model qwen3 --judge-gold" in paired
-    assert "dollars unknown, because a model has no price" in text
-
-
-@pytest.mark.parametrize(("sampled", "how_many"), [(True, "--sample 3"), (False, "--limit 4")])
-def test_a_mixture_is_one_command_of_the_card(tmp_path: Path, sampled: bool, how_many: str) -> None:
-    """The data sets in the order in which they took turns, as many questions of each or the first of all; each data
-    set has its own line, revision and licence."""
-    directory = data_set(tmp_path / "d", origin=HOTPOT.model_copy(update={"sampled": sampled}))
+def test_the_card_tells_how_labels_and_questions_came_about(tmp_path: Path) -> None:
+    """By outcome and by a judge without a price, whose cost nobody knows; each data set of a mixture has its own line,
+    with how its questions were drawn and helped."""
+    shown = {"sampled": True, "steps_by_hops": True, "passage_order": "worst-first", "style": "long"}
+    directory = data_set(tmp_path / "d", origin=HOTPOT.model_copy(update=shown))
     lines = list(map(orjson.loads, (directory / "questions.jsonl").read_bytes().splitlines()))
     lines[1]["origin"]["dataset"] = "2wikimultihopqa"
     (directory / "questions.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)) + b"\n")
+    judging, usage = {"model": "qwen3", "gold": True}, {"calls": 7, "cost_usd": None}
+    change_summary(directory, pairs_by_label={"outcome": 6}, judging=judging, usage=usage)
     text = card_of(directory, tmp_path)
-    [command] = re.findall(r"^reasonrag generate .*", text, re.MULTILINE)
-    begins = f"reasonrag generate --dataset hotpotqa --dataset 2wikimultihopqa --split train {how_many} --model gpt-4o "
-    assert command.startswith(begins)
-    assert {"- 3 questions of `hotpotqa/train`", "- 1 questions of `2wikimultihopqa/train`"} <= {
-        each.partition(" at revision")[0] for each in text.splitlines()
+    assert {"- 3 questions, drawn at random, of `hotpotqa/train`", "- 1 questions, drawn at random, of `2wiki"} <= {
+        each.partition(" at revision")[0].partition("multihop")[0] for each in text.splitlines()
     }
+    assert "in the order `worst-first`, answers `long`, at most `7` steps, or those that a question's hops need" in text
+    assert "Pairs with `label` outcome: a step's reward is the outcome of the one trajectory" in text
+    assert "Labels by outcome rest on one trajectory a step" in text
+    assert "| `model` | qwen3 |" in text
+    assert "dollars unknown, because a model has no price" in text

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from typing import Any
 import orjson
 import pytest
 
-from preference.candidates import StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
 from preference.export.summary import CANDIDATES, ExportOptions
 from preference.filters import PairingRules
@@ -34,7 +33,7 @@ from reasonrag.exploration.explore import generate
 from reasonrag.files import file_digest
 from reasonrag.publishing.staging import stage_files
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.hub_server import TOKEN, HubServer, environment_for, running_hub
+from tests.helpers.hub_server import TOKEN, HubServer, environment_for
 from tests.helpers.processes import Command, completed, until
 
 REPO = "org/atlas"
@@ -59,12 +58,6 @@ def data(made: Path, tmp_path: Path) -> Path:
     """A copy of the data set that a test may spoil."""
     shutil.copytree(made / "data", tmp_path / "data")
     return tmp_path / "data"
-
-
-@pytest.fixture
-def hub() -> Iterator[HubServer]:
-    with running_hub() as server:
-        yield server
 
 
 def tell(data: Path, **facts: Any) -> None:
@@ -152,7 +145,7 @@ def test_a_refused_upload_says_what_is_up_and_how_to_go_on(hub: HubServer, data:
     hub.fail("PUT", "/lfs/", 403, after=2, times=1)
     done = published(hub, data)
     assert done.returncode == 1
-    assert "stopped: org/atlas, sending" in done.stderr
+    assert "stopped: org/atlas: " in done.stderr
     assert "files that have arrived will not be sent again; only you can see the repository" in done.stderr
     assert f"continue with: reasonrag publish {data} --repo {REPO}" in done.stderr
     assert "Traceback" not in done.stderr
@@ -195,8 +188,7 @@ def test_readers_of_a_public_data_set_never_see_half_of_a_new_version(hub: HubSe
     assert "org/atlas is public already: everyone can read the new files" in done.stderr
     new = {**files_of(data / "publish"), "figures/one.png": b"mine"}
     assert hub.repositories[REPO].files == new
-    views = {seen.public for seen in hub.seen}
-    assert views == {tuple(f"{REPO}/{path}" for path in each) for each in (old, hub.repositories[REPO].files)}
+    assert {seen.public for seen in hub.seen} == {tuple(f"{REPO}/{path}" for path in old)}  # before each request
     assert "removed; was in an earlier version" in done.stdout
 
 
@@ -606,19 +598,3 @@ def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_pat
             for row in got[name]
         ] == [(row["instruction"], row["input"], *(row[side] for side in sides)) for row in rows], name
         assert all([turn["role"] for turn in row["_prompt"]] == ["user"] for row in got[name])
-
-
-def test_a_published_data_set_can_be_filtered_anew(hub: HubServer, data: Path, tmp_path: Path) -> None:
-    """As its card says: downloaded, unpacked, and given to `pairs`."""
-    assert published(hub, data, "--public").returncode == 0
-    place = tmp_path / "downloaded"
-    code = (
-        "from huggingface_hub import snapshot_download\n"
-        f"snapshot_download({REPO!r}, repo_type='dataset', local_dir={str(place)!r})"
-    )
-    process(code, hub, tmp_path / "reader")
-    for packed in place.glob("*.jsonl.gz"):
-        (place / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
-    summary = pairs(place, out=tmp_path / "anew", min_margin=0.2)
-    assert 0 < summary.pairs < json.loads((data / "summary.json").read_text())["pairs"]
-    assert len(list(read_lines(tmp_path / "anew" / CANDIDATES, StateRecord))) > 0

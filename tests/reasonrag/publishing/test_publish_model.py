@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.publishing.publish_model import ModelPublication, is_model_file
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.hub_server import HubServer, environment_for, running_hub
+from tests.helpers.hub_server import HubServer, environment_for
 from tests.helpers.processes import finished
 
 REPO = "org/student"
@@ -345,12 +344,6 @@ def test_wrong_flags_are_told(arguments: list[str], said: str, reasonrag: Reason
 
 
 # -- on the Hub ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def hub() -> Iterator[HubServer]:
-    with running_hub() as server:
-        yield server
 
 
 def published(hub: HubServer, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
