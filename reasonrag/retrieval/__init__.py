@@ -1,1 +1,1 @@
-"""Passages for a query: indexes, retrievers, rerankers and servers; imports `data` and knows no language model."""
+"""Passages for a query: indexes, retrievers and servers; imports `data` and knows no language model."""

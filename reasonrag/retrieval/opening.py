@@ -77,12 +77,10 @@ async def open_retriever(
     if settings.is_remote:
         return await _open_remote(settings, opened, top_k=top_k, say=say)
     places = _places(settings, corpus, named=named, say=say)
-    encoder, languages = settings.encoder, tuple(settings.language)
-    options = IndexOptions(encoder, settings.index_type, settings.reranker, languages, gpu=settings.gpu)
-    if any(_serving(each, options) is None for each in places):
+    if any(_serving(each, settings) is None for each in places):
         for each in before_building:
             await each()
-    return await _in_a_thread(lambda watcher: open_index_places(places, options, watcher), say)
+    return await _in_a_thread(lambda watcher: open_index_places(places, settings, watcher), say)
 
 
 async def _in_a_thread(
@@ -102,7 +100,7 @@ async def _open_remote(
 ) -> RemoteRetriever:
     from reasonrag.retrieval.remote import open_remote
 
-    refuse_local_flags(settings, f"--retriever {shown_url(settings.retriever or '')}")
+    _refuse_local_flags(settings, f"--retriever {shown_url(settings.retriever or '')}")
     remote = await open_remote(
         settings.retriever or "",
         token=os.environ.get(TOKEN_VARIABLE) or None,
@@ -114,19 +112,17 @@ async def _open_remote(
     return remote
 
 
-def refuse_local_flags(settings: RetrievalSettings, instead: str, *others: str) -> None:
-    """Raises InputError for a flag of an index on this machine, which `instead` is not. others: more such flags."""
-    for name in ("index", "encoder", "index_type", "reranker", "language", "gpu", *others):
+def _refuse_local_flags(settings: RetrievalSettings, instead: str) -> None:
+    """Raises InputError for a flag of an index on this machine, which `instead` is not."""
+    for name in ("index", "encoder", "index_type", "language", "gpu"):
         if getattr(settings, name):
             raise InputError(f"--{name.replace('_', '-')} is for a local index; leave it out with {instead}")
 
 
 @dataclass(frozen=True)
 class IndexPlace:
-    """Directory of an index of a corpus, existing or to be built.
-
-    ours: at the default location, not named by the user, so that types may be added to it.
-    """
+    """Directory of an index of a corpus. ours: at the default location, so that it may be built and added to; else
+    named by the user, and finished."""
 
     kind: IndexKind
     directory: Path
@@ -134,47 +130,27 @@ class IndexPlace:
     ours: bool = False
 
 
-@dataclass(frozen=True)
-class IndexOptions:
-    """How indexes are opened, and built if missing. encoder, index_type: None: the index's own, see
-    `RetrievalSettings`. languages: of a BM25 index; none: any."""
-
-    encoder: str | None = None
-    index_type: IndexType | None = None
-    reranker: str | None = None
-    languages: tuple[str, ...] = ()
-    gpu: bool = False
-
-
 def _places(
     settings: RetrievalSettings, corpus: Path | None, *, named: bool = False, say: Callable[[str], None]
 ) -> list[IndexPlace]:
     """The indexes that are needed, one of each kind. Raises InputError if the settings are ambiguous."""
-    there = {each: read_manifest(each) for each in settings.index if (each / MANIFEST).exists()}
-    kinds = _kinds(settings, there)
+    there = {each: read_manifest(each) for each in settings.index}
+    given = [each.kind for each in there.values()]
+    kinds = _kinds(settings, given)
     for directory, manifest in there.items():
         if manifest.kind not in kinds:
             raise InputError(f"{directory} is a {manifest.kind} index, not what --retriever {settings.retriever} needs")
-    unbuilt = [each for each in settings.index if each not in there]
-    missing = [kind for kind in kinds if kind not in {each.kind for each in there.values()}]
-    if len(there) > len(kinds) - len(missing) or len(unbuilt) > len(missing):
-        raise InputError(
-            f"--index was given {len(settings.index)} times, but only one {' and one '.join(kinds)} is needed"
-        )
-    if len(unbuilt) == 1 and len(missing) > 1:
-        raise InputError(f"{unbuilt[0]} has no finished index, and hybrid needs two; give --index twice or not at all")
+    if len(given) > len(set(given)):
+        raise InputError(f"--index was given {len(given)} times, but only one {' and one '.join(kinds)} is needed")
     own = plain_corpus(corpus, settings.index_home, say=say) if there and named and corpus else None
     places = [_given(directory, manifest, own) for directory, manifest in there.items()]
-    source = corpus or next((each.corpus for each in places), None)
-    if missing and source is None:
-        lacking = unbuilt[0] if unbuilt else "--index"
-        raise InputError(f"{lacking} has no finished index; give --corpus FILE to build it there")
-    plain = plain_corpus(source, settings.index_home, say=say) if missing and source else Path()
-    for kind in missing:
-        name = f"dense-{short_name(settings.encoder or MINILM)}" if kind == "dense" else kind
-        given = unbuilt.pop(0) if unbuilt else None
-        place = given or default_index_directory(plain, settings.index_home, name)
-        places.append(IndexPlace(kind, place, plain, ours=given is None))
+    if missing := [kind for kind in kinds if kind not in given]:
+        source = corpus or next(each.corpus for each in places)
+        plain = plain_corpus(source, settings.index_home, say=say)
+        for kind in missing:
+            name = f"dense-{short_name(settings.encoder or MINILM)}" if kind == "dense" else kind
+            directory = default_index_directory(plain, settings.index_home, name)
+            places.append(IndexPlace(kind, directory, plain, ours=True))
     return sorted(places, key=lambda each: kinds.index(each.kind))
 
 
@@ -203,9 +179,9 @@ def _changed_corpus(directory: Path, manifest: IndexManifest) -> InputError:
     return InputError(f"the corpus {manifest.corpus} of the index {directory} is missing or has changed. {remedy}")
 
 
-def _kinds(settings: RetrievalSettings, there: dict[Path, IndexManifest]) -> tuple[IndexKind, ...]:
+def _kinds(settings: RetrievalSettings, given: Sequence[IndexKind]) -> tuple[IndexKind, ...]:
     if settings.retriever is None:
-        kinds = {each.kind for each in there.values()}
+        kinds = {*given}
         if settings.encoder or settings.index_type:
             kinds.add("dense")
         return KINDS["hybrid"] if len(kinds) > 1 else KINDS[kinds.pop()] if kinds else KINDS["bm25"]
@@ -222,28 +198,23 @@ def _kinds(settings: RetrievalSettings, there: dict[Path, IndexManifest]) -> tup
 
 
 def open_index_places(
-    places: Sequence[IndexPlace], options: IndexOptions, watcher: PlainBuildWatcher
+    places: Sequence[IndexPlace], settings: RetrievalSettings, watcher: PlainBuildWatcher
 ) -> IndexRetriever:
     """The indexes as one retriever; missing ones are built, with a message."""
-    manifests = [_built(each, options, watcher) for each in places]
+    manifests = [_built(each, settings, watcher) for each in places]
     if len({each.corpus_sha256 for each in manifests}) > 1:
         shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
         raise InputError(f"{shown}: these indexes were built from different corpora")
     for place, manifest in zip(places, manifests, strict=True):
         if isinstance(manifest, BM25Manifest):
-            _refuse_other_words(place.directory, manifest, options.languages)
-        _refuse_damage(place.directory, manifest, options)
-    rankings = [_open_ranking(each.directory, its, options) for each, its in zip(places, manifests, strict=True)]
+            _refuse_other_words(place.directory, manifest, settings.language)
+        _refuse_damage(place.directory, manifest, settings)
+    rankings = [_open_ranking(each.directory, its, settings) for each, its in zip(places, manifests, strict=True)]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
-    reranker = None
-    if options.reranker:
-        from reasonrag.retrieval.reranker import CrossEncoderReranker
-
-        reranker = CrossEncoderReranker(options.reranker)
-    return IndexRetriever(open_corpus(places[0].directory, manifests[0]), index, reranker=reranker)
+    return IndexRetriever(open_corpus(places[0].directory, manifests[0]), index)
 
 
-def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: tuple[str, ...]) -> None:
+def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: Sequence[str]) -> None:
     """Raises InputError for an index whose tokens are not those of today's queries. languages: wanted; none: those that
     `corpus build` wrote, or any."""
     wanted = languages or recorded_languages(Path(manifest.corpus), manifest.corpus_sha256) or manifest.languages
@@ -256,11 +227,11 @@ def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: tupl
         )
 
 
-def _refuse_damage(directory: Path, manifest: IndexManifest, options: IndexOptions) -> None:
+def _refuse_damage(directory: Path, manifest: IndexManifest, settings: RetrievalSettings) -> None:
     """Raises InputError for a file of the wrong size, and for a small one of other content; `index check` reads all."""
     names = [*manifest.files]
     if isinstance(manifest, DenseManifest):
-        names.append(manifest.file_of(options.index_type, directory).file)
+        names.append(manifest.file_of(settings.index_type, directory).file)
     for fault in damaged_files(directory, manifest, names, most_bytes=CHECKED_AT_OPENING).values():
         raise InputError(f"the index {directory} is damaged: {fault}")
 
@@ -279,46 +250,46 @@ def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
         raise incomplete_index(directory, manifest, error) from error
 
 
-def _open_ranking(directory: Path, manifest: IndexManifest, options: IndexOptions) -> Ranking:
+def _open_ranking(directory: Path, manifest: IndexManifest, settings: RetrievalSettings) -> Ranking:
     if isinstance(manifest, BM25Manifest):
         return BM25Index(directory, manifest)
-    choice = EncoderChoice(model=options.encoder) if options.encoder else None
+    choice = EncoderChoice(model=settings.encoder) if settings.encoder else None
     encoder = open_encoder(manifest, choice)
-    return DenseIndex(directory, manifest, encoder, index_type=options.index_type, gpu=options.gpu)
+    return DenseIndex(directory, manifest, encoder, index_type=settings.index_type, gpu=settings.gpu)
 
 
-def _built(place: IndexPlace, options: IndexOptions, watcher: PlainBuildWatcher) -> IndexManifest:
+def _built(place: IndexPlace, settings: RetrievalSettings, watcher: PlainBuildWatcher) -> IndexManifest:
     """The manifest at a place, building the index if it is missing."""
-    if (found := _serving(place, options)) is not None:
+    if (found := _serving(place, settings)) is not None:
         return found
     with build_lock(place.directory, say=watcher.say):
-        if (found := _serving(place, options)) is not None:  # another process built it while we waited
+        if (found := _serving(place, settings)) is not None:  # another process built it while we waited
             return found
-        _announce(place, options, watcher.say)
+        _announce(place, settings, watcher.say)
         if place.kind == "bm25":
-            return build_bm25_alone(place.corpus, place.directory, watcher, options.languages)
-        choice = EncoderChoice(model=options.encoder) if options.encoder else EncoderChoice()
-        build = BuildOptions(encoder=choice, index_type=options.index_type)
+            return build_bm25_alone(place.corpus, place.directory, watcher, settings.language)
+        choice = EncoderChoice(model=settings.encoder) if settings.encoder else EncoderChoice()
+        build = BuildOptions(encoder=choice, index_type=settings.index_type)
         return build_dense_alone(place.corpus, place.directory, build, watcher)
 
 
-def _serving(place: IndexPlace, options: IndexOptions) -> IndexManifest | None:
+def _serving(place: IndexPlace, settings: RetrievalSettings) -> IndexManifest | None:
     """The manifest of the existing index, if usable as it is."""
     manifest = current_manifest(place.directory, place.corpus)
     if manifest is None or manifest.kind != place.kind:
         return None
-    wanted = options.index_type
+    wanted = settings.index_type
     lacks = isinstance(manifest, DenseManifest) and wanted is not None and wanted not in manifest.indexes
     return None if lacks and place.ours else manifest
 
 
-def _announce(place: IndexPlace, options: IndexOptions, say: Callable[[str], None]) -> None:
+def _announce(place: IndexPlace, settings: RetrievalSettings, say: Callable[[str], None]) -> None:
     """Say what will be built. Raises InputError for a dense index whose corpus has changed: it took hours, so only the
     user may discard it."""
     if not (place.directory / MANIFEST).exists():
         say(f"no index of {place.corpus} yet; building {place.directory}")
     elif current_manifest(place.directory, place.corpus) is not None:
-        say(f"{place.directory} has no {options.index_type} index yet; building it from its vectors")
+        say(f"{place.directory} has no {settings.index_type} index yet; building it from its vectors")
     else:
         there = read_manifest(place.directory)
         if isinstance(there, DenseManifest):
@@ -329,15 +300,16 @@ def _announce(place: IndexPlace, options: IndexOptions, say: Callable[[str], Non
 def open_index(*directories: Path, index_type: IndexType | None = None) -> IndexRetriever:
     """Open a finished index of any kind, or one of each kind as a hybrid. Raises InputError if there is none, or its
     corpus is missing or has changed."""
-    for each in directories:
-        read_manifest(each)
-    places = _places(RetrievalSettings(index=list(directories), index_type=index_type), None, say=_unheard)
-    return open_index_places(places, IndexOptions(index_type=index_type), PlainBuildWatcher(_unheard))
+    settings = RetrievalSettings(index=list(directories), index_type=index_type)
+    places = _places(settings, None, say=_unheard)
+    return open_index_places(places, settings, PlainBuildWatcher(_unheard))
 
 
 def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> IndexRetriever:
     """The BM25 index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
-    return open_index_places([IndexPlace("bm25", directory, corpus, ours=True)], IndexOptions(), PlainBuildWatcher(say))
+    return open_index_places(
+        [IndexPlace("bm25", directory, corpus, ours=True)], RetrievalSettings(), PlainBuildWatcher(say)
+    )
 
 
 def _unheard(_: str) -> None:

@@ -33,8 +33,6 @@ BATCH, BATCH_PASSAGES = 64, 6_400
 in memory at once."""
 QUERY_BYTES = 32_768
 """Longest query in bytes; longer than any reply."""
-RERANKED_DEPTH = 20
-"""Passages given to a reranker if fewer are requested."""
 _LANGUAGE = re.compile(r":analyser=\d+:([a-z]{2})\b")
 """Where the identity of BM25 has the languages of its corpus."""
 
@@ -64,16 +62,6 @@ def corpus_language(retriever: Retriever) -> str | None:
 def _language_in(identity: str) -> str | None:
     found = _LANGUAGE.search(identity)
     return found[1] if found else None
-
-
-class Reranker(Protocol):
-    """Scores passages for a query, reading both together."""
-
-    identity: str
-
-    def scores(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """One score per passage, higher is better."""
-        ...
 
 
 def check_query(query: str, top_k: int) -> None:
@@ -124,17 +112,10 @@ class IndexRetriever:
     Queries that arrive while others are searched share the next batch; a lone query is never delayed.
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        index: Ranking,
-        *,
-        reranker: Reranker | None = None,
-    ) -> None:
-        self.identity = index.identity + (f" > {reranker.identity}" if reranker else "")
+    def __init__(self, corpus: Corpus, index: Ranking) -> None:
+        self.identity = index.identity
         self.passages = len(corpus)
-        self._corpus, self._index, self._reranker = corpus, index, reranker
-        self._instant = index.instant and reranker is None
+        self._corpus, self._index = corpus, index
         self._latest = ResultCache()
         self._waiting: deque[tuple[str, int, Future[list[Passage]]]] = deque()
         self._thread: ThreadPoolExecutor | None = None
@@ -144,7 +125,7 @@ class IndexRetriever:
         return [*self._index.searched(query)[0]] if isinstance(self._index, BM25Index) else []
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        if self._instant:
+        if self._index.instant:
             return self.search(query, top_k)
         check_query(query, top_k)
         found = self._latest.get(query, top_k)
@@ -191,31 +172,21 @@ class IndexRetriever:
         return {query: outcome for each in queries for query, outcome in self._outcomes([each], top_k).items()}
 
     def _search(self, queries: Sequence[str], top_k: int) -> dict[str, list[Passage]]:
-        depth = max(top_k, RERANKED_DEPTH) if self._reranker else top_k
         sent = {query: query.encode("utf-8", errors="replace").decode() for query in queries}  # no lone surrogates
         try:
-            ranked = self._index.rank(list(sent.values()), depth)
-            results = {
-                query: self._passages(sent[query], found, top_k) for query, found in zip(queries, ranked, strict=True)
-            }
+            ranked = self._index.rank(list(sent.values()), top_k)
+            results = {query: self._passages(found) for query, found in zip(queries, ranked, strict=True)}
         except (RuntimeError, OSError, MemoryError) as error:  # of faiss, torch or the disk
             raise RetrievalError(f"the index could not be searched: {error}") from error
         for query, passages in results.items():
             self._latest.keep(query, top_k, passages)
         return results
 
-    def _passages(self, query: str, ranked: Ranked, top_k: int) -> list[Passage]:
-        passages = [
+    def _passages(self, ranked: Ranked) -> list[Passage]:
+        return [
             replace(self._passage(int(row)), score=round(float(score), 6), fallback=ranked.fallback)
             for row, score in zip(ranked.rows, ranked.scores, strict=True)
         ]
-        if self._reranker and passages:
-            scores = self._reranker.scores(query, passages)
-            passages = [
-                replace(each, score=round(score, 6))
-                for each, score in sorted(zip(passages, scores, strict=True), key=lambda pair: -pair[1])
-            ]
-        return passages[:top_k]
 
     def _passage(self, row: int) -> Passage:
         try:

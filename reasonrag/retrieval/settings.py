@@ -41,7 +41,7 @@ class RetrievalSettings(Settings):
         Panel.RETRIEVAL,
         common=True,
     )
-    index: Places = setting("Index to search, or where to build it; repeat for hybrid", Panel.RETRIEVAL, default=[])
+    index: Places = setting("Finished index to search; repeat for hybrid", Panel.RETRIEVAL, default=[])
     index_home: Path = setting("Folder of indexes that are built without --index", Panel.RETRIEVAL, default=INDEX_HOME)
     language: Languages = setting(LANGUAGE, Panel.RETRIEVAL, default=[])
     encoder: str | None = setting(
@@ -52,9 +52,6 @@ class RetrievalSettings(Settings):
     index_type: IndexType | None = setting(
         "faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]",
         Panel.RETRIEVAL,
-    )
-    reranker: str | None = setting(
-        "Cross-encoder that reranks passages: a folder or a name on the Hub", Panel.RETRIEVAL
     )
     gpu: bool = setting("Search dense indexes on GPUs; needs the index-gpu extra", Panel.RETRIEVAL, default=False)
 
@@ -150,9 +147,7 @@ class IndexSettings(Settings):
 class ServeSettings(RetrievalSettings):
     """Settings of `index serve`."""
 
-    index: Places = setting(
-        "Index to serve, or where to build it; repeat for hybrid", Panel.RETRIEVAL, default=[], common=True
-    )
+    index: Places = setting("Finished index to serve; repeat for hybrid", Panel.RETRIEVAL, default=[], common=True)
 
     corpus: Path | None = setting("Corpus to index if there is no index yet", Panel.RETRIEVAL, common=True)
     host: str = setting("Address to listen on; 0.0.0.0 accepts other machines", default=LOOPBACK, common=True)

@@ -220,15 +220,10 @@ def _place(model: str) -> str:
         except ImportError:
             return _MINILM_ON_THE_HUB
         return str(get_model_path())
-    return folder_or_name(model, "encoder")
-
-
-def folder_or_name(model: str, role: str) -> str:
-    """A model's folder, or its name on the Hub. Raises InputError for a missing folder."""
     looks_like_a_folder = model.startswith((".", "/", "~")) or model.count("/") > 1
     folder = Path(model).expanduser()
     if looks_like_a_folder and not folder.is_dir():
-        raise InputError(f"there is no {role} {model}: no such folder")
+        raise InputError(f"there is no encoder {model}: no such folder")
     return str(folder) if folder.is_dir() else model
 
 

@@ -133,35 +133,6 @@ def test_a_server_with_a_token_is_searched_by_who_has_it(reasonrag: Reasonrag, m
 
 
 @pytest.mark.usefixtures("world")
-def test_a_reranker_orders_what_was_found(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """A real cross-encoder with random weights: another order, and another configuration."""
-    pytest.importorskip("sentence_transformers", reason="the embed extra is not installed")
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    words = sorted({word.strip(".").lower() for *_, text in PASSAGES for word in text.split()})
-    folder = tmp_path / "tiny-reranker"
-    config = transformers.BertConfig(
-        vocab_size=len(words) + 5,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        num_labels=1,
-        initializer_range=0.5,
-    )
-    transformers.BertForSequenceClassification(config).save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
-    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
-    plain = reasonrag(*GENERATE, *OWN, "--run", "runs/plain")
-    reranked = reasonrag(*GENERATE, *OWN, "--reranker", folder, "--run", "runs/reranked")
-    assert (plain.status, reranked.status) == (0, 0), reranked.err
-    assert identity("runs/reranked").startswith(f"{identity('runs/plain')} > rerank:tiny-reranker")
-    assert rollouts("runs/plain") != rollouts("runs/reranked")
-    missing = reasonrag(*GENERATE, *OWN, "--reranker", "./nowhere", "--run", "runs/c")
-    assert (missing.status, "there is no reranker ./nowhere" in missing.err) == (2, True)
-
-
-@pytest.mark.usefixtures("world")
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -175,11 +146,7 @@ def test_a_reranker_orders_what_was_found(tmp_path: Path, reasonrag: Reasonrag) 
             "--encoder is for a local index; leave it out with --retriever",
         ),
         (("--retriever", "dense", "--language", "de"), "--language is for BM25; leave it out"),
-        (("--retriever", "hybrid", "--index", "a"), "a has no finished index, and hybrid needs two"),
-        (
-            ("--retriever", "bm25", "--index", "a", "--index", "b"),
-            "--index was given 2 times, but only one bm25 is needed",
-        ),
+        (("--index", "a"), "a has no manifest.json: its build did not finish, or it is not an index"),
         (("--top-k", 0), "--top-k: must be at least 1"),
         (("--top-k", 1_000_000), "--top-k: must be at most 1000"),
     ],
@@ -200,11 +167,14 @@ def test_indexes_that_do_not_belong_together_are_refused(world: Path, reasonrag:
     reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "words")
     assert "k1 1.2, b 0.75" in reasonrag("index", "check", "words").out
     reasonrag("index", "build", "--corpus", other, "--encoder", "hashing", "--out", "vectors")
+    reasonrag("index", "build", "--corpus", other, "--out", "other-words")
     asked = (*GENERATE, "--questions", "questions.jsonl", "--run", "runs/a")
     mixed = reasonrag(*asked, "--index", "words", "--index", "vectors")
     assert (mixed.status, "these indexes were built from different corpora" in mixed.err) == (2, True)
     foreign = reasonrag(*asked, "--corpus", "corpus.jsonl", "--retriever", "dense", "--index", "vectors")
     assert (foreign.status, f"vectors is the index of {other}" in foreign.err) == (2, True)
+    twice = reasonrag(*asked, "--index", "words", "--index", "other-words")
+    assert (twice.status, "--index was given 2 times, but only one bm25 is needed" in twice.err) == (2, True)
     wrong = reasonrag(*asked, "--retriever", "dense", "--index", "words")
     assert (wrong.status, "words is a bm25 index, not what --retriever dense needs" in wrong.err) == (2, True)
     encoder = reasonrag(*asked, "--index", "vectors", "--encoder", "hashing-32")

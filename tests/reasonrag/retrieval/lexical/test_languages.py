@@ -17,8 +17,9 @@ from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.manifest import read_manifest, write_manifest
 from reasonrag.retrieval.lexical.bm25 import build_bm25
-from reasonrag.retrieval.opening import IndexOptions, IndexPlace, open_index, open_index_places, open_or_build
+from reasonrag.retrieval.opening import IndexPlace, open_index, open_index_places, open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
+from reasonrag.retrieval.settings import RetrievalSettings
 
 GERMAN = [
     "Der Krankenhausentlassungsbericht wird am Tag der Entlassung an den Hausarzt gesendet.",
@@ -195,9 +196,9 @@ def test_an_index_of_another_analyser_or_language_is_refused(tmp_path: Path) -> 
     corpus, place = corpus_of(GERMAN, tmp_path / "corpus.jsonl"), tmp_path / "index"
     build_bm25(corpus, place)
     again = f"Run: reasonrag index build --kind bm25 --corpus {corpus} --out {place}"
-    options = IndexOptions(languages=("de", "en"))
+    settings = RetrievalSettings(language=["de", "en"])
     with pytest.raises(InputError, match=f"analyser 2 for de, and queries.* for de.en. {again} --language de --lang"):
-        open_index_places([IndexPlace("bm25", place, corpus)], options, PlainBuildWatcher(print))
+        open_index_places([IndexPlace("bm25", place, corpus)], settings, PlainBuildWatcher(print))
     other = read_manifest(place).model_copy(update={"analyser": 1})
     write_manifest(other, place)
     with pytest.raises(InputError, match=f"analyser 1 for de, and queries are read by analyser 2 for de. {again}$"):
