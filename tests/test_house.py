@@ -20,7 +20,7 @@ MOST_MODULES = 15
 LINES = {
     "mcts": 1461,
     "preference": 6111,
-    "hall": 3955,
+    "hall": 3965,
     "agent": 2358,
     "critics": 1612,
     "curation": 5066,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1776,
     "training": 5372,
     "viewing": 2770,
-    "tests": 55_205,
+    "tests": 55_122,
     "benchmarks": 8152,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -312,27 +312,6 @@ async def test_an_answer_waits_for_the_disk(tmp_path: Path) -> None:
 # -- whatever a crash left -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        b"",
-        b"{",
-        b'{"question_id": "q", "keys": ["k"], "completions": [{"text": "a", "finish_reason": "stop"}]}',
-    ],
-)
-async def test_a_broken_line_anywhere_else_is_refused_with_its_number(broken: bytes, tmp_path: Path) -> None:
-    """A file that is not what it was must be neither used in part nor written on."""
-    path = tmp_path / "journal.jsonl"
-    await record(path, [request([0]), request([1])])
-    first, second = path.read_bytes().splitlines(keepends=True)
-    for content in (first + broken + b"\n" + second, first + broken + b"\n"):
-        for writable in (True, False):
-            path.write_bytes(content)
-            with pytest.raises(InputError, match=r"journal\.jsonl, line 2 is not a recorded answer"):
-                Journal(path, writable=writable)
-            assert path.read_bytes() == content
-
-
 async def test_a_changed_letter_anywhere_in_a_line_is_found(tmp_path: Path) -> None:
     """In a reply as in the name of a field, that of the digest included, or a digest that was left out; the message
     says which line to delete."""
@@ -529,20 +508,6 @@ async def test_a_stop_lets_what_is_under_way_end_and_asks_for_nothing_more(tmp_p
     assert list((await replay(path, [request([0])])).values()) == said
 
 
-async def test_draws_that_are_still_owed_when_a_stop_comes_are_not_asked_for(tmp_path: Path) -> None:
-    """Those that came with the first request are kept."""
-    path, inner = tmp_path / "journal.jsonl", Paid(at_most=2, gate=asyncio.Event())
-    async with open_journal(path) as journal:
-        model = journaled(inner, journal)
-        waiter = await under_way(model, [0, 1, 2])
-        model.stop(Interrupted("Ctrl-C"))
-        inner.gate.set()
-        with pytest.raises(Interrupted):
-            await waiter
-    assert inner.asked == [(0, 1, 2)]
-    assert len(await replay(path, [request([0, 1])])) == 2
-
-
 async def test_a_journal_that_is_closed_has_written_what_came_before(tmp_path: Path) -> None:
     """Answers that wait for the disk when a session ends are not lost."""
     path = tmp_path / "journal.jsonl"
@@ -596,19 +561,19 @@ CUT_OFF = "<think>I could ask <query>Rhine"
 class Thinking(Paid):
     """A model of whose draws some are cut by their stop string within the reasoning; without one all come whole.
 
-    stubborn: leaves its reasoning open even then. fails: gives no answer without stop strings.
+    fails: gives no answer without stop strings.
     """
 
-    def __init__(self, cut: Iterable[int], *, stubborn: bool = False, fails: bool = False) -> None:
+    def __init__(self, cut: Iterable[int], *, fails: bool = False) -> None:
         super().__init__()
         self.stops: list[tuple[str, ...]] = []
-        self._cut, self._stubborn, self._fails_whole = set(cut), stubborn, fails
+        self._cut, self._fails_whole = set(cut), fails
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         self.stops.append(request.sampling.stop)
         if self._fails_whole and not request.sampling.stop:
             raise ModelError("nothing came", cause="connection")
-        stopped = self._cut if request.sampling.stop or self._stubborn else set()
+        stopped = self._cut if request.sampling.stop else set()
         paid = await super().complete(request)
         return [
             each.model_copy(update={"text": CUT_OFF if sample in stopped else WHOLE, "finish_reason": "stop"})
@@ -658,15 +623,6 @@ def test_what_is_cut_is_paid_and_what_is_used_is_billed(cut: set[int], *, alone:
     assert now == later == Tokens(4 + len(cut), requests, 10 * requests, 3 * (4 + len(cut)), 4 * requests)
     wasted = len(cut) if alone else int(len(cut) == 4)
     assert (used.calls, used.requests) == (4, requests - wasted)
-
-
-async def test_reasoning_that_never_ends_is_asked_again_once_only(tmp_path: Path) -> None:
-    """It is kept as it is."""
-    path, inner = tmp_path / "journal.jsonl", Thinking({0}, stubborn=True)
-    said = await record(path, [stopping([0])], inner)
-    assert inner.stops == [STOPPING.stop, ()]
-    assert said[0].text == CUT_OFF
-    assert await replay(path, [stopping([0])]) == said
 
 
 @pytest.mark.parametrize("size", [1, 3])
