@@ -74,16 +74,7 @@ def install() -> str | None:
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return "apt-get is not ours to use"
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    get = [
-        "apt-get",
-        "-qq",
-        "-o",
-        "Acquire::Retries=1",
-        "-o",
-        "Acquire::http::Timeout=10",
-        "-o",
-        "DPkg::Lock::Timeout=60",
-    ]
+    get = "apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=10 -o DPkg::Lock::Timeout=60".split()
     package = ["install", "--yes", "--no-install-recommends", "chromium"]
     for command, seconds in (
         (["update"], PACKAGES_S),

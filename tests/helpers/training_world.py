@@ -10,8 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,8 @@ from typing import Any
 import orjson
 
 import reasonrag
+from tests.helpers.command_line import Done
+from tests.helpers.processes import Command, until
 from tests.helpers.shared import Shared, held
 
 ROOT = Path(__file__).parents[2]
@@ -46,15 +46,6 @@ def edited(path: Path, change: Callable[[Any], object]) -> None:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a command left."""
-
-    status: int
-    out: str
-    err: str
-
-
-@dataclass(frozen=True)
 class World:
     """A folder with runs/, data/, models/ and saves/, in which commands run."""
 
@@ -77,30 +68,20 @@ class World:
     def saved(self, name: str) -> Path:
         return self.place / "saves" / name
 
-    def start(self, *words: object) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "reasonrag", *map(str, words)],
-            cwd=self.place,
-            env=environment(self.place, self.python),
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+    def start(self, *words: object) -> Command:
+        return Command(*words, cwd=self.place, environment=environment(self.place, self.python))
 
-    def run(self, *words: object) -> Outcome:
+    def run(self, *words: object) -> Done:
         """`reasonrag ..` in a process of its own."""
-        with self.start(*words) as running:
-            out, err = running.communicate(timeout=400)
-        return Outcome(running.returncode, out, " ".join(err.split()))
+        return ended(self.start(*words))
 
-    def once(self, name: str, make: Callable[[], Outcome]) -> Outcome:
+    def once(self, name: str, make: Callable[[], Done]) -> Done:
         """What a command left when it ran, which it does once for all test processes."""
         with held(self.place / f".{name}"):
             kept = self.place / f"{name}.json"
             if not kept.exists():
                 kept.write_text(json.dumps(vars(make())))
-            return Outcome(**json.loads(kept.read_text()))
+            return Done(**json.loads(kept.read_text()))
 
     def words(self, config: str, name: str, **changes: object) -> list[object]:
         changed = SMALL | changes
@@ -123,14 +104,16 @@ def environment(place: Path, python: Path | None) -> dict[str, str]:
     return found | ({"REASONRAG_TRAIN_PYTHON": str(python)} if python else {})
 
 
-def interrupted(running: subprocess.Popen[str], when: Callable[[], bool]) -> Outcome:
-    """Press Ctrl-C as soon as something is so."""
+def ended(running: Command) -> Done:
     with running:
-        while running.poll() is None and not when():
-            time.sleep(0.05)
-        running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=100)
-    return Outcome(running.returncode, out, " ".join(err.split()))
+        return Done(running.wait(), running.out, " ".join(running.err.split()))
+
+
+def interrupted(running: Command, when: Callable[[], bool]) -> Done:
+    """Press Ctrl-C as soon as something is so."""
+    until(lambda: running.poll() is not None or when())
+    running.send_signal(signal.SIGINT)
+    return ended(running)
 
 
 def make_tiny_qwen2(python: Path) -> None:

@@ -28,8 +28,9 @@ from reasonrag.training.llamafactory.inspection import Inspection, inspect_envir
 from reasonrag.training.metrics import read_metrics
 from reasonrag.training.preflight_checks import PreflightFindings, check_config_accepted, check_packages, resolve_cutoff
 from reasonrag.training.provenance import read_provenance
+from tests.helpers.command_line import Done
 from tests.helpers.shared import Shared
-from tests.helpers.training_world import ROOT, SMALL, Outcome, World, environment, interrupted, make_world
+from tests.helpers.training_world import ROOT, SMALL, World, environment, interrupted, make_world
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def words(world: World, **changes: object) -> list[object]:
     return [*known, "--data", "data/few", "--recipe", "sft-dpo"]
 
 
-def broken_off(world: World) -> Outcome:
+def broken_off(world: World) -> Done:
     """A training that somebody interrupts after its first checkpoint."""
 
     def there() -> bool:
@@ -60,13 +61,13 @@ def broken_off(world: World) -> Outcome:
     return world.once("interrupted-sft", lambda: interrupted(world.start(*words(world)), there))
 
 
-def lora(world: World) -> Outcome:
+def lora(world: World) -> Done:
     """The same, gone on with."""
     broken_off(world)
     return world.once("train-lora", lambda: world.run(*words(world)))
 
 
-def merged(world: World) -> Outcome:
+def merged(world: World) -> Done:
     lora(world)
     return world.once("merge", lambda: world.run("train", "--merge", "saves/lora", "--out", "saves/merged"))
 
@@ -230,9 +231,9 @@ def judged(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Judged]:
         for name, (config, changes) in CONFIGS.items()
     }
 
-    def ask() -> Outcome:
+    def ask() -> Done:
         asked = inspect_environment(world.python or Path(), {n: (r.config, r.countable) for n, r in resolved.items()})
-        return Outcome(0, asked.model_dump_json(), "")
+        return Done(0, asked.model_dump_json(), "")
 
     inspection = Inspection.model_validate_json(world.once("judged", ask).out)
     found = {}
@@ -273,7 +274,7 @@ def test_a_cutoff_that_would_cut_prompts_is_objected_to(judged: dict[str, Judged
 def test_the_other_stages_train_from_their_formats(judged: dict[str, Judged], world: World) -> None:
     """DPO of all weights, KTO and the reward model, from what `pairs` wrote for them, as it was resolved."""
 
-    def all_of_them() -> Outcome:
+    def all_of_them() -> Done:
         configs = {
             name: judged[name].resolution.config | {"save_strategy": "no", "eval_strategy": "no", "eval_dataset": None}
             for name in ("dpo", "kto", "reward")
@@ -292,7 +293,7 @@ def test_the_other_stages_train_from_their_formats(judged: dict[str, Judged], wo
             text=True,
             check=False,
         )
-        return Outcome(done.returncode, "", done.stderr[-3000:])
+        return Done(done.returncode, "", done.stderr[-3000:])
 
     done = world.once("others", all_of_them)
     assert done.status == 0, done.err
