@@ -29,7 +29,7 @@ _CALLS = {
     "evaluate_critic": "critics.evaluation.evaluate",
     "generate": "exploration.explore",
     "import_published": "curation.import_published",
-    "index_build": "retrieval.index_build",
+    "index_build": "retrieval.index",
     "index_check": "retrieval.index",
     "index_serve": "retrieval.index",
     "load_pairs": "viewing.load",

@@ -30,7 +30,7 @@ def build(*, as_json: Json = False, **flags: Any) -> None:
     """
     from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
     from reasonrag.retrieval.dense.manifest import IndexManifest
-    from reasonrag.retrieval.index_build import index_build
+    from reasonrag.retrieval.index import index_build
 
     with interrupts():
         directory, manifest = index_build(watcher=PlainBuildWatcher(TerminalMessages().say), **flags)
