@@ -29,7 +29,7 @@ LINES = {
     "exploration": 3433,
     "llm": 5133,
     "publishing": 1347,
-    "retrieval": 4580,
+    "retrieval": 4543,
     "run": 838,
     "scale": 468,
     "serving": 1188,

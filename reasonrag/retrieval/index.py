@@ -141,7 +141,7 @@ def index_check(
         watcher.say(source.unread)
     manifest = read_manifest(place)
     watcher.say(f"reading the files of {place}")
-    damaged = damaged_files(place, manifest, manifest.all_files)
+    damaged = damaged_files(place, manifest, manifest.files)
     if isinstance(manifest, DenseManifest):
         encoder, trained = manifest.encoder, choice_of_card(manifest.encoder.model).pooling
         if trained and encoder.pooling != trained:

@@ -229,10 +229,11 @@ def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: Sequ
 
 def _refuse_damage(directory: Path, manifest: IndexManifest, settings: RetrievalSettings) -> None:
     """Raises InputError for a file of the wrong size, and for a small one of other content; `index check` reads all."""
-    names = [*manifest.files]
+    names = {*manifest.files}
     if isinstance(manifest, DenseManifest):
-        names.append(manifest.file_of(settings.index_type, directory).file)
-    for fault in damaged_files(directory, manifest, names, most_bytes=CHECKED_AT_OPENING).values():
+        names -= {each.file for each in manifest.indexes.values()} - {manifest.vectors}
+        names.add(manifest.file_of(settings.index_type, directory).file)
+    for fault in damaged_files(directory, manifest, sorted(names), most_bytes=CHECKED_AT_OPENING).values():
         raise InputError(f"the index {directory} is damaged: {fault}")
 
 

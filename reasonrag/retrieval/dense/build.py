@@ -39,7 +39,6 @@ from reasonrag.retrieval.dense.index import (
     cosines,
     encoded_probe,
     first_difference,
-    is_whole,
     probe_similarity,
     stored_vectors,
 )
@@ -187,13 +186,14 @@ class _Build:
         wanted = self.options.index_type or manifest.searched
         vectors = stored_vectors(self.directory, manifest)
         manifest = self._with_offsets(manifest)
-        there = manifest.indexes.get(wanted)
-        if there and is_whole(self.directory / there.file, there):
+        file, files = manifest.indexes.get(wanted), manifest.files
+        if file and not files[file.file].fault(self.directory / file.file, most_bytes=0):
             self.watcher.say(f"{self.directory} already has its {wanted} index")
-            file = there
         else:
-            file = self._faiss_file(vectors, self.directory, manifest.encoder, wanted)
-        added = manifest.model_copy(update={"indexes": manifest.indexes | {wanted: file}, "searched": wanted})
+            file, digest = self._faiss_file(vectors, self.directory, manifest.encoder, wanted)
+            files = {**files, file.file: digest}
+        indexes = manifest.indexes | {wanted: file}
+        added = manifest.model_copy(update={"files": files, "indexes": indexes, "searched": wanted})
         if added != before:
             write_manifest(added, self.directory)
         return added
@@ -208,24 +208,21 @@ class _Build:
         files = {**manifest.files, OFFSETS: FileDigest.of(self.directory / OFFSETS)}
         return manifest.model_copy(update={"files": files})
 
-    def _faiss_file(self, vectors: VectorRows, directory: Path, spec: EncoderSpec, index_type: IndexType) -> FaissFile:
+    def _faiss_file(
+        self, vectors: VectorRows, directory: Path, spec: EncoderSpec, index_type: IndexType
+    ) -> tuple[FaissFile, FileDigest]:
         plan = plan_index(index_type, rows=vectors.rows, dimension=vectors.dimension)
         name = f"{short_name(spec.model)}_{FLASHRAG_NAMES[plan.type]}.index"
         being_built = directory / f".{name}.building"
         self.watcher.stage(f"{plan.type} index", total=vectors.rows)
         begun = time.monotonic()
         try:
-            digest = build_index(plan, vectors, being_built, advanced=self.watcher.reached, gpu=self.options.gpu)
+            sha256 = build_index(plan, vectors, being_built, advanced=self.watcher.reached, gpu=self.options.gpu)
             being_built.replace(directory / name)
         finally:
             being_built.unlink(missing_ok=True)
-        return FaissFile(
-            file=name,
-            bytes=(directory / name).stat().st_size,
-            sha256=digest,
-            plan=plan,
-            seconds=round(time.monotonic() - begun, 2),
-        )
+        digest = FileDigest(bytes=(directory / name).stat().st_size, sha256=sha256)
+        return FaissFile(file=name, plan=plan, seconds=round(time.monotonic() - begun, 2)), digest
 
     # -- a new index -------------------------------------------------------------------------------------------------
 
@@ -239,8 +236,21 @@ class _Build:
             self._check_adopted(adopted, scan, encoder)
         probe = self._begin(scan, encoder, wanted)
         np.save(self.unfinished / OFFSETS, scan.offsets)
-        digest, seconds = self._encode(scan, encoder) if adopted is None else (file_digest(adopted.path), 0.0)
-        file = self._first_file(adopted, encoder.spec, digest, wanted)
+        if adopted is None:
+            digest, seconds = self._encode(scan, encoder)
+            vectors: VectorRows = StoredVectors(self.unfinished / VECTORS)
+            files = {VECTORS: FileDigest.of(self.unfinished / VECTORS)}
+        else:
+            digest, seconds, vectors = file_digest(adopted.path), 0.0, adopted
+            files = {str(adopted.path): FileDigest(bytes=adopted.path.stat().st_size, sha256=digest)}
+        [place] = files
+        files[OFFSETS] = FileDigest.of(self.unfinished / OFFSETS)
+        if adopted and adopted.index_type == wanted:
+            plan = plan_index(wanted, rows=adopted.rows, dimension=adopted.dimension)
+            file = FaissFile(file=place, plan=plan, seconds=0.0)
+        else:
+            file, files_digest = self._faiss_file(vectors, self.unfinished, encoder.spec, wanted)
+            files[file.file] = files_digest
         manifest = DenseManifest(
             corpus=str(self.corpus.resolve()),
             corpus_sha256=scan.sha256,
@@ -251,27 +261,19 @@ class _Build:
             precision="unknown" if adopted else encoder.precision,
             probe=probe,
             vectors_sha256=digest,
-            vectors=None if adopted else VECTORS,
-            read_back_from=str(adopted.path) if adopted else None,
+            vectors=place,
             indexes={file.plan.type: file},
             searched=file.plan.type,
             encoding_seconds=round(seconds, 2),
             devices=list(encoder.devices),
             versions=_versions(),
-            files=self._digests(adopted, digest),
+            files=files,
         )
         write_manifest(manifest, self.unfinished)
         for name in (BUILD, ENCODED):  # no longer needed once the manifest exists
             (self.unfinished / name).unlink(missing_ok=True)
         put_in_place(self.unfinished, self.directory)
         return manifest
-
-    def _digests(self, adopted: FaissVectors | None, digest: str) -> dict[str, FileDigest]:
-        """The digests of the offsets and of the vectors. digest: of the adopted file."""
-        offsets = {OFFSETS: FileDigest.of(self.unfinished / OFFSETS)}
-        if adopted:
-            return offsets | {str(adopted.path): FileDigest(bytes=adopted.path.stat().st_size, sha256=digest)}
-        return offsets | {VECTORS: FileDigest.of(self.unfinished / VECTORS)}
 
     def _begin(self, scan: CorpusScan, encoder: Encoder, wanted: IndexType) -> str:
         """Resume the interrupted build, or prepare a new one; returns the encoder's probe."""
@@ -335,15 +337,6 @@ class _Build:
         return corpus
 
     # -- an adopted index -------------------------------------------------------------------------------------------
-
-    def _first_file(self, adopted: FaissVectors | None, spec: EncoderSpec, digest: str, wanted: IndexType) -> FaissFile:
-        if adopted is None:
-            return self._faiss_file(StoredVectors(self.unfinished / VECTORS), self.unfinished, spec, wanted)
-        if adopted.index_type != wanted:
-            return self._faiss_file(adopted, self.unfinished, spec, wanted)
-        plan = plan_index(adopted.index_type, rows=adopted.rows, dimension=adopted.dimension)
-        size = adopted.path.stat().st_size
-        return FaissFile(file=str(adopted.path), bytes=size, sha256=digest, plan=plan, seconds=0.0)
 
     def _check_adopted(self, adopted: FaissVectors, scan: CorpusScan, encoder: Encoder) -> None:
         """Raises InputError if the index is not of this corpus or not by this encoder."""

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.encoders import PROBE, Encoder, EncoderChoice, EncoderSpec, load_encoder, short_name
 from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, open_faiss_index
-from reasonrag.retrieval.dense.manifest import DenseManifest, FaissFile
+from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.retrieval.dense.vector_store import StoredVectors, VectorRows
 from reasonrag.retrieval.ranking import Ranked, best
 from reasonrag.retrieval.settings import IndexType
@@ -41,13 +41,8 @@ less."""
 
 def stored_vectors(directory: Path, manifest: DenseManifest) -> VectorRows:
     """The vectors of a finished index. Raises InputError if they are missing, cut off or do not match."""
-    vectors: VectorRows
-    if manifest.vectors is None:
-        path = Path(manifest.read_back_from or "")
-        vectors = FaissVectors(path)
-    else:
-        path = directory / manifest.vectors
-        vectors = StoredVectors(path)
+    path = directory / manifest.vectors
+    vectors: VectorRows = FaissVectors(path) if manifest.adopted else StoredVectors(path)
     if (vectors.rows, vectors.dimension) != (manifest.passages, manifest.encoder.dimension):
         raise InputError(
             f"{path} holds {vectors.rows:,} x {vectors.dimension} numbers, its manifest says "
@@ -89,7 +84,7 @@ class DenseIndex:
                 manifest.corpus_sha256[:16],
                 manifest.vectors_sha256[:16],
                 file.plan.type,
-                file.sha256[:8],
+                manifest.files[file.file].sha256[:8],
                 f"nprobe={file.plan.nprobe},ef={file.plan.ef_search},refine={file.plan.refine}",
                 short_name(encoder.spec.model),
                 _digest(encoder.spec),
@@ -166,10 +161,6 @@ def probe_similarity(probe: str, encoder: Encoder) -> float:
 def cosines(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
     return np.asarray((ours * theirs).sum(axis=1) / np.where(norms, norms, 1))
-
-
-def is_whole(path: Path, file: FaissFile) -> bool:
-    return path.exists() and path.stat().st_size == file.bytes
 
 
 def first_difference(before: BaseModel, now: BaseModel) -> str:

@@ -82,7 +82,7 @@ class _CorpusManifest(BaseModel):
     passages: int
     versions: dict[str, str]
     files: Mapping[str, FileDigest]
-    """The files that a search reads, by name, or absolute path if adopted; faiss indexes are in `indexes`."""
+    """The files that a search reads, by name, or absolute path if adopted."""
 
     def rows(self) -> Iterator[tuple[str, object]]:
         """Its corpus, and how it was built."""
@@ -113,11 +113,6 @@ class BM25Manifest(_CorpusManifest):
         yield "BM25", f"k1 {self.k1}, b {self.b}"
         yield "language", f"{', '.join(self.languages)} (analyser {self.analyser})"
 
-    @property
-    def all_files(self) -> Mapping[str, FileDigest]:
-        """Every file of the index but the manifest."""
-        return self.files
-
     def remedy(self, directory: Path, _: str) -> str:
         """What to do about a damaged file."""
         return f"Run: {build_again(self, directory)}"
@@ -129,16 +124,15 @@ class FaissFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: str
-    """Name in the index directory; an absolute path for an adopted file."""
-    bytes: int
-    sha256: str
+    """Its name in `files`."""
     plan: IndexPlan
     seconds: float
     """Build time."""
 
-    def __str__(self) -> str:
+    def described(self, size: int) -> str:
+        """In a line. size: bytes of the file."""
         plan = self.plan
-        parts = [self.file, f"{self.bytes / 1e6:,.1f} MB", plan.factory]
+        parts = [self.file, f"{size / 1e6:,.1f} MB", plan.factory]
         parts += [f"trained on {plan.training_rows:,}"] if plan.training_rows else []
         parts += [f"nprobe {plan.nprobe}"] if plan.nprobe else []
         parts += [f"efSearch {plan.ef_search}"] if plan.ef_search else []
@@ -156,10 +150,9 @@ class DenseManifest(_CorpusManifest):
     probe: str
     """The query vector of `encoders.PROBE`, fp16 in base 64."""
     vectors_sha256: str
-    vectors: str | None
-    """File of the stored vectors in the directory; None if they are read back from a faiss index."""
-    read_back_from: str | None = None
-    """Absolute path of that faiss index."""
+    vectors: str
+    """File of the stored vectors in the directory; or the absolute path of an adopted faiss index, from which they are
+    read back."""
     indexes: dict[IndexType, FaissFile]
     searched: IndexType
     """The type searched by default: the one built last."""
@@ -179,9 +172,14 @@ class DenseManifest(_CorpusManifest):
         if self.encoding_seconds:
             rate = self.passages / self.encoding_seconds
             yield "encoded in", f"{duration(self.encoding_seconds)}, {rate:,.0f} passages/s"
-        yield "adopted from", self.read_back_from or ""
+        yield "adopted from", self.vectors if self.adopted else ""
         for name, file in self.indexes.items():
-            yield f"{name}{' (searched)' if name == self.searched else ''}", file
+            yield f"{name}{' (searched)' if name == self.searched else ''}", file.described(self.files[file.file].bytes)
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the vectors are those of somebody else's faiss index."""
+        return Path(self.vectors).is_absolute()
 
     def file_of(self, index_type: IndexType | None, directory: Path) -> FaissFile:
         """The faiss index of a type. Raises InputError if it was not built."""
@@ -193,17 +191,11 @@ class DenseManifest(_CorpusManifest):
             )
         return self.indexes[wanted]
 
-    @property
-    def all_files(self) -> Mapping[str, FileDigest]:
-        """Every file of the index but the manifest."""
-        types = self.indexes.values()
-        return {**self.files} | {each.file: FileDigest(bytes=each.bytes, sha256=each.sha256) for each in types}
-
     def remedy(self, directory: Path, name: str) -> str:
         """What to do about a damaged file."""
         if name == OFFSETS:
             return f"Run: {build_again(self, directory)}"
-        if name == self.read_back_from:
+        if self.adopted and name == self.vectors:
             return "It was adopted and holds the vectors: put it back, or delete the index and build it again"
         for index_type, file in self.indexes.items():
             if name == file.file:
@@ -281,7 +273,7 @@ def damaged_files(
     found = {}
     for name in names:
         try:
-            fault = manifest.all_files[name].fault(directory / name, most_bytes=most_bytes)
+            fault = manifest.files[name].fault(directory / name, most_bytes=most_bytes)
         except OSError as error:
             fault = f"cannot be read ({error.strerror or error})"
         if fault:

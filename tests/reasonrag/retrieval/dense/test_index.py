@@ -483,7 +483,7 @@ def test_somebody_elses_index_is_adopted_without_encoding(tmp_path: Path) -> Non
     watcher = Listening()
     manifest = build_dense(corpus, tmp_path / "adopted", options(from_faiss=theirs), watcher)
     assert "encoding" not in watcher.stages
-    assert (manifest.vectors, manifest.read_back_from, manifest.searched) == (None, str(theirs), "flat")
+    assert (manifest.vectors, manifest.searched) == (str(theirs), "flat")
     build_dense(corpus, tmp_path / "ours", options("flat"))
     ours, adopted = open_index(tmp_path / "ours"), open_index(tmp_path / "adopted")
     for query in ("north lake", "king of the hill", "film number7"):
