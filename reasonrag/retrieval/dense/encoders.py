@@ -205,11 +205,14 @@ def short_name(model: str) -> str:
 def resolved(model: str) -> str:
     """A folder's absolute path, so that an index can be opened from anywhere; other names unchanged."""
     folder = Path(model).expanduser()
-    return str(folder.resolve()) if model != MINILM and folder.is_dir() else model
+    known = model == MINILM or model.startswith("hashing")
+    return str(folder.resolve()) if folder.is_dir() and not known else model
 
 
-def _given(value: str | None, otherwise: str) -> str:
-    return otherwise if value is None else value
+def _spec(choice: EncoderChoice, **found: Any) -> EncoderSpec:
+    """What is chosen, and what the loaded model says of itself."""
+    instructions = {name: getattr(choice, name) or "" for name in ("query_instruction", "passage_instruction")}
+    return EncoderSpec(model=resolved(choice.model), **instructions, **found)
 
 
 def _place(model: str) -> str:
@@ -277,17 +280,19 @@ def _sentence_transformers(
         raise InputError(f"the encoder {choice.model} normalises its vectors by itself; leave out --no-normalize")
     model.max_seq_length = choice.max_length or min(model.max_seq_length or LONGEST, LONGEST)
     model.default_prompt_name = None  # instructions are recorded in the manifest
-    prompts = {name: text or "" for name, text in model.prompts.items()}
+    prompts = model.prompts
     normalize = normalizes or choice.normalize is not False
     pool = model.start_multi_process_pool(list(devices)) if len(devices) > 1 else None
-    spec = EncoderSpec(
-        model=resolved(choice.model),
+    said = {
+        "query_instruction": prompts.get("query"),
+        "passage_instruction": prompts.get("document", prompts.get("passage")),
+    }
+    spec = _spec(
+        choice.model_copy(update={name: text for name, text in said.items() if getattr(choice, name) is None}),
         backend="sentence-transformers",
         revision=getattr(getattr(model[0], "auto_model", model[0]).config, "_commit_hash", None),
         pooling=str(pooling.pooling_mode) if pooling is not None else "none",
         normalize=normalize,
-        query_instruction=_given(choice.query_instruction, prompts.get("query", "")),
-        passage_instruction=_given(choice.passage_instruction, prompts.get("document", prompts.get("passage", ""))),
         max_length=model.max_seq_length,
         dimension=model.get_embedding_dimension() or 0,
     )
@@ -313,8 +318,7 @@ def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: P
 
     logging.disable_progress_bar()
     for name in ("tqdm", "trange"):  # cannot be switched off otherwise, and would interfere with ours
-        bar = getattr(flag, name)
-        setattr(flag, name, bar if isinstance(bar, _HiddenBar) else _HiddenBar(bar))
+        setattr(flag, name, _without_bar(getattr(flag, name)))
     if choice.pooling not in ("cls", "mean"):
         raise InputError(f"the encoder {choice.model} does not say how it pools: give --pooling cls or mean")
     normalize = choice.normalize is not False
@@ -328,14 +332,12 @@ def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: P
         devices=[_keeping_precision(each, precision) for each in devices],
         batch_size=batch_size,
     )
-    spec = EncoderSpec(
-        model=resolved(choice.model),
+    spec = _spec(
+        choice,
         backend="flag",
         revision=getattr(model.model.config, "_commit_hash", None),
         pooling=choice.pooling,
         normalize=normalize,
-        query_instruction=choice.query_instruction or "",
-        passage_instruction=choice.passage_instruction or "",
         max_length=max_length,
         dimension=model.model.config.hidden_size,
     )
@@ -358,14 +360,9 @@ def _keeping_precision(device: str, precision: Precision) -> str:
     return "cpu:0" if device == "cpu" and precision == "bf16" else device
 
 
-@dataclass(frozen=True)
-class _HiddenBar:
+def _without_bar(bar: Callable[..., Any]) -> Callable[..., Any]:
     """A progress bar that is not shown."""
-
-    bar: Callable[..., Any]
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.bar(*args, **options | {"disable": True})
+    return lambda *args, **options: bar(*args, **options | {"disable": True})
 
 
 def _token_counter(tokenizer: Any, longest: int) -> Callable[[list[str]], list[int]]:
@@ -391,16 +388,8 @@ def _hashing(choice: EncoderChoice) -> Encoder:
     if name != "hashing" or not re.fullmatch(r"|[1-9]\d{0,3}", size):
         raise InputError(f"--encoder {choice.model}: the hashing encoder is hashing or hashing-DIMENSION (1 to 9999)")
     dimension = int(size or HASHING_DIMENSION)
-    spec = EncoderSpec(
-        model=choice.model,
-        backend="hashing",
-        pooling="words",
-        normalize=True,
-        query_instruction=choice.query_instruction or "",
-        passage_instruction=choice.passage_instruction or "",
-        max_length=choice.max_length or LONGEST,
-        dimension=dimension,
-    )
+    max_length = choice.max_length or LONGEST
+    spec = _spec(choice, backend="hashing", pooling="words", normalize=True, max_length=max_length, dimension=dimension)
     stop_words = _stop_words()
     place = lru_cache(1 << 18)(lambda word: _hashed(word, dimension))
 
