@@ -255,12 +255,10 @@ def test_real_question_files_mean_the_same_to_both(name: str, flashrag: FlashRAG
 
 @pytest.fixture(scope="module")
 def ours(world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DenseManifest]:
-    """A dense index of every type that so small a corpus can have."""
     place = tmp_path_factory.mktemp("ours") / "index"
-    for index_type in ("flat", "sq8", "hnsw"):
-        _, manifest = reasonrag.index_build(
-            corpus=world / "corpus.jsonl", encoder="minilm", type=index_type, precision="fp32", out=place
-        )
+    _, manifest = reasonrag.index_build(
+        corpus=world / "corpus.jsonl", encoder="minilm", type="flat", precision="fp32", out=place
+    )
     assert isinstance(manifest, DenseManifest)
     return place, manifest
 
@@ -273,23 +271,6 @@ def test_flashrag_finds_in_our_index_what_we_find(
     asked = queries(world)
     path = str(place / manifest.indexes["flat"].file)
     assert_same(found_by_us(place, asked), found_by_flashrag(flashrag, world, asked, index_path=path))
-
-
-@pytest.mark.parametrize("index_type", ["sq8", "hnsw"])
-def test_flashrag_finds_in_our_approximate_index_nearly_what_we_find(
-    index_type: Any, flashrag: FlashRAG, world: Path, ours: tuple[Path, DenseManifest]
-) -> None:
-    """A difference: we compare the candidates again by their stored vectors, FlashRAG takes the codes' scores."""
-    place, manifest = ours
-    asked = queries(world)
-    path = str(place / manifest.indexes[index_type].file)
-    theirs = found_by_flashrag(flashrag, world, asked, index_path=path)
-    shared = 0
-    for mine, yours in zip(map(dict, found_by_us(place, asked)), map(dict, theirs), strict=True):
-        both = mine.keys() & yours.keys()
-        shared += len(both)
-        assert [mine[each] for each in both] == pytest.approx([yours[each] for each in both], abs=0.01)
-    assert shared >= 0.95 * TOP_K * len(asked)
 
 
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf-sq", "ivf-pq"])

@@ -102,18 +102,22 @@ def test_without_an_encoder_named_the_small_one_is_taken(reasonrag: Reasonrag) -
 
 
 @pytest.mark.usefixtures("world")
-@pytest.mark.parametrize("concurrency", [1, 32])
-def test_a_run_through_a_server_is_the_run_through_the_index(concurrency: int, reasonrag: Reasonrag) -> None:
-    """The same bytes and the same configuration: one may go on where the other stopped."""
+def test_a_run_through_a_server_is_the_run_through_the_index(reasonrag: Reasonrag) -> None:
+    """The same bytes and the same configuration, at any concurrency: one may go on where the other stopped. SIGTERM is
+    answered by status 0, as an orchestrator expects."""
     flags = ("--retriever", "hybrid", "--encoder", "hashing")
-    assert reasonrag(*GENERATE, *OWN, *flags, "--run", "runs/local", "--concurrency", concurrency).status == 0
+    assert reasonrag(*GENERATE, *OWN, *flags, "--run", "runs/local", "--concurrency", 1).status == 0
     indexes = [flag for each in Path("indexes").iterdir() if each.is_dir() for flag in ("--index", each)]
-    with served(*indexes) as (url, _):
+    with served(*indexes) as (url, server):
+        with urllib.request.urlopen(f"{url}/health") as response:  # noqa: S310 - our own address
+            assert json.loads(response.read())["passages"] == len(PASSAGES)
         asked = ("--questions", "questions.jsonl", "--retriever", url)
-        done = reasonrag(*GENERATE, *asked, "--run", "runs/remote", "--concurrency", concurrency)
+        done = reasonrag(*GENERATE, *asked, "--run", "runs/remote", "--concurrency", 32)
         assert done.status == 0, done.err
         going_on = reasonrag(*GENERATE, *asked, "--run", "runs/local")
         assert going_on.status == 0, going_on.err
+        server.send_signal(signal.SIGTERM)
+        assert server.wait() == 0
     assert rollouts("runs/local") == rollouts("runs/remote")
     assert identity("runs/local") == identity("runs/remote")
 
@@ -294,18 +298,3 @@ def test_commands_without_an_index_say_how_to_get_one(reasonrag: Reasonrag) -> N
     assert "give --index DIR of a built index" in reasonrag("index", "serve").err
     with pytest.raises(InputError, match="has no manifest"):
         package.index_check("nowhere")
-
-
-@pytest.mark.usefixtures("world")
-def test_a_served_index_answers_in_search_r1s_protocol_and_ends_when_it_is_told(reasonrag: Reasonrag) -> None:
-    """SIGTERM is answered by status 0, as an orchestrator expects."""
-    reasonrag("index", "build", "--corpus", "corpus.jsonl", "--encoder", "hashing", "--out", "ix")
-    with served("--index", "ix") as (url, server):
-        body = orjson.dumps({"queries": ["the river Seine", "a double reed"], "topk": 2, "return_scores": True})
-        with urllib.request.urlopen(f"{url}/retrieve", body) as response:  # noqa: S310 - our own address
-            ids = [[each["document"]["id"] for each in found] for found in json.loads(response.read())["result"]]
-        assert [each[0] for each in ids] == ["paris", "oboe"]
-        with urllib.request.urlopen(f"{url}/health") as response:  # noqa: S310
-            assert json.loads(response.read())["passages"] == len(PASSAGES)
-        server.send_signal(signal.SIGTERM)
-        assert server.wait() == 0

@@ -405,22 +405,6 @@ def test_a_query_encoder_that_does_something_else_is_refused(tmp_path: Path) -> 
         DenseIndex(index, manifest, other)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("hashing-64_Flat.index", r"Its vectors are there: delete it, and run: reasonrag index build .* --type flat"),
-        ("vectors.npy", "Delete the index and build it again: .* --encoder hashing-64"),
-        ("offsets.npy", "Run: reasonrag index build --kind dense"),
-    ],
-)
-def test_an_index_with_a_file_missing_is_refused(name: str, message: str, tmp_path: Path) -> None:
-    """Before anything is searched, with the command that mends it."""
-    _, index, _ = built(tmp_path)
-    (index / name).unlink()
-    with pytest.raises(InputError, match=message):
-        open_index(index)
-
-
 def test_a_type_that_was_not_built_is_named_with_the_command_that_builds_it(tmp_path: Path) -> None:
     """Its vectors are there."""
     _, index, manifest = built(tmp_path)

@@ -32,6 +32,10 @@ FILES = {
     ],
     "dense": ["hashing-64_Flat.index", "vectors.npy", "offsets.npy", "manifest.json"],
 }
+REMEDIES = {
+    "hashing-64_Flat.index": "Its vectors are there: delete it, and run: reasonrag index build .* --type flat",
+    "vectors.npy": "Delete the index and build it again: .* --encoder hashing-64",
+}
 EVERY_FILE = [(kind, name) for kind, names in FILES.items() for name in names]
 
 
@@ -81,7 +85,8 @@ def test_the_size_of_a_large_file_is_checked_at_opening(kind: str, name: str) ->
     assert message in damaged_files(index, manifest, [name], most_bytes=0)[name]
     (index / name).unlink()
     assert any(f"ix/{name} is missing" in each for each in package.index_check(index).faults)
-    with pytest.raises(InputError, match=f"ix/{name} is missing"):
+    remedy = REMEDIES.get(name, f"Run: reasonrag index build --kind {kind}")
+    with pytest.raises(InputError, match=f"ix/{name} is missing. {remedy}"):
         open_index(index)
     assert CHECKED_AT_OPENING >= 1 << 20
 
