@@ -168,6 +168,7 @@ MEANINGS = {
     "--temperature": "sampling temperature",
     "--top-p": "nucleus sampling",
     "--top-k": "passages of a query",
+    "--workers": "processes at a time with --on ray",
     "--yes": "nothing is asked",
 }
 """What a flag means in every command that has it, where its help says more than that."""

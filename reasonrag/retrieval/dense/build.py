@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,7 @@ from reasonrag.retrieval.dense.vector_store import (
     ENCODED,
     PIECE,
     VECTORS,
+    Piece,
     StoredVectors,
     VectorRows,
     VectorWriter,
@@ -74,13 +76,35 @@ BYTES_PER_DIMENSION: dict[IndexType, float] = {
 dimension."""
 
 
+class Encoding(Protocol):
+    """Encodes pieces of a corpus, in any order. texts: the passages of one. reached: told how many passages of a piece
+    are encoded, before it is returned."""
+
+    def __call__(
+        self,
+        encoder: Encoder,
+        owed: Iterable[Piece],
+        texts: Callable[[Piece], list[str]],
+        reached: Callable[[int], None],
+    ) -> Iterator[tuple[Piece, Vectors]]: ...
+
+
+def encode_here(
+    encoder: Encoder, owed: Iterable[Piece], texts: Callable[[Piece], list[str]], reached: Callable[[int], None]
+) -> Iterator[tuple[Piece, Vectors]]:
+    """An `Encoding` of this process, and of those that the encoder has for its devices."""
+    for piece in owed:
+        yield piece, encoded(texts(piece), encoder, reached)
+
+
 @dataclass(frozen=True)
 class BuildOptions:
     """How a dense index is built.
 
     encoder: fields set explicitly (`model_fields_set`) must match an existing index. devices, precision, batch_size:
         see `load_encoder`. from_faiss: an external Flat or SQ index of the corpus, adopted instead of encoding.
-        index_type: by default flat, or the adopted index's. gpu: faiss trains on the GPUs.
+        index_type: by default flat, or the adopted index's. gpu: faiss trains on the GPUs. encoding: where passages
+        are encoded.
     """
 
     encoder: EncoderChoice = field(default_factory=EncoderChoice)
@@ -90,6 +114,7 @@ class BuildOptions:
     batch_size: int = 64
     from_faiss: Path | None = None
     gpu: bool = False
+    encoding: Encoding = encode_here
 
 
 class _BuildState(BaseModel):
@@ -314,16 +339,21 @@ class _Build:
         """Encode the remaining passages; returns the digest of all vectors and the seconds spent in all sessions."""
         corpus, rows = Corpus(self.corpus, scan.offsets), len(scan.offsets)
         with VectorWriter(self.unfinished, rows=rows, dimension=encoder.spec.dimension) as writer:
-            done = writer.encoded
-            if done:
+            if done := writer.encoded:
                 self.watcher.say(f"{done:,} of {rows:,} passages are encoded; continuing with the rest")
             self.watcher.stage("encoding", total=rows, done=done)
-            for number, start, stop in list(writer.owed()):
-                begun = time.monotonic()
-                texts = [each.contents for each in self._unchanged(corpus).read(start, stop)]
-                vectors = _vectors(texts, encoder, lambda now, done=done: self.watcher.reached(done + now))  # type: ignore[misc]
-                writer.write(number, vectors, seconds=time.monotonic() - begun)
-                done += stop - start
+
+            def texts(piece: Piece) -> list[str]:
+                return [each.contents for each in self._unchanged(corpus).read(piece.start, piece.stop)]
+
+            def reached(beside: int) -> None:
+                self.watcher.reached(writer.encoded + beside)
+
+            begun = time.monotonic()
+            for piece, vectors in self.options.encoding(encoder, list(writer.owed()), texts, reached):
+                now = time.monotonic()
+                writer.write(piece.number, vectors, seconds=now - begun)
+                begun = now
             return writer.sha256, writer.seconds
 
     def _unchanged(self, corpus: Corpus) -> Corpus:
@@ -370,7 +400,7 @@ class _Build:
             )
 
 
-def _vectors(texts: list[str], encoder: Encoder, reached: Callable[[int], None]) -> Vectors:
+def encoded(texts: list[str], encoder: Encoder, reached: Callable[[int], None] = lambda _: None) -> Vectors:
     """Encode longest texts first, so that batches have similar lengths, and a few batches at a time, to show
     progress."""
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
