@@ -27,6 +27,8 @@ REPORTED_PACKAGES: Final = (
 DEEPSPEED: Final = "deepspeed>=0.10.0,<=0.18.4"
 """What LLaMA-Factory 0.9.5 is reported to work with. Its package does not say so, and when it starts it asks only
 whether there is one."""
+PORT: Final = 29500
+"""torchrun's own default for the first of several machines."""
 _MIB = 2**20
 
 

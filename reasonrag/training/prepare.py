@@ -5,9 +5,9 @@ Decides the order of the checks, the cheapest first. The checks themselves are i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from reasonrag.errors import InputError, ReasonragError
 from reasonrag.processes.train_python import find_python
 from reasonrag.run_config import config_hash
 from reasonrag.training import preflight_checks
-from reasonrag.training.hardware import TrainingEnvironment
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_resolution import (
     ResolvedConfig,
@@ -38,9 +37,9 @@ from reasonrag.training.llamafactory.launcher import (
     cli_command,
     launch_variables,
 )
-from reasonrag.training.output_directory import OutputDirectory
+from reasonrag.training.output_directory import TRAIN_YAML, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
-from reasonrag.training.prompt_parity import DataConditions, prompts_of_training
+from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 
 _WITHOUT = "`reasonrag doctor CONFIG` checks the rest without it"
@@ -58,65 +57,18 @@ class Permissions:
 
 @dataclass
 class PreparedTraining:
-    """A training that may be started. prompts: what the model must be asked with, to be kept beside it; None where
-    the data do not say. objections: blockers that remain, in a dry run. aside: those set aside by flag."""
+    """A training that may be started. record: what `training.json` will say of it. prompts: what the model must be
+    asked with, to be kept beside it; None where the data do not say. history: of the folders that it starts from,
+    oldest first. gpus: how many this machine has. objections: blockers that remain, in a dry run."""
 
     resolution: ResolvedConfig
-    data: TrainingData
-    prompts: Prompts | None
-    base: BaseFacts
-    conditions: DataConditions
-    python: Path
-    stock: TrainingEnvironment
     launch: Launch
-    asked: DatasetQuestions
-    lengths: dict[str, Any]
-    decides: dict[str, Any]
-    notes: list[str]
-    aside: list[Blocker]
-    objections: list[Blocker]
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return self.resolution.config
-
-    @cached_property
-    def provenance(self) -> Provenance:
-        """The provenance that the model will carry, including what its base was trained on."""
-        came_from = self.base.came_from
-        before = [*(name for each in came_from for name in each.data), str(self.data.directory.resolve())]
-        return Provenance(
-            base_model=self.resolution.base_model,
-            stage=self.resolution.stage,
-            stages=[*(came_from[-1].trainings if came_from else []), self.resolution.stage],
-            finetuning_type=self.resolution.finetuning_type,
-            asked=TrainingConditions.of(self.conditions),
-            data=list(dict.fromkeys(before)),
-            splits=sorted({*self.asked.by_split, *(name for each in came_from for name in each.splits)}),
-            questions=sorted({*self.asked.keys, *(key for each in came_from for key in each.questions)}),
-            config_hash=config_hash(self.decides),
-            versions=self.stock.named | {"reasonrag": version("reasonrag")},
-        )
-
-    @property
-    def environment(self) -> dict[str, str]:
-        deepspeed = bool(self.config.get("deepspeed"))
-        return launch_variables(self.launch, deepspeed=deepspeed, gpus=len(self.stock.devices))
-
-    def command(self, file: Path, overrides: Mapping[str, str]) -> list[str]:
-        return cli_command(self.python, "train", file, overrides)
-
-    @property
-    def facts_of_data(self) -> dict[str, Any]:
-        return {
-            "directory": str(self.data.directory.resolve()),
-            "stage": self.resolution.stage,
-            "dataset": self.resolution.entry.name,
-            "eval_dataset": self.resolution.validation.name if self.resolution.validation else None,
-            "rows": count_rows(self.resolution.entry),
-            "eval_rows": count_rows(self.resolution.validation) if self.resolution.validation else None,
-            "sha256": row_file_hashes(self.resolution, self.data),
-        }
+    record: TrainingRecord
+    provenance: Provenance
+    prompts: Prompts | None
+    history: Sequence[Provenance]
+    gpus: int
+    objections: Sequence[Blocker]
 
 
 def prepare_training(
@@ -152,25 +104,71 @@ def prepare_training(
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
     batch = describe_batch(resolution.config, processes, count_rows(resolution.entry))
     standing = [each for each in found.objections if not each.allowed(allow, allow_eval)]
-    prepared = PreparedTraining(
-        resolution=resolution,
-        data=data,
-        prompts=prompts if chosen or conditions.renderer == renderer_hash(prompts) else None,
-        base=base,
-        conditions=conditions,
-        python=python,
-        stock=stock,
-        launch=launch,
-        asked=asked,
-        lengths=lengths,
-        decides=decides,
-        notes=[*resolution.notes, *found.notes, "; ".join(filter(None, batch))],
-        aside=[each for each in found.objections if each not in standing],
-        objections=standing,
+    provenance = _provenance(resolution, data, base, TrainingConditions.of(conditions), asked)
+    provenance = provenance.model_copy(
+        update={
+            "config_hash": config_hash(decides),
+            "versions": stock.named | {"reasonrag": version("reasonrag")},
+        }
     )
-    command = prepared.command(resolution.out / "train.yaml", {})
-    check_no_spaces(command, prepared.environment, len(stock.devices))
-    return prepared
+    record = TrainingRecord(
+        state="started",
+        config=resolution.name,
+        decides=decides,
+        config_hash=provenance.config_hash,
+        resolved=resolution.config,
+        settings={"nodes": launch.nodes, "gpus_per_node": launch.gpus_per_node},
+        data=_facts_of_data(resolution, data),
+        lengths=lengths,
+        notes=[*resolution.notes, *found.notes, "; ".join(filter(None, batch))],
+        set_aside=[f"{each.flag} {each.name}" for each in found.objections if each not in standing],
+        command=cli_command(python, "train", resolution.out / TRAIN_YAML, {}),
+        environment=launch_variables(
+            launch, deepspeed=bool(resolution.config.get("deepspeed")), gpus=len(stock.devices)
+        ),
+        python=str(python),
+        versions=provenance.versions,
+        gpus=[each.name for each in stock.devices],
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    check_no_spaces(record.command, record.environment, len(stock.devices))
+    kept = prompts if chosen or conditions.renderer == renderer_hash(prompts) else None
+    return PreparedTraining(resolution, launch, record, provenance, kept, base.came_from, len(stock.devices), standing)
+
+
+def _provenance(
+    resolution: ResolvedConfig,
+    data: TrainingData,
+    base: BaseFacts,
+    conditions: TrainingConditions,
+    asked: DatasetQuestions,
+) -> Provenance:
+    """The provenance that the model will carry, including what its base was trained on."""
+    before = base.came_from
+    folders = [*(name for each in before for name in each.data), str(data.directory.resolve())]
+    return Provenance(
+        base_model=resolution.base_model,
+        stage=resolution.stage,
+        stages=[*(before[-1].trainings if before else []), resolution.stage],
+        finetuning_type=resolution.finetuning_type,
+        asked=conditions,
+        data=list(dict.fromkeys(folders)),
+        splits=sorted({*asked.by_split, *(name for each in before for name in each.splits)}),
+        questions=sorted({*asked.keys, *(key for each in before for key in each.questions)}),
+    )
+
+
+def _facts_of_data(resolution: ResolvedConfig, data: TrainingData) -> dict[str, Any]:
+    entry, validation = resolution.entry, resolution.validation
+    return {
+        "directory": str(data.directory.resolve()),
+        "stage": resolution.stage,
+        "dataset": entry.name,
+        "eval_dataset": validation.name if validation else None,
+        "rows": count_rows(entry),
+        "eval_rows": count_rows(validation) if validation else None,
+        "sha256": row_file_hashes(resolution, data),
+    }
 
 
 def _inspected(resolution: ResolvedConfig) -> tuple[Path, Inspection]:

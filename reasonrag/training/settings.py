@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from reasonrag.settings import Panel, PlaceOrName, Settings, Words, setting
+from reasonrag.training.hardware import PORT
 
-PORT: Final = 29500
-"""torchrun's own default for the first machine."""
 DPO_OF_A_RECIPE: Final = "qwen2.5-7b-dpo-full"
 """The configuration of DPO where --recipe names none."""
 CONFIG_OF_DOCTOR: Final = "qwen2.5-7b-dpo-lora"

@@ -12,19 +12,16 @@ from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.from_settings import (
-    launch_options,
-    permissions,
-    recipe_plan,
-    repeated_flags,
-    resolve_settings,
-)
-from reasonrag.training.llamafactory.config_files import shipped_names
-from reasonrag.training.prepare import prepare_training
+from reasonrag.training.llamafactory.config_files import find_config, parse_changes, shipped_names
+from reasonrag.training.llamafactory.config_resolution import resolve_config
+from reasonrag.training.llamafactory.dataset_info import read_training_data
+from reasonrag.training.llamafactory.launcher import Launch
+from reasonrag.training.llamafactory.slurm import SlurmScript
+from reasonrag.training.prepare import Permissions, prepare_training
 from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.settings import DPO_OF_A_RECIPE, TrainSettings
-from reasonrag.training.stages.sft_dpo import sft_then_dpo
-from reasonrag.training.stages.training import SlurmScript, TrainingResult, train_resolved, write_script
+from reasonrag.training.stages.sft_dpo import plan_recipe, sft_then_dpo
+from reasonrag.training.stages.training import TrainingResult, train_resolved, write_script
 
 
 @public_call(TrainSettings)
@@ -53,20 +50,34 @@ def train(
         flags["set"] = [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]
     settings = resolve(TrainSettings, "train", flags | {"config": None if config is None else str(config)})
     watcher = watcher or SilentWatcher()
-    if settings.recipe:
-        plan = recipe_plan(settings)
-        script = None
-        if settings.slurm:
-            words = repeated_flags(settings.config or DPO_OF_A_RECIPE, settings, data=plan.data.directory, out=plan.out)
-            script = SlurmScript(settings.slurm, words)
-        return sft_then_dpo(plan, watcher, dry_run=dry_run, script=script)
-    if not settings.config:
+    if settings.recipe and settings.merge:
+        raise InputError("--recipe and --merge exclude each other: a recipe merges by itself")
+    chosen = settings.config or (DPO_OF_A_RECIPE if settings.recipe else None)
+    if not chosen:
         raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(shipped_names())}")
-    launch = launch_options(settings)
-    resolution, data = resolve_settings(settings.config, settings)
-    permitted = permissions(settings)
-    if settings.slurm and not dry_run:
-        words = repeated_flags(settings.config, settings, data=data.directory, out=resolution.out)
+    master, slurm = settings.master, settings.slurm
+    launch = Launch.of(settings.nodes, settings.node_rank, master, settings.gpus_per_node, here=slurm is None)
+    if settings.data is None:
+        raise InputError("--data is needed: a folder that reasonrag pairs wrote")
+    file, data = find_config(chosen), read_training_data(settings.data)
+    permitted = Permissions(settings.prompts, tuple(settings.allow), tuple(settings.allow_eval))
+    if settings.recipe:
+        plan = plan_recipe(file, settings.set, data, out=settings.out, launch=launch, permitted=permitted)
+        script = SlurmScript(slurm, _words(chosen, settings, plan.out)) if slurm else None
+        return sft_then_dpo(plan, watcher, dry_run=dry_run, script=script)
+    resolution = resolve_config(file, parse_changes(settings.set), data, out=settings.out)
+    if slurm and not dry_run:
         prepared = prepare_training(resolution, data, launch, permitted, strict=True)
-        return write_script(prepared, SlurmScript(settings.slurm, words))
+        return write_script(prepared, SlurmScript(slurm, _words(chosen, settings, resolution.out)))
     return train_resolved(resolution, data, launch, permitted, watcher, dry_run=dry_run)
+
+
+def _words(config: str, settings: TrainSettings, out: Path) -> list[str]:
+    """The flags that a batch job repeats, without those about machines."""
+    words = [str(Path(config).resolve()) if Path(config).is_file() else config]
+    places = (("--data", settings.data), ("--out", out), ("--prompts", settings.prompts))
+    words += [word for flag, place in places if place for word in (flag, str(place.resolve()))]
+    words += ["--recipe", settings.recipe] if settings.recipe else []
+    for flag, values in (("--set", settings.set), ("--allow", settings.allow), ("--allow-eval", settings.allow_eval)):
+        words += [word for value in values for word in (flag, value)]
+    return words

@@ -6,25 +6,27 @@ Decides what is logged: all output, of progress bars only the last state. Does n
 
 from __future__ import annotations
 
-import contextlib
+import io
 import os
-import selectors
+import queue
+import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from preference.export.files import open_private
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.redaction import redact
+from reasonrag.training.hardware import PORT
 from reasonrag.training.llamafactory.inspection import environment_of
 from reasonrag.training.metrics import read_object
 from reasonrag.training.progress import LogParser, TrainingWatcher, failure_hint, read_appended_lines
-from reasonrag.training.settings import PORT
 
 LAST_LINES = 40
 """Output lines kept for a failure message."""
@@ -42,6 +44,20 @@ class Launch:
     master: tuple[str, int] | None = None
     gpus_per_node: int | None = None
 
+    @classmethod
+    def of(
+        cls, nodes: int, node_rank: int | None, master: str | None, gpus_per_node: int | None, *, here: bool
+    ) -> Launch:
+        """By the flags of `train`. here: whether this is one of the machines; a batch script tells each its number and
+        the first one's address. Raises InputError."""
+        if here and nodes > 1 and master is None:
+            raise InputError("--nodes needs --master HOST[:PORT], the address of machine 0 for the others")
+        if here and nodes > 1 and node_rank is None:
+            raise InputError("--nodes needs --node-rank, the number of this machine: 0 on the first, 1 on the next")
+        if (node_rank or 0) >= nodes:
+            raise InputError(f"--node-rank {node_rank}: of {nodes} machines the last is {nodes - 1}")
+        return cls(nodes, node_rank or 0, parse_master(master) if master is not None else None, gpus_per_node)
+
 
 class TrainingFailed(ReasonragError):
     """LLaMA-Factory exited with an error."""
@@ -49,19 +65,10 @@ class TrainingFailed(ReasonragError):
     cause = "training"
 
 
-def parse_master(text: str | None, nodes: int) -> tuple[str, int] | None:
-    """Parses HOST or HOST:PORT. Raises InputError for anything else, and if several nodes have none."""
-    if text is None:
-        if nodes > 1:
-            raise InputError("--nodes needs --master HOST[:PORT], the address of machine 0 for the others")
-        return None
+def parse_master(text: str) -> tuple[str, int]:
+    """Parses HOST or HOST:PORT. Raises InputError for anything else."""
     host, _, port = text.rpartition(":") if text.count(":") == 1 else (text, "", str(PORT))
-    if (
-        not host
-        or any(each.isspace() or each in "/@" for each in text)
-        or not port.isdigit()
-        or not 0 < int(port) < 2**16
-    ):
+    if not re.fullmatch(r"[^\s/@]+", host) or not re.fullmatch(r"\d{1,5}", port) or not 0 < int(port) < 2**16:
         raise InputError(f"--master {text}: it takes HOST or HOST:PORT")
     return host, int(port)
 
@@ -133,15 +140,23 @@ def run_child(
             start_new_session=True,
             pass_fds=() if holds is None else (holds,),
         )
+        output = _start_reading(child)
+
+        def keep_output(then: Callable[[str], None], meanwhile: Callable[[], None]) -> None:
+            for line in _lines(child, output, meanwhile):
+                text = redact(line.rstrip("\r\n"))
+                written.write(f"{text}\n".encode())
+                written.flush()
+                then(text)
+
         try:
-            _read_output(child, written, heard, tick)
+            keep_output(heard, tick)
             return child.wait()
         except BaseException:
-            _terminate(child, written)
+            _terminate(child)
+            keep_output(lambda _: None, lambda: None)
+            written.write(b"ended from outside\n")
             raise
-        finally:
-            if child.stdout:
-                child.stdout.close()
 
 
 def run_watched(
@@ -176,80 +191,55 @@ def run_watched(
         )
 
 
-def _read_output(
-    child: subprocess.Popen[bytes], written: BinaryIO, heard: Callable[[str], None], tick: Callable[[], None]
-) -> None:
-    assert child.stdout is not None  # noqa: S101 - it was asked for
-    lines = _LineSplitter(written, heard)
-    with selectors.DefaultSelector() as ready:
-        ready.register(child.stdout, selectors.EVENT_READ)
-        ticked = time.monotonic()
-        while True:
-            if ready.select(_TICK):
-                block = os.read(child.stdout.fileno(), 1 << 16)
-                if not block:
-                    break
-                lines.feed(block)
-            elif child.poll() is not None:
-                break  # a grandchild may keep the pipe open
-            if time.monotonic() - ticked >= _TICK:
-                ticked = time.monotonic()
-                tick()
-    lines.end()
+def _start_reading(child: subprocess.Popen[bytes]) -> queue.SimpleQueue[str]:
+    """The lines of its output as they come, an empty text at the end. What a carriage return overwrites, as in progress
+    bars, is left out."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read() -> None:
+        assert child.stdout is not None  # noqa: S101 - it was asked for
+        with io.TextIOWrapper(child.stdout, "utf-8", "replace", newline="") as text:
+            for line in text:
+                if not line.endswith("\r"):
+                    lines.put(line)
+        lines.put("")
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def _lines(child: subprocess.Popen[bytes], output: queue.SimpleQueue[str], tick: Callable[[], None]) -> Iterator[str]:
+    """The lines until the output ends, or the child does: a grandchild may keep the pipe open. tick: called every half
+    second."""
+    ticked, line = time.monotonic(), "-"
+    while line:
+        try:
+            line = output.get(timeout=_TICK)
+        except queue.Empty:
+            if child.poll() is not None:
+                break
+        else:
+            yield from filter(None, [line])
+        if time.monotonic() - ticked >= _TICK:
+            ticked = time.monotonic()
+            tick()
     tick()
 
 
-class _LineSplitter:
-    """Splits bytes into lines. What a carriage return overwrites, as in progress bars, is dropped."""
-
-    def __init__(self, written: BinaryIO, heard: Callable[[str], None]) -> None:
-        self._written = written
-        self._heard = heard
-        self._rest = b""
-
-    def feed(self, block: bytes) -> None:
-        *whole, self._rest = (self._rest + block).split(b"\n")
-        for line in whole:
-            self._say(line)
-        head, bar, tail = self._rest.rpartition(b"\r")
-        if bar and tail:
-            self._rest = tail
-        elif bar:
-            self._rest = head.rpartition(b"\r")[2] + bar
-
-    def end(self) -> None:
-        if self._rest.strip():
-            self._say(self._rest)
-        self._rest = b""
-
-    def _say(self, line: bytes) -> None:
-        text = redact(line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace"))
-        self._written.write(f"{text}\n".encode())
-        self._written.flush()
-        self._heard(text)
-
-
-def _terminate(child: subprocess.Popen[bytes], written: BinaryIO) -> None:
+def _terminate(child: subprocess.Popen[bytes]) -> None:
     """Interrupt, terminate, then kill the child; it leads its own session, so its children are signalled too."""
     for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, sent)
-        deadline = time.monotonic() + _GRACE
-        with contextlib.suppress(KeyboardInterrupt):  # pressed again: go on with the next
-            while time.monotonic() < deadline:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    # the pipe is read, or a child that still talks would never end
-                    rest, _ = child.communicate(timeout=_TICK)
-                    written.write(redact((rest or b"").decode(errors="replace")).encode())
-                    break
+        with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):  # pressed again: go on with the next
+            child.wait(_GRACE)
         if child.poll() is not None:
             break
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)  # those that it left behind
-    written.write(b"ended from outside\n")
 
 
-@contextlib.contextmanager
+@contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
     """Treat SIGTERM, which a batch system sends, like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():

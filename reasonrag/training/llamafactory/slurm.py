@@ -7,11 +7,13 @@ resumes from its last checkpoint, because the command itself does.
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from reasonrag.training.settings import PORT
+from reasonrag.training.hardware import PORT
+from reasonrag.training.llamafactory.launcher import Launch
 
 _SCRIPT = """\
 #!/bin/bash
@@ -41,45 +43,41 @@ srun --kill-on-bad-exit=1 --cpus-per-task={cpus} bash -c {task}
 """
 
 
-class Machines(NamedTuple):
-    """nodes: how many; gpus: of each. port: where the first one listens."""
+@dataclass(frozen=True)
+class SlurmScript:
+    """A batch script to write. words: flags of `train`, which it repeats, without those about machines."""
 
-    nodes: int
-    gpus: int
-    port: int = PORT
+    place: Path
+    words: Sequence[str]
 
-
-def batch_script(
-    words: Sequence[str],
-    *,
-    python: Path,
-    exported: Mapping[str, str],
-    machines: Machines,
-    script: Path,
-    out: Path,
-    here: Path,
-) -> str:
-    """words: flags of `train` without those about machines. python: the interpreter of reasonrag. exported: environment
-    variables that the job needs."""
-    nodes, gpus, port = machines
-    command = [str(python), "-m", "reasonrag", "train", *words]
-    task = (
-        f'exec {shlex.join(command)} --nodes {nodes} --node-rank "$SLURM_NODEID" --gpus-per-node {gpus} '
-        f'--master "$MASTER_ADDR:{port}"'
-    )
-    exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in exported.items())
-    return _SCRIPT.format(
-        name=_word(f"train-{out.name}"),
-        nodes=nodes,
-        gpus=gpus,
-        cpus=8 * gpus,
-        log=str(out / "slurm-%j.log").replace("\n", " "),
-        script=shlex.quote(str(script)).replace("\n", " "),
-        out=str(out).replace("\n", " "),
-        here=shlex.quote(str(here)),
-        exports=exports,
-        task=shlex.quote(task),
-    )
+    def text(
+        self,
+        launch: Launch,
+        *,
+        gpus: int,
+        exported: Mapping[str, str],
+        out: Path,
+        here: Path,
+        python: str = sys.executable,
+    ) -> str:
+        """gpus: of each machine. exported: environment variables that the job needs. python: that has reasonrag."""
+        port = launch.master[1] if launch.master else PORT
+        task = (
+            f"exec {shlex.join([python, '-m', 'reasonrag', 'train', *self.words])} --nodes {launch.nodes} "
+            f'--node-rank "$SLURM_NODEID" --gpus-per-node {gpus} --master "$MASTER_ADDR:{port}"'
+        )
+        return _SCRIPT.format(
+            name=_word(f"train-{out.name}"),
+            nodes=launch.nodes,
+            gpus=gpus,
+            cpus=8 * gpus,
+            log=str(out / "slurm-%j.log").replace("\n", " "),
+            script=shlex.quote(str(self.place)).replace("\n", " "),
+            out=str(out).replace("\n", " "),
+            here=shlex.quote(str(here)),
+            exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in exported.items()),
+            task=shlex.quote(task),
+        )
 
 
 def _word(text: str) -> str:

@@ -8,7 +8,7 @@ decided in `training` and `runner`.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,15 +16,16 @@ from typing import Any, Final
 from preference.export.formats import dataset_name
 from reasonrag.curation.existing_data_set import IMPORT_REPORT
 from reasonrag.errors import InputError
-from reasonrag.training.llamafactory.config_files import ConfigFile
+from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes, shipped_names
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config, training_identity
 from reasonrag.training.llamafactory.dataset_info import TrainingData
 from reasonrag.training.llamafactory.launcher import Launch
 from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
+from reasonrag.training.llamafactory.slurm import SlurmScript
 from reasonrag.training.prepare import Permissions, prepare_training, row_file_hashes
 from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.stages.runner import FOLDER, Stage, check_stages, run_stages
-from reasonrag.training.stages.training import SlurmScript, TrainingResult, train_resolved, write_script
+from reasonrag.training.stages.training import TrainingResult, train_resolved, write_script
 
 RECIPE: Final = "sft-dpo"
 SFT, DPO = "sft", "dpo"
@@ -49,6 +50,49 @@ class RecipePlan:
     def folder(self, stage: str) -> Path:
         """The folder of a stage before the last."""
         return self.out / FOLDER / stage
+
+
+def plan_recipe(
+    dpo: ConfigFile,
+    changes: Sequence[str],
+    data: TrainingData,
+    *,
+    out: Path | None,
+    launch: Launch,
+    permitted: Permissions,
+) -> RecipePlan:
+    """dpo: the configuration of the last training; that of the first is its family's. changes: `key=value` of both
+    trainings, `sft.key=value` and `dpo.key=value` of one. Raises InputError."""
+    if launch.nodes > 1:
+        raise InputError(
+            "--recipe runs on one machine, where each stage finds what the one before it wrote; leave out --nodes"
+        )
+    family, named, _ = dpo.name.removesuffix(".yaml").partition("-dpo")
+    if not named or f"{family}-sft" not in shipped_names():
+        raise InputError(
+            f"{dpo.name} is not the DPO configuration of a family that ships one of SFT; take "
+            f"{', '.join(each for each in shipped_names() if '-dpo-' in each)}, and change its keys by --set dpo.KEY=.."
+        )
+    of_sft, of_dpo = (parse_changes(_changes_of(stage, changes)) for stage in (SFT, DPO))
+    both = parse_changes(each for each in changes if not each.startswith((f"{SFT}.", f"{DPO}.")))
+    for key in ("model_name_or_path", "adapter_name_or_path"):
+        if key in of_dpo:
+            raise InputError(f"--set dpo.{key}: with --recipe, DPO starts from what stage sft trained; give sft.{key}")
+    of_dpo = {"adapter_name_or_path": None} | of_dpo if "adapter_name_or_path" in both else of_dpo
+    return RecipePlan(
+        data=data,
+        out=(out or Path("saves") / f"{data.directory.resolve().name}-{RECIPE}").resolve(),
+        sft=find_config(f"{family}-sft"),
+        dpo=dpo,
+        sft_changes=both | of_sft,
+        dpo_changes=both | of_dpo,
+        launch=launch,
+        permitted=permitted,
+    )
+
+
+def _changes_of(stage: str, changes: Sequence[str]) -> list[str]:
+    return [each.removeprefix(f"{stage}.") for each in changes if each.startswith(f"{stage}.")]
 
 
 def sft_then_dpo(

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -27,15 +25,14 @@ from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.dataset_info import TrainingData
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
-from reasonrag.training.llamafactory.launcher import Launch, run_watched
-from reasonrag.training.llamafactory.slurm import Machines, batch_script
+from reasonrag.training.llamafactory.launcher import Launch, cli_command, run_watched
+from reasonrag.training.llamafactory.slurm import SlurmScript
 from reasonrag.training.metrics import METRICS, TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
 from reasonrag.training.prepare import Permissions, PreparedTraining, identity_of, prepare_training
 from reasonrag.training.progress import SHOWN_METRICS, TrainingWatcher
 from reasonrag.training.provenance import evaluation_of
-from reasonrag.training.settings import PORT
 
 DEFAULT_GPUS_PER_NODE: Final = 8
 """Assumed for a cluster node when --gpus-per-node is not given and this machine has no GPU."""
@@ -120,42 +117,40 @@ def train_resolved(
     dry_run: bool = False,
 ) -> TrainingResult:
     """Raises InputError before anything is started, TrainingFailed, and KeyboardInterrupt: the same call resumes."""
-    if not dry_run and not launch.node_rank and (done := _done_already(resolution, data)):
-        return done
+    if not dry_run and not launch.node_rank:
+        done = OutputDirectory(resolution.out).record()
+        if done and done.state == "finished" and done.decides == identity_of(resolution, data):
+            return _result(done, resolution, "finished already").model_copy(update={"notes": []})
     prepared = prepare_training(resolution, data, launch, permitted, strict=not dry_run)
     if dry_run:
-        return _result(prepared, "dry run")
+        found = _result(prepared.record, resolution, "dry run")
+        objections = [f"{each.what} ({each.flag} {each.name})" for each in prepared.objections]
+        return found.model_copy(update={"objections": objections})
     output = OutputDirectory(resolution.out, rank=launch.node_rank)
     with output.held() as lock:
         return _train(prepared, output, watcher, lock)
-
-
-# -- before ----------------------------------------------------------------------------------------------------
-
-
-def _done_already(resolution: ResolvedConfig, data: TrainingData) -> TrainingResult | None:
-    """The recorded result, if this very training is finished; LLaMA-Factory is not asked again."""
-    record = OutputDirectory(resolution.out).record()
-    if record is None or record.state != "finished" or record.decides != identity_of(resolution, data):
-        return None
-    return _result_of(record, resolution, "finished already", trained=True).model_copy(update={"notes": []})
 
 
 # -- the training ----------------------------------------------------------------------------------------------
 
 
 def _train(prepared: PreparedTraining, output: OutputDirectory, watcher: TrainingWatcher, lock: int) -> TrainingResult:
-    before = output.check(prepared.decides)
+    resolution, record, first = prepared.resolution, prepared.record, prepared.launch.node_rank == 0
+    before = output.check(record.decides)
     if before and before.state == "finished":
-        return _result(prepared, "finished already", output=output)
+        return _result(before, resolution, "finished already", first=first)
     launches = before is None or before.state == "started"
-    checkpoint = output.last_checkpoint() if launches and _resumes(prepared) else None
-    record = _record(prepared, before, checkpoint)
-    first = prepared.launch.node_rank == 0
-    file = output.write_config(as_yaml(prepared.config, _header(prepared)))
+    checkpoint = output.last_checkpoint() if launches and _resumes(resolution) else None
+    if before:
+        record.command, record.started, record.ended = before.command, before.started, before.ended
+        record.resumed_from = before.resumed_from
+    file = output.write_config(as_yaml(record.resolved, _header(record)))
     if launches:
         overrides = {"resume_from_checkpoint": str(checkpoint)} if checkpoint else {"overwrite_output_dir": "true"}
-        record.command = prepared.command(file, overrides)
+        record.command = cli_command(Path(record.python), "train", file, overrides)
+        if checkpoint:
+            record.resumed_from = [*record.resumed_from, checkpoint.name]
+            watcher.say(f"resuming from {checkpoint}")
         output.write_record(record)
         if first:
             prepared.provenance.write(output.folder)
@@ -163,58 +158,34 @@ def _train(prepared: PreparedTraining, output: OutputDirectory, watcher: Trainin
                 save_prompts(prepared.prompts, output.folder / PROMPTS, shared=True)
             if checkpoint is None:
                 output.begin_anew()
-        if checkpoint:
-            watcher.say(f"resuming from {checkpoint}")
-        _launch(prepared, record, output, watcher, lock)
+        _launch(record, output, watcher, lock)
         record.state, record.ended = "trained", datetime.now(UTC).isoformat(timespec="seconds")
         output.write_record(record)
     if first:
-        _sum_up(prepared, record, output)
+        metrics = read_metrics(output.folder, resolution.stage)
+        write_metrics(metrics, output.folder)
+        facts = ModelCardFacts(output.folder, record, resolution.config, prepared.provenance, metrics, prepared.history)
+        write_file(output.folder / CARD, render_model_card(facts).encode(), shared=True)
     record.state = "finished"
     output.write_record(record)
-    return _result(prepared, "trained", output=output, resumed_from=str(checkpoint) if checkpoint else None)
+    found = _result(record, resolution, "trained", first=first)
+    return found.model_copy(update={"resumed_from": str(checkpoint) if checkpoint else None})
 
 
-def _resumes(prepared: PreparedTraining) -> bool:
+def _resumes(resolution: ResolvedConfig) -> bool:
     """Whether LLaMA-Factory can resume this training from a checkpoint."""
-    value_model = prepared.resolution.stage == "rm"
-    return not value_model and not prepared.config.get("save_only_model")
+    return resolution.stage != "rm" and not resolution.config.get("save_only_model")
 
 
-def _record(prepared: PreparedTraining, before: TrainingRecord | None, checkpoint: Path | None) -> TrainingRecord:
-    return TrainingRecord(
-        state="started",
-        config=prepared.resolution.name,
-        decides=prepared.decides,
-        config_hash=prepared.provenance.config_hash,
-        resolved=prepared.config,
-        settings={"nodes": prepared.launch.nodes, "gpus_per_node": prepared.launch.gpus_per_node},
-        data=prepared.facts_of_data,
-        lengths=prepared.lengths,
-        notes=prepared.notes,
-        set_aside=[f"{each.flag} {each.name}" for each in prepared.aside],
-        command=before.command if before else [],
-        environment=prepared.environment,
-        python=str(prepared.python),
-        versions=prepared.provenance.versions,
-        gpus=[each.name for each in prepared.stock.devices],
-        started=before.started if before else datetime.now(UTC).isoformat(timespec="seconds"),
-        ended=before.ended if before else None,
-        resumed_from=[*(before.resumed_from if before else []), *([checkpoint.name] if checkpoint else [])],
-    )
-
-
-def _header(prepared: PreparedTraining) -> str:
+def _header(record: TrainingRecord) -> str:
     return (
-        f"What LLaMA-Factory reads, resolved by reasonrag train from {prepared.resolution.name} and "
-        f"{prepared.data.directory}.\nHash {prepared.provenance.config_hash}. The command is in training.json. "
-        "To change something, run reasonrag train again with another --out."
+        f"What LLaMA-Factory reads, resolved by reasonrag train from {record.config} and {record.data['directory']}.\n"
+        f"Hash {record.config_hash}. The command is in training.json. To change something, run reasonrag train again "
+        "with another --out."
     ).replace("\r", " ")
 
 
-def _launch(
-    prepared: PreparedTraining, record: TrainingRecord, output: OutputDirectory, watcher: TrainingWatcher, lock: int
-) -> None:
+def _launch(record: TrainingRecord, output: OutputDirectory, watcher: TrainingWatcher, lock: int) -> None:
     """Raises TrainingFailed, with the last lines and what to do, and KeyboardInterrupt."""
     log = output.own / TRAIN_LOG
     watcher.say(f"training into {output.folder}; full output of LLaMA-Factory: {log}")
@@ -224,46 +195,23 @@ def _launch(
         watcher,
         log=log,
         follow=output.folder / TRAINER_LOG,
-        python=prepared.python,
+        python=Path(record.python),
         environment=record.environment,
         holds=lock,
-        tokens=tokens_for(prepared.config),
+        tokens=tokens_for(record.resolved),
     )
-
-
-def _sum_up(prepared: PreparedTraining, record: TrainingRecord, output: OutputDirectory) -> None:
-    """Write metrics and model card."""
-    metrics = read_metrics(output.folder, prepared.resolution.stage)
-    write_metrics(metrics, output.folder)
-    facts = ModelCardFacts(
-        output.folder, record, prepared.config, prepared.provenance, metrics, prepared.base.came_from
-    )
-    write_file(output.folder / CARD, render_model_card(facts).encode(), shared=True)
 
 
 # -- results ---------------------------------------------------------------------------------------------------
 
+_OF_THE_RECORD: Final = {"config_hash", "data", "lengths", "command", "environment", "notes", "set_aside"}
+
 
 def _result(
-    prepared: PreparedTraining,
-    state: TrainingState,
-    *,
-    output: OutputDirectory | None = None,
-    resumed_from: str | None = None,
+    record: TrainingRecord, resolution: ResolvedConfig, state: TrainingState, *, first: bool = True
 ) -> TrainingResult:
-    resolution = prepared.resolution
-    record = _record(prepared, output.record() if output else None, None)
-    record.command = record.command or prepared.command(resolution.out / "train.yaml", {})
-    trained = state in ("trained", "finished already") and prepared.launch.node_rank == 0
-    objections = [f"{each.what} ({each.flag} {each.name})" for each in prepared.objections]
-    found = _result_of(record, resolution, state, trained=trained)
-    return found.model_copy(update={"objections": objections, "resumed_from": resumed_from})
-
-
-def _result_of(
-    record: TrainingRecord, resolution: ResolvedConfig, state: TrainingState, *, trained: bool
-) -> TrainingResult:
-    """trained: whether the output directory holds metrics and files to tell of."""
+    """first: whether this is the machine whose folder holds metrics and files to tell of."""
+    trained = first and state in ("trained", "finished already")
     metrics = read_metrics(resolution.out, resolution.stage) if trained else None
     return TrainingResult(
         state=state,
@@ -271,55 +219,34 @@ def _result_of(
         stage=resolution.stage,
         finetuning_type=resolution.finetuning_type,
         config=record.resolved,
-        config_hash=record.config_hash,
-        data=record.data,
-        lengths=record.lengths,
-        command=record.command,
-        environment=record.environment,
-        notes=record.notes,
-        set_aside=record.set_aside,
         steps=metrics.steps if metrics else None,
         results=metrics.last if metrics else {},
         warnings=metrics.warnings if metrics else [],
-        files=_files(resolution.out) if trained else [],
+        files=files_in(resolution.out) if trained else [],
+        **record.model_dump(include=_OF_THE_RECORD),
     )
 
 
-def _files(folder: Path) -> list[str]:
+def files_in(folder: Path) -> list[str]:
+    """Names of the files of a model's folder, hidden ones left out."""
     return sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
 
 
-@dataclass(frozen=True)
-class SlurmScript:
-    """A batch script to write. words: of the command, which it repeats."""
-
-    place: Path
-    words: Sequence[str]
-
-
-def write_script(prepared: PreparedTraining, asked: SlurmScript) -> TrainingResult:
+def write_script(prepared: PreparedTraining, script: SlurmScript) -> TrainingResult:
     """Write the batch script. Raises InputError where it cannot be written."""
-    script = asked.place
-    gpus = prepared.launch.gpus_per_node or len(prepared.stock.devices)
+    out, launch = prepared.resolution.out, prepared.launch
+    gpus = launch.gpus_per_node or prepared.gpus
     if not gpus:
         gpus = DEFAULT_GPUS_PER_NODE
-        prepared.notes.append(f"--gpus-per-node: {gpus} assumed, because this machine has no GPU")
-    exported = {PYTHON_VARIABLE: str(prepared.python)}
-    for name in ("HF_HOME", "HF_HUB_OFFLINE", "PYTHONPATH"):
-        if os.environ.get(name):
-            exported[name] = os.environ[name]
-    text = batch_script(
-        asked.words,
-        python=Path(sys.executable),
-        exported={name: value for name, value in exported.items() if redact(value) == value and value not in secrets()},
-        machines=Machines(prepared.launch.nodes, gpus, prepared.launch.master[1] if prepared.launch.master else PORT),
-        script=script,
-        out=prepared.resolution.out,
-        here=Path.cwd(),
-    )
-    with writing(script):
-        script.parent.mkdir(parents=True, exist_ok=True)
-        prepared.resolution.out.mkdir(parents=True, exist_ok=True)  # Slurm writes its log there and makes no folder
-        write_file(script, text.encode(), shared=True)
-    result = _result(prepared, "script written")
-    return result.model_copy(update={"files": [str(script)], "command": ["sbatch", shlex.quote(str(script))]})
+        prepared.record.notes.append(f"--gpus-per-node: {gpus} assumed, because this machine has no GPU")
+    exported = {PYTHON_VARIABLE: prepared.record.python}
+    exported |= {name: os.environ[name] for name in ("HF_HOME", "HF_HUB_OFFLINE", "PYTHONPATH") if os.environ.get(name)}
+    exported = {name: value for name, value in exported.items() if redact(value) == value and value not in secrets()}
+    text = script.text(launch, gpus=gpus, exported=exported, out=out, here=Path.cwd())
+    with writing(script.place):
+        script.place.parent.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)  # Slurm writes its log there and makes no folder
+        write_file(script.place, text.encode(), shared=True)
+    result = _result(prepared.record, prepared.resolution, "script written")
+    submit = ["sbatch", shlex.quote(str(script.place))]
+    return result.model_copy(update={"files": [str(script.place)], "command": submit})

@@ -38,7 +38,7 @@ from reasonrag.training.llamafactory.launcher import (
     parse_master,
     run_child,
 )
-from reasonrag.training.llamafactory.slurm import Machines, batch_script
+from reasonrag.training.llamafactory.slurm import SlurmScript
 from reasonrag.training.metrics import find_warnings, read_metrics, write_metrics
 from reasonrag.training.model_card import ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TrainingRecord
@@ -408,9 +408,8 @@ def test_the_launcher_is_told_by_variables(
 
 def test_an_address_has_a_port() -> None:
     """torchrun's own, unless another is given."""
-    assert parse_master("h", 2) == ("h", 29500)
-    assert parse_master("10.0.0.1:1234", 2) == ("10.0.0.1", 1234)
-    assert parse_master(None, 1) is None
+    assert parse_master("h") == ("h", 29500)
+    assert parse_master("10.0.0.1:1234") == ("10.0.0.1", 1234)
 
 
 def test_a_space_would_be_lost_on_the_way_to_torchrun(tmp_path: Path) -> None:
@@ -516,15 +515,9 @@ def test_a_batch_script_runs_the_same_command_on_every_machine(tmp_path: Path) -
     here = tmp_path / "it's here"
     here.mkdir()
     script = tmp_path / "job.sh"
-    text = batch_script(
-        ["my config.yaml", "--data", "d'a t$a", "--out", str(here / "x")],
-        python=Path("/bin/echo"),
-        exported={"REASONRAG_TRAIN_PYTHON": "/opt/a b/python"},
-        machines=Machines(2, 4),
-        script=script,
-        out=here / "x",
-        here=here,
-    )
+    exported = {"REASONRAG_TRAIN_PYTHON": "/opt/a b/python"}
+    asked = SlurmScript(script, ["my config.yaml", "--data", "d'a t$a", "--out", str(here / "x")])
+    text = asked.text(Launch(2), gpus=4, exported=exported, out=here / "x", here=here, python="/bin/echo")
     script.write_text(text)
     subprocess.run(["bash", "-n", str(script)], check=True)
     for name, code in (
