@@ -24,9 +24,9 @@ REPORTED_PACKAGES: Final = (
     "datasets",
     "deepspeed",
 )
-DEEPSPEED: Final = "deepspeed>=0.10.0,<=0.18.4"
-"""What LLaMA-Factory 0.9.5 is reported to work with. Its package does not say so, and when it starts it asks only
-whether there is one."""
+DEEPSPEED: Final = ((0, 10, 0), (0, 18, 4))
+"""The oldest and the newest that LLaMA-Factory 0.9.5 is reported to work with. Its package does not say so, and when it
+starts it asks only whether there is one."""
 PORT: Final = 29500
 """torchrun's own default for the first of several machines."""
 _MIB = 2**20
@@ -44,24 +44,11 @@ class Gpu(BaseModel):
     capability: tuple[int, int] | None = None
 
 
-class BrokenPin(BaseModel):
-    """A requirement of LLaMA-Factory that is not met. found: empty if the package is missing."""
-
-    pin: str
-    found: str
-
-    @property
-    def name(self) -> str:
-        """The package's, as the pin spells it."""
-        return re.split(r"[<>=!~]", self.pin)[0].strip()
-
-
 class TrainingEnvironment(BaseModel):
     """LLaMA-Factory's environment. versions: of every installed package, by lower-case names with hyphens."""
 
     python: str
     versions: dict[str, str]
-    broken_pins: list[BrokenPin]
     cuda: str | None
     """CUDA version that torch was built with; null for a CPU build."""
     devices: list[Gpu]
@@ -90,7 +77,14 @@ def required_packages(config: Mapping[str, Any]) -> dict[str, str]:
 
 def requirement(package: str) -> str:
     """What to give to pip for a package of `required_packages`."""
-    return f"'{DEEPSPEED}'" if package == "deepspeed" else package
+    oldest, newest = (".".join(map(str, each)) for each in DEEPSPEED)
+    return f"'deepspeed>={oldest},<={newest}'" if package == "deepspeed" else package
+
+
+def suits(package: str, version: str) -> bool:
+    """Whether LLaMA-Factory works with this version of a package of `required_packages`."""
+    numbers = tuple(int(each) for each in re.findall(r"\d+", version)[:3])
+    return package != "deepspeed" or DEEPSPEED[0] <= numbers <= DEEPSPEED[1]
 
 
 def query_driver() -> list[Gpu]:

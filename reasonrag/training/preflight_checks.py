@@ -26,7 +26,7 @@ from reasonrag.curation.token_counters import QwenTokenCounter, token_counter
 from reasonrag.errors import InputError
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
 from reasonrag.rendering import counted
-from reasonrag.training.hardware import TrainingEnvironment, required_packages, requirement
+from reasonrag.training.hardware import TrainingEnvironment, required_packages, requirement, suits
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, model_folders
 from reasonrag.training.llamafactory.dataset_info import (
     RANKED_STAGES,
@@ -229,21 +229,14 @@ def _number(value: object) -> float:
 
 def check_packages(config: Mapping[str, Any], stock: TrainingEnvironment, found: PreflightFindings) -> None:
     """Packages that the configuration needs and the training environment lacks, or has in another version."""
-    needed = required_packages(config)
-    for broken in stock.broken_pins:
-        if broken.name in needed and broken.found:
-            found.object(
-                f"{broken.name}_version",
-                f"the configuration has `{needed[broken.name]}`, and LLaMA-Factory needs {broken.pin}; beside it is "
-                f"{broken.found}: pip install '{broken.pin}' there",
-            )
-    for package, key in needed.items():
-        if not stock.has(package):
-            found.object(
-                f"no_{package.replace('-', '_')}",
-                f"the configuration has `{key}`, which needs {package}; it is not beside LLaMA-Factory: pip install "
-                f"{requirement(package)} there",
-            )
+    for package, key in required_packages(config).items():
+        needs = f"the configuration has `{key}`, which needs"
+        there, install = stock.versions.get(package), f"pip install {requirement(package)} there"
+        if there is None:
+            what = f"{needs} {package}; it is not beside LLaMA-Factory: {install}"
+            found.object(f"no_{package.replace('-', '_')}", what)
+        elif not suits(package, there):
+            found.object(f"{package}_version", f"{needs} another {package} than {there}, which is there: {install}")
 
 
 def check_config_accepted(config: Mapping[str, Any], judgement: ConfigCheck, found: PreflightFindings) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,24 +60,28 @@ def train(
     if settings.data is None:
         raise InputError("--data is needed: a folder that reasonrag pairs wrote")
     file, data = find_config(chosen), read_training_data(settings.data)
+    lists = {"--set": settings.set, "--allow": settings.allow, "--allow-eval": settings.allow_eval}
+    places = {"--data": settings.data, "--prompts": settings.prompts}
     permitted = Permissions(settings.prompts, tuple(settings.allow), tuple(settings.allow_eval))
     if settings.recipe:
         plan = plan_recipe(file, settings.set, data, out=settings.out, launch=launch, permitted=permitted)
-        script = SlurmScript(slurm, _words(chosen, settings, plan.out)) if slurm else None
+        script = None
+        if slurm:
+            script = SlurmScript(slurm, _words(chosen, places | {"--out": plan.out}, settings.recipe, lists))
         return sft_then_dpo(plan, watcher, dry_run=dry_run, script=script)
     resolution = resolve_config(file, parse_changes(settings.set), data, out=settings.out)
     if slurm and not dry_run:
         prepared = prepare_training(resolution, data, launch, permitted, strict=True)
-        return write_script(prepared, SlurmScript(slurm, _words(chosen, settings, resolution.out)))
+        words = _words(chosen, places | {"--out": resolution.out}, None, lists)
+        return write_script(prepared, SlurmScript(slurm, words))
     return train_resolved(resolution, data, launch, permitted, watcher, dry_run=dry_run)
 
 
-def _words(config: str, settings: TrainSettings, out: Path) -> list[str]:
-    """The flags that a batch job repeats, without those about machines."""
+def _words(
+    config: str, places: Mapping[str, Path | None], recipe: str | None, lists: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """The flags that a batch job repeats, without those about machines. lists: of flags that are repeatable."""
     words = [str(Path(config).resolve()) if Path(config).is_file() else config]
-    places = (("--data", settings.data), ("--out", out), ("--prompts", settings.prompts))
-    words += [word for flag, place in places if place for word in (flag, str(place.resolve()))]
-    words += ["--recipe", settings.recipe] if settings.recipe else []
-    for flag, values in (("--set", settings.set), ("--allow", settings.allow), ("--allow-eval", settings.allow_eval)):
-        words += [word for value in values for word in (flag, value)]
-    return words
+    words += [word for flag, place in places.items() if place for word in (flag, str(place.resolve()))]
+    words += ["--recipe", recipe] if recipe else []
+    return words + [word for flag, values in lists.items() for value in values for word in (flag, value)]

@@ -1,35 +1,28 @@
 """`reasonrag doctor`: what would keep a training from running, or from being what was intended, before it starts.
 
-Combines the checks of `machine_checks` and `data_checks` with a memory plan (`memory`). Starts no training and changes
-nothing. Without a GPU here it plans for the GPUs named by flags, or for one of 80 GB, and says so.
+Combines the checks of `train` (`preflight_checks`) and of the machine with a memory plan (`memory`). Starts no training
+and changes nothing. Without a GPU here it plans for the GPUs named by flags, or for one of 80 GB, and says so.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.prompting import Prompts, load_prompts
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
+from reasonrag.curation.audit.report import AUDIT, read_audit
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.model_folder import read_json
 from reasonrag.processes.train_python import find_python
 from reasonrag.rendering import Part, Table, counted, written
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.doctor.data_checks import DataCheckup, check_data, collect_findings
-from reasonrag.training.doctor.findings import CheckupSeverity, Finding
-from reasonrag.training.doctor.machine_checks import (
-    check_disk,
-    check_gpus,
-    check_model,
-    check_packages,
-    check_variables,
-)
+from reasonrag.training.doctor.findings import CheckupSeverity, Finding, collect_findings
+from reasonrag.training.doctor.machine_checks import check_disk, check_gpus, check_packages
 from reasonrag.training.doctor.memory import (
     GB,
     Fit,
@@ -45,15 +38,28 @@ from reasonrag.training.doctor.memory import (
 from reasonrag.training.hardware import Gpu, TrainingEnvironment, host_memory, query_driver
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
-from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, settle_paths, with_warmup_ratio
-from reasonrag.training.llamafactory.dataset_info import count_rows
+from reasonrag.training.llamafactory.config_resolution import (
+    ResolvedConfig,
+    resolve_config,
+    settle_paths,
+    with_warmup_ratio,
+)
+from reasonrag.training.llamafactory.dataset_info import (
+    TrainingData,
+    count_rows,
+    read_questions,
+    read_training_data,
+)
 from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, inspect_environment
 from reasonrag.training.model_shapes import ModelShape, find_shape
 from reasonrag.training.preflight_checks import (
     BaseFacts,
+    check_audit,
     check_base_model,
     check_config,
     check_config_accepted,
+    check_prompts,
+    check_rows,
     resolve_cutoff,
 )
 from reasonrag.training.prompt_parity import prompts_of_training
@@ -178,27 +184,29 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     """
     settings = resolve(DoctorSettings, "doctor", flags)
     file, changes = find_config(config), parse_changes(settings.set)
-    values = {key: value for key, value in (file.values | changes).items() if value is not None}
     prompts = (
         prompts_of_training(settings.data, settings.prompts)[0] if settings.data else load_prompts(settings.prompts)
     )
     if settings.model:
         find_shape(settings.model)  # a wrong flag stops here
         changes = changes | {"model_name_or_path": settings.model}
-        values |= changes
+    values = {key: value for key, value in (file.values | changes).items() if value is not None}
     model = str(values.get("model_name_or_path") or MODEL)
 
     findings: list[Finding] = []
-    base = None
+    base = BaseFacts("", {}, ())
     with collect_findings(findings, "configuration"):
         settle_paths(values, file)
         base = check_base_model(values)
-    data = check_data(settings.data, file, changes, prompts, base=base, out=settings.out) if settings.data else None
-    resolution = data.resolution if data else None
+    data, resolution = _data(settings.data, file, changes, settings.out, findings) if settings.data else (None, None)
     values = resolution.config if resolution else with_warmup_ratio(values)
     inspection = _inspect(values, resolution, findings)
     stock = inspection.stock if inspection else None
-    findings += _of_configuration(values, base, inspection, resolution, data)
+    _check_configuration(values, base, inspection, findings)
+    if data:
+        _check_data(data, prompts, base, findings)
+    if data and resolution:
+        _check_cutoff(resolution, data, inspection, findings)
     driver = query_driver()
     named = settings.gpus is not None or settings.gpu_memory is not None
     target = _target(settings.gpus, settings.gpu_memory, values, (stock.devices if stock else []) or driver)
@@ -209,14 +217,44 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     plans = _plans(shape, training, target) if shape and not values.get("use_cpu") else []
     findings += _of_memory(plans, target)
     findings.append(_of_batch(values, target, count_rows(resolution.entry) if resolution else None))
-    findings += check_model(model, os.environ, here=target.here)
-    findings += data.findings if data else []
     if shape and values.get("output_dir"):
-        findings.append(
-            _room(settings.out or Path(str(values["output_dir"])), shape, training, values, here=target.here)
-        )
-    findings += check_variables(os.environ)
+        place = settings.out or Path(str(values["output_dir"]))
+        findings.append(_room(place, shape, training, values, here=target.here))
     return Diagnosis(config=file.name, model=model, target=target, findings=findings, plans=plans, stock=stock)
+
+
+def _data(
+    directory: Path, file: ConfigFile, changes: Mapping[str, Any], out: Path | None, findings: list[Finding]
+) -> tuple[TrainingData | None, ResolvedConfig | None]:
+    """The data set and the configuration resolved against it, as far as they can be had."""
+    data = resolution = None
+    with collect_findings(findings, "data") as found:
+        data = read_training_data(directory)
+        resolution = resolve_config(file, changes, data, out=out)
+        check_rows(resolution.entries, data, read_questions(data, resolution.entry), found)
+    return data, resolution
+
+
+def _check_cutoff(
+    resolution: ResolvedConfig, data: TrainingData, inspection: Inspection | None, findings: list[Finding]
+) -> None:
+    judgement = inspection.configs.get(CONFIG_NAME) if inspection else None
+    with collect_findings(findings, "configuration") as found:
+        lengths = resolve_cutoff(resolution, data, judgement or ConfigCheck(), found)
+        if not lengths.get("rows_cut", 1):
+            says = f"cutoff_len {lengths['cutoff_len']:,} cuts no row; tokens by {lengths['counted_by']}"
+            findings.append(Finding("configuration", "cutoff", "ok", says))
+
+
+def _check_data(data: TrainingData, prompts: Prompts, base: BaseFacts, findings: list[Finding]) -> None:
+    """What an audit found, without one nothing: `train` makes it; and whether the prompts fit."""
+    if (data.directory / AUDIT).is_file():
+        with collect_findings(findings, "data") as found:
+            check_audit(read_audit(data.directory), found)
+    with collect_findings(findings, "data") as found:
+        check_prompts(data, prompts, base, found, allow_other=False)
+    if not any(each.about == "data" and each.severity == "error" for each in findings):
+        findings.append(Finding("data", "description", "ok", f"{data.directory} has {', '.join(data.entries)}"))
 
 
 def _inspect(
@@ -235,28 +273,14 @@ def _inspect(
     return inspection
 
 
-def _of_configuration(
-    config: Mapping[str, Any],
-    base: BaseFacts | None,
-    inspection: Inspection | None,
-    resolution: ResolvedConfig | None,
-    data: DataCheckup | None,
-) -> list[Finding]:
-    """What `train` would refuse; resolves the cutoff as `train` does."""
-    findings: list[Finding] = []
-    judgement = inspection.configs.get(CONFIG_NAME) if inspection else None
+def _check_configuration(
+    config: Mapping[str, Any], base: BaseFacts, inspection: Inspection | None, findings: list[Finding]
+) -> None:
     with collect_findings(findings, "configuration") as found:
-        check_config(config, base or BaseFacts("", {}, ()), found)
-    if judgement:
+        check_config(config, base, found)
+    if inspection and (judgement := inspection.configs.get(CONFIG_NAME)):
         with collect_findings(findings, "configuration") as found:
             check_config_accepted(config, judgement, found)
-    if resolution and data and data.data:
-        with collect_findings(findings, "configuration") as found:
-            lengths = resolve_cutoff(resolution, data.data, judgement or ConfigCheck(), found)
-            if not lengths.get("rows_cut", 1):
-                says = f"cutoff_len {lengths['cutoff_len']:,} cuts no row; tokens by {lengths['counted_by']}"
-                findings.append(Finding("configuration", "cutoff", "ok", says))
-    return findings
 
 
 def _of_batch(config: Mapping[str, Any], target: PlanningTarget, rows: int | None) -> Finding:

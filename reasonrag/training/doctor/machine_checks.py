@@ -1,4 +1,4 @@
-"""Checks of the machine: packages, GPUs, environment variables, disk space.
+"""Checks of the machine: packages, GPUs, disk space.
 
 Knows the keys of LLaMA-Factory's configuration; nothing of data.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,24 +18,11 @@ from reasonrag.training.doctor.memory import GB
 from reasonrag.training.hardware import REPORTED_PACKAGES, Gpu, TrainingEnvironment
 from reasonrag.training.preflight_checks import PreflightFindings
 
-CHECKED_AT_START: Final = ("transformers", "datasets", "accelerate", "peft", "trl", "torch")
-"""Packages of whose versions LLaMA-Factory cannot do with another; those of others it does not check."""
 EXTRAS: Final = ("deepspeed", "bitsandbytes", "flash-attn", "liger-kernel")
 BF16_CAPABILITY: Final = (8, 0)
 """CUDA compute capability of Ampere, the first with bf16 matrix units."""
 MIN_FREE_SHARE: Final = 0.9
 """Share of free memory below which a GPU counts as in use."""
-_ON: Final = ("1", "true", "y", "yes", "on")
-_TRIPS: Final[Mapping[str, str]] = {
-    "DISABLE_VERSION_CHECK": "LLaMA-Factory starts with incompatible versions",
-    "ALLOW_EXTRA_ARGS": "LLaMA-Factory silently ignores misspelled keys",
-    "ACCELERATE_USE_FSDP": "accelerate shards the model with FSDP, whatever the configuration says about DeepSpeed",
-    "ACCELERATE_USE_DEEPSPEED": "accelerate takes DeepSpeed settings of its own if the configuration has none",
-    "USE_MCA": "LLaMA-Factory trains by Megatron, with other arguments",
-    "USE_V1": "LLaMA-Factory takes its other launcher, with other arguments",
-    "USE_RAY": "LLaMA-Factory wants a Ray cluster",
-}
-"""Environment variables that change a training, and how."""
 
 
 def check_packages(stock: TrainingEnvironment, config: Mapping[str, Any], *, here: bool) -> list[Finding]:
@@ -50,12 +36,6 @@ def check_packages(stock: TrainingEnvironment, config: Mapping[str, Any], *, her
         says = f"Python {stock.python} there has no LLaMA-Factory"
         advice = "make train-env builds .venv-train; or let REASONRAG_TRAIN_PYTHON name a Python that has it"
         found.append(Finding("packages", "llamafactory", "error", says, advice))
-    for broken in stock.broken_pins:
-        if broken.name in CHECKED_AT_START:
-            is_there = f"{broken.name} {broken.found} is there" if broken.found else f"{broken.name} is not there"
-            says = f"LLaMA-Factory needs {broken.pin}, and {is_there}"
-            advice = f"in its environment: pip install '{broken.pin}'; or make train-env"
-            found.append(Finding("packages", "pins", "error", says, advice))
     lacking = PreflightFindings()
     preflight_checks.check_packages(config, stock, lacking)
     severity: CheckupSeverity = "error" if here else "warning"
@@ -104,41 +84,15 @@ def check_gpus(
 
 def _unseen(stock: TrainingEnvironment | None, driver: list[Gpu]) -> Finding:
     """The finding for GPUs that the driver has and torch does not see."""
-    names = f"{len(driver)} x {driver[0].name}"
+    says = f"the driver has {len(driver)} x {driver[0].name}, and torch sees none"
+    advice = (
+        "the driver is older than torch's CUDA, or a container lacks the devices: compare nvidia-smi's CUDA version"
+    )
     if stock is not None and stock.cuda is None:
-        says = f"the driver has {names}, and torch {stock.versions.get('torch', '')} is a build without CUDA"
-        advice = "in the environment of LLaMA-Factory: pip install --force-reinstall torch torchvision torchaudio"
+        advice = "torch there is a build without CUDA: pip install --force-reinstall torch torchvision torchaudio"
     elif os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
-        says = f"the driver has {names}, and CUDA_VISIBLE_DEVICES hides them all"
-        advice = "unset CUDA_VISIBLE_DEVICES"
-    else:
-        says = f"the driver has {names}, and torch sees none"
-        advice = (
-            "the driver is older than torch's CUDA, or a container lacks the devices: compare nvidia-smi's CUDA version"
-        )
+        advice = "unset CUDA_VISIBLE_DEVICES, which hides them all"
     return Finding("GPUs", "unseen", "error", says, advice)
-
-
-def check_variables(environment: Mapping[str, str]) -> list[Finding]:
-    """Environment variables that interfere with a training."""
-    return [
-        Finding("environment", name, "warning", f"{name} is set: {happens}", "unset it")
-        for name, happens in _TRIPS.items()
-        if environment.get(name, "").lower() in _ON
-    ]
-
-
-def check_model(model: str, environment: Mapping[str, str], *, here: bool) -> list[Finding]:
-    """Whether a model from the Hub can be had: it is cached here, or may be downloaded."""
-    home = Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    cache = Path(environment.get("HF_HUB_CACHE") or home / "hub")
-    may_ask = environment.get("HF_HUB_OFFLINE", "").lower() not in _ON
-    cached = (cache / f"models--{model.replace('/', '--')}").is_dir()
-    if may_ask or cached or "/" not in model or Path(model).expanduser().exists():
-        return []
-    says = f"{model} is neither a folder nor in {cache}, and HF_HUB_OFFLINE prevents the download"
-    advice = "unset HF_HUB_OFFLINE, or fetch it where there is a network: hf download " + shlex.quote(model)
-    return [Finding("configuration", "model", "error" if here else "warning", says, advice)]
 
 
 def check_disk(place: Path, wanted: int, *, checkpoints: int, here: bool) -> Finding:

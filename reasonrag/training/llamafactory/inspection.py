@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from reasonrag.errors import ReasonragError
 from reasonrag.redaction import child_environment, redact
-from reasonrag.training.hardware import DEEPSPEED, TrainingEnvironment
+from reasonrag.training.hardware import TrainingEnvironment
 
 _PATIENCE = 1800.0
 """Timeout in seconds; tokens of a large data set are counted meanwhile."""
@@ -71,11 +71,8 @@ ConfigsToCheck = Mapping[str, tuple[Mapping[str, Any], RowsToCount | None]]
 def inspect_environment(python: Path, configs: ConfigsToCheck) -> Inspection:
     """Inspect the environment and check configurations. Raises ReasonragError if the interpreter does not answer."""
     job = {
-        "configs": {
-            name: {"config": dict(config), "rows": rows.model_dump() if rows else None}
-            for name, (config, rows) in configs.items()
-        },
-        "optional": [DEEPSPEED],
+        name: {"config": dict(config), "rows": rows.model_dump() if rows else None}
+        for name, (config, rows) in configs.items()
     }
     script = resources.files("reasonrag.training.llamafactory").joinpath("inspection_script.py").read_text("utf-8")
     with tempfile.TemporaryDirectory(prefix="reasonrag-") as place:

@@ -1,10 +1,9 @@
 """Lists installed packages and GPUs and has LLaMA-Factory check configurations: a script for its environment.
 
-Reads a job as JSON from stdin, writes its findings to the file named by its only argument. A job: {"configs": {name:
-{"config": {key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}, "optional": pins of packages that
-may be missing}; LLaMA-Factory is imported only if the job has a configuration. Knows nothing of reasonrag and
-imports nothing of it; contacts no hub. Configurations are checked as if without a GPU: what needs one (DeepSpeed, half
-precision) is looked up, not started.
+Reads a job as JSON from stdin, writes its findings to the file named by its only argument. A job: {name: {"config":
+{key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}; LLaMA-Factory is imported for these only.
+Knows nothing of reasonrag and imports nothing of it; contacts no hub. Configurations are checked as if without a GPU:
+what needs one (DeepSpeed, half precision) is looked up, not started.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import os
 import platform
 import sys
 import tempfile
-from importlib.metadata import PackageNotFoundError, distributions, requires
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -27,44 +26,19 @@ NEEDS_A_GPU = ("deepspeed", "fsdp", "fsdp_config", "tf32", "fp16", "pure_bf16")
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
     os.environ["HF_HUB_OFFLINE"] = "1"
-    found: dict[str, Any] = {"stock": _stock(job["optional"]), "configs": {}, "failure": None}
+    found: dict[str, Any] = {"stock": _stock(), "configs": {}, "failure": None}
     try:
-        found["configs"] = {name: _judged(**each) for name, each in job["configs"].items()}
+        found["configs"] = {name: _judged(**each) for name, each in job.items()}
     except Exception as error:  # noqa: BLE001 - any error here is the reason LLaMA-Factory does not work
         found["failure"] = f"{type(error).__name__}: {error}"
     return found
 
 
-def _stock(optional: list[str]) -> dict[str, Any]:
-    """Packages by lower-case names with hyphens, unmet requirements, and GPUs."""
+def _stock() -> dict[str, Any]:
+    """Packages by lower-case names with hyphens, and GPUs."""
     named = [(each.metadata["Name"], each.version) for each in distributions()]
     versions = {name.lower().replace("_", "-"): version for name, version in named if name}
-    return {
-        "python": platform.python_version(),
-        "versions": versions,
-        "broken_pins": [{"pin": pin, "found": found} for pin, found in _broken(versions, optional)],
-        **_torch(),
-    }
-
-
-def _broken(versions: dict[str, str], optional: list[str]) -> list[tuple[str, str]]:
-    """Requirements of LLaMA-Factory that the installed packages do not meet; of those in `optional` only by a wrong
-    version."""
-    try:
-        pins = requires("llamafactory") or []
-        from packaging.requirements import Requirement
-    except (PackageNotFoundError, ImportError):
-        return []
-    broken = []
-    for requirement in map(Requirement, [*pins, *optional]):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        found = versions.get(requirement.name.lower().replace("_", "-"))
-        if found is None and str(requirement) in map(str, map(Requirement, optional)):
-            continue
-        if found is None or not requirement.specifier.contains(found, prereleases=True):
-            broken.append((f"{requirement.name}{requirement.specifier}", found or ""))
-    return broken
+    return {"python": platform.python_version(), "versions": versions, **_torch()}
 
 
 def _torch() -> dict[str, Any]:

@@ -5,8 +5,7 @@ Decides what makes a stage done, and which folder holds the stages of another co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from preference.export.files import write_json
-from reasonrag.errors import InputError, ReasonragError
+from reasonrag.errors import InputError
 from reasonrag.files import only_writer, read_record
 from reasonrag.run_config import changed_keys
 from reasonrag.training.output_directory import refuse_another
@@ -29,15 +28,13 @@ class StageRecord(BaseModel):
     """A stage of `stages.json`. started, ended: UTC, ISO 8601."""
 
     name: str
-    state: Literal["owed", "started", "failed", "done"] = "owed"
-    """owed: nothing is there yet. started: it runs, or was killed or interrupted."""
+    state: Literal["owed", "started", "done"] = "owed"
+    """owed: nothing is there yet, or it was refused. started: it runs, or was stopped by whatever."""
     decides: dict[str, Any]
     """What the stage is made from; with another value for any of these it is another stage, once it has started."""
     started: str | None = None
     ended: str | None = None
     result: dict[str, Any] = Field(default_factory=dict)
-    cause: str | None = None
-    """Why it failed, or was refused and is still owed."""
 
 
 class StagesRecord(BaseModel):
@@ -106,25 +103,17 @@ def run_stages(folder: Path, recipe: str, stages: Sequence[Stage], say: Callable
                 continue
             say(f"stage {number} of {len(stages)}, {stage.name}")
             new = known.state == "owed"
-            known.state, known.started, known.cause = "started", known.started or _now(), None
+            known.state, known.started = "started", known.started or _now()
             record.write(folder)
-            with _recorded(known, record, folder, new=new):
+            try:
                 known.result = dict(stage.work())
+            except InputError:
+                known.state = "owed" if new else known.state  # refused before it began: it may get other settings
+                record.write(folder)
+                raise
             known.state, known.ended = "done", _now()
             record.write(folder)
     return record
-
-
-@contextmanager
-def _recorded(known: StageRecord, record: StagesRecord, folder: Path, *, new: bool) -> Iterator[None]:
-    """Notes why a stage failed. new: whether nothing was there of it, which a refusal leaves so."""
-    try:
-        yield
-    except (ReasonragError, OSError) as error:
-        refused = isinstance(error, InputError) and new
-        known.state, known.cause = "owed" if refused else "failed", str(error)
-        record.write(folder)
-        raise
 
 
 def _now() -> str:
