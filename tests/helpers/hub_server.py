@@ -1,8 +1,8 @@
 """A small Hub on the loopback, for the real clients: repositories of data sets and models in memory.
 
 Speaks what huggingface_hub and datasets ask (whoami, create, preupload, LFS batch, PUT, verify, commit, tree, revision,
-paths-info, resolve with Range, settings), writes every request down with what strangers could see at that moment, and
-fails where it is told to. Runs in a thread of its own, so that tests need no event loop.
+resolve, settings), writes every request down with what strangers could see at that moment, and fails where it is told
+to. Runs in a thread of its own, so that tests need no event loop.
 """
 
 from __future__ import annotations
@@ -109,7 +109,6 @@ class HubServer:
             app.router.add_get(f"{repo}/revision/{{revision}}", self._info)
             app.router.add_get(f"{repo}/tree/{{revision}}", self._tree)
             app.router.add_get(f"{repo}/tree/{{revision}}/{{path:.*}}", self._tree)
-            app.router.add_post(f"{repo}/paths-info/{{revision}}", self._paths)
             app.router.add_post(f"{repo}/preupload/{{revision}}", self._preupload)
             app.router.add_post(f"{repo}/commit/{{revision}}", self._commit)
             app.router.add_post(f"{files}.git/info/lfs/objects/batch", self._batch)
@@ -210,16 +209,6 @@ class HubServer:
             entries = [each for each in entries if "/" not in each["path"].removeprefix(prefix)]
         return web.json_response(entries)
 
-    async def _paths(self, request: web.Request) -> web.Response:
-        _, files = self._at(request, self.repositories[_name(request)])
-        if request.content_type == "application/json":
-            asked = (await request.json())["paths"]
-        else:
-            asked = list(map(str, (await request.post()).getall("paths", [])))
-        found = [_entry(path, files[path]) for path in asked if path in files]
-        found += [_folder(f"{each}/") for each in asked if any(path.startswith(f"{each}/") for path in files)]
-        return web.json_response(found)
-
     async def _preupload(self, request: web.Request) -> web.Response:
         _, files = self._at(request, self.repositories[_name(request)])
         told = [
@@ -269,18 +258,13 @@ class HubServer:
         address = f"{self.endpoint}/datasets/{_name(request)}/commit/{commit}"
         return web.json_response({"commitUrl": address, "commitOid": commit, "success": True})
 
-    async def _file(self, request: web.Request) -> web.StreamResponse:
+    async def _file(self, request: web.Request) -> web.Response:
         commit, files = self._at(request, self.repositories[_name(request)])
         body = files.get(request.match_info["path"])
-        headers = {"X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        headers = {"X-Repo-Commit": commit}
         if body is None:
             return web.Response(status=404, headers=headers | {"X-Error-Code": "EntryNotFound"})
         headers["ETag"] = f'"{hashlib.sha256(body).hexdigest()}"'
-        asked = request.http_range
-        if asked.start is not None:
-            part = body[asked]
-            headers["Content-Range"] = f"bytes {asked.start}-{asked.start + len(part) - 1}/{len(body)}"
-            return web.Response(status=206, body=part, headers=headers)
         return web.Response(body=body, headers=headers)
 
 
