@@ -16,6 +16,7 @@ from lucky_world import LUCK, SHARES, YEARS_APART, Size, things, write_world
 
 from preference import f1_score
 from reasonrag.data.questions import Question, open_questions
+from tests.helpers.trees import rows
 
 SMALL = Size(towns=30, people=60, works=80, organisations=20)
 SPLITS = {"warmup": 300, "explore": 100, "dev": 50, "heldout": 200}
@@ -33,12 +34,8 @@ def world(folder: Path) -> World:
     return open_world(folder, folder.parent / "indexes")
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def asked(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    every = [each for split in SPLITS for each in lines(folder / f"{split}.jsonl")]
+    every = [each for split in SPLITS for each in rows(folder / f"{split}.jsonl")]
     return [each for each in every if kind in (None, each["metadata"]["type"])]
 
 
@@ -47,7 +44,7 @@ def test_every_split_has_all_kinds_by_their_shares(folder: Path) -> None:
     assert 0.4 <= sum(SHARES[kind] for kind in LUCK) <= 0.5
     assert sum(SHARES.values()) == pytest.approx(1)
     for split, count in SPLITS.items():
-        kinds = Counter(each["metadata"]["type"] for each in lines(folder / f"{split}.jsonl"))
+        kinds = Counter(each["metadata"]["type"] for each in rows(folder / f"{split}.jsonl"))
         assert kinds.total() == count
         assert all(abs(kinds[kind] - share * count) < 1 for kind, share in SHARES.items())
 
@@ -76,7 +73,7 @@ def test_the_golden_answer_is_one_of_the_options_and_shares_no_word_with_the_oth
 
 def test_a_chain_leads_from_the_question_to_what_its_last_passage_says(folder: Path) -> None:
     """Each gold passage names the next one; the question names the first, and not what is read in the last."""
-    contents = {each["id"]: each["contents"] for each in lines(folder / "corpus.jsonl")}
+    contents = {each["id"]: each["contents"] for each in rows(folder / "corpus.jsonl")}
     for each in asked(folder):
         kind, question, (answer,) = each["metadata"]["type"], each["question"], each["golden_answers"]
         steps = each["metadata"]["question_decomposition"]
@@ -113,8 +110,8 @@ def test_the_answer_of_a_comparison_is_the_one_whose_town_is_older(folder: Path)
 
 def test_the_world_is_closed(folder: Path) -> None:
     """No question has a word that stands in no passage and in no question of the warm-up."""
-    known = " ".join(each["contents"] for each in lines(folder / "corpus.jsonl"))
-    known += " ".join(each["question"] for each in lines(folder / "warmup.jsonl"))
+    known = " ".join(each["contents"] for each in rows(folder / "corpus.jsonl"))
+    known += " ".join(each["question"] for each in rows(folder / "warmup.jsonl"))
     for each in asked(folder):
         said = f"{each['question']} {' '.join(each['metadata']['options'])}"
         assert set(re.findall(WORDS, said)) <= set(re.findall(WORDS, known)) | {"yes", "no"}
@@ -136,8 +133,8 @@ def test_every_name_is_of_one_thing_and_most_have_namesakes(folder: Path) -> Non
     """A bad query can find the passage of another thing, of which nothing that is asked is true."""
     names = [each.name for each in things(Size(), 0).all]
     assert len(set(names)) == len(names) == 1400
-    corpus = {each["contents"].partition("\n")[0] for each in lines(folder / "corpus.jsonl")}
-    titles = {each["id"]: each["contents"].partition("\n")[0] for each in lines(folder / "corpus.jsonl")}
+    corpus = {each["contents"].partition("\n")[0] for each in rows(folder / "corpus.jsonl")}
+    titles = {each["id"]: each["contents"].partition("\n")[0] for each in rows(folder / "corpus.jsonl")}
     for each in asked(folder):
         namesakes = set(each["metadata"]["namesakes"])
         assert len(namesakes) >= 2
@@ -155,7 +152,7 @@ def test_the_same_seed_gives_the_same_files(folder: Path, tmp_path: Path) -> Non
 
 def test_a_full_world_has_eight_thousand_questions_and_one_too_small_says_so(tmp_path: Path) -> None:
     write_world(tmp_path / "full", Size(), {"heldout": 8000}, seed=0)
-    assert len(lines(tmp_path / "full" / "heldout.jsonl")) == 8000
+    assert len(rows(tmp_path / "full" / "heldout.jsonl")) == 8000
     with pytest.raises(ValueError, match="make it larger, or ask less"):
         write_world(tmp_path / "small", SMALL, {"heldout": 8000}, seed=0)
 

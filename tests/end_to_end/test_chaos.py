@@ -5,16 +5,13 @@ Real processes, real HTTP, real signals, a really full disk.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import re
 import shlex
 import signal
 import time
-from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -24,24 +21,12 @@ import reasonrag as package
 from reasonrag.data.atlas import write_world
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.endpoints import Stage
-from tests.helpers.processes import Command, finished, simulated_endpoint, simulator, until
+from tests.helpers.processes import Command, finished, simulated_endpoint, simulator, stats, until
 from tests.helpers.shared import Shared
+from tests.helpers.trees import digest, rows
 
 QUESTIONS = 12
 KILLS = 50
-
-
-def control(base_url: str, method: str, path: str, body: object = None) -> dict[str, Any]:
-    """What the simulated endpoint says beside its API."""
-    connection = HTTPConnection(urlsplit(base_url).netloc, timeout=10)
-    connection.request(method, path, body=None if body is None else json.dumps(body))
-    content: dict[str, Any] = json.load(connection.getresponse())
-    connection.close()
-    return content
-
-
-def stats(base_url: str) -> dict[str, Any]:
-    return control(base_url, "GET", "/stats")
 
 
 def command(
@@ -51,19 +36,11 @@ def command(
     return [*words, "--model", "offline", "--base-url", base_url, "--run", run, *more]
 
 
-def digest(run: str | Path) -> str:
-    return hashlib.sha256(Path(run, "rollouts.jsonl").read_bytes()).hexdigest()
-
-
 @pytest.fixture
 def undisturbed(shared: Shared) -> str:
     """What the run ends with when nothing happens to it."""
     whole = {"dataset": "atlas", "limit": QUESTIONS, "set": {"search.simulations": 3}, "run": "runs/undisturbed"}
     return digest(shared.folder("undisturbed", lambda: package.generate(**whole)) / "runs/undisturbed")
-
-
-def journal_lines(run: str) -> list[dict[str, Any]]:
-    return [orjson.loads(line) for line in Path(run, "journal.jsonl").read_bytes().splitlines()]
 
 
 # -- kills -----------------------------------------------------------------------------------------------------
@@ -114,7 +91,7 @@ def test_a_run_killed_at_fifty_random_moments_ends_like_an_undisturbed_one(undis
         served = stats(stage.base_url)
     assert digest("runs/a") == undisturbed
     assert kills == KILLS
-    keys = [key for line in journal_lines("runs/a") for key in line["keys"]]
+    keys = [key for line in rows(Path("runs/a/journal.jsonl")) for key in line["keys"]]
     assert len(keys) == len(set(keys)), "an answer was recorded twice"
     trials = kills + 1  # the short question of the check, once a start
     assert served["delivered"]["repeated"] <= kills * concurrency + trials
@@ -246,7 +223,7 @@ def test_a_cap_stops_the_run_before_it_is_crossed(cap: str, value: float, used: 
         assert summary["stopped"]["cause"] == "cap"
         tokens = delivered(base_url)
         spent = {
-            "calls": sum(len(line["keys"]) for line in journal_lines("runs/a")),
+            "calls": sum(len(line["keys"]) for line in rows(Path("runs/a/journal.jsonl"))),
             "tokens": sum(tokens),
             "cost": (tokens[0] * 2.5 + tokens[1] * 10) / 1e6,
         }
@@ -287,7 +264,7 @@ def test_ctrl_c_loses_nothing(presses: int, undisturbed: str) -> None:
             running.send_signal(signal.SIGINT)  # nothing is answered any more: who waits for answers never ends
         assert running.wait() == 130, running.err
         assert "continue with: reasonrag generate" in running.err
-        answered = len(journal_lines("runs/a"))
+        answered = len(rows(Path("runs/a/journal.jsonl")))
         if presses == 1:
             served = stats(stage.base_url)
             assert answered + 1 == served["delivered"]["answers"], "an answer in flight was lost"  # 1: the trial
@@ -314,7 +291,7 @@ def test_a_full_disk_stops_the_run_and_spoils_nothing(room: int, undisturbed: st
         assert stopped.returncode == 1, stopped.stderr
         assert says(r"cannot write runs/a/(journal|rollouts)\.jsonl: File too large", stopped.stderr)
         assert "Traceback" not in stopped.stderr
-        assert all(line["completions"] for line in journal_lines("runs/a"))
+        assert all(line["completions"] for line in rows(Path("runs/a/journal.jsonl")))
         whole = Path("runs/a/rollouts.jsonl").read_bytes()
         assert whole == b"" or whole.endswith(b"\n")
         assert all(orjson.loads(line) for line in whole.splitlines())

@@ -7,7 +7,6 @@ import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from urllib.request import urlopen
 
 import orjson
 import pytest
@@ -16,7 +15,7 @@ import reasonrag as package
 from reasonrag.data.questions import Question
 from reasonrag.llm.offline import OfflineTeacher
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.processes import Command, simulated_endpoint
+from tests.helpers.processes import Command, simulated_endpoint, stats
 from tests.helpers.shared import Shared
 
 SMALL = ("--dataset", "atlas", "--set", "search.simulations=2", "--concurrency", 4)
@@ -24,13 +23,6 @@ COST = re.compile(r"about \$([\d,.]+) to \$([\d,.]+) for ")
 ESTIMATE = re.compile(
     r"about \$([\d,.]+) to \$([\d,.]+) for [\d,]+ to [\d,]+ requests? to ([\w., -]+), and no --max-cost"
 )
-
-
-def requests(base_url: str) -> int:
-    """How many it has answered, the trial question of a session included."""
-    with urlopen(base_url.removesuffix("/v1") + "/stats") as answer:  # noqa: S310 - our own
-        found: int = orjson.loads(answer.read())["requests"]
-    return found
 
 
 def in_a_terminal(*words: object, answer: bytes) -> tuple[int, str]:
@@ -60,7 +52,7 @@ def generate(base_url: str, *more: object, limit: int | None = 3, run: str = "ru
 @pytest.mark.parametrize("answer", [b"what?\n", b"\x04", b"\x03"])
 def test_no_leaves_nothing_and_spends_nothing(answer: bytes, endpoint: str) -> None:
     """Anything but y and yes; the end of the input and Ctrl-C too. Only the trial question was asked."""
-    before = requests(endpoint)
+    before = stats(endpoint)["requests"]
     status, shown = in_a_terminal(*generate(endpoint, limit=None), answer=answer)
     assert status == 2, shown
     assert ESTIMATE.search(shown), shown
@@ -69,7 +61,7 @@ def test_no_leaves_nothing_and_spends_nothing(answer: bytes, endpoint: str) -> N
     assert "--max-cost" in shown
     assert "--yes" in shown
     assert not Path("runs").exists()
-    assert requests(endpoint) <= before + 1
+    assert stats(endpoint)["requests"] <= before + 1
 
 
 def test_yes_goes_on_and_growing_a_run_asks_about_what_is_left(endpoint: str) -> None:
@@ -82,11 +74,11 @@ def test_yes_goes_on_and_growing_a_run_asks_about_what_is_left(endpoint: str) ->
     cost = orjson.loads(Path("runs/a/summary.json").read_bytes())["cost_usd"]
     assert float(estimate[1]) <= cost <= float(estimate[2])
     kept = {name: Path("runs/a", name).read_bytes() for name in ("rollouts.jsonl", "config.json")}
-    before = requests(endpoint)
+    before = stats(endpoint)["requests"]
     status, shown = in_a_terminal(*generate(endpoint, limit=None), answer=b"n\n")
     assert (status, "765 left of all 768 questions of atlas/train (no --limit)" in shown) == (2, True), shown
     assert {name: Path("runs/a", name).read_bytes() for name in kept} == kept
-    assert requests(endpoint) <= before + 1
+    assert stats(endpoint)["requests"] <= before + 1
     status, shown = in_a_terminal(*generate(endpoint), answer=b"n\n")
     assert (status, "[y/N]" in shown) == (0, False), shown
 
@@ -215,10 +207,10 @@ def test_each_command_asks_and_a_no_spends_nothing(name: str, endpoint: str) -> 
     """Only the trial questions of its models were asked, and there is nothing that was not there before. With --yes
     nothing is asked, and nothing is warned of."""
     words, work, _ = COMMANDS[name]
-    before, files = requests(endpoint), files_here()
+    before, files = stats(endpoint)["requests"], files_here()
     status, shown = in_a_terminal(*words, endpoint, answer=b"n\n")
     assert (status, work in shown, "nothing was spent beyond trial requests" in shown) == (2, True, True), shown
-    assert requests(endpoint) <= before + 2
+    assert stats(endpoint)["requests"] <= before + 2
     assert files_here() == files
     status, shown = in_a_terminal(*words, endpoint, "--yes", answer=b"n\n")
     assert (status, "no --max-cost" in shown) == (0, False), shown

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -14,6 +13,7 @@ from reasonrag.llm import offline
 from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
 from tests.helpers.endpoints import Answering
 from tests.helpers.processes import finished
+from tests.helpers.trees import rows
 
 CAP = 10
 LONG_NUMBER = "9" * 5_000
@@ -68,10 +68,6 @@ def command(base_url: str, *more: object) -> list[object]:
     return [*words, "--model", "offline", "--base-url", base_url, "--run", "runs/a", *more]
 
 
-def journal() -> list[dict[str, Any]]:
-    return [orjson.loads(line) for line in Path("runs/a/journal.jsonl").read_bytes().splitlines()]
-
-
 @pytest.mark.parametrize(("usage", "headers"), [each[1:] for each in CASES], ids=[each[0] for each in CASES])
 def test_no_answer_is_lost_and_no_cap_crossed_whatever_an_endpoint_says_of_it(
     usage: str, headers: dict[str, str]
@@ -89,7 +85,7 @@ def test_no_answer_is_lost_and_no_cap_crossed_whatever_an_endpoint_says_of_it(
             assert sum(asked) <= CAP
             assert done.returncode == 3, done.stderr
             assert "Traceback" not in done.stderr
-        assert sum(len(line["keys"]) for line in journal()) == sum(asked)
+        assert sum(len(line["keys"]) for line in rows(Path("runs/a/journal.jsonl"))) == sum(asked)
         assert finished(*command(endpoint.base_url)).returncode == 0
     assert not Path("runs/a/failures.jsonl").read_bytes()
 

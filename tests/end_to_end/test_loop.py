@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from itertools import pairwise
@@ -20,13 +19,10 @@ from preference.export.summary import CANDIDATES
 from reasonrag import generate, pairs
 from reasonrag.agent.parsing import ParsedReply, parse_reply
 from reasonrag.serving.chat_template import open_tokenizer
+from tests.helpers.trees import rows
 
 SMALL = Size(towns=12, people=20, works=20, organisations=6)
 SPLITS = {"warmup": 60, "explore": 60, "heldout": 60}
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +60,10 @@ def labelled(run: Path) -> Path:
 def test_no_question_is_in_two_splits_and_the_world_is_closed(world: Path) -> None:
     """What is held out was never asked before, in any wording: each question is there once. It has no word that stands
     in no passage and in no question of the warm-up. Names are names of one thing, or a question had two answers."""
-    asked = {split: [each["question"] for each in lines(world / f"{split}.jsonl")] for split in SPLITS}
+    asked = {split: [each["question"] for each in rows(world / f"{split}.jsonl")] for split in SPLITS}
     every = [question for questions in asked.values() for question in questions]
     assert len(every) == len(set(every)) == sum(SPLITS.values())
-    corpus = " ".join(each["contents"] for each in lines(world / "corpus.jsonl"))
+    corpus = " ".join(each["contents"] for each in rows(world / "corpus.jsonl"))
     known = set(re.findall(WORDS, " ".join([*asked["warmup"], corpus])))
     assert set(re.findall(WORDS, " ".join(asked["heldout"]))) <= known
     names = [thing.name for thing in things(Size(), 0)]
@@ -139,9 +135,9 @@ def test_arms_have_as_many_pairs_of_the_students_own_steps(run: Path, labelled: 
     }
     flags: dict[str, Any] = given | {"allow_ungrounded": True}
     summary = pairs(run.parent / "process-chosen", out=run.parent / "process", **flags)
-    rows = json.loads((run.parent / "process" / "RAG_ProGuide.json").read_bytes())
-    assert {row["pair_id"] for row in rows} == chosen["process"]
-    assert summary.pairs == len(rows)
+    made = rows(run.parent / "process" / "RAG_ProGuide.json")
+    assert {row["pair_id"] for row in made} == chosen["process"]
+    assert summary.pairs == len(made)
 
 
 # -- what is said of it ------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 import signal
@@ -28,6 +27,7 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
+from tests.helpers.trees import digest
 
 PROGUIDE_FIELDS = (
     "instruction input prompt chosen rejected chosen_action_type chosen_content "
@@ -44,10 +44,6 @@ def pairs_of(out: Path) -> list[dict[str, Any]]:
     """Of both parts."""
     files = [out / "RAG_ProGuide.json", out / "RAG_ProGuide.validation.json"]
     return [row for file in files if file.exists() for row in json.loads(file.read_text("utf-8"))]
-
-
-def digest(run: Path) -> str:
-    return hashlib.sha256((run / "rollouts.jsonl").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +95,7 @@ def test_recorded_answers_give_the_same_bytes_at_any_concurrency(recipe: str, en
     journal = tmp_path / "recorded" / "journal.jsonl"
     for concurrency in (1, 64):
         package.generate(**flags, run=f"replayed-{concurrency}", concurrency=concurrency, replay=journal)
-    assert digest(Path("recorded")) == digest(Path("replayed-1")) == digest(Path("replayed-64"))
+    assert digest("recorded") == digest("replayed-1") == digest("replayed-64")
     package.pairs("recorded", out="data")
     assert json.loads(Path("recorded/config.json").read_text())["decides_answers"]["recipe"]["name"] == recipe
     assert {rollout.recipe.name for rollout in read_rollouts(Path("recorded/rollouts.jsonl"))} == {recipe}
@@ -113,7 +109,7 @@ def test_a_larger_limit_goes_on_where_the_smaller_ended(reasonrag: Reasonrag) ->
     assert grown.status == 0
     assert "3 of 6 questions are done" in grown.err
     assert reasonrag(*small_flags("runs/b")).status == 0
-    assert digest(Path("runs/a")) == digest(Path("runs/b"))
+    assert digest("runs/a") == digest("runs/b")
 
 
 @pytest.mark.parametrize("recipe", ["reasonrag", "released", "prorag", "ragym"])
@@ -124,7 +120,7 @@ def test_a_search_stopped_by_a_cap_ends_like_an_undisturbed_one(recipe: str, rea
     for most in (13, 31):
         assert reasonrag(*command, "runs/a", "--max-calls", most).status == 3
     assert reasonrag(*command, "runs/a").status == 0
-    assert digest(Path("runs/a")) == digest(Path("runs/whole"))
+    assert digest("runs/a") == digest("runs/whole")
     assert len(paid("runs/a")) == len(set(paid("runs/a"))) == len(paid("runs/whole"))
 
 
@@ -167,7 +163,7 @@ def test_one_failing_question_stops_no_other_and_is_owed_again(error: Exception,
     assert second.session_cached_calls > 0
     assert sum(len(request.samples) for request in willing.requests) == len(paid("runs/a")) - answered
     package.generate(**SMALL, run="runs/b", chat_model=willing)
-    assert digest(Path("runs/a")) == digest(Path("runs/b"))
+    assert digest("runs/a") == digest("runs/b")
     assert sorted(paid("runs/a")) == sorted(paid("runs/b"))
 
 

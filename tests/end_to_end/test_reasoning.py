@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -20,6 +19,7 @@ from tests.endpoints.profiles import THOUGHT
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
 from tests.helpers.processes import simulated_endpoint
+from tests.helpers.trees import rows
 
 PRICES = ("--price", "o=1,2")
 
@@ -33,10 +33,6 @@ def thinking() -> Iterator[str]:
 
 def asked(base_url: str, run: str, *flags: object, limit: int = 6) -> tuple[object, ...]:
     return ("generate", "--model", "o", "--limit", limit, "--run", run, "--base-url", base_url, *PRICES, *flags)
-
-
-def entries(run: str) -> list[dict[str, Any]]:
-    return [orjson.loads(line) for line in Path(run, "journal.jsonl").read_bytes().splitlines()]
 
 
 def test_reasoning_is_kept_beside_every_step_and_is_in_no_prompt_and_no_pair(
@@ -175,7 +171,7 @@ def test_replies_given_as_reasoning_are_read_and_named(reasonrag: Reasonrag) -> 
         for run in ("runs/r", "runs/plain")
     )
     assert steps == plainly
-    assert not any(key.endswith(CUT) for entry in entries("runs/r") for key in entry["keys"])
+    assert not any(key.endswith(CUT) for entry in rows(Path("runs/r/journal.jsonl")) for key in entry["keys"])
 
 
 def test_replies_given_as_reasoning_that_name_several_steps_are_named_for_what_they_are(reasonrag: Reasonrag) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import warnings
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from tests.endpoints.behaviour import EndpointBehaviour
 from tests.endpoints.simulator import make_app
 from tests.helpers.command_line import CORPUS, QUESTION, Reasonrag
 from tests.helpers.endpoints import Served, Stage
+from tests.helpers.trees import digest
 
 FLEX = {"service_tier": "flex"}
 
@@ -79,10 +79,6 @@ def tried(err: str) -> list[str]:
     _, found, command = err.partition("try: reasonrag ")
     assert found, err
     return shlex.split(command)
-
-
-def digest(run: str) -> str:
-    return hashlib.sha256(Path(run, "rollouts.jsonl").read_bytes()).hexdigest()
 
 
 def model_of(run: str) -> str:

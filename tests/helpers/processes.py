@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeAlias
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 PRELOADED = (
     "aiohttp",
@@ -193,6 +195,13 @@ def simulated_endpoint(*habits: object) -> Iterator[str]:
     """Base URL of an endpoint with these flags, in a process of its own."""
     with simulator(*habits) as server:
         yield server.first_line().split()[2]
+
+
+def stats(base_url: str) -> dict[str, Any]:
+    """What such an endpoint counted."""
+    with urlopen(f"http://{urlsplit(base_url).netloc}/stats") as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
 
 
 def free_port() -> int:

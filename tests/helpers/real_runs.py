@@ -11,16 +11,16 @@ QUESTIONS = 60
 DEMO_QUESTIONS = 40
 
 
-def real_run(dataset: str, shared: Shared, shared_data: Path, questions: int = QUESTIONS) -> Path:
+def real_run(dataset: str, shared: Shared, shared_data: Path) -> Path:
     """Its folder, not to be changed."""
     split = "dev" if dataset in ("popqa", "bamboogle") else "train"
 
     def explore() -> None:
         reasonrag.generate(
-            dataset=dataset, data_dir=shared_data, split=split, limit=questions, model="offline", run="run"
+            dataset=dataset, data_dir=shared_data, split=split, limit=QUESTIONS, model="offline", run="run"
         )
 
-    return shared.folder(f"run-of-{dataset}-{questions}", explore) / "run"
+    return shared.folder(f"run-of-{dataset}", explore) / "run"
 
 
 def demo_run(shared: Shared) -> Path:

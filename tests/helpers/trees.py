@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -205,6 +206,11 @@ def rows(path: Path) -> list[Fields]:
     content = path.read_text("utf-8")
     found: list[Fields] = json.loads(content) if path.suffix == ".json" else [*map(json.loads, content.splitlines())]
     return found
+
+
+def digest(run: str | Path) -> str:
+    """Of a run's trees."""
+    return hashlib.sha256(Path(run, "rollouts.jsonl").read_bytes()).hexdigest()
 
 
 def trees(run: str | Path = "runs/a") -> list[RolloutRecord]:
