@@ -87,11 +87,10 @@ def disturb(
     kills: int,
     questions: int,
     seed: int = 0,
-    address: str | None = None,
     max_calls: int | None = None,
 ) -> Disturbance:
-    """Explore questions by ranks and kill so many of their processes, every target in turn; in this folder. address: of
-    a Ray cluster on this machine; None: the driver starts one. max_calls: a cap that stops the run."""
+    """Explore questions by ranks and kill so many of their processes, every target in turn; in this folder.
+    RAY_ADDRESS may name a cluster on this machine. max_calls: a cap that stops the run."""
     found, dice, began = Disturbance(), random.Random(seed), time.monotonic()
     order = [TARGETS[number % len(TARGETS)] for number in range(kills)]
     dice.shuffle(order)
@@ -105,7 +104,6 @@ def disturb(
         server = opened.enter_context(_Server(folder))
         words = [*asked, "--base-url", endpoint, "--retriever", server.url, "--run", RUN]
         words += ["--on", "ray", "--workers", RANKS, "--concurrency", CONCURRENCY]
-        words += ["--address", address] if address else []
         words += ["--max-calls", max_calls] if max_calls else []
         driver = opened.enter_context(_Driver(folder, words))
         for target in order:

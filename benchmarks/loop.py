@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
 import shutil
@@ -107,6 +108,7 @@ class Loop:
     split: str = "heldout"
 
     def __post_init__(self) -> None:
+        os.environ["REASONRAG_INDEX_HOME"] = str(self.work / "indexes")
         # One thread for each process: two wait for each other longer than they work.
         self.phases = Phases(self.work, {"OMP_NUM_THREADS": "1"})
 
@@ -253,7 +255,7 @@ class Loop:
         """Flags of a command that has an agent answer: the same for teacher, student and evaluation."""
         return (
             *("--questions", str(self.world / f"{split}.jsonl"), "--corpus", str(self.world / "corpus.jsonl")),
-            *("--index-home", str(self.work / "indexes"), "--prompts", str(PROMPTS)),
+            *("--prompts", str(PROMPTS)),
             *("--top-k", "1", "--max-steps", str(self.plan.max_steps)),
         )
 

@@ -24,6 +24,7 @@ import argparse
 import asyncio
 import hashlib
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -77,6 +78,7 @@ class Experiment:
     base: Path
 
     def __post_init__(self) -> None:
+        os.environ["REASONRAG_INDEX_HOME"] = str(self.work / "indexes")
         self.phases = Phases(self.work)
         self.keep_settings()
 
@@ -118,7 +120,7 @@ class Experiment:
         """Flags of a command that has an agent answer: the same for teacher, student and evaluation."""
         return (
             *("--questions", str(self.work / "questions" / f"{part}-{name}.jsonl")),
-            *("--corpus", str(self.data / name / "corpus.jsonl"), "--index-home", str(self.work / "indexes")),
+            *("--corpus", str(self.data / name / "corpus.jsonl")),
             *("--max-passage-chars", str(self.plan.passage_chars), "--max-steps", str(self.plan.max_steps)),
         )
 

@@ -544,12 +544,10 @@ def _found_by_every_search(bench: _Bench, case: _Case) -> Iterator[tuple[str, _F
 
 def _measure_found(directories: list[Path], questions: Path, data_set: str) -> _Found:
     from reasonrag.data.questions import open_questions
-    from reasonrag.retrieval.dense.manifest import read_manifest
     from reasonrag.retrieval.opening import open_index
     from reasonrag.retrieval.recall import measure_recall
 
-    dense = any(read_manifest(each).kind == "dense" for each in directories)
-    retriever = open_index(*directories, index_type="flat" if dense else None)
+    retriever = open_index(*directories)
     asked = open_questions(questions, dataset=data_set, split="dev").read()
     report = measure_recall(retriever, asked, at=RECALL_AT)
     return _Found(report.questions, {each.k: (each.gold, each.all_gold, each.answer) for each in report.at})

@@ -32,6 +32,8 @@ class AgentDefaults(Configuration):
     """1 is the API's own, which the published ReasonRAG code leaves as it is."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     passage_order: Literal["best-first", "worst-first"] = "best-first"
+    steps_by_hops: bool = False
+    """Give a question whose hops are known the steps for one search more than hops, if that is more than max_steps."""
 
 
 class Recipe(Configuration):

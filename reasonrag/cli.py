@@ -130,7 +130,7 @@ def _refused_flag(error: Any) -> int:
         print_shown(error.ctx.get_usage(), file=sys.stderr)
         print_shown(f"Try '{error.ctx.command_path} --help' for help.", file=sys.stderr)
     message = plain_message(error.format_message())
-    if error.ctx and error.ctx.info_name == "tune" and getattr(error, "option_name", ""):
+    if error.ctx and error.ctx.info_name in ("generate", "tune") and getattr(error, "option_name", ""):
         message += f" Settings of generate that have no flag here may stand in its table in {SETTINGS_FILE}."
     print_prose(f"error: {redact(message)}", file=sys.stderr)
     return BAD_INPUT

@@ -7,7 +7,7 @@
     ├── OutcomeError          a user's function could not value an answer; recorded as the question's error
     └── RunStopped            the run ends here, paid answers are kept, the same command continues
         ├── CapReached        more would cross a cap; exit status 3
-        ├── WaitTooLong       every endpoint has us wait longer than --max-wait; exit status 3
+        ├── WaitTooLong       every endpoint has us wait longer than max_wait; exit status 3
         ├── Interrupted       Ctrl-C; exit status 130
         ├── DegenerateRun     the trees yield no training signal; exit status 1
         ├── EndpointLost      no endpoint answers, or the account is refused; exit status 1
@@ -98,7 +98,7 @@ class CapReached(RunStopped):
 
 
 class WaitTooLong(RunStopped):
-    """No endpoint is of use before --max-wait is over; the same command continues later."""
+    """No endpoint is of use before max_wait is over; the same command continues later."""
 
     cause = "max_wait"
     exit_status = 3

@@ -29,6 +29,10 @@ from reasonrag.files import read_record, read_small, storing, writing
 
 RANKS, COMPLETIONS, MANIFEST = "ranks", "completions", "manifest.json"
 MOST_RANKS = 100_000
+DEFAULT_WORKERS = 2
+"""Ranks of a new run on Ray: those of the smallest machine's cores."""
+OF_RANKS = ("shard", "on", "workers")
+"""Settings that say by which processes a run is explored."""
 """Names of ranks have five digits."""
 MOST_MANIFEST_BYTES = 1 << 28
 """Millions of ids."""

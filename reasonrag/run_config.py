@@ -125,7 +125,6 @@ class Operational(_Kept):
     hub_revision: str | None = None
     corpus: str | None = None
     base_url: list[str] = []
-    value_base_url: list[str] = []
     refused_parameters: dict[str, list[str]] = {}
     """Request parameters that an endpoint refused in some session, by name of the model: its answers came without."""
 

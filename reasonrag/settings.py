@@ -263,13 +263,8 @@ On: TypeAlias = Annotated[
     Panel.MACHINES,
     Field(
         description="Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is "
-        "started on this machine if there is none; needs the ray extra"
+        "the one that RAY_ADDRESS names, else one that is started on this machine; needs the ray extra"
     ),
-]
-Address: TypeAlias = Annotated[
-    str | None,
-    Panel.MACHINES,
-    Field(description="Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]"),
 ]
 
 

@@ -177,9 +177,12 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def ray_address(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a Ray cluster on this machine, for --address. Tests that use it take turns, in whatever process: they kill
-    workers by name, and together would need several gigabytes."""
+def ray_address(
+    ray_cluster: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """Of a Ray cluster on this machine, named by RAY_ADDRESS. Tests that use it take turns, in whatever process: they
+    kill workers by name, and together would need several gigabytes."""
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
     with held(session_folder(tmp_path_factory) / "ray.turn"):
         yield ray_cluster
 

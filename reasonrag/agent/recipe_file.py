@@ -20,6 +20,7 @@ from reasonrag.errors import InputError, choices
 from reasonrag.files import read_small_text
 from reasonrag.settings import plain_message, shown_value
 
+DEFAULT_RECIPE = "economy"
 _SHOWN = 200
 """Characters of a change in a message about it."""
 KEYS = [

@@ -146,7 +146,7 @@ def kept(
     """
     mark = hashlib.sha256(origin["source"].encode()).hexdigest()[:8]
     folder = home / f"{beginning}-{mark}"
-    with build_lock(folder, say=say), writing(f"into {folder}; give another --index-home"):
+    with build_lock(folder, say=say), writing(f"into {folder}; set another index_home"):
         if _origin(folder) == origin and (folder / name).is_file():
             return folder / name
         say(f"{doing} into {folder / name}")

@@ -2,7 +2,7 @@
 
 Questions of HotpotQA, 2WikiMultiHopQA and MuSiQue come with the passages that hold the answer and distractors. Decides
 in which fields they are looked for, and that the corpus is the union over all questions of the file, so that `--limit`
-and `--sample` change nothing. A corpus is written once, below `--index-home`, in a folder named after what it was made
+and `--sample` change nothing. A corpus is written once, below `index_home`, in a folder named after what it was made
 from. Does not know how passages are searched.
 """
 

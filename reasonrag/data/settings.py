@@ -82,7 +82,7 @@ class QuestionSettings(Settings):
         """Whether the questions are those of the world that comes with reasonrag."""
         return self.questions is None and all(canonical_dataset(each) == ATLAS for each in self.dataset)
 
-    @property
-    def name(self) -> str:
-        """For a folder that is named after the questions."""
-        return self.questions.stem if self.questions else "+".join(map(canonical_dataset, self.dataset)) or ATLAS
+    def named(self, *more: str) -> str:
+        """A name for a folder: of questions and split, and of what else is said."""
+        name = self.questions.stem if self.questions else "+".join(map(canonical_dataset, self.dataset)) or ATLAS
+        return "-".join((name, self.split, *more))

@@ -219,8 +219,8 @@ class EvaluateSettings(AskSettings):
 
     def default_run(self, model: str) -> Path:
         """Named after questions, split, method and the last part of the model's name."""
-        named = self.part(QuestionSettings).name
-        return EVALUATION_HOME / re.sub(r"[^\w.+-]+", "-", f"{named}-{self.split}-{self.method}-{Path(model).name}")
+        named = self.part(QuestionSettings).named(self.method, Path(model).name)
+        return EVALUATION_HOME / re.sub(r"[^\w.+-]+", "-", named)
 
     @property
     def of_agent(self) -> bool:

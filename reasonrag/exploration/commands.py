@@ -23,6 +23,9 @@ from reasonrag.terminal import print_shown
 if TYPE_CHECKING:
     from reasonrag.exploration.summary import StopReason
 
+WITHOUT_A_FLAG = ("index_home", "max_wait")
+"""Settings of `generate` that stand in reasonrag.toml, the environment and Python only."""
+
 
 @options(InitSettings, example="reasonrag init --dataset hotpotqa --budget 20 --yes")
 def init(
@@ -69,7 +72,9 @@ def _answer(question: str) -> str:
     return sys.stdin.readline().strip()
 
 
-@options(GenerateSettings, example="reasonrag generate --dataset hotpotqa --limit 500 --max-cost 20")
+@options(
+    GenerateSettings, without=WITHOUT_A_FLAG, example="reasonrag generate --dataset hotpotqa --limit 500 --max-cost 20"
+)
 def generate(
     context: typer.Context,
     *,

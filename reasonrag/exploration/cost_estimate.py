@@ -5,7 +5,7 @@ The offline teacher rehearses some questions, and no request is sent (see `rehea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,38 +14,26 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from preference import OutcomeName
-from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
-from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.recipe_file import name_of_recipe
 from reasonrag.concurrency import run_to_end, together
-from reasonrag.data.datasets import find_data
 from reasonrag.data.questions import QuestionSource
-from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError, RetrievalError
-from reasonrag.exploration.from_settings import (
-    find_agent,
-    find_models,
-    find_rule,
-    function_or_name,
-    judged_by_offline,
-    lacks_teacher,
-)
+from reasonrag.exploration.plan import Plan, lacks_teacher
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
-from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import nothing_found
-from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE
 from reasonrag.llm.expected_usage import ExpectedUsage, Range, spread, sum_of_dollars
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import price_list, prices_given
-from reasonrag.llm.settings import BudgetSettings
+from reasonrag.llm.settings import DEFAULT_TEACHER
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.rendering import Part, Table, counted, dollars
-from reasonrag.retrieval.opening import open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.consent import ask_consent, needs_consent
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import resolve
@@ -136,25 +124,24 @@ def estimate(
         value_chat_model: likewise for the value model.
         outcome: a name, or a function as for `generate`.
     """
-    function, named = function_or_name(outcome)
+    function, named = (outcome, {}) if callable(outcome) else (None, {"outcome": outcome})
     settings = resolve(GenerateSettings, "generate", flags | named)
     if settings.rank:
         raise InputError("--shard: an estimate is of a whole run; leave it out")
-    rule = find_rule(settings, function)
     watcher = watcher or SilentWatcher()
     if chat_model is None and lacks_teacher(settings):
         watcher.say(f"neither --model nor {KEY_VARIABLE} is set: estimated for {DEFAULT_TEACHER}")
         settings = settings.model_copy(update={"model": DEFAULT_TEACHER})
-    teacher, student = find_models(settings, chat_model, value_chat_model)
-    teacher = teacher.resumed(recorded_effort(settings.run_directory))
-    source, corpus = _find_data(settings, rule, watcher.say)
+    plan = Plan.of(settings, chat_model, value_chat_model, function)
+    plan = plan.asking(plan.teacher.resumed(recorded_effort(settings.run_directory)), plan.student)
+    teacher = plan.teacher
+    source, corpus = plan.find_data(watcher.say)
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     total = len(source.limited(settings.limit))
-    warn_all(judged_by_offline(settings, teacher, rule), watcher)
-    rehearsing = rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
-    usage = run_to_end(rehearsing)
-    shares = usage.shares(teacher, student, low=total, high=total)
+    warn_all(plan.rehearsed, watcher)
+    usage = run_to_end(_rehearsed(plan, source, corpus, watcher))
+    shares = usage.shares(teacher, plan.student, low=total, high=total)
     first, *others = (share for _, share in shares)
     whole = sum(others, start=first)
     by_model = {model.name: share.dollars(model.price) for model, share in shares}
@@ -183,62 +170,30 @@ async def agree_to_whole(settings: GenerateSettings, watcher: Watcher) -> tuple[
         told.add(message)
         watcher.say(message)
 
-    rule, (teacher, student) = find_rule(settings), find_models(settings)
-    source, corpus = _find_data(settings, rule, say)
-    check_prices(say, teacher, student, given=settings.price, capped=settings.max_cost is not None)
-    models, total = [each for each in (teacher, student) if each], len(source.limited(settings.limit))
-    caps = Caps.of(settings.part(BudgetSettings))
-    if needs_consent(models, caps, yes=settings.yes):
-        usage = await rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
-        shares = usage.shares(teacher, student, low=total, high=total)
+    plan = Plan.of(settings)
+    source, corpus = plan.find_data(say)
+    check_prices(say, *plan.models, given=plan.prices, capped=plan.budget.caps.cost is not None)
+    total, caps = len(source.limited(settings.limit)), plan.budget.caps
+    if needs_consent(plan.models, caps, yes=settings.yes):
+        usage = await _rehearsed(plan, source, corpus, watcher)
+        shares = usage.shares(plan.teacher, plan.student, low=total, high=total)
         work = source.described(total, total, limited=settings.limit is not None)
         ask_consent(work, shares, watcher, caps=caps, spent=Tokens())
     return total, told
 
 
-def _find_data(
-    settings: GenerateSettings, rule: OutcomeRule, say: Callable[[str], None]
-) -> tuple[QuestionSource, Path | None]:
-    retrieval = settings.part(RetrievalSettings)
-    return find_data(
-        settings.part(QuestionSettings),
-        rule.check,
-        retrieval.index_home,
-        seed=settings.seed,
-        needs_corpus=not retrieval.has_corpus,
-        say=say,
-    )
-
-
-async def rehearse_run(
-    settings: GenerateSettings,
-    source: QuestionSource,
-    corpus: Path | None,
-    *,
-    rule: OutcomeRule,
-    models: tuple[ModelSpec, ModelSpec | None],
-    watcher: Watcher,
-) -> UsagePerQuestion:
+async def _rehearsed(plan: Plan, source: QuestionSource, corpus: Path | None, watcher: Watcher) -> UsagePerQuestion:
     """Rehearse some questions of the run with its retriever."""
-    questions, prompts = source.limited(settings.limit), load_prompts(settings.prompts, settings.style)
-    teacher, student = models
+    questions = source.limited(plan.questions.limit)
     async with AsyncExitStack() as opened:
-        retriever = await open_retriever(
-            settings.part(RetrievalSettings),
-            corpus,
-            opened,
-            named=bool(settings.corpus),
-            top_k=settings.top_k,
-            say=watcher.say,
-        )
+        retriever = await plan.open_retriever(corpus, opened, watcher.say)
         some = spread(questions, len(questions), most=SEARCHED)
         empty = sum(await together(*(_finds_nothing(retriever, each.question) for each in some)))
         sample = "questions, each searched for as it stands,"
         warn_all(nothing_found(empty, len(some), sample), watcher)
-        agent = find_agent(settings, OfflineTeacher(), retriever, prompts, teacher.sampling)
-        value_agent = replace(agent, sampling=student.sampling) if student else None
-        recipe = settings.resolved_recipe.model_copy(update={"outcome": rule.name})
-        usage = await rehearse(spread(questions, len(questions)), recipe, agent, value_agent, rule)
+        agent = plan.agent(OfflineTeacher(), retriever)
+        value_agent = replace(agent, sampling=plan.student.sampling) if plan.student else None
+        usage = await rehearse(spread(questions, len(questions)), plan.recipe, agent, value_agent, plan.rule)
     if usage is None:
         raise InputError("the offline teacher could not explore any of the questions, so there is no estimate")
     return usage

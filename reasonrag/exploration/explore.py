@@ -17,22 +17,12 @@ from typing import Any, Protocol
 
 from preference import OutcomeName, read_rollouts
 from reasonrag.agent.outcomes import OutcomeFunction
-from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
-from reasonrag.data.datasets import find_data
 from reasonrag.data.questions import Questions
-from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import DegenerateRun, InputError, Interrupted, StorageError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.exploring import TEACHER, VALUE_MODEL, Exploring, rare_garbage_collection
-from reasonrag.exploration.from_settings import (
-    find_agent,
-    find_models,
-    find_rule,
-    function_or_name,
-    judged_by_offline,
-    run_identity,
-)
+from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
@@ -41,15 +31,12 @@ from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import ModelSpec, check_prices
-from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.llm.settings import BudgetSettings
-from reasonrag.progress import SilentWatcher, Watcher, warn_all
+from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import Manifest, Shard, complete, join_ranks, leave_ranks, read_manifest
 from reasonrag.rendering import dollars
-from reasonrag.retrieval.opening import object_or_name, open_retriever
+from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.engine import Budget, Role, Run
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import EffortName, resolve
@@ -100,11 +87,10 @@ def generate(
         launch: who carries out `on="ray"`: `reasonrag.scale.ray_ranks.explore_on_ray`, which the command line gives.
     """
     retriever, named = object_or_name(retriever)
-    function, valued = function_or_name(outcome)
+    function, valued = (outcome, {}) if callable(outcome) else (None, {"outcome": outcome})
     settings = resolve(GenerateSettings, "generate", flags | named | valued)
-    for name in ("workers", "address"):
-        if settings.on == "here" and flags.get(name) is not None:
-            raise InputError(f"--{name} goes with --on ray")
+    if settings.on == "here" and flags.get("workers") is not None:
+        raise InputError("--workers goes with --on ray")
     if settings.on == "ray":
         launch = _checked(launch, (chat_model, value_chat_model, retriever, function, replay or None))
         return run_to_end(launch(settings, watcher or SilentWatcher()))
@@ -157,60 +143,31 @@ class Given:
 
 
 async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = Given()) -> RunSummary:
-    """`generate` for resolved settings, inside an event loop. Of the settings, `on`, `workers` and `address` are the
-    caller's."""
-    rule = find_rule(settings, given.function)
+    """`generate` for resolved settings, inside an event loop. Of the settings, `on` and `workers` are the caller's."""
     folder = _check_place(settings.run_directory, settings.whole_run if settings.rank else None, given)
-    teacher, student = find_models(settings, given.chat_model, given.value_chat_model)  # questions may be large
-    retrieval, budget = settings.part(RetrievalSettings), settings.part(BudgetSettings)
-    source, corpus = find_data(
-        settings.part(QuestionSettings),
-        rule.check,
-        retrieval.index_home,
-        seed=settings.seed,
-        needs_corpus=given.retriever is None and not retrieval.has_corpus,
-        say=watcher.say,
-    )
-    _check_hops(source.limited(settings.limit), needed=settings.steps_by_hops)
-    prompts = load_prompts(settings.prompts, settings.style)
+    plan = Plan.of(settings, given.chat_model, given.value_chat_model, given.function)
+    source, corpus = plan.find_data(watcher.say, searched=given.retriever is None)
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     if given.shared_journal is None:  # tune has said it for all its trials
-        rehearsed = judged_by_offline(settings, teacher, rule)
-        check_prices(watcher.say, teacher, student, given=settings.price, capped=settings.max_cost is not None)
-        if student and student.price is SELF_HOSTED:
-            watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
-        warn_all(rehearsed, watcher)
-        _say_parts(budget, settings.parts, watcher.say)
+        plan.say_terms(watcher)
+        _say_parts(settings.part(BudgetSettings), settings.parts, watcher.say)
     async with AsyncExitStack() as opened:
-        roles, models = await _opened(opened, teacher, student, given, recorded_effort(folder), say=watcher.say)
-        if (retriever := given.retriever) is None:
-            checks = [each.check for each in models]
-            retriever = await open_retriever(
-                retrieval,
-                corpus,
-                opened,
-                named=bool(settings.corpus),
-                top_k=settings.top_k,
-                say=watcher.say,
-                before_building=checks,
-            )
-        teacher, student = roles[TEACHER].spec, roles[VALUE_MODEL].spec if VALUE_MODEL in roles else None
-        identity, config = run_identity(
-            settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
-        )
+        roles, models = await _opened(opened, plan, given, recorded_effort(folder), say=watcher.say)
+        plan = plan.asking(*(each.spec for each in roles.values()))
+        checks = [each.check for each in models]
+        retriever = given.retriever or await plan.open_retriever(corpus, opened, watcher.say, checks)
+        config = plan.config(settings, source, corpus, retriever)
         run = opened.enter_context(RunDirectory(settings.run_directory, config, say=watcher.say))
-        engine = await _engine(
-            opened, run, roles, Budget(Caps.of(budget, settings.parts), budget.yes), watcher, given=given
-        )
-        agent = find_agent(settings, engine.models.main, retriever, prompts, teacher.sampling)
+        engine = await _engine(opened, run, roles, plan.budget, watcher, given=given)
+        agent = plan.agent(engine.models.main, retriever)
         work = Exploring(
             source.limited(settings.limit, settings.rank),
             run,
-            identity,
+            plan.identity(source, config.config_hash),
             agent,
-            replace(agent, sampling=student.sampling) if student else None,
-            rule,
+            replace(agent, sampling=plan.student.sampling) if plan.student else None,
+            plan.rule,
             watcher,
             abort_degenerate=settings.abort_degenerate,
             at_once=settings.concurrency,
@@ -286,15 +243,6 @@ def _already(model: ChatModel | None) -> Callable[[], Awaitable[ChatModel | None
     return given
 
 
-def _check_hops(questions: Questions, *, needed: bool) -> None:
-    """Raises InputError if hops are needed and no question of the run, whatever the rank, says how many it has."""
-    if needed and not any(each.hops for each in questions):
-        raise InputError(
-            "no question says how many hops it has (metadata.hops, a whole number above 0; a MuSiQue id; or gold "
-            "passages): leave out --steps-by-hops, and give --max-steps"
-        )
-
-
 def _enter(run: Path, rank: Shard | None, identity: RunIdentity, every: Questions) -> None:
     """Enter a rank into its run, by what all ranks of it must have in common; or leave the ranks of a merged run, with
     which this process goes on."""
@@ -318,16 +266,11 @@ def _say_parts(budget: BudgetSettings, parts: int, say: Callable[[str], None]) -
 
 
 async def _opened(
-    opened: AsyncExitStack,
-    teacher: ModelSpec,
-    student: ModelSpec | None,
-    given: Given,
-    recorded: EffortName | None,
-    *,
-    say: Callable[[str], None],
+    opened: AsyncExitStack, plan: Plan, given: Given, recorded: EffortName | None, *, say: Callable[[str], None]
 ) -> tuple[dict[str, Role], list[ChatModel]]:
     """The models by their roles, as they are asked; and those that are open, none where the journal alone answers.
     recorded: the reasoning effort of its answers."""
+    teacher, student = plan.teacher, plan.student
     if given.replay:
         roles = {TEACHER: Role(teacher.resumed(recorded), _already(None))}
         return roles | ({VALUE_MODEL: Role(student, _already(None))} if student else {}), []

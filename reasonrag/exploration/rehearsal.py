@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mcts import Recipe
+from mcts import Recipe, SearchConfig
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OutcomeRule
@@ -19,7 +19,6 @@ from reasonrag.concurrency import work_off
 from reasonrag.data.questions import Question
 from reasonrag.errors import ReasonragError
 from reasonrag.exploration.explorer import Explorer
-from reasonrag.exploration.from_settings import call_budget
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
@@ -91,3 +90,16 @@ def _thoughts_in_a_prompt(explored: Sequence[Explorer]) -> float:
     """Mean number of earlier replies in a prompt: half of those on a whole path."""
     steps = [end.steps for each in explored for node in each.search.tree.nodes for end in node.rollouts]
     return (statistics.mean(steps) - 1) / 2 if steps else 0.0
+
+
+def call_budget(search: SearchConfig, *, path: float) -> float:
+    """Completions in one question's whole budget; without one, those of all simulations, each with new siblings.
+
+    path: completions of a continuation.
+    """
+    if search.max_calls is not None:
+        return search.max_calls
+    siblings = search.siblings_at_once or search.siblings
+    valued = 1 if search.value_one or search.valuation == "rank" else siblings
+    value = path * search.continuations if search.valuation == "continuation" else 1
+    return search.simulations * (siblings + valued * value)

@@ -21,15 +21,13 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import orjson
-from pydantic import ValidationError
 
 from preference import MalformedRolloutsError, RolloutRecord
 from preference.export.files import PRIVATE, atomic_replacement, open_private, write_file, write_json
 from preference.export.summary import SUMMARY
-from preference.records import OtherSchemaError, first_error, parse_rollout
+from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import DegenerateRun, InputError
 from reasonrag.exploration.degeneracy import StopDecision, observed_signs
-from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason, added_up
 from reasonrag.files import (
     CONFIG,
@@ -190,18 +188,18 @@ class RunDirectory:
 
 def join_runs(
     run: Path, manifest: Manifest, folders: Sequence[Path], capped: Sequence[int], say: Callable[[str], None]
-) -> tuple[RunSummary, GenerateSettings, Tokens]:
-    """Write the files of a run from those of its ranks, once all of them have been checked; its summary, its settings,
-    and what was delivered to it. capped: ranks that may lack trees. Raises InputError and OSError."""
+) -> tuple[RunSummary, dict[str, Any], Tokens]:
+    """Write the files of a run from those of its ranks, once all of them have been checked; its summary, its settings
+    as its config.json has them, and what was delivered to it. capped: ranks that may lack trees. Raises InputError and
+    OSError."""
     configs, before = [_config(each, manifest) for each in folders], _versions(folders)
     lines = _find_lines(manifest, folders, capped, say)
-    of_ranks = [_settings(config, folder) for config, folder in zip(configs, folders, strict=True)]
-    share = min(each.abort_degenerate for each in of_ranks)
-    whole = {"shard": None, "abort_degenerate": share, "run": run}
-    settings = of_ranks[capped[0] if capped else 0].model_copy(update=whole)
+    of_ranks = [each.operational.settings for each in configs if each.operational]
+    share = min(_share(each, folder) for each, folder in zip(of_ranks, folders, strict=True))
+    whole = {"shard": None, "abort_degenerate": share, "run": str(run)}
     kept, stopped = _before_a_stop(manifest.question_ids, lines, share=share)
     content = configs[0].model_dump()
-    content["operational"]["settings"] |= whole | {"run": str(run)}
+    content["operational"]["settings"] |= whole
     refused = refused_by_any([each.operational.refused_parameters for each in configs if each.operational])
     config, joined = RunConfig.model_validate(content), JoinedJournals([each / JOURNAL for each in folders], say)
     with ExitStack() as replaced:
@@ -224,18 +222,15 @@ def join_runs(
         if changed := [path for path, version in _versions(folders).items() if before[path] != version]:
             raise InputError(f"{changed[0]} was written while the ranks were joined: wait until no rank runs")
     write_file(run / CONFIG, config.to_bytes())
-    return summary, settings, joined.delivered
+    return summary, of_ranks[capped[0] if capped else 0] | whole, joined.delivered
 
 
-def _settings(config: RunConfig, folder: Path) -> GenerateSettings:
-    given = config.operational.settings if config.operational else {}
-    try:
-        return GenerateSettings.model_validate({"abort_degenerate": 0.0} | given)
-    except ValidationError as error:
-        raise InputError(
-            f"{folder / CONFIG}: operational.settings: {first_error(error)}. Restore the file, or make the run again "
-            "if another version of reasonrag made it"
-        ) from error
+def _share(settings: dict[str, Any], folder: Path) -> float:
+    """From which share of degenerate questions on a rank stops. Raises InputError."""
+    share = settings.get("abort_degenerate", 0.0)
+    if not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise InputError(f"{folder / CONFIG}: operational.settings: abort_degenerate is no share. Restore the file")
+    return share
 
 
 def _config(folder: Path, manifest: Manifest) -> RunConfig:

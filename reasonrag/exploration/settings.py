@@ -7,28 +7,25 @@ from typing import Annotated
 
 from mcts import RECIPES, Recipe
 from preference import OutcomeName
-from reasonrag.agent.recipe_file import find_recipe, name_of_recipe, parse_changes
+from reasonrag.agent.recipe_file import DEFAULT_RECIPE, find_recipe, name_of_recipe, parse_changes
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.files import RUN_HOME
-from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
-from reasonrag.ranks import MOST_RANKS, Shard, ShardText
-from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings, RetrievalSettings
-from reasonrag.settings import FROM_PATH, Address, Changes, ExtraBody, On, Panel, Share, Words, setting
-
-DEFAULT_TEACHER = "gpt-4o"
-"""The paper's (November 2026), where OPENAI_API_KEY is set. It is reported, not verified, to be shut down on 14 January
-2027; an endpoint that has it no more says so, and the user names another."""
-DEFAULT_WORKERS = 2
-"""Ranks of a new run on Ray: those of the smallest machine's cores."""
-OF_RANKS = ("shard", "on", "workers", "address")
-"""Settings that say by which processes a run is explored."""
-OF_AGENT = ("max_steps", "temperature", "top_p", "passage_order")
-"""Settings that win over the value of this name in the recipe's section `agent`."""
+from reasonrag.llm.settings import DEFAULT_TEACHER, BudgetSettings, LimitSettings, ModelSettings, ValueModelSettings
+from reasonrag.ranks import DEFAULT_WORKERS, MOST_RANKS, Shard, ShardText
+from reasonrag.retrieval.settings import ReadingSettings, RetrievalSettings
+from reasonrag.settings import FROM_PATH, Changes, On, Panel, Share, setting
 
 
 class GenerateSettings(
-    LimitSettings, BudgetSettings, AgentSettings, ModelSettings, ReadingSettings, RetrievalSettings, QuestionSettings
+    LimitSettings,
+    BudgetSettings,
+    AgentSettings,
+    ModelSettings,
+    ValueModelSettings,
+    ReadingSettings,
+    RetrievalSettings,
+    QuestionSettings,
 ):
     """Settings of `generate`."""
 
@@ -49,40 +46,18 @@ class GenerateSettings(
         Panel.SEARCH,
         ge=1,
     )
-    steps_by_hops: bool = setting(
-        "Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and more: 19), if "
-        "that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages tells",
-        Panel.SEARCH,
-        default=False,
-    )
-    passage_order: PassageOrder | None = setting(
-        f"Order of passages in a prompt: best-first or worst-first [default: {BEST_FIRST}; released: worst-first]",
-        Panel.RETRIEVAL,
-    )
     temperature: float | None = setting("Sampling temperature [default: 1; prorag: 0.9]", Panel.MODEL, ge=0, le=2)
-    top_p: float | None = setting("Nucleus sampling probability [default: 1; prorag: 0.95]", Panel.MODEL, gt=0, le=1)
-    value_model: str | None = setting(
-        "Model that continues the teacher's steps, for example the student: rewards are then the "
-        "student's. offline: the extractive teacher [default: the teacher]",
-        Panel.MODEL,
-    )
-    value_base_url: Words = setting(
-        "OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]", Panel.MODEL, default=[]
-    )
-    value_extra_body: ExtraBody = setting(
-        "JSON object of extra fields for every request to the value model", Panel.MODEL
-    )
     recipe: Annotated[str, FROM_PATH] = setting(
         "Search and labels: economy, reasonrag, continuation, released, prorag, ragym, or a YAML file that holds "
         "the values of one; see docs/reference/recipes.md",
         Panel.SEARCH,
-        default="economy",
+        default=DEFAULT_RECIPE,
         common=True,
         words=[*RECIPES],
     )
     set: Changes = setting(
         "KEY=VALUE: change a value of the recipe, as in search.siblings=6, search.simulations=32, "
-        "search.max_calls=64 or reward=outcome; repeatable. docs/reference/recipes.md lists them",
+        "search.max_calls=64, agent.top_p=.95 or reward=outcome; repeatable. docs/reference/recipes.md lists them",
         Panel.SEARCH,
         default=[],
     )
@@ -117,7 +92,6 @@ class GenerateSettings(
         ge=1,
         le=MOST_RANKS,
     )
-    address: Address = None
 
     @property
     def value(self) -> ModelSettings:
@@ -129,7 +103,7 @@ class GenerateSettings(
     @property
     def resolved_recipe(self) -> Recipe:
         """The recipe with all that was set; read anew each time if it is a file. Raises InputError."""
-        given = {"outcome": self.outcome} | {f"agent.{name}": getattr(self, name) for name in OF_AGENT}
+        given = {"outcome": self.outcome, "agent.max_steps": self.max_steps, "agent.temperature": self.temperature}
         changes = {key: value for key, value in given.items() if value is not None}
         return find_recipe(self.recipe, parse_changes(self.set) | changes)
 
@@ -151,5 +125,4 @@ class GenerateSettings(
         """--run, or the default place, named after questions and recipe."""
         if self.run is not None:
             return self.run
-        name = self.part(QuestionSettings).name
-        return RUN_HOME / f"{name}-{self.split}-{name_of_recipe(self.recipe)}"
+        return RUN_HOME / self.part(QuestionSettings).named(name_of_recipe(self.recipe))

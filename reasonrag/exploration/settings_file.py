@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
+from reasonrag.agent.recipe_file import DEFAULT_RECIPE
 from reasonrag.data.documents.settings import CORPORA
-from reasonrag.data.settings import ATLAS, HUB_SPLITS, canonical_dataset
+from reasonrag.data.settings import ATLAS, HUB_SPLITS, QuestionSettings, canonical_dataset
 from reasonrag.errors import choices
-from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
-from reasonrag.files import data_set_of
+from reasonrag.files import RUN_HOME, data_set_of
+from reasonrag.llm.settings import DEFAULT_TEACHER
 from reasonrag.settings import Settings, setting
 
 STUDENTS = {
@@ -107,7 +108,7 @@ def settings_file(*, teacher: str, dataset: str, budget: float, student: str) ->
     model, address = teacher_and_address(teacher)
     files = data_and_corpus(dataset)
     own = "questions" in files
-    run = GenerateSettings.model_validate(files).run_directory
+    run = RUN_HOME / QuestionSettings.model_validate(files).named(DEFAULT_RECIPE)
     pairs = data_set_of(run)
     trained = f"saves/{run.name}"
     splits = HUB_SPLITS.get(files.get("dataset", ""), ("dev",))

@@ -20,7 +20,7 @@ from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
-from reasonrag.llm.prices import Price, find_price, price_list, prices_given
+from reasonrag.llm.prices import SELF_HOSTED, Price, find_price, is_sold_at, price_list, prices_given
 from reasonrag.llm.settings import LimitSettings, ModelSettings
 from reasonrag.settings import OWN_EFFORT
 
@@ -93,22 +93,31 @@ class ModelSpec:
             in_process=name in (OFFLINE, STUDENT) and not model.base_url,
         ).asked(model.reasoning_effort)
 
-    def second(self, model: ModelSettings, name: str, *, name_flag: str, key_variable: str) -> ModelSpec:
+    def second(
+        self, model: ModelSettings, name: str, *, name_flag: str, key_variable: str, self_hosted: bool = False
+    ) -> ModelSpec:
         """Another model of the same command, at its own address or else at this one's, and otherwise asked like this
-        one. name, name_flag, key_variable: see the class; each address gets its own key only."""
+        one.
+
+        name, name_flag, key_variable: see the class; each address gets its own key only. self_hosted: without a known
+        price it costs nothing at an address of its own, unless that is a provider's.
+        """
         own, temperature = bool(model.base_url), model.temperature
+        price = find_price(
+            name,
+            addresses=model.base_url or self.addresses,
+            extra_body=model.extra_body,
+            given=prices_given(model.price).get(name),
+        )
+        if price is None and self_hosted and own and not is_sold_at(model.base_url):
+            price = SELF_HOSTED
         sampled: dict[str, Any] = {"extra_body": model.extra_body, "logprobs": False}
         sampled |= {} if temperature is None else {"temperature": temperature}
         return replace(
             self.at_addresses(model.base_url, key_variable=key_variable),
             name=name,
             sampling=self.sampling.model_copy(update=sampled),
-            price=find_price(
-                name,
-                addresses=model.base_url or self.addresses,
-                extra_body=model.extra_body,
-                given=prices_given(model.price).get(name),
-            ),
+            price=price,
             flags=f"{name_flag.removesuffix('-model')}-" if own else "--",
             name_flag=name_flag,
             recorded_as=name,

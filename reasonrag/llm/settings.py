@@ -20,6 +20,9 @@ from reasonrag.settings import (
     setting,
 )
 
+DEFAULT_TEACHER = "gpt-4o"
+"""The paper's (November 2026), where OPENAI_API_KEY is set. It is reported, not verified, to be shut down on 14 January
+2027; an endpoint that has it no more says so, and the user names another."""
 MAX_REPLY_TOKENS, TIMEOUT_S = 512, 300.0
 """Default length limit of a reply, and default timeout of a request in seconds."""
 MAX_WAIT_MIN = 2 * 24 * 60.0
@@ -76,6 +79,22 @@ class ModelSettings(Settings):
         "repeatable, once for each model [default: the list price]",
         Panel.BUDGET,
         default=[],
+    )
+
+
+class ValueModelSettings(Settings):
+    """A model that values the steps of another one, as far as it has settings of its own."""
+
+    value_model: str | None = setting(
+        "Model that continues the teacher's steps, for example the student: rewards are then the "
+        "student's. offline: the extractive teacher [default: the teacher]",
+        Panel.MODEL,
+    )
+    value_base_url: Words = setting(
+        "OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]", Panel.MODEL, default=[]
+    )
+    value_extra_body: ExtraBody = setting(
+        "JSON object of extra fields for every request to the value model", Panel.MODEL
     )
 
 

@@ -42,7 +42,7 @@ from reasonrag.retrieval.lexical.analysis import ANALYSER
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
-from reasonrag.retrieval.settings import IndexKind, IndexType, RetrievalSettings
+from reasonrag.retrieval.settings import IndexKind, RetrievalSettings
 from reasonrag.web.client import shown_url
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def open_retriever(
     if settings.is_remote:
         return await _open_remote(settings, opened, top_k=top_k, say=say)
     places = _places(settings, corpus, named=named, say=say)
-    if any(_serving(each, settings) is None for each in places):
+    if any(_serving(each) is None for each in places):
         for each in before_building:
             await each()
     return await _in_a_thread(lambda watcher: open_index_places(places, settings, watcher), say)
@@ -114,20 +114,19 @@ async def _open_remote(
 
 def _refuse_local_flags(settings: RetrievalSettings, instead: str) -> None:
     """Raises InputError for a flag of an index on this machine, which `instead` is not."""
-    for name in ("index", "encoder", "index_type", "language", "gpu"):
+    for name in ("index", "encoder", "language", "gpu"):
         if getattr(settings, name):
             raise InputError(f"--{name.replace('_', '-')} is for a local index; leave it out with {instead}")
 
 
 @dataclass(frozen=True)
 class IndexPlace:
-    """Directory of an index of a corpus. ours: at the default location, so that it may be built and added to; else
-    named by the user, and finished."""
+    """Directory of an index of a corpus: named by the user, and finished; or at the default location, where it may be
+    built."""
 
     kind: IndexKind
     directory: Path
     corpus: Path
-    ours: bool = False
 
 
 def _places(
@@ -150,7 +149,7 @@ def _places(
         for kind in missing:
             name = f"dense-{short_name(settings.encoder or MINILM)}" if kind == "dense" else kind
             directory = default_index_directory(plain, settings.index_home, name)
-            places.append(IndexPlace(kind, directory, plain, ours=True))
+            places.append(IndexPlace(kind, directory, plain))
     return sorted(places, key=lambda each: kinds.index(each.kind))
 
 
@@ -182,14 +181,14 @@ def _changed_corpus(directory: Path, manifest: IndexManifest) -> InputError:
 def _kinds(settings: RetrievalSettings, given: Sequence[IndexKind]) -> tuple[IndexKind, ...]:
     if settings.retriever is None:
         kinds = {*given}
-        if settings.encoder or settings.index_type:
+        if settings.encoder:
             kinds.add("dense")
         return KINDS["hybrid"] if len(kinds) > 1 else KINDS[kinds.pop()] if kinds else KINDS["bm25"]
     if settings.retriever not in KINDS:
         named = shown_url(settings.retriever)
         raise InputError(f"--retriever {named}: {choices(named, KINDS)}, or http://host:port of a server")
     if "dense" not in KINDS[settings.retriever]:
-        for name in ("encoder", "index_type", "gpu"):
+        for name in ("encoder", "gpu"):
             if getattr(settings, name):
                 raise InputError(f"--{name.replace('_', '-')} is for dense indexes; give --retriever dense or hybrid")
     elif settings.retriever == "dense" and settings.language:
@@ -208,7 +207,7 @@ def open_index_places(
     for place, manifest in zip(places, manifests, strict=True):
         if isinstance(manifest, BM25Manifest):
             _refuse_other_words(place.directory, manifest, settings.language)
-        _refuse_damage(place.directory, manifest, settings)
+        _refuse_damage(place.directory, manifest)
     rankings = [_open_ranking(each.directory, its, settings) for each, its in zip(places, manifests, strict=True)]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
     return IndexRetriever(open_corpus(places[0].directory, manifests[0]), index)
@@ -227,12 +226,12 @@ def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: Sequ
         )
 
 
-def _refuse_damage(directory: Path, manifest: IndexManifest, settings: RetrievalSettings) -> None:
+def _refuse_damage(directory: Path, manifest: IndexManifest) -> None:
     """Raises InputError for a file of the wrong size, and for a small one of other content; `index check` reads all."""
     names = {*manifest.files}
     if isinstance(manifest, DenseManifest):
         names -= {each.file for each in manifest.indexes.values()} - {manifest.vectors}
-        names.add(manifest.file_of(settings.index_type, directory).file)
+        names.add(manifest.file_of(None, directory).file)
     for fault in damaged_files(directory, manifest, sorted(names), most_bytes=CHECKED_AT_OPENING).values():
         raise InputError(f"the index {directory} is damaged: {fault}")
 
@@ -256,41 +255,34 @@ def _open_ranking(directory: Path, manifest: IndexManifest, settings: RetrievalS
         return BM25Index(directory, manifest)
     choice = EncoderChoice(model=settings.encoder) if settings.encoder else None
     encoder = open_encoder(manifest, choice)
-    return DenseIndex(directory, manifest, encoder, index_type=settings.index_type, gpu=settings.gpu)
+    return DenseIndex(directory, manifest, encoder, gpu=settings.gpu)
 
 
 def _built(place: IndexPlace, settings: RetrievalSettings, watcher: PlainBuildWatcher) -> IndexManifest:
     """The manifest at a place, building the index if it is missing."""
-    if (found := _serving(place, settings)) is not None:
+    if (found := _serving(place)) is not None:
         return found
     with build_lock(place.directory, say=watcher.say):
-        if (found := _serving(place, settings)) is not None:  # another process built it while we waited
+        if (found := _serving(place)) is not None:  # another process built it while we waited
             return found
-        _announce(place, settings, watcher.say)
+        _announce(place, watcher.say)
         if place.kind == "bm25":
             return build_bm25_alone(place.corpus, place.directory, watcher, settings.language)
         choice = EncoderChoice(model=settings.encoder) if settings.encoder else EncoderChoice()
-        build = BuildOptions(encoder=choice, index_type=settings.index_type)
-        return build_dense_alone(place.corpus, place.directory, build, watcher)
+        return build_dense_alone(place.corpus, place.directory, BuildOptions(encoder=choice), watcher)
 
 
-def _serving(place: IndexPlace, settings: RetrievalSettings) -> IndexManifest | None:
+def _serving(place: IndexPlace) -> IndexManifest | None:
     """The manifest of the existing index, if usable as it is."""
     manifest = current_manifest(place.directory, place.corpus)
-    if manifest is None or manifest.kind != place.kind:
-        return None
-    wanted = settings.index_type
-    lacks = isinstance(manifest, DenseManifest) and wanted is not None and wanted not in manifest.indexes
-    return None if lacks and place.ours else manifest
+    return manifest if manifest and manifest.kind == place.kind else None
 
 
-def _announce(place: IndexPlace, settings: RetrievalSettings, say: Callable[[str], None]) -> None:
+def _announce(place: IndexPlace, say: Callable[[str], None]) -> None:
     """Say what will be built. Raises InputError for a dense index whose corpus has changed: it took hours, so only the
     user may discard it."""
     if not (place.directory / MANIFEST).exists():
         say(f"no index of {place.corpus} yet; building {place.directory}")
-    elif current_manifest(place.directory, place.corpus) is not None:
-        say(f"{place.directory} has no {settings.index_type} index yet; building it from its vectors")
     else:
         there = read_manifest(place.directory)
         if isinstance(there, DenseManifest):
@@ -298,19 +290,17 @@ def _announce(place: IndexPlace, settings: RetrievalSettings, say: Callable[[str
         say(f"{place.corpus} has changed since {place.directory} was built; building the index again")
 
 
-def open_index(*directories: Path, index_type: IndexType | None = None) -> IndexRetriever:
+def open_index(*directories: Path) -> IndexRetriever:
     """Open a finished index of any kind, or one of each kind as a hybrid. Raises InputError if there is none, or its
     corpus is missing or has changed."""
-    settings = RetrievalSettings(index=list(directories), index_type=index_type)
+    settings = RetrievalSettings(index=list(directories))
     places = _places(settings, None, say=_unheard)
     return open_index_places(places, settings, PlainBuildWatcher(_unheard))
 
 
 def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> IndexRetriever:
     """The BM25 index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
-    return open_index_places(
-        [IndexPlace("bm25", directory, corpus, ours=True)], RetrievalSettings(), PlainBuildWatcher(say)
-    )
+    return open_index_places([IndexPlace("bm25", directory, corpus)], RetrievalSettings(), PlainBuildWatcher(say))
 
 
 def _unheard(_: str) -> None:

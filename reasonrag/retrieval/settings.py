@@ -49,10 +49,6 @@ class RetrievalSettings(Settings):
         "[default: the index's own, else minilm]",
         Panel.RETRIEVAL,
     )
-    index_type: IndexType | None = setting(
-        "faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]",
-        Panel.RETRIEVAL,
-    )
     gpu: bool = setting("Search dense indexes on GPUs; needs the index-gpu extra", Panel.RETRIEVAL, default=False)
 
     @property

@@ -10,21 +10,23 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from preference.export.files import write_json
 from preference.export.summary import SUMMARY
+from preference.records import first_error
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import CapReached, InputError
 from reasonrag.exploration.run_directory import join_runs
-from reasonrag.exploration.settings import OF_RANKS, GenerateSettings
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason
-from reasonrag.files import only_writer, read_record, writing
+from reasonrag.files import CONFIG, only_writer, read_record, writing
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.ranks import MANIFEST, Manifest, Shard, incomplete_ranks, read_manifest, shown_ranks
+from reasonrag.ranks import MANIFEST, OF_RANKS, Manifest, Shard, incomplete_ranks, read_manifest, shown_ranks
 from reasonrag.redaction import redact
 from reasonrag.rendering import Part, counted, dollars
 from reasonrag.settings import flag_of, flags_given
@@ -73,7 +75,7 @@ def merge(run: str | Path, *, watcher: Watcher | None = None) -> Merged:
     capped = _capped(run, manifest, folders)
     with only_writer(run), writing(run), explained_records():
         summary, settings, delivered = join_runs(run, manifest, folders, capped, watcher.say)
-        summary.stopped = _finish(settings, summary, delivered, capped)
+        summary.stopped = _finish(_settings(run, settings), summary, delivered, capped)
         write_json(run / SUMMARY, summary.model_dump())
     told = {"run": str(run), "ranks": manifest.ranks, "capped": capped, "questions": len(manifest.question_ids)}
     return Merged(**told, summary=summary)
@@ -102,6 +104,16 @@ def _capped(run: Path, manifest: Manifest, folders: Sequence[Path]) -> list[int]
         with only_writer(folders[rank]):
             pass
     return capped
+
+
+def _settings(run: Path, saved: dict[str, Any]) -> GenerateSettings:
+    try:
+        return GenerateSettings.model_validate(saved)
+    except ValidationError as error:
+        raise InputError(
+            f"{run / CONFIG}: operational.settings: {first_error(error)}. Restore the file of each rank, or make the "
+            "run again if another version of reasonrag made it"
+        ) from error
 
 
 def _finish(settings: GenerateSettings, summary: RunSummary, spent: Tokens, capped: Sequence[int]) -> StopReason | None:

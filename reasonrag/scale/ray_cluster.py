@@ -22,12 +22,12 @@ and short results travel. Ray's minimum is 75 MiB."""
 
 
 @contextmanager
-def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
+def ray_cluster(*, workers: int) -> Iterator[Any]:
     """The module `ray`, connected to a cluster while the block lasts.
 
-    address: as `ray.init` takes it; None: RAY_ADDRESS, else a cluster is started on this machine, with a CPU at least
-    for each of `workers`. A connection that the calling program has already is used, and left open. Raises InputError
-    without the ray extra, and for a cluster that cannot be reached or started.
+    RAY_ADDRESS names it; without it a cluster is started on this machine, with a CPU at least for each of `workers`. A
+    connection that the calling program has already is used, and left open. Raises InputError without the ray extra, and
+    for a cluster that cannot be reached or started.
     """
     # Ray reads it when it is imported. Under `uv run` it would have every worker make an environment of its own.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -36,7 +36,7 @@ def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    address = os.environ.get("RAY_ADDRESS") or "local"
     own = {"num_cpus": max(workers, os.cpu_count() or 1), "object_store_memory": OBJECT_STORE_BYTES}
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}  # no usage statistics
     try:
@@ -48,8 +48,8 @@ def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
         if address == "local":
             raise InputError(f"no Ray cluster can be started on this machine: {first_line(error)}") from error
         raise InputError(
-            f"the Ray cluster {address} cannot be reached: {first_line(error).rstrip('.')}. Check --address, "
-            "RAY_ADDRESS and RAY_AUTH_MODE; without an address a cluster is started on this machine"
+            f"the Ray cluster {address} cannot be reached: {first_line(error).rstrip('.')}. Check RAY_ADDRESS "
+            "and RAY_AUTH_MODE; without RAY_ADDRESS a cluster is started on this machine"
         ) from error
     try:
         with redirect_stdout(sys.stderr):  # Ray tells of dead workers on stdout, which is for results

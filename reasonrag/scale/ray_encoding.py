@@ -44,7 +44,7 @@ class RayEncoding:
         reached: Callable[[int], None],
     ) -> Iterator[tuple[Piece, Vectors]]:
         worker = EncodingWorker(encoder.spec, encoder.precision, self.batch_size, encoded_probe(encoder))
-        with ray_cluster(None, workers=self.workers or 1) as ray, errors_of_workers(ray, "a worker of the Ray cluster"):
+        with ray_cluster(workers=self.workers or 1) as ray, errors_of_workers(ray, "a worker of the Ray cluster"):
             from ray.util import ActorPool
 
             resource, needs = ("GPU", "num_gpus") if ray.cluster_resources().get("GPU") else ("CPU", "num_cpus")

@@ -18,11 +18,11 @@ from reasonrag.concurrency import interruptible, work_off
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, ReasonragError
 from reasonrag.exploration.cost_estimate import agree_to_whole
 from reasonrag.exploration.explore import Given, explore
-from reasonrag.exploration.settings import DEFAULT_WORKERS, GenerateSettings
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason, added_up
 from reasonrag.files import ROLLOUTS
 from reasonrag.progress import TICK_S, SessionTally, SilentWatcher, Watcher
-from reasonrag.ranks import Shard, read_manifest
+from reasonrag.ranks import DEFAULT_WORKERS, Shard, read_manifest
 from reasonrag.rendering import counted
 from reasonrag.scale.merge import merge
 from reasonrag.scale.ray_cluster import errors_of_workers, ray_cluster
@@ -93,7 +93,7 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
     ranks = there.ranks if there else settings.workers or DEFAULT_WORKERS
     workers = min(settings.workers or ranks, ranks)
     watcher.say(f"run directory: {run}, {counted(ranks, 'rank')}, {counted(workers, 'worker')} at a time")
-    with ray_cluster(settings.address, workers=workers) as ray:
+    with ray_cluster(workers=workers) as ray:
         work = RayRanks(ray, settings, ranks, workers, total, watcher, told)
         await work.explore_all()
     stops = [each for _, each in sorted(work.ends.items()) if each and each.cause != CapReached.cause]
@@ -158,7 +158,7 @@ class RayRanks:
         """One rank. Where its worker dies, Ray starts another one and its exploration again."""
         if self._stopping:
             return
-        of_a_rank = {"shard": f"{rank}/{self.ranks}", "on": "here", "workers": None, "address": None, "yes": True}
+        of_a_rank = {"shard": f"{rank}/{self.ranks}", "on": "here", "workers": None, "yes": True}
         own = self.settings.model_copy(update=of_a_rank | {"run": self.settings.whole_run})
         kind = self.ray.remote(num_cpus=1, max_restarts=MOST_DEATHS, max_task_retries=MOST_DEATHS)(RankActor)
         actor = self._actors[rank] = kind.remote(own, Path.cwd(), os.environ.get("OPENAI_BASE_URL"))

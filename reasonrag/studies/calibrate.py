@@ -27,15 +27,27 @@ from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import FAILURES, ROLLOUTS, only_writer, writing
+from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.model_spec import check_prices
+from reasonrag.llm.settings import BudgetSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.rendering import Line, Part
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run.engine import Budget
 from reasonrag.run_config import shown_settings, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.studies.from_settings import Injected, find_parts, made_with
-from reasonrag.studies.revaluation import PLACE, REPORT, Revaluation, SampledPair, revalue, sample_pairs
+from reasonrag.studies.continuing import Moved, RecordedRun
+from reasonrag.studies.revaluation import (
+    PLACE,
+    REPORT,
+    Continuing,
+    Revaluation,
+    SampledPair,
+    revalue,
+    sample_pairs,
+)
 from reasonrag.studies.settings import CalibrateSettings
 
 
@@ -101,16 +113,25 @@ def calibrate(
         outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
     """
     settings = resolve(CalibrateSettings, "calibrate", flags)
-    asked = Injected(chat_model, retriever, outcome, watcher or SilentWatcher())
-    return run_to_end(_calibrate(Path(run), settings, asked))
+    heard = watcher or SilentWatcher()
+    calibrating = _calibrate(Path(run), settings, chat_model, retriever=retriever, function=outcome, watcher=heard)
+    return run_to_end(calibrating)
 
 
-async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) -> Calibration:
+async def _calibrate(
+    run: Path,
+    settings: CalibrateSettings,
+    chat_model: ChatModel | None,
+    *,
+    retriever: Retriever | None,
+    function: OutcomeFunction | None,
+    watcher: Watcher,
+) -> Calibration:
     if not (run / ROLLOUTS).is_file():
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
-    place, made = run / PLACE, made_with(run)
-    recipe, teacher = made.decides_answers.recipe, made.decides_answers.model
-    warn_all(answers_rehearsed(teacher, recipe.outcome, support=recipe.support, reward=recipe.reward), asked.watcher)
+    place, made = run / PLACE, RecordedRun(run)
+    recipe, teacher = made.decides.recipe, made.decides.model
+    warn_all(answers_rehearsed(teacher, recipe.outcome, support=recipe.support, reward=recipe.reward), watcher)
     rules, questions = PairingRules(min_confidence=settings.min_confidence), 0
 
     def passing() -> Iterator[SampledPair]:
@@ -121,17 +142,23 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
 
     sample = sample_pairs(passing(), settings.revalue, seed=settings.seed, min_confidence=settings.min_confidence)
     with only_writer(place):
+        made.check_can_continue()
+        given = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)
+        model = made.who_continues(given, settings.concurrency, chat_model)
+        rule, budget = made.rule(function, model=model), settings.part(BudgetSettings)
+        check_prices(watcher.say, model, given=settings.price, capped=budget.max_cost is not None)
         async with AsyncExitStack() as opened:
-            parts = await find_parts(run, made, settings, asked, opened)
-            revaluation = await revalue(
-                parts, sample, k=settings.k, folder=place, chat_model=asked.chat_model, watcher=asked.watcher
-            )
+            moved = Moved(settings.corpus, settings.index, settings.prompts)
+            agent_of = await made.agent_of(model.sampling, rule, moved, retriever, opened, say=watcher.say)
+            continuing = Continuing(model, chat_model, made.decides.student or teacher, agent_of, rule, recipe)
+            budgeted = Budget(Caps.of(budget), budget.yes)
+            revaluation = await revalue(continuing, sample, settings.k, place, budgeted, watcher=watcher)
         found = Calibration(
             run=str(run),
             config_hash=made.config_hash,
             questions=questions,
-            teacher=made.decides_answers.model or "unknown",
-            value_model=made.decides_answers.student,
+            teacher=made.decides.model or "unknown",
+            value_model=made.decides.student,
             revaluation=revaluation,
             settings=shown_settings(settings),
             versions=versions(),

@@ -40,11 +40,11 @@ def calibrate(
 )
 def tune(*, as_json: Json = False, **flags: Any) -> None:
     """Try values of the recipe on some questions, and find those with the most pairs for their cost."""
+    from reasonrag.studies.tune import Tuning
     from reasonrag.studies.tune import tune as try_configurations
-    from reasonrag.studies.tuning_rows import tuning_parts
     from reasonrag.terminal import TerminalWatcher
 
     with interrupts():
         found = try_configurations(watcher=TerminalWatcher(), **flags)
-    print_result(found, tuning_parts, as_json=as_json)
+    print_result(found, Tuning.shown, as_json=as_json)
     leave(found.stopped, failed=sum(each.failed for each in found.trials))

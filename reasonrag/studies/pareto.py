@@ -9,15 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from preference.statistics import COMPARISON_LEVEL
+from reasonrag.rendering import percent, share_text
 
 RESAMPLES = 2_000
+Unit = Literal["dollars", "calls"]
+HEAD = (
+    *("trial", ("comple-", "tions"), "share", "pairs", ("confi-", "dence"), ("expected", "right"), ("dis-", "tinct")),
+    *("cost", ("CI", "low"), ("CI", "high"), ""),
+)
+"""Of the table of trials."""
 
 Interval: TypeAlias = tuple[float, float]
 _Values: TypeAlias = NDArray[np.float64]
@@ -84,6 +91,36 @@ class TrialReport(BaseModel):
         """Smaller is better: by cost, at the same cost by what one gets for it."""
         cost = math.inf if self.cost_per_right_pair is None else self.cost_per_right_pair
         return cost, -self.right_pairs, -(self.confidence or 0.0), -self.questions_with_a_pair
+
+    def row(self, unit: Unit) -> list[str]:
+        """Under `HEAD`."""
+
+        def cost(value: float | None) -> str:
+            return "-" if value is None else f"{1000 * value:,.2f}" if unit == "dollars" else f"{value:,.1f}"
+
+        ends = self.intervals.get("cost_per_right_pair")
+        return [
+            self.name,
+            f"{self.calls:,.0f}",
+            percent(self.questions_with_a_pair, 0),
+            f"{self.pairs:.1f}",
+            share_text(self.confidence),
+            f"{self.right_pairs:.1f}",
+            "-" if self.distinct_steps is None else percent(self.distinct_steps, 0),
+            cost(self.cost_per_right_pair),
+            *([cost(ends.low), cost(ends.high)] if ends else ["", ""]),
+            "*" if self.on_frontier else "worse" if self.worse_than_base else "" if self.complete else "..",
+        ]
+
+    @property
+    def as_suggestion(self) -> str:
+        """What is said of it where it is suggested."""
+        if not self.changed:
+            return "suggested: the base, your own settings; nothing is significantly cheaper without being worse"
+        change = self.intervals["cost_change"]
+        low, high = ("?" if each is None else f"{100 * each:+.0f} %" for each in (change.low, change.high))
+        by = f"{low} to {high} ({percent(COMPARISON_LEVEL)} CI)"
+        return f"suggested: {self.name}; a right pair costs {by} against the base"
 
 
 class ConfigurationMeasurements:

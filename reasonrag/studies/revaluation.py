@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import itertools
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,13 +42,13 @@ from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.expected_usage import ExpectedUsage
+from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
 from reasonrag.rendering import Part, Table, agreement_text, counted, dollars_or_unknown
 from reasonrag.retrieval.retriever import Retriever, corpus_language
 from reasonrag.run.engine import Asked, Budget, Role, open_run
 from reasonrag.run.failures import FailureLog
 from reasonrag.run_config import RecordedRecipe
-from reasonrag.studies.from_settings import RunParts
 
 PLACE, REPORT = "calibration", "report.json"
 FRESH = 10**9
@@ -230,39 +230,49 @@ _Values = dict[_Key, _Fresh]
 _MODEL = "model"
 
 
+@dataclass(frozen=True)
+class Continuing:
+    """What continues the steps of a run.
+
+    model: the one that continues now. chat_model: asked instead of opening it. label_model: the one whose continuations
+    made the labels. agent_of: the run's agent, with some model. rule, recipe: how answers are valued, and which count.
+    """
+
+    model: ModelSpec
+    chat_model: ChatModel | None
+    label_model: str
+    agent_of: Callable[[ChatModel], Agent]
+    rule: OutcomeRule
+    recipe: RecordedRecipe
+
+
 async def revalue(
-    parts: RunParts,
-    sample: PairSample,
-    *,
-    k: int,
-    folder: Path,
-    chat_model: ChatModel | None,
-    watcher: Watcher,
+    by: Continuing, sample: PairSample, k: int, folder: Path, budget: Budget, *, watcher: Watcher
 ) -> Revaluation:
     """Value both sides of the pairs by `k` continuations of each, from the journal in `folder` or from the model, which
     is opened only if it has to be asked.
 
-    chat_model: asked instead of opening the one of the parts. Raises InputError where passages or models are others,
-    RunStopped where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did.
+    Raises InputError where passages or models are others, RunStopped where a cap or a lost endpoint ended it,
+    KeyboardInterrupt where Ctrl-C did.
     """
     pairs = sample.pairs
     async with AsyncExitStack() as opened:
 
         async def open_model() -> ChatModel:
-            return chat_model or parts.model.open(opened, say=watcher.say)
+            return by.chat_model or by.model.open(opened, say=watcher.say)
 
-        roles = {_MODEL: Role(parts.model, open_model)}
-        run = await opened.enter_async_context(open_run(folder, roles, watcher, Budget(parts.caps, parts.yes)))
+        roles = {_MODEL: Role(by.model, open_model)}
+        run = await opened.enter_async_context(open_run(folder, roles, watcher, budget))
         calls_before = run.models.spent.calls
-        agent = parts.agent_of(run.models.main)
-        sides = await _sides_of(agent, pairs, judged=parts.rule.judged)
-        work = _FreshContinuations(agent, k, sides, _FreshOutcomes(parts.rule, parts.recipe))
+        agent = by.agent_of(run.models.main)
+        sides = await _sides_of(agent, pairs, judged=by.rule.judged)
+        work = _FreshContinuations(agent, k, sides, _FreshOutcomes(by.rule, by.recipe))
         await run.complete(work, work)
     return _summary(
         [_revalued(each, work.values) for each in pairs],
         run.failures,
-        label_model=parts.label_model,
-        model=parts.model.name,
+        label_model=by.label_model,
+        model=by.model.name,
         k=k,
         seed=sample.seed,
         min_confidence=sample.min_confidence,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from mcts.search import STRIDE
 from preference import PairingRules
-from reasonrag.agent.recipe_file import parse_changes
-from reasonrag.errors import InputError
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.settings import BudgetSettings, Prices
 from reasonrag.settings import (
@@ -59,14 +57,6 @@ class TuneSettings(Settings):
     @property
     def rules(self) -> PairingRules:
         return PairingRules(min_confidence=self.min_confidence)
-
-
-def parse_variation(word: str) -> tuple[str, dict[str, Any]]:
-    """The key of a value to vary, and its values by their text. Raises InputError."""
-    key, equals, texts = word.partition("=")
-    if not equals or not all(texts.split(",")):
-        raise InputError(f"--vary {word}: it takes KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
-    return key, {text: parse_changes([f"{key}={text}"])[key] for text in texts.split(",")}
 
 
 class CalibrateSettings(BudgetSettings):

@@ -11,55 +11,62 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
 
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.export.files import write_json
-from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.recipe_file import name_of_recipe, values_of
+from preference.statistics import COMPARISON_LEVEL
+from reasonrag.agent.recipe_file import name_of_recipe, parse_changes, values_of
 from reasonrag.concurrency import run_to_end
-from reasonrag.data.datasets import find_data
 from reasonrag.data.questions import Questions
-from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.exploration.explore import Given, explore
-from reasonrag.exploration.from_settings import call_budget, find_agent, find_models, find_rule, value_flags
-from reasonrag.exploration.rehearsal import rehearse
-from reasonrag.exploration.settings import OF_AGENT, OF_RANKS, GenerateSettings
+from reasonrag.exploration.plan import Plan, value_flags
+from reasonrag.exploration.rehearsal import call_budget, rehearse
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
-from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import ModelSpec, check_prices
+from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.rendering import counted
-from reasonrag.retrieval.opening import object_or_name, open_retriever
+from reasonrag.ranks import OF_RANKS
+from reasonrag.rendering import (
+    Line,
+    Part,
+    Table,
+    counted,
+    counts_text,
+    dollars_or_unknown,
+    percent,
+    warned,
+)
+from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.consent import get_consent, needs_consent
 from reasonrag.run.models import Models
 from reasonrag.run_config import another_run_named, recorded_effort, shown_settings, versions
 from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, flags_given, resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.pareto import (
+    HEAD,
     ConfigurationMeasurements,
     QuestionYield,
     TrialReport,
+    Unit,
     pareto_frontier,
     suggest_trial,
 )
-from reasonrag.studies.settings import NOT_OF_TUNE, TuneSettings, parse_variation
+from reasonrag.studies.settings import NOT_OF_TUNE, TuneSettings
 
 BASE = "base"
 
@@ -76,8 +83,6 @@ most completions with the base. Alpha is not among them, as it decides which of 
 right by another measure are no reason to adopt that measure."""
 _OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens", "yes"}
 """Settings that are not part of a configuration."""
-
-Unit = Literal["dollars", "calls"]
 
 
 class Tuning(BaseModel):
@@ -114,61 +119,39 @@ class Tuning(BaseModel):
     versions: dict[str, str]
 
     @property
-    def suggests_a_change(self) -> bool:
-        """Whether the suggestion differs from the base."""
-        return self.suggested not in (None, BASE)
-
-    @property
     def command(self) -> str:
         """The command that explores with the suggested configuration."""
         given = flags_given(GenerateSettings.model_validate(self.config))
         return shlex.join(["reasonrag", "generate", *given, "--run", "runs/main"])
 
-
-@dataclass(frozen=True)
-class Trial:
-    """A run of generate. changed: the value of the recipe that is not the base's, by its key; none: the base."""
-
-    settings: GenerateSettings
-    changed: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        """`siblings-3`; also the name of the trial's directory."""
-        return "-".join(f"{_last(key)}-{_shown(value)}" for key, value in self.changed.items()) or BASE
-
-    def call_budget(self, questions: int) -> int:
-        """The most completions it may ask for."""
-        recipe = self.settings.resolved_recipe
-        return int(questions * call_budget(recipe.search, path=recipe.agent.max_steps))
-
-
-def _last(key: str) -> str:
-    return key.rpartition(".")[2].replace("_", "-")
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """What all trials share."""
-
-    base: GenerateSettings
-    asked: Questions
-    teacher: ModelSpec
-    chat_model: ChatModel
-    retriever: Retriever
-    watcher: Watcher
-
-    @property
-    def ids(self) -> list[str]:
-        return [question.id for question in self.asked]
-
-    @property
-    def unit(self) -> Unit:
-        return "dollars" if self.teacher.price and self.teacher.price.cost(1, 1) else "calls"
+    def shown(self) -> Iterator[Part]:
+        """A row per trial, the suggestion, and the paths of the files."""
+        money, questions = self.unit == "dollars", counted(self.questions, "question")
+        title = f"{self.dataset}/{self.split}  recipe {self.recipe}  teacher {self.model}  {questions}"
+        yield Table(title, [each.row(self.unit) for each in self.trials], HEAD)
+        yield "completions, pairs: per question. share: of the questions that have a pair"
+        yield "confidence: mean over pairs. expected right: pairs per question times confidence"
+        yield "distinct: share of the samples that differ from their siblings"
+        unit = "dollars per 1,000 expected right pairs" if money else "completions per expected right pair"
+        level = percent(COMPARISON_LEVEL)
+        yield f"cost: {unit}; CI low, CI high: its {level} interval, by a bootstrap over {questions}"
+        yield "*: on the Pareto frontier. worse: significantly below the base in confidence or share. ..: stopped"
+        suggested = next((each for each in self.trials if each.name == self.suggested), None)
+        nothing = "no suggestion: the base did not finish, or made no pair and nothing is significantly cheaper"
+        yield suggested.as_suggestion if suggested else nothing
+        cost = f" for {dollars_or_unknown(self.cost_delivered)}" if money else ""
+        saved = max(0, self.calls_apart - self.calls_delivered)
+        yield f"{counted(self.calls_delivered, 'completion')}{cost}; sharing them between trials saved {saved:,}"
+        for each in self.trials:
+            if each.failed:
+                yield f"{each.name}: {counted(each.failed, 'question')} failed: {counts_text(each.failures_by_cause)}"
+        yield from warned(self.warnings)
+        yield Line(f"wrote {Path(self.run) / TUNING}")
+        if suggested and suggested.changed:
+            yield Line(f"explore with it:\n{self.command}")
+        if self.stopped:
+            tried = sum(each.complete for each in self.trials)
+            yield f"stopped after {tried:,} of {self.planned:,} trials: {self.stopped.message}"
 
 
 @public_call(TuneSettings, GenerateSettings, without=NOT_OF_TUNE)
@@ -227,18 +210,10 @@ async def _tune(
     watcher: Watcher,
 ) -> Tuning:
     plan_trials(base, settings.vary)
-    teacher, _ = find_models(base, chat_model)
-    retrieval, caps = base.part(RetrievalSettings), Caps.of(base.part(BudgetSettings))
-    source, corpus = find_data(
-        base.part(QuestionSettings),
-        find_rule(base).check,
-        retrieval.index_home,
-        seed=base.seed,
-        needs_corpus=retriever is None and not retrieval.has_corpus,
-        say=watcher.say,
-    )
-    check_prices(watcher.say, teacher, given=base.price, capped=base.max_cost is not None)
-    if base.resolved_recipe.reward == "rank":
+    plan = Plan.of(base, chat_model)
+    source, corpus = plan.find_data(watcher.say, searched=retriever is None)
+    check_prices(watcher.say, plan.teacher, given=plan.prices, capped=plan.budget.caps.cost is not None)
+    if plan.recipe.reward == "rank":
         watcher.say(
             "labels of a judge have no confidence, so right pairs cannot be counted: trials show what they cost and "
             "how many pairs they give, and none is suggested"
@@ -249,38 +224,33 @@ async def _tune(
         opened.enter_context(only_writer(settings.run))
         opened.enter_context(another_run_named(settings.run))
         if chat_model is None:
-            chat_model = teacher.open(opened, say=watcher.say)
-        teacher = await teacher.settled(chat_model, recorded_effort(settings.run / TRIALS / BASE))
+            chat_model = plan.teacher.open(opened, say=watcher.say)
+        plan = plan.asking(await plan.teacher.settled(chat_model, recorded_effort(settings.run / TRIALS / BASE)))
         if isinstance(chat_model, EndpointModel):
-            base = base.model_copy(update={"reasoning_effort": teacher.sampling.reasoning_effort or OWN_EFFORT})
+            base = base.model_copy(update={"reasoning_effort": plan.teacher.sampling.reasoning_effort or OWN_EFFORT})
         if retriever is None:
-            retriever = await open_retriever(
-                retrieval,
-                corpus,
-                opened,
-                named=bool(base.corpus),
-                top_k=base.top_k,
-                say=watcher.say,
-                before_building=[chat_model.check],
-            )
-        shared = _Shared(base, source.limited(base.limit), teacher, chat_model, retriever, watcher)
-        trials = plan_trials(base, settings.vary)
-        if needs_consent([teacher], caps, yes=base.yes):
+            retriever = await plan.open_retriever(corpus, opened, watcher.say, [chat_model.check])
+        trials, asked = plan_trials(base, settings.vary), source.limited(base.limit)
+        given = Given(chat_model, retriever=retriever, shared_journal=settings.run / JOURNAL)
+        if needs_consent([plan.teacher], plan.budget.caps, yes=base.yes):
             await chat_model.check()
-            await _agree(trials, shared)
-        tried, stopped, warnings = await _explore(trials, shared, settings)
-        reports, suggested = _compare(tried, settings.rules, shared.unit, seed=base.seed)
-        spent = await _delivered(settings.run / JOURNAL)
+            await _agree(trials, asked, plan, given, watcher)
+        tried, stopped, warnings = await _explore(trials, asked, given, watcher)
+        price = plan.teacher.price
+        unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
+        reports, suggested = _compare(tried, settings.rules, unit, seed=base.seed)
+        async with open_journal(settings.run / JOURNAL, wanted=lambda _: False) as journal:
+            spent = journal.delivered
         tuning = Tuning(
             run=str(settings.run),
-            model=teacher.name,
+            model=plan.teacher.name,
             recipe=name_of_recipe(base.recipe),
             dataset=source.dataset,
             split=source.split,
             seed=base.seed,
-            questions=len(shared.asked),
+            questions=len(asked),
             rules=asdict(settings.rules),
-            unit=shared.unit,
+            unit=unit,
             planned=len(trials),
             trials=reports,
             suggested=suggested.name if suggested else None,
@@ -288,7 +258,7 @@ async def _tune(
             calls_apart=sum(record.usage.calls for each in tried for record in each.records),
             calls_delivered=spent.calls,
             tokens_delivered=spent.prompt + spent.completion,
-            cost_delivered=None if teacher.price is None else spent.cost(teacher.price),
+            cost_delivered=None if price is None else spent.cost(price),
             stopped=stopped,
             warnings=warnings,
             versions=versions(),
@@ -297,58 +267,79 @@ async def _tune(
     return tuning
 
 
+async def _agree(trials: Sequence[Trial], asked: Questions, plan: Plan, given: Given, watcher: Watcher) -> None:
+    """Get consent to the cost of the trials that are not done; low: all answers are shared with the base, high: none.
+    Raises InputError."""
+    assert given.chat_model is not None and given.retriever is not None and given.shared_journal is not None  # noqa: PT018, S101
+    done = {each.name: {tree.question_id for tree in each.records(asked) if not tree.error} for each in trials}
+    owed = {name: len(asked) - len(each) for name, each in done.items()}
+    if not any(owed.values()):
+        return
+    async with open_journal(given.shared_journal) as journal:
+        fresh = {each.id for each in asked} - done[BASE] - journal.questions
+        models = Models.journaled(journal, plan.budget.caps, {"model": (plan.teacher, given.chat_model)})
+    agent = plan.agent(OfflineTeacher(), given.retriever)
+    usage = await rehearse(spread(asked, len(asked)), plan.recipe, agent, None, plan.rule)
+    most = sum(trial.call_budget(owed[trial.name]) for trial in trials) / trials[0].call_budget(1)
+    expected = usage.shares(plan.teacher, None, low=min(len(fresh), most), high=most) if usage else []
+    some = counted(sum(map(bool, owed.values())), "trial")
+    get_consent(f"{some} on {counted(len(asked), 'question')}", expected, watcher, models)
+
+
 async def _explore(
-    trials: Sequence[Trial], shared: _Shared, settings: TuneSettings
+    trials: Sequence[Trial], asked: Questions, given: Given, watcher: Watcher
 ) -> tuple[list[_Tried], StopReason | None, list[str]]:
     """The trials that were run, what stopped them, and the warnings of the base, with what is not tried and why."""
     tried, stopped = list[_Tried](), None
     warnings, refused = list[str](), set[str]()
-    teacher, watcher = shared.teacher, shared.watcher
     for number, trial in enumerate(trials, start=1):
         if fixed := refused & {key.rpartition(".")[2] for key in trial.changed}:
-            warnings.append(f"{trial.name} is not tried: {teacher.name} does not accept {', '.join(fixed)}")
+            warnings.append(f"{trial.name} is not tried: the teacher does not accept {', '.join(fixed)}")
             watcher.say(warnings[-1])
             continue
         watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
-        given = Given(shared.chat_model, retriever=shared.retriever, shared_journal=settings.run / JOURNAL)
         summary = await explore(trial.settings, watcher, given)
         stopped = summary.stopped
         refused |= {each for parameters in summary.refused_parameters.values() for each in parameters}
         warnings = warnings if tried else list(dict.fromkeys(summary.warnings))
-        tried.append(_Tried(trial, _records(trial, shared.ids), complete=stopped is None))
+        tried.append(_Tried(trial, trial.records(asked), complete=stopped is None))
         if stopped:
             break
     return tried, stopped, warnings
 
 
-async def _agree(trials: Sequence[Trial], shared: _Shared) -> None:
-    """Get consent to the cost of the trials that are not done; low: all answers are shared with the base, high: none.
-    Raises InputError."""
-    asked, base, teacher = shared.ids, shared.base, shared.teacher
-    done = {trial.name: {each.question_id for each in _records(trial, asked) if not each.error} for trial in trials}
-    owed = {name: len(asked) - len(each) for name, each in done.items()}
-    if not any(owed.values()):
-        return
-    async with open_journal(base.run_directory / JOURNAL) as journal:
-        fresh = set(asked) - done[BASE] - journal.questions
-        models = Models.journaled(journal, Caps.of(base.part(BudgetSettings)), {"model": (teacher, shared.chat_model)})
-    rule, prompts = find_rule(base), load_prompts(base.prompts, base.style)
-    recipe = base.resolved_recipe.model_copy(update={"outcome": rule.name})
-    agent = find_agent(base, OfflineTeacher(), shared.retriever, prompts, teacher.sampling)
-    usage = await rehearse(spread(shared.asked, len(asked)), recipe, agent, None, rule)
-    most = sum(trial.call_budget(owed[trial.name]) for trial in trials) / trials[0].call_budget(1)
-    expected = usage.shares(teacher, None, low=min(len(fresh), most), high=most) if usage else []
-    some = counted(sum(map(bool, owed.values())), "trial")
-    get_consent(f"{some} on {counted(len(asked), 'question')}", expected, shared.watcher, models)
-
-
-async def _delivered(journal: Path) -> Tokens:
-    """All tokens delivered so far."""
-    async with open_journal(journal, wanted=lambda _: False) as opened:
-        return opened.delivered
-
-
 # -- which trials --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of generate. changed: the value of the recipe that is not the base's, by its key; none: the base."""
+
+    settings: GenerateSettings
+    changed: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, home: Path, settings: GenerateSettings, changed: Mapping[str, Any]) -> Trial:
+        trial = cls(settings, changed)
+        return cls(settings.model_copy(update={"run": home / TRIALS / trial.name}), changed)
+
+    @property
+    def name(self) -> str:
+        """`siblings-3`; also the name of the trial's directory."""
+        last = {key.rpartition(".")[2].replace("_", "-"): value for key, value in self.changed.items()}
+        shown = {name: f"{value:g}" if isinstance(value, int | float) else value for name, value in last.items()}
+        return "-".join(f"{name}-{value}" for name, value in shown.items()) or BASE
+
+    def call_budget(self, questions: int) -> int:
+        """The most completions it may ask for."""
+        recipe = self.settings.resolved_recipe
+        return int(questions * call_budget(recipe.search, path=recipe.agent.max_steps))
+
+    def records(self, asked: Questions) -> list[RolloutRecord]:
+        """One record per tried question; the last one of a question counts."""
+        rollouts = self.settings.run_directory / ROLLOUTS
+        found = {record.question_id: record for record in read_rollouts(rollouts)} if rollouts.exists() else {}
+        return [found[each.id] for each in asked if each.id in found]
 
 
 def plan_trials(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]:
@@ -356,22 +347,24 @@ def plan_trials(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]
 
     vary: `KEY=VALUE,VALUE,..`; none: what of `VARIED` the recipe may have. Raises InputError for what it may not.
     """
-    now = values_of(base.resolved_recipe)
-    trials = [_trial(base, base, {})]
+    recipe = base.resolved_recipe
+    trials = [Trial.of(base.run_directory, base, {})]
     for word in vary or VARIED:
-        key, values = parse_variation(word)
-        if not vary and base.steps_by_hops and key == "agent.max_steps":
+        key, equals, texts = word.partition("=")
+        if not equals or not all(texts.split(",")):
+            raise InputError(f"--vary {word}: it takes KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
+        if not vary and recipe.agent.steps_by_hops and key == "agent.max_steps":
             continue  # hops decide, so that most questions would have the same steps in every trial
-        for text, value in values.items():
-            changed = _changed(base, key, text)
+        for text in texts.split(","):
+            value, changed = parse_changes([f"{key}={text}"])[key], _changed(base, key, text)
             try:
-                differs = values_of(changed.resolved_recipe) != now
+                differs = values_of(changed.resolved_recipe) != values_of(recipe)
             except InputError:
                 if vary:
                     raise
                 continue
             if differs:
-                trials.append(_trial(base, changed, {key: value}))
+                trials.append(Trial.of(base.run_directory, changed, {key: value}))
     return trials
 
 
@@ -379,13 +372,8 @@ def _changed(base: GenerateSettings, key: str, text: str) -> GenerateSettings:
     """The base with one value of its recipe changed, also where a setting of its own says it."""
     others = [word for word in base.set if word.partition("=")[0] != key]
     name = key.removeprefix("agent.")
-    own = {name: None} if name in (*OF_AGENT, "outcome") else {}
+    own = {name: None} if name in ("max_steps", "temperature", "outcome") else {}
     return base.model_copy(update={"set": [*others, f"{key}={text}"], **own})
-
-
-def _trial(base: GenerateSettings, settings: GenerateSettings, changed: Mapping[str, Any]) -> Trial:
-    trial = Trial(settings, changed)
-    return Trial(settings.model_copy(update={"run": base.run_directory / TRIALS / trial.name}), changed)
 
 
 # -- results -------------------------------------------------------------------------------------------------------
@@ -398,13 +386,6 @@ class _Tried:
     trial: Trial
     records: Sequence[RolloutRecord]
     complete: bool
-
-
-def _records(trial: Trial, asked: Sequence[str]) -> list[RolloutRecord]:
-    """One record per tried question; the last one of a question counts."""
-    rollouts = trial.settings.run_directory / ROLLOUTS
-    found = {record.question_id: record for record in read_rollouts(rollouts)} if rollouts.exists() else {}
-    return [found[each] for each in asked if each in found]
 
 
 def _compare(

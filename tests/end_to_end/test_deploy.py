@@ -143,7 +143,7 @@ def test_the_entrypoint_of_the_rayjob(mount: Path) -> None:
     assert f"--workers {workers['replicas']} " in entrypoint
     [built_with] = re.findall(r"ARG RAY=(\S+)", (ROOT / "deploy" / "Dockerfile").read_text("utf-8"))
     assert cluster["rayVersion"] == built_with
-    here = entrypoint.replace("--address auto", "").replace(f"--workers {workers['replicas']}", f"--workers {N}")
+    here = entrypoint.replace(f"--workers {workers['replicas']}", f"--workers {N}")
     run_together([(here, {})], mount)
     assert_the_run_of_one_process(mount / "runs" / "main")
 

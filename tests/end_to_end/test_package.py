@@ -115,7 +115,7 @@ def test_the_page_on_formats_names_the_schema_that_is_written() -> None:
 
 MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.py", "signatures.py", "cli.py")
 """Modules that define settings, fill them, or turn them into parts."""
-RECORDS = ("Question", "Retrieval", "Reading", "Model", "Limit", "Budget", "Agent")
+RECORDS = ("Question", "Retrieval", "Reading", "Model", "ValueModel", "Limit", "Budget", "Agent")
 """Of settings; functions may take them."""
 TAKE_SETTINGS = {
     "reasonrag/curation/pairs.__init__": "turns them into the parts of an export, of pairs and of import",
@@ -126,9 +126,13 @@ TAKE_SETTINGS = {
     "reasonrag/evaluation/evaluate.AskedModel": "the report tells nearly all of them",
     "reasonrag/evaluation/evaluate._Setup": "whose questions, judge and checks stand beside it",
     "reasonrag/evaluation/evaluate.of": "turns them into the model that is asked",
-    "reasonrag/exploration/cost_estimate._find_data": "takes the records out of them",
     "reasonrag/exploration/cost_estimate.agree_to_whole": "asks for consent before ranks get them",
-    "reasonrag/exploration/cost_estimate.rehearse_run": "builds the parts of the run that it rehearses",
+    "reasonrag/exploration/plan._find_models": "refuses what goes with no model",
+    "reasonrag/exploration/plan._teacher_name": "refuses what names no teacher",
+    "reasonrag/exploration/plan.config": "writes them to config.json",
+    "reasonrag/exploration/plan.lacks_teacher": "tells whether they name a teacher",
+    "reasonrag/exploration/plan.of": "turns them into the records of a run",
+    "reasonrag/exploration/plan.value_flags": "names what was given of a value model",
     "reasonrag/exploration/explore.__call__": "the body of the public call, carried out elsewhere",
     "reasonrag/exploration/explore.explore": "the body of the public call",
     "reasonrag/retrieval/index._serve": "the body of the public call",
@@ -139,11 +143,9 @@ TAKE_SETTINGS = {
     "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",
     "reasonrag/studies/calibrate._calibrate": "the body of the public call",
     "reasonrag/studies/tune._tune": "the body of the public call",
-    "reasonrag/studies/tune._Shared": "holds those of the base for its trials",
+    "reasonrag/studies/tune.of": "gives the settings of a trial their place",
     "reasonrag/studies/tune._config": "tells those of a suggestion",
     "reasonrag/studies/tune._changed": "makes the settings of a trial from those of the base",
-    "reasonrag/studies/tune._explore": "reads the folder and the rules of tune",
-    "reasonrag/studies/tune._trial": "gives the settings of a trial their place",
     "reasonrag/studies/tune.Trial": "is a run of generate, with settings of its own",
     "reasonrag/studies/tune.plan_trials": "makes the settings of each trial from those of the base",
 }

@@ -94,9 +94,12 @@ def test_the_trial_decides_where_the_user_does_not(case: str, common: dict[str, 
     assert ("reasoning_effort" in sampling_of()) == (effort is not None)
 
 
-def test_it_is_said_once_and_nothing_untrue_beside_it(reasonrag: Reasonrag, common: dict[str, Any]) -> None:
+def test_it_is_said_once_and_nothing_untrue_beside_it(
+    reasonrag: Reasonrag, common: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the model refuses while it reasons is not told of one that is asked not to; a resumed run says nothing."""
-    flags = ("--set=search.simulations=2", "--index-home", common["index_home"], "--run", "runs/r", "--yes")
+    monkeypatch.setenv("REASONRAG_INDEX_HOME", str(common["index_home"]))
+    flags = ("--set=search.simulations=2", "--run", "runs/r", "--yes")
     with at("gpt-6") as base_url:
         asked = ("generate", "--dataset", "atlas", *flags, "--model", "gpt-6-luna", "--base-url", base_url)
         first, again = (reasonrag(*asked, "--limit", limit) for limit in (1, 2))
@@ -126,14 +129,17 @@ def test_a_rank_keeps_the_effort_of_the_others(common: dict[str, Any]) -> None:
     assert sampling_of("runs/r/ranks/00001")["reasoning_effort"] == "low"
 
 
-def test_every_command_that_asks_a_teacher_decides_alike(reasonrag: Reasonrag, shared: Shared) -> None:
+def test_every_command_that_asks_a_teacher_decides_alike(
+    reasonrag: Reasonrag, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what it began it goes on with: an evaluation, a judging, a tuning and a calibration ask nothing anew."""
-    home, made = ("--index-home", atlas_index(shared)), atlas_index(shared).parent / "runs" / "first"
+    made = atlas_index(shared).parent / "runs" / "first"
+    monkeypatch.setenv("REASONRAG_INDEX_HOME", str(atlas_index(shared)))
     with at("gpt-6") as base_url:
         model = ("--model", "m", "--base-url", base_url)
-        asked = reasonrag("ask", "Who wrote The Iron Bell?", *model, *home, "--json")
+        asked = reasonrag("ask", "Who wrote The Iron Bell?", *model, "--json")
         assert (asked.status, orjson.loads(asked.out)["reasoning_tokens"]) == (0, 0)
-        evaluated = ("evaluate", *model, *home, "--limit", 2, "--run", "evals/e", "--json")
+        evaluated = ("evaluate", *model, "--limit", 2, "--run", "evals/e", "--json")
         reports = [orjson.loads(reasonrag(*evaluated).out) for _ in range(2)]
         assert [each["usage"].get("reasoning_tokens", 0) for each in reports] == [0, 0]
         assert sampling_of("evals/e")["reasoning_effort"] == "none"
@@ -144,11 +150,11 @@ def test_every_command_that_asks_a_teacher_decides_alike(reasonrag: Reasonrag, s
         judgings = [orjson.loads(each.out)["judging"] for each in (low, again, other)]
         assert [each["session_calls"] > 0 for each in judgings] == [True, False, True]
         small = ("--set=search.simulations=2", "--vary=search.siblings=3,6")
-        tuned = ("tune", *model, *home, "--pilot", 2, *small, "--run", "runs/t")
+        tuned = ("tune", *model, "--pilot", 2, *small, "--run", "runs/t")
         assert [reasonrag(*tuned, "--yes").status for _ in range(2)] == [0, 0]
         trials = [sampling_of(str(each.parent)) for each in Path("runs/t").rglob("config.json")]
         assert {each["reasoning_effort"] for each in trials} == {"none"}
-        made = ("generate", *model, *home, "--limit", 2, "--set", "search.simulations=2", "--run", "runs/g", "--yes")
+        made = ("generate", *model, "--limit", 2, "--set", "search.simulations=2", "--run", "runs/g", "--yes")
         assert reasonrag(*made).status == 0
         assert reasonrag("calibrate", "runs/g", "--revalue", 1, "--k", 2, "--yes", "--base-url", base_url).status == 0
     [journal] = [each for each in Path("runs/g").rglob("journal.jsonl") if each.parent != Path("runs/g")]
@@ -177,12 +183,13 @@ BAD: dict[str, tuple[str | None, tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_an_effort_that_cannot_be_is_refused_before_the_first_question(
-    case: str, reasonrag: Reasonrag, shared: Shared
+    case: str, reasonrag: Reasonrag, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the model's own words, which say what it takes."""
     profile, flags, words = BAD[case]
     with at(profile) as base_url:
-        model = ("--model", "m", "--base-url", base_url, "--index-home", atlas_index(shared))
+        model = ("--model", "m", "--base-url", base_url)
+        monkeypatch.setenv("REASONRAG_INDEX_HOME", str(atlas_index(shared)))
         done = reasonrag("generate", *model, *flags, "--limit", 1, "--run", "runs/r", "--yes")
     assert done.status == 2
     assert re.search(words, " ".join(done.err.split()))

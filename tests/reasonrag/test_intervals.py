@@ -47,7 +47,7 @@ def test_an_interval_is_written_with_its_level() -> None:
 
 def test_every_command_names_the_level_beside_its_intervals(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """On screen and in files for people; in tables the heading of the column names it."""
-    atlas = ("--dataset", "atlas", "--model", "offline", "--index-home", tmp_path / "indexes")
+    atlas = ("--dataset", "atlas", "--model", "offline")
     assert reasonrag("generate", *atlas, "--limit", 12, "--run", "run").status == 0
     assert reasonrag("pairs", "run", "--out", "data", "--label", "judge", "--model", "offline").status == 0
     pages = [

@@ -70,7 +70,7 @@ def test_each_setting_may_come_from_another_place() -> None:
         ),
         ({}, {}, "[generate]\nsed = 3", r"reasonrag\.toml, \[generate\]: generate has no setting 'sed'; did you mean"),
         ({"seed": -1}, {}, None, r"--seed: .*must be at least 0 \(got -1\)"),
-        ({"top_p": 0.0}, {}, None, r"--top-p: .*greater than 0 \(got 0\.0\)"),
+        ({"timeout": 0.0}, {}, None, r"--timeout: .*greater than 0 \(got 0\.0\)"),
         ({"temperature": 2.5}, {}, None, r"--temperature: .*must be at most 2"),
         ({}, {"REASONRAG_SEED": "many"}, None, r"REASONRAG_SEED: .*must be a whole number.*\(got 'many'\)"),
         (
@@ -110,8 +110,8 @@ def test_a_wrong_setting_names_its_source_and_what_is_wrong(
     "flags",
     [
         dict.fromkeys(("limit", "top_k", "concurrency", "max_steps", "max_tokens"), 1),
-        {"temperature": 0, "top_p": 0.01, "seed": 0},
-        {"temperature": 2, "top_p": 1, "seed": 2**62},
+        {"temperature": 0, "timeout": 0.01, "seed": 0},
+        {"temperature": 2, "timeout": 1, "seed": 2**62},
     ],
 )
 def test_the_ends_of_the_ranges_are_in_them(flags: dict[str, float]) -> None:

@@ -755,7 +755,7 @@ class EndpointModel:
         patience = self._patience(now)
         wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
         if asked and until > now and until - since > most:
-            allowed = f"longer than --max-wait {most / 60:g} allows: {_clean(error_message(error))}"
+            allowed = f"longer than max_wait allows ({most / 60:g} minutes): {_clean(error_message(error))}"
             raise WaitTooLong(f"{self._shown()} {wait}, {allowed}. Run the same command then to continue") from error
         if asked >= LONG_WAIT_S and now + asked >= endpoint.told_until + LONG_WAIT_S:
             endpoint.told_until = now + asked
@@ -767,7 +767,7 @@ class EndpointModel:
             raise kind(f"{message}. {then}, run the same command to continue") from error
 
     def _patience(self, now: float) -> float:
-        """Seconds without an answer that end the run: up to --max-wait where what lacked of late is capacity."""
+        """Seconds without an answer that end the run: up to max_wait where what lacked of late is capacity."""
         patience, scarce_for = self._limits.patience, now - self._scarce_at
         return max(patience, self._limits.max_wait) if scarce_for <= patience else patience
 

@@ -206,8 +206,8 @@ def _on_gpus(faiss: Any, index: Any, plan: IndexPlan) -> Any:
         return faiss.index_cpu_to_all_gpus(index)
     except RuntimeError as error:
         raise InputError(
-            f"the {plan.type} index does not go onto the GPUs ({_reason(error)}); leave out --gpu, or take "
-            "--index-type flat or ivf-sq"
+            f"the {plan.type} index does not go onto the GPUs ({_reason(error)}); leave out gpu, or take an "
+            "index of type flat or ivf-sq"
         ) from error
 
 

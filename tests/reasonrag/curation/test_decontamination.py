@@ -169,8 +169,7 @@ def test_popqa_has_only_a_test_split(shared_data: Path, tmp_path: Path, reasonra
     (home / "test.jsonl").symlink_to(shared_data / "popqa" / "dev.jsonl")
     put(tmp_path / "data" / "other" / "dev.jsonl", lines(home / "test.jsonl")[1])
     asked = ("--dataset", "popqa", "--split", "test", "--data-dir", tmp_path / "data", "--limit", 2)
-    index = ("--index-home", tmp_path / "indexes")
-    assert reasonrag("generate", "--model", "offline", *asked, *index, "--run", "drawn").status == 0
+    assert reasonrag("generate", "--model", "offline", *asked, "--run", "drawn").status == 0
     drawn = package.pairs("drawn", out="of_its_own")
     assert [each["name"] for each in drawn.contamination["checked"]] == ["other/dev", "popqa/test"]
     assert (drawn.contamination["own_split"], drawn.contamination["dropped"]) == ({"popqa/test": 2}, 1)
@@ -199,7 +198,7 @@ def test_every_row_says_which_file_its_question_is_of(atlas: Path, tmp_path: Pat
     world = next((atlas.parent / "indexes").glob("atlas*/corpus.jsonl")).parent
     shutil.copytree(world, tmp_path / "home" / "mine")
     file = shutil.copy(world / "train.jsonl", tmp_path / "own.jsonl")
-    asked = ("generate", "--model", "offline", "--limit", 4, "--index-home", tmp_path / "indexes")
+    asked = ("generate", "--model", "offline", "--limit", 4)
     assert reasonrag(*asked, "--dataset", "mine", "--data-dir", tmp_path / "home", "--run", "b").status == 0
     assert reasonrag(*asked, "--questions", file, "--corpus", world / "corpus.jsonl", "--run", "c").status == 0
     revision = open_split(Path(file)).sha256

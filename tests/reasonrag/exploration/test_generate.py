@@ -29,7 +29,7 @@ def test_a_function_that_is_corrected_gets_the_answers_that_were_paid_for() -> N
 
 def test_steps_by_hops_need_hops_and_are_the_steps_that_a_model_is_asked_with(tmp_path: Path) -> None:
     """The data say how many steps each question had: any of these numbers is as in training."""
-    run = reasonrag.generate(dataset="atlas", limit=6, run="runs/d", steps_by_hops=True)
+    run = reasonrag.generate(dataset="atlas", limit=6, run="runs/d", set="agent.steps_by_hops=true")
     reasonrag.pairs(run.run, out="data/d")
     decides = orjson.loads(Path(run.run, "config.json").read_bytes())["decides_answers"]
     origin = orjson.loads(Path("data/d/candidates.jsonl").read_bytes().split(b"\n")[0])["origin"]
@@ -39,5 +39,5 @@ def test_steps_by_hops_need_hops_and_are_the_steps_that_a_model_is_asked_with(tm
     (tmp_path / "own.jsonl").write_text('{"id": "a", "question": "Who?", "golden_answers": ["me"]}\n')
     (tmp_path / "corpus.jsonl").write_text('{"id": "1", "contents": "Me\\nIt was me."}\n')
     own = {"questions": tmp_path / "own.jsonl", "corpus": tmp_path / "corpus.jsonl", "model": "offline"}
-    with pytest.raises(InputError, match=r"no question says how many hops it has .* leave out `steps_by_hops=True`"):
-        reasonrag.generate(**own, run="runs/e", steps_by_hops=True)
+    with pytest.raises(InputError, match=r"no question says how many hops it has .* leave out agent.steps_by_hops"):
+        reasonrag.generate(**own, run="runs/e", set="agent.steps_by_hops=true")

@@ -170,7 +170,7 @@ def test_the_value_model_decides_answers_and_its_address_does_not(endpoint: str)
     without = package.generate(dataset="atlas", limit=1, set={"search.max_calls": 40}, run="runs/b")
     assert with_address.config_hash == elsewhere.config_hash != without.config_hash
     assert "value_model" not in configuration("runs/b")["decides_answers"]
-    assert configuration("runs/a")["operational"]["value_base_url"] == [f"{endpoint}/"]
+    assert configuration("runs/a")["operational"]["settings"]["value_base_url"] == [f"{endpoint}/"]
     with pytest.raises(InputError, match=r"value_model.name was 'student', is None"):
         package.generate(dataset="atlas", limit=1, set={"search.max_calls": 40}, run="runs/a")
 

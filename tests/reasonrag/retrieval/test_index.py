@@ -85,8 +85,6 @@ def test_a_run_builds_the_indexes_it_needs_and_uses_them_again(retriever: str, r
     files: dict[str, Any] = {"questions": "questions.jsonl", "corpus": "corpus.jsonl", "model": "offline"}
     package.generate(**files, retriever=retriever, encoder="hashing", run="runs/c", abort_degenerate=0)
     assert rollouts("runs/a") == rollouts("runs/b") == rollouts("runs/c")
-    added = reasonrag(*flags, "--index-type", "sq8", "--run", "runs/d")
-    assert "has no sq8 index yet; building it from its vectors" in added.err
     assert identity("runs/a").startswith({"dense": "dense:", "hybrid": "rrf:k=60"}[retriever])
 
 
@@ -142,7 +140,6 @@ def test_a_server_with_a_token_is_searched_by_who_has_it(reasonrag: Reasonrag, m
     [
         (("--retriever", "dnese"), "--retriever dnese: did you mean 'dense'?"),
         (("--retriever", "dense", "--encoder", "./nowhere"), "there is no encoder ./nowhere: no such folder"),
-        (("--retriever", "dense", "--encoder", "hashing", "--index-type", "ivf-sq"), "needs 1,000 passages"),
         (("--retriever", "bm25", "--encoder", "minilm"), "--encoder is for dense indexes; give --retriever dense"),
         (("--retriever", "http://127.0.0.1:9"), "the retriever http://127.0.0.1:9 cannot be used"),
         (
@@ -250,7 +247,7 @@ def test_an_index_is_built_described_and_checked(reasonrag: Reasonrag) -> None:
 
 @pytest.mark.usefixtures("world")
 def test_a_packed_corpus_is_searched_like_a_plain_one(reasonrag: Reasonrag) -> None:
-    """Unpacked below --index-home by whoever needs it first; an index that is named is of what was unpacked."""
+    """Unpacked below index_home by whoever needs it first; an index that is named is of what was unpacked."""
     Path("corpus.jsonl.gz").write_bytes(gzip.compress(Path("corpus.jsonl").read_bytes()))
     built = reasonrag("index", "build", "--corpus", "corpus.jsonl.gz")
     assert built.status == 0, built.err

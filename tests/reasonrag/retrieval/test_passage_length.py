@@ -155,7 +155,7 @@ def test_a_cut_is_part_of_a_run_and_its_absence_is_not(long_world: dict[str, Any
 def test_the_order_of_passages_is_part_of_a_run_where_the_best_is_not_first(long_world: dict[str, Any]) -> None:
     """Only the prompt shows the worst first; the record keeps the passages as they were found."""
     package.generate(**long_world, run="runs/a", top_k=3, max_passage_chars=200)
-    package.generate(**long_world, run="runs/b", top_k=3, max_passage_chars=200, passage_order="worst-first")
+    package.generate(**long_world, run="runs/b", top_k=3, max_passage_chars=200, set="agent.passage_order=worst-first")
     package.generate(**long_world, run="runs/released", recipe="released", set={"search.simulations": 2})
     assert decides("runs/b") == {**decides("runs/a"), "passage_order": "worst-first"}
     assert decides("runs/released")["passage_order"] == "worst-first"

@@ -35,18 +35,19 @@ def whole(shared: Shared) -> bytes:
     return (shared.folder("ray-whole", make) / "whole/rollouts.jsonl").read_bytes()
 
 
-def words(address: str, *more: object) -> list[object]:
+def words(*more: object) -> list[object]:
     asked = ["generate", "--dataset", "atlas", "--limit", QUESTIONS, "--model", "offline"]
-    return [*asked, "--on", "ray", "--address", address, "--json", *more]
+    return [*asked, "--on", "ray", "--json", *more]
 
 
 def rollouts() -> bytes:
     return (RUN / "rollouts.jsonl").read_bytes()
 
 
-def test_each_rank_has_its_part_of_a_cap_and_one_process_finishes_the_run(ray_address: str, whole: bytes) -> None:
+@pytest.mark.usefixtures("ray_address")
+def test_each_rank_has_its_part_of_a_cap_and_one_process_finishes_the_run(whole: bytes) -> None:
     """Both together use no more than the cap; the command that is proposed needs no cluster."""
-    stopped = finished(*words(ray_address, "--workers", 2, "--max-calls", 800))
+    stopped = finished(*words("--workers", 2, "--max-calls", 800))
     assert stopped.returncode == 3, stopped.stderr
     stop = json.loads(stopped.stdout)["stopped"]
     keys = [key for each in (RUN / "ranks").glob("*/journal.jsonl") for key in drawn(each)]
@@ -58,10 +59,11 @@ def test_each_rank_has_its_part_of_a_cap_and_one_process_finishes_the_run(ray_ad
     assert rollouts() == whole
 
 
-def test_a_run_goes_on_with_fewer_workers(ray_address: str, whole: bytes) -> None:
+@pytest.mark.usefixtures("ray_address")
+def test_a_run_goes_on_with_fewer_workers(whole: bytes) -> None:
     one = ["generate", "--dataset", "atlas", "--limit", QUESTIONS, "--model", "offline"]
     assert finished(*one, "--shard", "0/2").returncode == 0
-    done = finished(*words(ray_address, "--workers", 1))
+    done = finished(*words("--workers", 1))
     assert done.returncode == 0, done.stderr
     assert "2 ranks, 1 worker at a time" in done.stderr
     assert json.loads(done.stdout)["done"] == QUESTIONS
@@ -72,32 +74,35 @@ def drawn(journal: Path) -> list[str]:
     return [key for line in journal.read_text().splitlines() for key in json.loads(line)["keys"]]
 
 
-def test_ctrl_c_lets_all_ranks_finish_their_requests(ray_address: str, whole: bytes) -> None:
-    with simulated_endpoint("--latency", 0.05) as url, Command(*words(ray_address, "--base-url", url)) as run:
+@pytest.mark.usefixtures("ray_address")
+def test_ctrl_c_lets_all_ranks_finish_their_requests(whole: bytes) -> None:
+    with simulated_endpoint("--latency", 0.05) as url, Command(*words("--base-url", url)) as run:
         until(lambda: run.poll() is not None or len(list((RUN / "ranks").glob("*/journal.jsonl"))) == 2)
         until(lambda: run.poll() is not None or all(each.stat().st_size for each in (RUN / "ranks").glob("*/journal*")))
         run.send_signal(signal.SIGINT)
         assert run.wait() == 130, run.err
         assert "finishing the requests in flight of all ranks" in run.err
         assert "continue with: reasonrag generate" in run.err
-    done = finished(*words(ray_address))
+    done = finished(*words())
     assert done.returncode == 0, done.stderr
     assert rollouts() == whole
 
 
-def test_ranks_ask_where_the_process_that_starts_them_would(ray_address: str) -> None:
+@pytest.mark.usefixtures("ray_address")
+def test_ranks_ask_where_the_process_that_starts_them_would() -> None:
     """Whatever OPENAI_BASE_URL is where they run."""
     elsewhere = dict(os.environ) | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "any"}
     asked = ["--model", "some", "--price", "some=0,0"]
-    refused = finished(*words(ray_address, *asked), environment=elsewhere)
+    refused = finished(*words(*asked), environment=elsewhere)
     assert refused.returncode == 2, refused.stderr
     assert "cannot reach http://127.0.0.1:9/v1" in refused.stderr
 
 
-def test_when_one_rank_cannot_go_on_the_others_finish_their_requests(ray_address: str) -> None:
+@pytest.mark.usefixtures("ray_address")
+def test_when_one_rank_cannot_go_on_the_others_finish_their_requests() -> None:
     """What was sent is paid, so it is recorded."""
     with simulated_endpoint("--latency", 0.3) as url:
-        asked = [*words(ray_address, "--workers", 2, "--base-url", url, "--concurrency", 2)]
+        asked = [*words("--workers", 2, "--base-url", url, "--concurrency", 2)]
         one = ["generate", "--dataset", "atlas", "--limit", QUESTIONS, "--model", "offline", "--run", RUN]
         assert finished(*one, "--shard", "0/3").returncode == 0
         with only_writer(RUN / "ranks/00002"):
@@ -130,8 +135,7 @@ def test_a_run_of_one_process_is_not_taken_over() -> None:
         package.generate(dataset="atlas", limit=1, model="offline", run="r", on="ray", launch=explore_on_ray)
 
 
-@pytest.mark.parametrize("flags", [["--workers", 2], ["--address", "auto"]])
-def test_flags_of_a_cluster_are_refused_without_one(flags: list[object], reasonrag: Reasonrag) -> None:
-    refused = reasonrag("generate", "--dataset", "atlas", "--limit", 1, "--run", "r", *flags)
-    assert (refused.status, f"{flags[0]} goes with --on ray" in refused.err) == (2, True)
+def test_workers_are_refused_without_a_cluster(reasonrag: Reasonrag) -> None:
+    refused = reasonrag("generate", "--dataset", "atlas", "--limit", 1, "--run", "r", "--workers", 2)
+    assert (refused.status, "--workers goes with --on ray" in refused.err) == (2, True)
     assert not Path("r").exists()

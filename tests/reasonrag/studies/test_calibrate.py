@@ -247,7 +247,7 @@ def test_states_are_rebuilt_and_continued_with_draws_of_their_own(run: Path) -> 
 def test_a_question_is_continued_with_the_steps_that_its_hops_gave_it() -> None:
     """A tree says how many hops its question has, where that decided its steps: deep states are no conclusions here.
     The state after a step that shares the continuations of a sibling is in no tree; all others are."""
-    package.generate(dataset="atlas", split="dev", limit=20, steps_by_hops=True, run="runs/a")
+    package.generate(dataset="atlas", split="dev", limit=20, set={"agent.steps_by_hops": True}, run="runs/a")
     records = trees()
     assert {each.hops for each in records} == {2, 3}
     assert all(max(end.steps for end in each.ends) == 2 * (each.hops or 0) + 3 for each in records)

@@ -22,7 +22,6 @@ from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import Price, find_price
 from reasonrag.studies.pareto import TrialReport
 from reasonrag.studies.tune import VARIED, Tuning, plan_trials
-from reasonrag.studies.tuning_rows import tuning_parts
 from reasonrag.terminal import show
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.processes import simulated_endpoint
@@ -161,7 +160,7 @@ def test_a_temperature_that_cannot_be_set_is_not_tried(reasonrag: Reasonrag) -> 
         done = reasonrag("tune", "--model", "o", *flags, "--json")
     tuning = tuning_of(done)
     assert [each["name"] for each in tuning["trials"]] == ["base", "siblings-3", "siblings-6"]
-    assert "temperature-0.7 is not tried: o does not accept temperature" in tuning["warnings"]
+    assert "temperature-0.7 is not tried: the teacher does not accept temperature" in tuning["warnings"]
 
 
 def test_a_failed_question_is_counted_in_its_trial(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +173,7 @@ def test_a_failed_question_is_counted_in_its_trial(capsys: pytest.CaptureFixture
     assert (found["temperature-0.7"].failed, found["base"].failed, found["temperature-1.3"].failed) == (1, 0, 0)
     assert found["temperature-0.7"].failures_by_cause == {"http_500": 1}
     assert (found["temperature-0.7"].questions, found["temperature-0.7"].complete) == (5, True)
-    show(tuning_parts(tuning))
+    show(Tuning.shown(tuning))
     assert "temperature-0.7: 1 question failed: http 500 1" in capsys.readouterr().out
 
 
@@ -234,7 +233,7 @@ def test_the_suggested_configuration_is_one_that_generate_takes(reasonrag: Reaso
     )
     assert trial["decides_answers"] == made["decides_answers"]
     assert trial["decides_answers"]["seed"] == 2
-    assert made["operational"]["caps"] == {"cost": None, "calls": None, "tokens": None}
+    assert made["operational"]["settings"]["max_calls"] is None
 
 
 def test_the_suggested_configuration_holds_no_secret() -> None:
@@ -305,7 +304,7 @@ def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unuse
     base = GenerateSettings.model_validate({"run": "runs/t", "recipe": recipe})
     known = {word.partition("=")[0] for word in VARIED}
     assert {name for trial in plan_trials(base) for name in trial.changed} == known - unused
-    by_hops = base.model_copy(update={"steps_by_hops": True})
+    by_hops = base.model_copy(update={"set": ["agent.steps_by_hops=true"]})
     assert {name for trial in plan_trials(by_hops) for name in trial.changed} == known - unused - {"agent.max_steps"}
 
 

@@ -465,7 +465,7 @@ async def test_an_endpoint_that_only_fails_is_left_alone_while_another_answers(
     status: int, headers: dict[str, str]
 ) -> None:
     """It is up, and useless: its errors are its own as long as the other one shows that the requests are fine. Neither
-    its wait nor --max-wait stops a run that goes on elsewhere."""
+    its wait nor max_wait stops a run that goes on elsewhere."""
 
     async def useless(_: web.Request) -> web.Response:
         return refusal(status, "CUDA error", **headers)

@@ -144,7 +144,7 @@ async def test_a_wait_of_hours_is_shown_in_the_words_of_the_server(status: int, 
 async def test_a_wait_beyond_the_longest_ends_the_run_as_a_cap(status: int, headers: dict[str, str]) -> None:
     async with client_at(lambda _: refusal(status, "daily limit", **headers), max_wait=1800.0) as at:
         with pytest.raises(
-            WaitTooLong, match=r"asks to wait 2 hours, until .*--max-wait 30 allows.*daily limit"
+            WaitTooLong, match=r"asks to wait 2 hours, until .*max_wait allows \(30 minutes\).*daily limit"
         ) as end:
             await at.client.complete(request_for(1))
     assert end.value.exit_status == 3

@@ -1,0 +1,280 @@
+"""What a run of `generate` explores, and with what: the records of its settings, held against each other.
+
+Decides which settings make no sense together, and what `config_hash` covers. Does not know how a tree is searched, nor
+what a session does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from mcts import Recipe
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, answers_rehearsed, name_of_function
+from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash, style_identity
+from reasonrag.agent.settings import AgentSettings
+from reasonrag.data.datasets import check_names, find_data
+from reasonrag.data.questions import QuestionSource, criteria
+from reasonrag.data.settings import QuestionSettings
+from reasonrag.errors import InputError
+from reasonrag.exploration.explorer import RunIdentity
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.files import read_small_text, reading
+from reasonrag.llm.budget import Caps
+from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
+from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.offline import STUDENT
+from reasonrag.llm.prices import SELF_HOSTED
+from reasonrag.llm.settings import DEFAULT_TEACHER, BudgetSettings, LimitSettings, ModelSettings
+from reasonrag.progress import Watcher, warn_all
+from reasonrag.retrieval.opening import open_retriever
+from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import ReadingSettings, RetrievalSettings
+from reasonrag.run.engine import Budget
+from reasonrag.run_config import RunConfig, shown_settings, shown_urls
+
+
+@dataclass(frozen=True)
+class Plan:
+    """See the module's docstring.
+
+    recipe: with the outcome of the rule. student: the value model, if another model continues the teacher's steps.
+    budget: of this process. prices: as `--price` gives them.
+    """
+
+    recipe: Recipe
+    rule: OutcomeRule
+    teacher: ModelSpec
+    student: ModelSpec | None
+    questions: QuestionSettings
+    retrieval: RetrievalSettings
+    reading: ReadingSettings
+    prompts: Prompts
+    seed: int
+    budget: Budget
+    prices: Sequence[str]
+
+    @classmethod
+    def of(
+        cls,
+        settings: GenerateSettings,
+        chat_model: ChatModel | None = None,
+        value_chat_model: ChatModel | None = None,
+        function: OutcomeFunction | None = None,
+    ) -> Self:
+        """chat_model, value_chat_model, function: the caller's own. Raises InputError for settings that do not go
+        together, and for files that cannot be read."""
+        recipe, agent = settings.resolved_recipe, settings.part(AgentSettings)
+        rule = _find_rule(recipe, settings.rubric, function)
+        teacher, student = _find_models(settings, recipe, chat_model, value_chat_model)
+        budget = settings.part(BudgetSettings)
+        return cls(
+            recipe.model_copy(update={"outcome": rule.name}),
+            rule,
+            teacher,
+            student,
+            settings.part(QuestionSettings),
+            settings.part(RetrievalSettings),
+            settings.part(ReadingSettings),
+            load_prompts(agent.prompts, agent.style),
+            agent.seed,
+            Budget(Caps.of(budget, settings.parts), budget.yes),
+            settings.price,
+        )
+
+    def asking(self, teacher: ModelSpec, student: ModelSpec | None = None) -> Self:
+        """With models as they turned out to be asked."""
+        return replace(self, teacher=teacher, student=student)
+
+    @property
+    def models(self) -> list[ModelSpec]:
+        return [each for each in (self.teacher, self.student) if each]
+
+    def say_terms(self, watcher: Watcher) -> None:
+        """What prices, outcomes and rewards are worth. Raises InputError for a cap on money without a price."""
+        check_prices(watcher.say, *self.models, given=self.prices, capped=self.budget.caps.cost is not None)
+        if self.student and self.student.price is SELF_HOSTED:
+            name = self.student.name
+            watcher.say(f"{name} has no list price and its own --value-base-url: its tokens count as free")
+        warn_all(self.rehearsed, watcher)
+
+    @property
+    def rehearsed(self) -> list[str]:
+        """A warning where the offline teacher judges."""
+        reward = self.recipe.reward
+        return answers_rehearsed(self.teacher.name, self.rule.name, support=self.rule.support, reward=reward)
+
+    def find_data(self, say: Callable[[str], None], *, searched: bool = True) -> tuple[QuestionSource, Path | None]:
+        """The questions, and the corpus to search; None: that of the index or of the server. searched: whether the
+        settings say where passages come from. Raises InputError."""
+        found = find_data(
+            self.questions,
+            self.rule.check,
+            self.retrieval.index_home,
+            seed=self.seed,
+            needs_corpus=searched and not self.retrieval.has_corpus,
+            say=say,
+        )
+        if self.recipe.agent.steps_by_hops and not any(each.hops for each in found[0].limited(self.questions.limit)):
+            raise InputError(
+                "no question says how many hops it has (metadata.hops, a whole number above 0; a MuSiQue id; or gold "
+                "passages): leave out agent.steps_by_hops, and give --max-steps"
+            )
+        return found
+
+    async def open_retriever(
+        self,
+        corpus: Path | None,
+        opened: AsyncExitStack,
+        say: Callable[[str], None],
+        before_building: Sequence[Callable[[], Awaitable[object]]] = (),
+    ) -> Retriever:
+        """See `open_retriever`."""
+        named, top_k = bool(self.questions.corpus), self.reading.top_k
+        return await open_retriever(
+            self.retrieval, corpus, opened, named=named, top_k=top_k, say=say, before_building=before_building
+        )
+
+    def agent(self, model: ChatModel, retriever: Retriever, sampling: Sampling | None = None) -> Agent:
+        """sampling: None: the teacher's."""
+        acts = self.recipe.agent
+        return Agent(
+            model,
+            with_passages_cut(retriever, self.reading.max_passage_chars),
+            self.prompts,
+            sampling or self.teacher.sampling,
+            self.reading.top_k,
+            acts.max_steps,
+            self.seed,
+            passage_order=acts.passage_order,
+            steps_by_hops=acts.steps_by_hops,
+        )
+
+    def config(
+        self, settings: GenerateSettings, source: QuestionSource, corpus: Path | None, retriever: Retriever
+    ) -> RunConfig:
+        """The content of config.json. retriever: the one that searches."""
+        acts = self.recipe.agent
+        decides_answers: dict[str, Any] = {
+            **source.identity,
+            "retriever": retriever.identity,
+            "top_k": self.reading.top_k,
+            "prompts": self.prompts.hash_with(*self.rule.prompts),
+            "model": self.teacher.name,
+            "sampling": self.teacher.sampling.shown,
+            "recipe": self.recipe.model_dump(mode="json"),
+            "max_steps": acts.max_steps,
+            "seed": self.seed,
+            **reading_identity(self.reading.max_passage_chars, order_recorded(acts.passage_order)),
+            **style_identity(self.prompts.style),
+        } | self.rule.identity
+        if acts.steps_by_hops:
+            decides_answers["steps_by_hops"] = True
+        if self.student:
+            decides_answers["value_model"] = {"name": self.student.name, "sampling": self.student.sampling.shown}
+        operational = {
+            "base_url": shown_urls(settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]),
+            "questions": source.places,
+            "hub_revision": source.revision,
+            "corpus": None if corpus is None else str(corpus),
+            "settings": shown_settings(settings),
+        }
+        return RunConfig.of(decides_answers, operational)
+
+    def identity(self, source: QuestionSource, config_hash: str) -> RunIdentity:
+        """The run's fields in every record."""
+        return RunIdentity(
+            dataset=source.dataset,
+            split=source.split,
+            config_hash=config_hash,
+            seed=self.seed,
+            recipe=self.recipe,
+            renderer=renderer_hash(self.prompts),
+            price=self.teacher.price,
+            value_price=self.student.price if self.student else None,
+        )
+
+
+# -- models ----------------------------------------------------------------------------------------------------
+
+
+def lacks_teacher(settings: GenerateSettings) -> bool:
+    """Whether the settings name no teacher and the default one has no key. Raises InputError for an unknown data
+    set."""
+    questions = settings.part(QuestionSettings)
+    check_names(questions)
+    return not (settings.model or questions.of_atlas or os.environ.get(KEY_VARIABLE))
+
+
+def _find_models(
+    settings: GenerateSettings, recipe: Recipe, chat_model: ChatModel | None, value_chat_model: ChatModel | None
+) -> tuple[ModelSpec, ModelSpec | None]:
+    name = chat_model.name if chat_model else _teacher_name(settings)
+    model = settings.part(ModelSettings).model_copy(update={"temperature": recipe.agent.temperature})
+    limits = settings.part(LimitSettings)
+    teacher = ModelSpec.of(model, limits, name, top_p=recipe.agent.top_p, parts=settings.parts)
+    value = settings.value
+    if value.model is None and value_chat_model is None:
+        if flag := next(iter(value_flags(settings)), None):
+            raise InputError(f"{flag} needs a value model: give --value-model, or leave it out")
+        return teacher, None
+    if recipe.search.valuation != "continuation":
+        raise InputError(
+            f"recipe {recipe.name} samples no continuations: leave out --value-model, or choose another --recipe"
+        )
+    in_process = value.model in (OFFLINE, STUDENT) and not value.base_url  # which has another name in this role
+    known = value_chat_model.name if value_chat_model else STUDENT if in_process else value.model or ""
+    if known == name:
+        raise InputError(f"--value-model {known} is the teacher, which continues by default; leave it out")
+    flag, key = "--value-model", VALUE_KEY_VARIABLE
+    return teacher, teacher.second(value, known, name_flag=flag, key_variable=key, self_hosted=True)
+
+
+def _teacher_name(settings: GenerateSettings) -> str:
+    """The teacher; by default offline for atlas, and GPT-4o where there is a key."""
+    if lacks_teacher(settings):
+        raise InputError(
+            f"no teacher: set {KEY_VARIABLE} to use {DEFAULT_TEACHER}, or give --model NAME and --base-url URL, or "
+            "--model offline (extractive, free)"
+        )
+    of_atlas = settings.part(QuestionSettings).of_atlas
+    known = settings.model or of_atlas
+    return model_name(settings.part(ModelSettings), of_atlas=of_atlas) if known else DEFAULT_TEACHER
+
+
+def value_flags(settings: GenerateSettings) -> list[str]:
+    """The flags of all value model settings that were set, on the command line or elsewhere."""
+    names = (name for name in GenerateSettings.model_fields if name.startswith("value_"))
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(settings, name) not in (None, [])]
+
+
+# -- the rule of outcomes --------------------------------------------------------------------------------------
+
+
+def _find_rule(recipe: Recipe, rubric: Path | None, function: OutcomeFunction | None) -> OutcomeRule:
+    if recipe.support == "judge" and function:
+        raise InputError("support judge goes with outcome evident_f1, not with a function; leave it out of --set")
+    if rubric is not None and (function or recipe.outcome != "rubric"):
+        raise InputError(f"--rubric {rubric} goes with --outcome rubric; add that, or leave it out")
+    if function is not None:
+        return OutcomeRule(name_of_function(function), function=function)
+    return OutcomeRule(recipe.outcome, _read_rubric(rubric) if rubric else (), support=recipe.support)
+
+
+def _read_rubric(path: Path) -> tuple[str, ...]:
+    try:
+        with reading(f"the rubric {path}"):
+            found = criteria(read_small_text(path))
+    except UnicodeDecodeError as error:
+        raise InputError(f"the rubric {path} is not UTF-8 text: {error}") from error
+    if not found:
+        raise InputError(f"the rubric {path} is empty; write what an answer must do, one criterion per line")
+    return found

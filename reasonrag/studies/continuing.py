@@ -1,0 +1,205 @@
+"""What continues the steps of a run again, from its config.json: the model, the agent, and the outcome rule.
+
+Decides which of them may have moved or changed since the run, and which must be the same. Does not know what is valued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from preference.records import first_error
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
+from reasonrag.agent.prompting import Prompts, load_prompts
+from reasonrag.agent.settings import AgentSettings
+from reasonrag.data.compressed import is_on_the_hub
+from reasonrag.data.settings import QuestionSettings
+from reasonrag.errors import InputError
+from reasonrag.files import CONFIG
+from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.offline import STUDENT
+from reasonrag.llm.settings import LimitSettings, ModelSettings, ValueModelSettings
+from reasonrag.retrieval.opening import open_retriever
+from reasonrag.retrieval.passage_length import with_passages_cut
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import BEST_FIRST, ReadingSettings, RetrievalSettings
+from reasonrag.run_config import OTHER_PROMPTS, Operational, read_config
+from reasonrag.settings import Settings
+
+AnyRecord = TypeVar("AnyRecord", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Where a run's files are now, if not where they were."""
+
+    corpus: Path | None
+    index: list[Path]
+    prompts: Path | None
+
+
+class RecordedRun:
+    """A run of `generate` by its config.json: what decided its answers, and its settings."""
+
+    def __init__(self, run: Path) -> None:
+        """Raises InputError naming a key that cannot be read, or is needed and missing."""
+        made = read_config(run / CONFIG)
+        needed = {"config_hash": made.config_hash}
+        if not made.decides_answers.imported:
+            decides = made.decides_answers
+            needed |= {f"decides_answers.{name}": getattr(decides, name) for name in ("model", "retriever", "prompts")}
+        if missing := next((name for name, value in needed.items() if not value), None):
+            raise InputError(
+                f"{run / CONFIG} is not a configuration of reasonrag: {missing} is missing. "
+                "Give a run directory of reasonrag generate"
+            )
+        self.run, self.config_hash, self.decides = run, made.config_hash, made.decides_answers
+        self._operational = made.operational or Operational()
+
+    def check_can_continue(self) -> None:
+        """Raises InputError for runs whose steps cannot be continued."""
+        if self.decides.imported:
+            raise InputError(
+                f"{self.run} was imported: the model and corpus of its steps are unknown, so they cannot be continued"
+            )
+        if not self._operational.settings:
+            raise InputError(
+                f"{self.run / CONFIG} lacks operational.settings, as published runs do: nothing can be continued"
+            )
+
+    def recorded(self, record: type[AnyRecord]) -> AnyRecord:
+        """A record of the run's settings. Raises InputError."""
+        saved = self._operational.settings
+        try:
+            return record.model_validate({name: saved[name] for name in record.model_fields if name in saved})
+        except ValidationError as error:
+            raise InputError(
+                f"{self.run / CONFIG}: operational.settings: {first_error(error)}. Restore the file, or make the run "
+                "again if another version of reasonrag made it"
+            ) from error
+
+    # -- the model ---------------------------------------------------------------------------------
+
+    def who_continues(self, given: ModelSettings, concurrency: int, chat_model: ChatModel | None) -> ModelSpec:
+        """The model that continued in the run, unless another one is given. given: its name, addresses and prices."""
+        saved, decides = self.recorded(ModelSettings), self.decides
+        student = decides.student
+        wanted = chat_model.name if chat_model else given.model or student or decides.model
+        addresses = saved.base_url or ([] if decides.model == OFFLINE else self._operational.base_url)
+        of_teacher = {"base_url": addresses, "price": given.price or saved.price}
+        if wanted == decides.model and given.base_url:
+            of_teacher["base_url"] = given.base_url
+        limits = self.recorded(LimitSettings).model_copy(update={"concurrency": concurrency})
+        spec = ModelSpec.of(saved.model_copy(update=of_teacher), limits, decides.model)
+        spec = replace(spec, sampling=Sampling.model_validate(decides.sampling), settles_effort=False)
+        return spec if wanted == decides.model else self._beside(spec, given, wanted, chat_model)
+
+    def _beside(self, teacher: ModelSpec, given: ModelSettings, wanted: str, chat_model: ChatModel | None) -> ModelSpec:
+        """A model that was not the teacher. Only at the address it had in the run is it known to be free."""
+        value = self.recorded(ValueModelSettings) if wanted == self.decides.student else ValueModelSettings()
+        own = given.base_url or value.value_base_url
+        in_process = not chat_model and wanted in (OFFLINE, STUDENT) and not own
+        return teacher.second(
+            given.model_copy(
+                update={
+                    "base_url": own,
+                    "extra_body": value.value_extra_body,
+                    "price": given.price or self.recorded(ModelSettings).price,
+                }
+            ),
+            STUDENT if in_process else wanted,
+            name_flag="--model",
+            key_variable=VALUE_KEY_VARIABLE if value.value_base_url else KEY_VARIABLE,
+            self_hosted=bool(value.value_base_url and not given.base_url),
+        )
+
+    # -- the agent ---------------------------------------------------------------------------------
+
+    async def agent_of(
+        self,
+        sampling: Sampling,
+        rule: OutcomeRule,
+        moved: Moved,
+        retriever: Retriever | None,
+        opened: AsyncExitStack,
+        *,
+        say: Callable[[str], None],
+    ) -> Callable[[ChatModel], Agent]:
+        """The run's agent, with some model. Raises InputError for other prompts, and for an index of other passages."""
+        decides, agent = self.decides, self.recorded(AgentSettings)
+        opening = self._opening(moved, opened, say)
+        prompts = load_prompts(moved.prompts or agent.prompts, agent.style)
+        if prompts.hash_with(*rule.prompts) != decides.prompts:
+            raise InputError(f"{self.run} was made with other prompts: {OTHER_PROMPTS}")
+        retriever = retriever or await opening()
+        if retriever.identity != decides.retriever:
+            raise InputError(
+                f"{self.run} was made with the index {decides.retriever}, this one is {retriever.identity}: "
+                "give the run's by --index, or its corpus by --corpus"
+            )
+        return partial(self._agent, retriever=retriever, prompts=prompts, sampling=sampling, seed=agent.seed)
+
+    def _agent(
+        self, model: ChatModel, *, retriever: Retriever, prompts: Prompts, sampling: Sampling, seed: int
+    ) -> Agent:
+        reading, decides = self.recorded(ReadingSettings), self.decides
+        return Agent(
+            model,
+            with_passages_cut(retriever, reading.max_passage_chars),
+            prompts,
+            sampling,
+            reading.top_k,
+            decides.max_steps or 1,
+            seed,
+            passage_order="worst-first" if decides.passage_order == "worst-first" else BEST_FIRST,
+            steps_by_hops=decides.steps_by_hops,
+        )
+
+    def _opening(
+        self, moved: Moved, opened: AsyncExitStack, say: Callable[[str], None]
+    ) -> Callable[[], Awaitable[Retriever]]:
+        """What opens the run's retriever. Raises InputError if its corpus is gone."""
+        retrieval, corpus = self.recorded(RetrievalSettings), self._operational.corpus
+        place, named = Path(corpus) if corpus else None, bool(self.recorded(QuestionSettings).corpus)
+        if moved.corpus or moved.index:
+            place, named, changed = moved.corpus, bool(moved.corpus), dict[str, Any](index=moved.index)
+            changed |= {"retriever": None} if retrieval.is_remote else {}
+            retrieval = retrieval.model_copy(update=changed)
+        elif place and not (place.exists() or is_on_the_hub(place) or retrieval.is_remote):
+            raise InputError(f"the corpus of the run, {place}, no longer exists: give --corpus or --index")
+        top_k = self.recorded(ReadingSettings).top_k
+        return partial(open_retriever, retrieval, place, opened, named=named, top_k=top_k, say=say)
+
+    # -- the rule ----------------------------------------------------------------------------------
+
+    def rule(self, function: OutcomeFunction | None, *, model: ModelSpec) -> OutcomeRule:
+        """The run's outcome rule. Raises InputError if it cannot be applied again."""
+        run, name = self.run, self.decides.recipe.outcome
+        rule = OutcomeRule(name, function=function, support=self.decides.recipe.support)
+        if rule.asks_model and model.recorded_as is not None:
+            teacher = self.decides.model
+            raise InputError(
+                f"the answers of {run} were judged by its teacher, {teacher}, and calibrate asks one model only: "
+                f"give --model {teacher}, which then continues and judges"
+            )
+        if rule.identity.get("outcome_rule") != self.decides.outcome_rule:
+            raise InputError(
+                f"the answers of {run} were valued by another rule of {name} than this version of reasonrag has, so "
+                "fresh answers say nothing of its labels: calibrate it with the version that made it, or generate it "
+                "again"
+            )
+        known = rule.judged or name in OF_GOLDEN_ANSWERS
+        if known != (function is None) or (function and getattr(function, "__name__", "") != name):
+            how = "leave out outcome" if known else f"call reasonrag.calibrate({str(run)!r}, outcome={name}, ..)"
+            raise InputError(f"the outcome of {run} is {'' if known else 'the function '}{name}: {how}")
+        return rule
