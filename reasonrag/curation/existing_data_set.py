@@ -1,28 +1,26 @@
 """The data set that already stands in `--out`: from which runs it was made, and what may take its place.
 
-Decides whether `pairs` may write there, and which derived files go together with the data they were made from. What
-paid models said, the journal in `judging/`, stays in any case. Knows neither how labels come about nor how rows are
-written.
+Decides whether `pairs` may write there, and which derived files go together with the data they were made from: the
+prompts and the page of its rows, and the files of an import. What paid models said, the journal in `judging/`, stays in
+any case. Knows neither how labels come about nor how rows are written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import orjson
 
 from preference.candidates import Origin
 from preference.export.formats import FORMATS, SPLITS
-from preference.export.staging import UNFINISHED, files_of_formats, is_unfinished
-from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, ExportOptions
+from preference.export.staging import UNFINISHED, is_unfinished
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
 from reasonrag.agent.prompting import PROMPTS, renderer_hash, saved_prompts
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
 from reasonrag.curation.decontamination import CONTAMINATION
-from reasonrag.curation.labels.judge_labels import JUDGING
 from reasonrag.errors import InputError
-from reasonrag.files import JOURNAL, VIEW_PAGE
-from reasonrag.rendering import counted
+from reasonrag.files import VIEW_PAGE
 
 IMPORT_REPORT = "import.json"
 REJECTED = "rejected_rows.jsonl"
@@ -76,31 +74,16 @@ def origins_in(data_set: Path) -> set[Origin] | None:
     return None if lines and not found else found
 
 
-def has_own_prompts(out: Path) -> bool:
-    """Whether the prompts in `out` are those of its questions, as `pairs` and `import` leave them."""
+def refuse_changed_prompts(out: Path) -> None:
+    """Raises InputError for prompts of a data set that a user changed, as those of a new one would replace them."""
+    if not (out / PROMPTS).exists() or is_unfinished(out):
+        return
     prompts = saved_prompts(out / PROMPTS)
-    return prompts is not None and renderer_hash(prompts) in {each.renderer for each in origins_in(out) or ()}
-
-
-def refuse_foreign_prompts(out: Path) -> None:
-    """Raises InputError for prompts in `out` that a user wrote or changed, as those of a new data set would replace
-    them."""
-    if (out / PROMPTS).exists() and not is_unfinished(out) and not has_own_prompts(out):
+    if prompts is None or renderer_hash(prompts) not in {each.renderer for each in origins_in(out) or ()}:
         raise InputError(
             f"--out {out} is taken: its {PROMPTS} are not those of its questions and would be replaced; move them, or "
             "choose another directory"
         )
-
-
-def lines_in(path: Path) -> int:
-    """Lines of a file; 0 if it is not there."""
-    return sum(1 for _ in _lines(path))
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    if path.is_file():
-        with path.open("rb") as lines:
-            yield from lines
 
 
 def _origins(path: Path) -> Iterator[Origin | None]:
@@ -116,18 +99,14 @@ def _origins(path: Path) -> Iterator[Origin | None]:
 # -- before anything is written --------------------------------------------------------------------------------
 
 
-def replaces_other_runs(
-    out: Path, sources: Sequence[Path], given: Mapping[str, str], questions: Callable[[], int], *, replace: bool
-) -> bool:
-    """Whether the data set in `out` was made from other runs than those given, or from more of their questions, which
-    only `replace` allows.
+def replaces_other_runs(out: Path, sources: Sequence[Path], given: Mapping[str, str], *, replace: bool) -> bool:
+    """Whether the data set in `out` was made from other runs than those given, which only `replace` allows.
 
-    sources: where the runs are; one that is `out` itself is taken in, so that nothing is lost. questions: counts
-    theirs. Raises InputError for other runs without `replace`, and for a folder whose files are not of a data set;
-    OSError.
+    sources: where the runs are; one that is `out` itself is taken in, so that nothing is lost. Raises InputError for
+    other runs without `replace`, and for a folder whose files are not of a data set; OSError.
     """
     if not (out / CANDIDATES).is_file() and not is_unfinished(out):
-        taken = [name for name in (*_OF_PAIRS, *_OF_FORMATS) if (out / name).exists()]
+        taken = [name for name in (*_OF_PAIRS, *_OF_FORMATS, PROMPTS) if (out / name).exists()]
         if taken:
             raise InputError(
                 f"--out {out} is taken: it holds {taken[0]} but no {CANDIDATES}, so it is not a whole data set of "
@@ -136,21 +115,17 @@ def replaces_other_runs(
         return False
     if out.resolve() in [each.resolve() for each in sources]:
         return False
+    refuse_changed_prompts(out)
     origins = origins_in(out)
-    there = None if origins is None else made_from(origins)
-    fewer = 0
-    if there is not None and (not there or there.keys() == given.keys()):
-        fewer = max(0, lines_in(out / QUESTIONS) - questions())
-        if not fewer:
-            return False
+    there = {} if origins is None else made_from(origins)
+    if origins is not None and (not there or there.keys() == given.keys()):
+        return False
     if replace:
         return True
     names = _shortened(each for each in earlier_sources(out) if each != str(out))
     what = (
         "whose lines do not say from which runs it was made"
-        if there is None
-        else f"of the same configuration with {counted(fewer, 'more question')}"
-        if fewer
+        if origins is None
         else f"made from other runs{f' ({names})' if names else ''}: {_shortened(sorted(there.values()))}"
     )
     new = _shortened(sorted(given.values())) or "no question"
@@ -163,9 +138,12 @@ def replaces_other_runs(
 def takes_in_what_is_there(out: Path) -> bool:
     """Whether a killed command kept all questions of the data set in `out`, which may then be a source of the next one.
     Raises OSError."""
-    coming = {hash(line) for line in _lines(out / UNFINISHED)}
-    there = out / QUESTIONS
-    return bool(coming) and there.is_file() and all(hash(line) in coming for line in _lines(there))
+    coming, there = out / UNFINISHED, out / QUESTIONS
+    if not (coming.is_file() and there.is_file()):
+        return False
+    with coming.open("rb") as new, there.open("rb") as old:
+        known = set(map(hash, new))
+        return bool(known) and all(hash(line) in known for line in old)
 
 
 def earlier_sources(out: Path) -> list[str]:
@@ -184,15 +162,3 @@ def pages_of(out: Path) -> dict[str, str]:
     page = out / VIEW_PAGE
     removed = f"removed {page}, which showed the previous rows; make it again with: reasonrag view {out}"
     return {VIEW_PAGE: removed} if page.is_file() else {}
-
-
-def kept_from_before(out: Path, options: ExportOptions, *, judged: bool) -> list[str]:
-    """Sentences about what stays of a replaced data set. options: of the new data set. judged: whether a judge labels
-    it, who continues the journal."""
-    said = []
-    if not judged and (out / JUDGING / JOURNAL).is_file():
-        said.append(f"{JUDGING}/ keeps the judge's answers for the previous data set, and their cost")
-    ours = files_of_formats(out) | {FORMATS[name].file_name(split) for name in options.formats for split in SPLITS}
-    if others := [each for each in _OF_FORMATS if each not in ours and (out / each).exists()]:
-        said.append(f"{', '.join(others)}: not part of this data set; kept, because no {SUMMARY} names its origin")
-    return said

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,11 +41,11 @@ from reasonrag.curation.existing_data_set import (
     made_from,
     origins_in,
     pages_of,
-    refuse_foreign_prompts,
+    refuse_changed_prompts,
 )
+from reasonrag.curation.export import DataSetExport
 from reasonrag.curation.import_sources import ImportFiles, ImportKind, ImportSource, Say, common_kind, find_sources
-from reasonrag.curation.pairs import DataSetExport
-from reasonrag.curation.settings import ImportSettings, PairsSettings
+from reasonrag.curation.settings import CheckSettings, DecontaminationSettings, ImportSettings
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
@@ -185,7 +185,7 @@ def import_published(
             kind = common_kind(found.files)
             _check_place(out, kind, found, settings.questions, replace=settings.replace)
             if kind == "pairs" and origins_in(out):
-                refuse_foreign_prompts(out)
+                refuse_changed_prompts(out)
             known = _known_questions(settings.questions, settings.dataset, settings.split, Path(unpacked), say)
             begun = ImportReport(
                 kind=kind,
@@ -574,12 +574,11 @@ def _take_row(
 
 def _export(staged: Path, out: Path) -> PairSummary:
     """Export every candidate that parsed; filtering is left to the user, later."""
-    no_filters: dict[str, Any] = {name: 0 if value is None else value for name, value in asdict(NO_FILTERS).items()}
     # problems of published rows are reported by `reasonrag audit`, the next command
-    export = DataSetExport(resolve(PairsSettings, "pairs", {"allow": list(ERRORS), **no_filters}), out)
+    export = DataSetExport(NO_FILTERS, CheckSettings(allow=list(ERRORS)), DecontaminationSettings(), out)
     recount_tokens(staged, export.tokens)
     gated = export.decontaminate(staged, [staged])
-    return export.write(staged, [out], gated, judging={}, warnings=())
+    return export.write(staged, [out], gated)
 
 
 def _warnings_of_pairs(asked: Sequence[QuestionRecord], split: str | None, summary: PairSummary) -> list[str]:

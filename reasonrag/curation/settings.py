@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -14,15 +14,10 @@ from preference.export.summary import VALIDATION_SHARE
 from preference.filters import AS_PUBLISHED
 from reasonrag.curation.token_counters import TokenizerName
 from reasonrag.errors import InputError
-from reasonrag.llm.settings import MAX_REPLY_TOKENS, Prices
+from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.settings import (
     SEVERAL,
-    Concurrency,
-    Effort,
-    ExtraBody,
     Limit,
-    MaxCalls,
-    MaxCost,
     Opposite,
     Panel,
     Places,
@@ -31,16 +26,17 @@ from reasonrag.settings import (
     Settings,
     Share,
     Words,
-    Yes,
+    flag_of,
     list_of_places,
     setting,
 )
 
 _RULES = PairingRules()
+Accept: TypeAlias = Annotated[bool, Opposite(None), Panel.PAIRING]
 
 
 class PairingSettings(Settings):
-    """What makes a pair, as far as one question goes."""
+    """How good a pair must be, and how many there may be."""
 
     min_margin: float = setting(
         "Minimum difference between the rewards of the two steps",
@@ -73,49 +69,63 @@ class PairingSettings(Settings):
         Panel.PAIRING,
         default=_RULES.max_per_question or 0,
     )
-    allow_malformed: Annotated[bool, Opposite(None)] = setting(
-        "Accept unparsable replies as rejected steps", Panel.PAIRING, default=_RULES.allow_malformed
+    max_row_tokens: Limit = setting(
+        "Maximum tokens of prompt and reply together; 0: no limit", Panel.PAIRING, default=_RULES.max_row_tokens or 0
     )
-    allow_ungrounded: Annotated[bool, Opposite(None)] = setting(
-        "Accept chosen steps that no passage supports", Panel.PAIRING, default=_RULES.allow_ungrounded
-    )
-    allow_cut_prompts: Annotated[bool, Opposite(None)] = setting(
-        "Accept pairs of states whose prompt the endpoint cut", Panel.PAIRING, default=_RULES.allow_cut_prompts
-    )
-    allow_repeated_query: Annotated[bool, Opposite(None)] = setting(
-        "Accept chosen queries that repeat an earlier one on their path",
+    max_efficiency_only: Share = setting(
+        "Maximum share of pairs that differ only in the number of steps to the answer; 1: no limit",
         Panel.PAIRING,
-        default=_RULES.allow_repeated_query,
+        default=_RULES.max_efficiency_only,
     )
-    allow_same_findings: Annotated[bool, Opposite(None)] = setting(
-        "Accept pairs of steps that reveal the same, although their continuations do not tell them apart",
+    max_style_only: Share = setting(
+        "Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit",
         Panel.PAIRING,
-        default=_RULES.allow_same_findings,
+        default=_RULES.max_style_only,
     )
 
-    @property
-    def rules(self) -> PairingRules:
-        given: dict[str, Any] = {
-            name: getattr(self, name) for name in PairingRules.__dataclass_fields__ if name in type(self).model_fields
-        }
-        return PairingRules(**given | {name: given.get(name) or None for name in _NO_LIMIT})
+
+class AcceptedPairSettings(Settings):
+    """Which pairs are accepted although, or only if, something else is known of them."""
+
+    allow_malformed: Accept = setting("Accept unparsable replies as rejected steps", default=False)
+    allow_ungrounded: Accept = setting("Accept chosen steps that no passage supports", default=False)
+    allow_cut_prompts: Accept = setting("Accept pairs of states whose prompt the endpoint cut", default=False)
+    allow_repeated_query: Accept = setting(
+        "Accept chosen queries that repeat an earlier one on their path", default=False
+    )
+    allow_same_findings: Accept = setting(
+        "Accept pairs of steps that reveal the same, although their continuations do not tell them apart", default=False
+    )
+    consensus: Accept = setting(
+        "Keep a pair only if a second witness agrees: the values, with --label judge; else the critics",
+        default=False,
+        common=True,
+    )
+    as_published: Accept = setting(
+        "Label and filter as the published system whose recipe made the runs (ReasonRAG, ProRAG, "
+        "RAG-Gym) does, without the filters above",
+        default=False,
+    )
 
 
 _NO_LIMIT = ("max_per_state", "max_per_question", "max_row_tokens")
 """Rules of which 0 as a setting means none."""
 
 
-_TOKENIZER = (
-    "How tokens are counted: qwen2.5 or estimate, four characters a token "
-    "[default: qwen2.5 if the tokens extra is installed, else estimate]"
-)
+class CheckSettings(Settings):
+    """How rows are audited."""
+
+    tokenizer: TokenizerName | None = setting(
+        "How tokens are counted: qwen2.5 or estimate, four characters a token "
+        "[default: qwen2.5 if the tokens extra is installed, else estimate]",
+        Panel.CHECKS,
+    )
+    allow: Words = setting("Accept this error of the audit, by its name; repeatable", Panel.CHECKS, default=[])
 
 
-class AuditSettings(Settings):
+class AuditSettings(CheckSettings):
     """Settings of `audit`."""
 
-    tokenizer: TokenizerName | None = setting(_TOKENIZER)
-    allow: Words = setting("Accept this error, by its name; repeatable", default=[])
     out: Path | None = setting("Folder for audit.json and audit.html [default: beside the data]")
 
 
@@ -125,8 +135,26 @@ def _splits(value: object) -> object:
     return [str(each) for each in found] if isinstance(found, list | tuple) else found
 
 
-class PairsSettings(PairingSettings):
-    """Settings of `pairs`."""
+class DecontaminationSettings(Settings):
+    """Which evaluation splits a data set may have no question of."""
+
+    eval: Annotated[list[str], BeforeValidator(_splits)] = setting(
+        "Leave out questions found in this evaluation split: a question file, a folder with "
+        "<dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: the splits beside the "
+        "data of the runs]",
+        Panel.DECONTAMINATION,
+        default=[],
+        common=True,
+    )
+    allow_eval: Words = setting(
+        "Keep questions found in this evaluation split: dataset/split, or all; repeatable",
+        Panel.DECONTAMINATION,
+        default=[],
+    )
+
+
+class ExportSettings(Settings):
+    """Where a data set is written, and as what."""
 
     out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
     replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
@@ -145,32 +173,6 @@ class PairsSettings(PairingSettings):
         lt=1,
         common=True,
     )
-    max_efficiency_only: Share = setting(
-        "Maximum share of pairs that differ only in the number of steps to the answer; 1: no limit",
-        Panel.PAIRING,
-        default=_RULES.max_efficiency_only,
-    )
-    max_style_only: Share = setting(
-        "Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit",
-        Panel.PAIRING,
-        default=_RULES.max_style_only,
-    )
-    max_row_tokens: Limit = setting(
-        "Maximum tokens of prompt and reply together; 0: no limit", Panel.PAIRING, default=_RULES.max_row_tokens or 0
-    )
-    eval: Annotated[list[str], BeforeValidator(_splits)] = setting(
-        "Leave out questions found in this evaluation split: a question file, a folder with "
-        "<dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: the splits beside the "
-        "data of the runs]",
-        Panel.DECONTAMINATION,
-        default=[],
-        common=True,
-    )
-    allow_eval: Words = setting(
-        "Keep questions found in this evaluation split: dataset/split, or all; repeatable",
-        Panel.DECONTAMINATION,
-        default=[],
-    )
     flip: Share = setting(
         "Share of training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
     )
@@ -180,16 +182,10 @@ class PairsSettings(PairingSettings):
         Panel.OUTPUT,
         default=0,
     )
-    as_published: Annotated[bool, Opposite(None)] = setting(
-        "Label and filter as the published system whose recipe made the runs (ReasonRAG, ProRAG, "
-        "RAG-Gym) does, without the filters above",
-        Panel.PAIRING,
-        default=False,
-    )
-    tokenizer: TokenizerName | None = setting(_TOKENIZER, Panel.CHECKS)
-    allow: Words = setting(
-        "Write the data set despite this audit error, by its name; repeatable", Panel.CHECKS, default=[]
-    )
+
+
+class LabelSettings(Settings):
+    """Who labels the pairs, and what a judge is shown."""
 
     label: Literal["value", "judge", "outcome"] = setting(
         "Source of the labels: value (rewards of the search; free), judge (--model picks a better "
@@ -199,30 +195,8 @@ class PairsSettings(PairingSettings):
         default="value",
         common=True,
     )
-    model: str | None = setting(
-        "Judge, for --label judge: a model name at the endpoint, or offline", Panel.LABELS, common=True
-    )
-    base_url: Words = setting(
-        "OpenAI-compatible endpoint of the judge; repeat to spread the load over several [default: "
-        "OPENAI_BASE_URL, else OpenAI's]",
-        Panel.LABELS,
-        default=[],
-        common=True,
-    )
-    max_reply_tokens: int = setting(
-        "Maximum tokens per completion of the judge, reasoning tokens included",
-        Panel.LABELS,
-        default=MAX_REPLY_TOKENS,
-        ge=1,
-    )
-    extra_body: ExtraBody = setting("JSON object of extra fields for every request to the judge", Panel.LABELS)
-    reasoning_effort: Annotated[Effort, Panel.LABELS] = None
-    consensus: Annotated[bool, Opposite(None)] = setting(
-        "Keep a pair only if a second witness agrees: the values, with --label judge; else the critics",
-        Panel.PAIRING,
-        default=_RULES.consensus,
-        common=True,
-    )
+    judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)
+    prompts: Path | None = setting("Folder with your own prompts; the judge's is pick.txt", Panel.LABELS)
     critic: PlacesOrNames = setting(
         "Critic, a folder or a URL: a witness of --consensus; with --format sft it keeps only paths whose every step "
         "scores --critic-threshold. Repeatable: none judges a question that it was trained on (train-critic --folds)",
@@ -238,38 +212,42 @@ class PairsSettings(PairingSettings):
         Panel.CRITIC,
         default=False,
     )
-    judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)
-    prompts: Path | None = setting("Folder with your own prompts; the judge's is pick.txt", Panel.LABELS)
-    concurrency: Concurrency = setting("HTTP requests in flight", Panel.LABELS, default=32)
-    max_cost: MaxCost = setting("Stop before the judge costs more than this many dollars", common=True)
-    max_calls: MaxCalls = setting("Stop before the judge uses more than this many completions")
-    yes: Yes = False
-    price: Prices = setting(
-        "NAME=IN,OUT: price of the judge, in dollars per million prompt tokens and completion tokens [default: the "
-        "list price]",
-        Panel.BUDGET,
-        default=[],
+
+
+class PairsSettings(
+    LimitSettings,
+    BudgetSettings,
+    ModelSettings,
+    LabelSettings,
+    CheckSettings,
+    DecontaminationSettings,
+    AcceptedPairSettings,
+    PairingSettings,
+    ExportSettings,
+):
+    """Settings of `pairs`."""
+
+    model: str | None = setting(
+        "Judge, for --label judge: a model name at the endpoint, or offline", Panel.MODEL, common=True
     )
+    temperature: float = setting("Sampling temperature of the judge", Panel.MODEL, default=0.0, ge=0, le=2)
 
     @property
     def rules(self) -> PairingRules:
         """Raises InputError for filters beside `as_published`, which has its own."""
-        rules = super().rules
+        given: dict[str, Any] = {name: getattr(self, name) for name in PairingRules.__dataclass_fields__}
+        rules = PairingRules(**given | {name: given[name] or None for name in _NO_LIMIT})
         if not self.as_published:
             return rules
         changed = [name for name, value in asdict(rules).items() if value != getattr(_RULES, name)]
-        if given := [f"--{name.replace('_', '-')}" for name in changed if name != "as_published"]:
-            raise InputError(f"--as-published has filters of its own: leave out {', '.join(given)}")
+        if beside := [flag_of(name) for name in changed if name != "as_published"]:
+            raise InputError(f"--as-published has filters of its own: leave out {', '.join(beside)}")
         return AS_PUBLISHED
 
     @property
     def options(self) -> ExportOptions:
-        return ExportOptions(
-            formats=tuple(dict.fromkeys(("proguide", *self.format))),
-            validation=self.validation,
-            flip=self.flip,
-            seed=self.seed,
-        )
+        formats = tuple(dict.fromkeys(("proguide", *self.format)))
+        return ExportOptions(formats, validation=self.validation, flip=self.flip, seed=self.seed)
 
 
 REVIEWED = 50

@@ -1,8 +1,8 @@
 """Columns of published data sets, by what they mean here.
 
 HotpotQA and 2WikiMultiHopQA (`_id`, `answer`, `supporting_facts`, `context`), MuSiQue (`answer_aliases`, `answerable`,
-`paragraphs`), BEIR's passages (`_id`, `text`) and DPR (`answers`). Decides which columns become which field of a
-question, which paragraphs are gold, how a title stands beside a text, and which columns are not read. Reads no file.
+`paragraphs`), BEIR (`_id`, `text`) and DPR (`answers`). Decides which columns become which field of a question, which
+paragraphs are gold, how a title stands beside a text, and which columns are not read. Reads no file.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def question_record(record: Mapping[str, Any]) -> dict[str, Any]:
             )
     if record.get("id") is None and "_id" in record:
         found["id"] = record["_id"]
+    if _asks_by_text(record):
+        found["question"] = record["text"]
     given = record.get("golden_answers")
     if given is None or isinstance(given, list):
         own = [each for each in given or () if not isinstance(each, str) or each.strip()]
@@ -54,6 +56,11 @@ def question_record(record: Mapping[str, Any]) -> dict[str, Any]:
     if moved and (metadata is None or isinstance(metadata, dict)):
         found["metadata"] = about | moved
     return found
+
+
+def _asks_by_text(record: Mapping[str, Any]) -> bool:
+    """Whether it is a query of BEIR; a passage has a title."""
+    return record.get("question") is None and "_id" in record and "text" in record and "title" not in record
 
 
 def _answers(record: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
@@ -93,7 +100,8 @@ class UnreadColumns:
         self._names: dict[str, None] = {}
 
     def add_question(self, record: Mapping[str, Any]) -> None:
-        self._add(record, _QUESTION.union(() if record.get("golden_answers") else _ANSWERS))
+        asked = ("text",) if _asks_by_text(record) else ()
+        self._add(record, _QUESTION.union(asked, () if record.get("golden_answers") else _ANSWERS))
 
     def add_passage(self, record: Mapping[str, Any]) -> None:
         columns = [name for name in ("title", "text") if "contents" in record and isinstance(record.get(name), str)]

@@ -30,7 +30,7 @@ from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, P
 from preference.filters import PassedPairs, candidates_of, dropped_by_caps, select
 from preference.labelling import labelled_states, origin_of
 from preference.records import MalformedRolloutsError, TornLineError, parse_rollout
-from reasonrag.curation.pairs import is_data_set
+from reasonrag.curation.sources import is_data_set
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, TUNING, check_finished, reading, rollouts_in

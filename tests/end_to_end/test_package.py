@@ -115,11 +115,24 @@ def test_the_page_on_formats_names_the_schema_that_is_written() -> None:
 
 MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.py", "signatures.py", "cli.py")
 """Modules that define settings, fill them, or turn them into parts."""
-RECORDS = ("Question", "Retrieval", "Reading", "Model", "ValueModel", "Limit", "Budget", "Agent")
+RECORDS = (
+    "Question",
+    "Retrieval",
+    "Reading",
+    "Model",
+    "ValueModel",
+    "Limit",
+    "Budget",
+    "Agent",
+    "Check",
+    "Decontamination",
+)
 """Of settings; functions may take them."""
 TAKE_SETTINGS = {
-    "reasonrag/curation/pairs.__init__": "turns them into the parts of an export, of pairs and of import",
-    "reasonrag/curation/pairs._pairs": "the body of the public call",
+    "reasonrag/curation/pairs._judge": "opens the judge of the public call",
+    "reasonrag/curation/pairs._replaces_other_runs": "asks twice, before the lock and under it",
+    "reasonrag/curation/pairs._sources": "refuses labels that go with no source",
+    "reasonrag/curation/pairs._witnesses": "refuses what a critic does not go with",
     "reasonrag/critics/train._plan": "turns them into the plan of a training",
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",

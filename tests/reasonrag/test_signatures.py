@@ -77,7 +77,7 @@ def test_a_wrong_setting_is_one_error_without_the_one_that_caused_it() -> None:
 
 NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a value out of range": ("generate", {"limit": -3}, r"^`limit`: must be at least 1"),
-    "a setting that is unknown": ("pairs", {"runs": "x", "max_tokens": 3}, "^max_tokens: .*'max_row_tokens'"),
+    "a setting that is unknown": ("pairs", {"runs": "x", "max_row_token": 3}, "^max_row_token: .*'max_row_tokens'"),
     "two that exclude each other": ("generate", {"dataset": "nq", "questions": "x"}, "^give `questions` or `dataset`"),
     "what one needs": ("generate", {"value_base_url": "http://x"}, "^`value_base_url` needs .*: give `value_model`"),
     "an underscore and a value": ("evaluate", {"model": "no/where/"}, "^`model` no/where/: .* its `base_url`$"),

@@ -268,7 +268,7 @@ def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag) -> None:
     Path("data/c/prompts").mkdir(parents=True)
     taken = reasonrag("pairs", "data/a", "--out", "data/c")
     assert taken.status == 2
-    assert "data/c is taken: its prompts are not those of its questions" in taken.err
+    assert "data/c is taken: it holds prompts" in taken.err
     taken = reasonrag("import", "RAG_ProGuide.json", "--out", "data/c")
     assert taken.status == 2
     assert "it has prompts" in taken.err

@@ -258,6 +258,15 @@ def test_published_question_files_are_read_as_they_are(
     assert [each.id in ids for each in drawn.read()] == [True]
 
 
+def test_queries_of_beir_are_questions_and_its_passages_are_not(tmp_path: Path) -> None:
+    """They have no answers, which generate can judge; a passage has a title."""
+    query = {"_id": "q1", "text": "Where?", "metadata": {}}
+    [found] = asked(written(tmp_path / "queries.jsonl", (query,)), check=lambda _: None).read()
+    assert (found.id, found.question, found.golden_answers) == ("q1", "Where?", [])
+    with pytest.raises(InputError, match="is not a question"):
+        asked(written(tmp_path / "c.jsonl", ({"_id": "1", "title": "", "text": "A."},)), check=lambda _: None)
+
+
 def test_passages_of_published_questions_make_a_corpus(tmp_path: Path) -> None:
     """From the file as it is."""
     file = asked(written(tmp_path / "hotpot.json", [HOTPOT]))

@@ -82,6 +82,7 @@ PUBLISHED: dict[str, tuple[str, bytes, list[tuple[str, tuple[str, ...]]]]] = {
         b'[{"id": "m", "question": "Who?", "answer": "Ada", "answerable": false}]',
         [("m", ())],
     ),
+    "BEIR's queries": ("test.jsonl", b'{"_id": "b", "text": "Who?", "metadata": {}}\n', [("b", ())]),
     "JSONL with a blank line": ("test.jsonl", b'\n{"id": "j", "question": "Who?"}\n', [("j", ())]),
 }
 

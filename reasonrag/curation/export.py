@@ -1,0 +1,122 @@
+"""Gathered candidates become the files of a data set: decontaminated, audited, written by the rules.
+
+Decides in which order this happens, and which prompts a data set keeps. Does not know where candidates come from;
+filters and formats are decided in `preference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from preference import PairingRules, PairSummary
+from preference.candidates import QuestionRecord, StateRecord, read_lines
+from preference.export.export_pairs import write_export
+from preference.export.files import atomic_replacement
+from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions
+from reasonrag.agent.imported_prompts import imported_prompts, with_prompts
+from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, renderer_hash, save_prompts
+from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
+from reasonrag.curation.audit.catalogue import CheckName
+from reasonrag.curation.decontamination import Decontamination, decontaminate
+from reasonrag.curation.existing_data_set import earlier_sources
+from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
+from reasonrag.curation.token_counters import token_counter
+from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced
+from reasonrag.run_config import versions
+
+_ERRORS_OF_BUILDER: tuple[CheckName, ...] = ("chosen_malformed", "identical_sides")
+"""Errors of the audit in rows that published builders make: an open tag, sides that differ in case alone."""
+
+
+class DataSetExport:
+    """Turns gathered candidates into the data set `out`. Raises InputError for an unusable setting or file, before
+    anything is labelled."""
+
+    def __init__(self, rules: PairingRules, checks: CheckSettings, gate: DecontaminationSettings, out: Path) -> None:
+        self._rules, self._gate, self._out = rules, gate, out
+        self.tokens, self._warnings = token_counter(checks.tokenizer)
+        allowed = [*checks.allow, *(_ERRORS_OF_BUILDER if rules.as_published else ())]
+        name = out.resolve().name
+        self._inspector = DatasetAudit(self.tokens, allow=parse_allowed(allowed), name=name, trusted=True)
+        self._splits = EvalSplits()
+        add_named(self._splits, gate.eval)
+
+    def decontaminate(self, staged: Path, sources: Sequence[Path]) -> Decontamination:
+        """Find the questions to leave out because they are in an evaluation split. Raises InputError."""
+        add_referenced(self._splits, sources, allowed=self._gate.allow_eval)
+        return decontaminate(staged, self._splits, allowed=self._gate.allow_eval)
+
+    def write(
+        self,
+        staged: Path,
+        sources: Sequence[Path],
+        gated: Decontamination,
+        *,
+        options: ExportOptions = ExportOptions(),
+        judging: Mapping[str, Any] | None = None,
+        critics: Mapping[str, Any] | None = None,
+        warnings: Sequence[str] = (),
+    ) -> PairSummary:
+        """Write all files of the data set but its candidates. Raises AuditFailed, OSError."""
+        facts = ExportFacts(
+            sources=tuple(dict.fromkeys(self._named(sources))),
+            judging=dict(judging or {}),
+            critics=dict(critics or {}),
+            token_counter=self.tokens.name,
+            contaminated=gated.contaminated,
+            contamination=gated.summary.model_dump(),
+            warnings=(*self._warnings, *warnings, *gated.warnings),
+            versions=versions(),
+        )
+        summary = write_export(staged, staged, self._rules, options, facts, inspector=self._inspector, out=self._out)
+        gated.write(staged)
+        write_audit(self._inspector.report(), staged)
+        return summary
+
+    def _named(self, sources: Sequence[Path]) -> Iterator[str]:
+        """The sources, those that the data set had before instead of itself; some of the others twice, after a kill."""
+        for each in sources:
+            itself = each.resolve() == self._out.resolve()
+            yield from (earlier_sources(each) if itself else []) or [str(each)]
+
+
+def keep_prompts(data_sets: Sequence[Path], staged: Path) -> list[str]:
+    """Take the prompts of imported rows along, unless there are several, and those of imported trees out of the states;
+    returns what these do not cover. data_sets: those among the sources."""
+    folders = filter(None, map(prompts_beside, data_sets))
+    found = {renderer_hash(prompts): prompts for prompts in map(load_prompts, folders)}
+    if len(found) == 1:
+        [prompts] = found.values()
+        save_prompts(prompts, staged / PROMPTS)
+    elif not any(each.origin.renderer for each in read_lines(staged / QUESTIONS, QuestionRecord)):
+        return _take_prompts(staged)
+    return []
+
+
+class _StatesIn:
+    """The states of a file, read again each time: there may be too many to hold."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[StateRecord]:
+        return read_lines(self._path, StateRecord)
+
+
+def _take_prompts(staged: Path) -> list[str]:
+    """Record the renderer of states that have none recorded, and keep its prompts unless they are ours."""
+    states, ours = _StatesIn(staged / CANDIDATES), load_prompts()
+    imported = imported_prompts(states, ours)
+    if imported is None:
+        return []
+    asked = read_lines(staged / QUESTIONS, QuestionRecord)
+    with atomic_replacement(staged / CANDIDATES) as lines:
+        lines.writelines(with_prompts(each, imported).to_line() for each in states)
+    with atomic_replacement(staged / QUESTIONS) as lines:
+        lines.writelines(with_prompts(each, imported).to_line() for each in asked)
+    if renderer_hash(imported.prompts) == renderer_hash(ours):
+        return []
+    save_prompts(imported.prompts, staged / PROMPTS)
+    return imported.warnings

@@ -1,0 +1,229 @@
+"""The sources of a data set: runs, and data sets that were made before.
+
+Decides what can be a source, where its lines come from, and by which labels it can be labelled anew; gathers the
+candidates of all. Labels by value are decided in `preference`. Knows no settings.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from preference import Origin, RolloutRecord
+from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY
+from preference.labelled_runs import merge_candidates, recount_tokens, write_candidates
+from preference.labelling import TokenCounter, origin_of
+from preference.published.pair_rules import SYSTEM_OF_RECIPE
+from preference.records import read_rollouts
+from reasonrag.agent.outcomes import answers_rehearsed
+from reasonrag.curation.existing_data_set import origins_in, takes_in_what_is_there
+from reasonrag.curation.labels.judge_labels import Judging
+from reasonrag.errors import InputError
+from reasonrag.files import CONFIG, ROLLOUTS, check_finished, data_set_of, link_or_copy, rollouts_in
+from reasonrag.llm.endpoint.prompt_window import recorded_cut
+from reasonrag.run_config import find_config
+
+_JUDGED, _BY_OUTCOME, _OUTCOMES = b'"label":"judge"', b'"label":"outcome"', b'"own_outcome":'
+"""Occur only in lines of states that are labelled so, and that have the outcomes for it: text inside JSON has no bare
+quotes."""
+
+
+def is_data_set(folder: Path) -> bool:
+    """Whether a folder holds what `pairs` or `import` writes."""
+    return (folder / CANDIDATES).is_file() and (folder / QUESTIONS).is_file()
+
+
+def paths_of(runs: str | Path | Sequence[str | Path]) -> list[Path]:
+    return [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
+
+
+def default_out(sources: Sequence[Path]) -> Path:
+    """Where the data set of one run goes. Raises InputError for several sources, and for one that is a data set."""
+    if len(sources) == 1 and not is_data_set(sources[0]):
+        return data_set_of(sources[0])
+    what = f"{sources[0]} is a data set" if len(sources) == 1 else f"{len(sources)} sources make one data set"
+    raise InputError(f"{what}: give --out DIR")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What the data set `out` is made from. Raises InputError if one cannot be read or `out` is a run."""
+
+    folders: Sequence[Path]
+    out: Path
+
+    def __post_init__(self) -> None:
+        if (self.out / ROLLOUTS).exists():
+            raise InputError(f"--out {self.out} is a run directory, whose summary would be overwritten; choose another")
+        if not self.folders:
+            raise InputError("give at least one run directory of reasonrag generate")
+        for source in self.folders:
+            if not self._is_out(source) or not takes_in_what_is_there(self.out):
+                check_finished(source)
+            if not is_data_set(source) and not rollouts_in(source).is_file():
+                raise InputError(
+                    f"there is no {rollouts_in(source)}; give a run directory. Make one with: reasonrag generate "
+                    f"--run {source}"
+                )
+
+    @property
+    def data_sets(self) -> list[Path]:
+        return [each for each in self.folders if is_data_set(each)]
+
+    @property
+    def origins(self) -> set[Origin]:
+        return _origins_of(self.folders)
+
+    def _is_out(self, source: Path) -> bool:
+        return source.resolve() == self.out.resolve()
+
+    def gather(self, folder: Path, tokens: TokenCounter) -> None:
+        """Write `candidates.jsonl` and `questions.jsonl` of all sources into an empty folder, every length by one
+        counter. Where `out` is the only source, nothing is labelled or merged again.
+
+        Raises OSError, and what reading the sources raises.
+        """
+        only = self.folders[0] if len(self.folders) == 1 else None
+        if only and not is_data_set(only):
+            _label(only, folder, tokens)
+            return
+        if only and self._is_out(only):
+            for name in (CANDIDATES, QUESTIONS):
+                link_or_copy(self.out / name, folder / name)
+        else:
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                folders = []
+                for number, source in enumerate(self.folders):
+                    folders.append(source if is_data_set(source) else Path(scratch, str(number)))
+                    if not is_data_set(source):
+                        _label(source, folders[-1], tokens)
+                merge_candidates(folders, folder)
+        recount_tokens(folder, tokens)
+
+    # -- labels ------------------------------------------------------------------------------------------------
+
+    def check_labels(self, label: str, *, as_published: bool) -> None:
+        """Raises InputError where a source lacks what the labels are made of, or has labels that they cannot
+        replace."""
+        for source in self.data_sets:
+            if label == "outcome" and not _occurs(_OUTCOMES, source) and (source / CANDIDATES).stat().st_size:
+                raise InputError(
+                    f"--label outcome: {source} does not say how the trajectories of its steps ended, as imported rows "
+                    "do not. Give its runs instead: reasonrag pairs RUN --label outcome --out DATA"
+                )
+            if (label == "judge" or as_published) and _occurs(_BY_OUTCOME, source):
+                flag = "--as-published" if as_published else "--label judge"
+                raise InputError(f"{flag}: {source} is labelled by outcome. Give its runs instead, or leave out {flag}")
+
+    def are_judged_as_published(self, *, by_judge: bool) -> bool:
+        """Whether a judge is to label the states as the published system's does; not if it has done so.
+
+        by_judge: whether the user asks for one. Raises InputError where no published system has labels for a source,
+        or two have different ones.
+        """
+        recipes = {each.recipe for each in self.origins if each.recipe}
+        if ours := sorted(each for each in recipes if each not in SYSTEM_OF_RECIPE):
+            raise InputError(
+                f"--as-published: no published system labels the runs of recipe {', '.join(ours)}; leave it out"
+            )
+        of_prorag = [each for each in self.folders if "prorag" in {origin.recipe for origin in _origins_of([each])}]
+        judged = [is_data_set(each) and _occurs(_JUDGED, each) for each in of_prorag]
+        alone = len(recipes) == 1 and len(of_prorag) == len(self.folders)
+        if not all(judged) and (any(judged) or not alone):
+            raise InputError(
+                "--as-published: a judge labels the runs of prorag, and no others. Make a data set of each recipe, "
+                "then one of these data sets: reasonrag pairs DATA1 DATA2 --as-published --out DATA"
+            )
+        if by_judge and "prorag" not in recipes:
+            of = f"the runs of recipe {', '.join(sorted(recipes))}" if recipes else "imported rows"
+            raise InputError(f"--as-published: no published judge labels {of}; leave out --label")
+        return not all(judged)
+
+    def judged_before(self, gathered: Path) -> tuple[dict[str, Any], list[str]]:
+        """The judge recorded in a source's summary, for labels in the candidates; and a warning if it is unknown or
+        there were several judges."""
+        if not _occurs(_JUDGED, gathered):
+            return {}, []
+        judged = [_judging_of(each) for each in self.data_sets if _occurs(_JUDGED, each)]
+        told = [each for number, each in enumerate(judged) if each not in judged[:number]]
+        if len(told) == 1 and told[0]:
+            return told[0], []
+        why = "several sources were judged" if len(told) > 1 else f"no {SUMMARY} of a source describes it"
+        return {}, [f"a judge made the labels, but {why}: this summary names neither the judge nor its cost"]
+
+    def rehearsed(self) -> list[str]:
+        """A warning where the offline teacher made the outcomes of a run."""
+        made = [find_config((each.parent if each.is_file() else each) / CONFIG) for each in self.folders]
+        answers = [(each.decides_answers.model, each.decides_answers.recipe) for each in made if each]
+        found = [answers_rehearsed(name, of.outcome, support=of.support, reward=of.reward) for name, of in answers]
+        return found[0] if found else []
+
+
+def _occurs(mark: bytes, folder: Path) -> bool:
+    """Whether a line of the candidates has it."""
+    with (folder / CANDIDATES).open("rb") as lines:
+        return any(mark in line for line in lines)
+
+
+def _judging_of(source: Path) -> dict[str, Any]:
+    try:
+        told = Judging.model_validate(orjson.loads((source / SUMMARY).read_bytes())["judging"])
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValidationError):
+        return {}  # the files were copied without their summary
+    return told.model_dump() | {"session_calls": 0}
+
+
+# -- runs ------------------------------------------------------------------------------------------------------
+
+
+def _origins_of(sources: Iterable[Path]) -> set[Origin]:
+    found: set[Origin] = set()
+    for source in sources:
+        if is_data_set(source):
+            found |= origins_in(source) or set()
+        elif (origin := _origin_of_run(rollouts_in(source))) is not None:
+            found.add(origin)
+    return found
+
+
+def _label(source: Path, out: Path, tokens: TokenCounter) -> None:
+    rollouts = rollouts_in(source)
+    write_candidates(read_rollouts(rollouts), out, origin=_origin_of_run(rollouts), tokens=tokens)
+
+
+def _origin_of_run(rollouts: Path) -> Origin | None:
+    """None of a run without records."""
+    first = next(iter(read_rollouts(rollouts)), None)
+    return None if first is None else _origin(first, rollouts.with_name(CONFIG))
+
+
+def _origin(first: RolloutRecord, config: Path) -> Origin:
+    """The origin of a run's states, from its records and its configuration."""
+    origin, made = origin_of(first), find_config(config)
+    if made is None or made.operational is None:
+        return origin
+    if made.config_hash != origin.config_hash:
+        raise InputError(f"{config} does not belong to the rollouts beside it; restore the original file")
+    decides = made.decides_answers
+    return origin.model_copy(
+        update={
+            "revision": made.operational.hub_revision or decides.questions_sha256 or None,
+            "teacher": decides.model or None,
+            "value_model": decides.student,
+            "retriever": decides.retriever or None,
+            "top_k": decides.top_k,
+            "max_steps": decides.max_steps,
+            "steps_by_hops": decides.steps_by_hops,
+            "cut_from": recorded_cut(made.operational.refused_parameters),
+            "max_passage_chars": decides.max_passage_chars,
+            "passage_order": decides.passage_order,
+            "style": decides.style,
+            "sampled": decides.sample is not None,
+        }
+    )
