@@ -134,11 +134,16 @@ def _trainer(facts: ModelCardFacts) -> str:
 
 
 def _values(facts: ModelCardFacts) -> dict[str, Any]:
-    record, config, asked = facts.record, facts.config, facts.provenance.asked
-    base = str(config["model_name_or_path"])
-    stage = str(config["stage"])
-    lengths = record.lengths
+    record, config, told = facts.record, facts.config, facts.provenance
+    base, stage, lengths = str(config["model_name_or_path"]), str(config["stage"]), record.lengths
+    earlier = [
+        each.model_copy(update={"base_model": _named(each.base_model), "data": [_named(name) for name in each.data]})
+        for each in facts.history
+    ]
     return {
+        "record": record,
+        "provenance": told,
+        "metrics": facts.metrics,
         "name": facts.folder.resolve().name,
         "folder": facts.folder.name,
         "what": _WHAT.get(stage, f"A model trained in stage {stage}"),
@@ -146,36 +151,18 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
         "licence": licence_of_base(base),
         "stage": stage,
         "trainer": _trainer(facts),
-        "critic": facts.provenance.critic,
         "finetuning_type": str(config["finetuning_type"]),
         "data_name": _named(record.data["directory"]),
-        "dataset": record.data["dataset"],
-        "rows": record.data.get("rows"),
         "batch": effective_batch(config, _processes(record)),
-        "questions": len(facts.provenance.questions),
-        "splits": facts.provenance.splits,
-        "metrics": facts.metrics,
         "date": (record.ended or datetime.now(UTC).isoformat())[:10],
-        "config_name": record.config,
-        "config_hash": record.config_hash,
-        "history": [
-            each.model_copy(
-                update={"base_model": _named(each.base_model), "data": [_named(name) for name in each.data]}
-            )
-            for each in facts.history
-        ],
+        "history": earlier,
         "hyperparameters": [(code(key), code(_shown(config[key]))) for key in _SHOWN if key in config],
-        "conditions": _conditions(asked),
+        "conditions": _conditions(told.asked),
         "longest": f"{lengths['longest_row']:,}" if lengths.get("longest_row") else "an unknown number of",
         "cut": f"{lengths['rows_cut']:,}" if "rows_cut" in lengths else "an unknown number of",
-        "versions": record.versions,
-        "gpus": record.gpus,
         "results": _results(facts.metrics),
-        "asked": asked,
-        **{name: _only(values) for name, values in asked if name != "renderer"},
+        "only": {name: _only(values) for name, values in told.asked if name != "renderer"},
         "adapter": _is_adapter(facts),
-        "warnings": facts.metrics.warnings,
-        "set_aside": record.set_aside,
         "notes": [each[:1].upper() + each[1:] for each in record.notes if "conditions" in each],
     }
 

@@ -8,13 +8,11 @@ files. Trainings: tests/reasonrag/training/test_train.py.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,20 +20,15 @@ from typing import Any
 import orjson
 import pytest
 import yaml
-from aiohttp import web
 
 import reasonrag
-from preference import Message
 from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, pair_key, state_key
 from preference.export.formats import FORMATS, FormatName, SplitName, dataset_name
 from preference.records import AgentAction
 from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt, renderer_hash
 from reasonrag.data.corpus import Passage
-from reasonrag.llm.chat import ChatRequest, Sampling
-from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from reasonrag.training.llamafactory.batch import effective_batch
 from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
-from tests.helpers.endpoints import Answering
 from tests.helpers.qwen_files import vocabulary
 from tests.helpers.shared import Shared
 from tests.helpers.tiny_qwen import DEFAULT_SYSTEM
@@ -132,7 +125,7 @@ def reading_of(place: Path) -> Reading:
 
 
 def reading_job(place: Path) -> dict[str, Any]:
-    hostile_states = posted({state["state_id"]: state["prompt"] for state in states_of(place / "hostile")})
+    hostile_states = {state["state_id"]: state["prompt"] for state in states_of(place / "hostile")}
     states = {state["state_id"]: state["prompt"] for state in states_of(place / "data")}
     paths = {f"path {name}": prompt for name, prompt in path_prompts(place / "data").items()}
     hostile = {"dataset_dir": str(place / "hostile"), "stage": "dpo"}
@@ -226,29 +219,6 @@ def hostile_state(name: str, text: str, turn: str) -> StateRecord:
         steps=steps,
         pairs=[pair],
     )
-
-
-def posted(prompts: Mapping[str, list[dict[str, str]]]) -> dict[str, list[dict[str, str]]]:
-    """Prompts by name, each as an endpoint gets it over HTTP from the search."""
-    bodies: list[dict[str, Any]] = []
-
-    async def answer(request: web.Request) -> web.Response:
-        bodies.append(await request.json())
-        return web.json_response({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
-
-    async def ask(base_url: str) -> None:
-        model = EndpointModel("m", Limits(concurrency=1, timeout=60), base_urls=[base_url])
-        sampling = Sampling(temperature=1, top_p=1, max_tokens=9)
-        try:
-            for turns in prompts.values():
-                messages = tuple(map(Message.model_validate, turns))
-                await model.complete(ChatRequest(messages=messages, sampling=sampling, samples=(0,), seeds=(0,)))
-        finally:
-            await model.close()
-
-    with Answering(answer).open() as endpoint:
-        asyncio.run(ask(endpoint.base_url))
-    return {name: body["messages"] for name, body in zip(prompts, bodies, strict=True)}
 
 
 def states_of(data: Path) -> list[dict[str, Any]]:
@@ -351,8 +321,8 @@ def test_training_sees_the_tokens_that_search_saw(reading: Reading) -> None:
 
 @pytest.mark.parametrize("kind", ["tiny", "real"])
 def test_no_text_makes_the_tokens_differ(kind: str, reading: Reading) -> None:
-    """Whatever questions, thoughts and passages hold: what search sends over HTTP, what LLaMA-Factory trains on and
-    what the chat template gives at evaluation are the same ids, in every turn, in our vocabulary and in Qwen's."""
+    """Whatever questions, thoughts and passages hold: what LLaMA-Factory trains on and what the chat template gives in
+    search and at evaluation are the same ids, in every turn, in our vocabulary and in Qwen's."""
     found = reading.tiny if kind == "tiny" else reading.real
     if found is None:
         pytest.skip("Qwen's vocabulary cannot be had here")

@@ -320,18 +320,6 @@ def test_steps_that_are_asked_for_are_the_warm_up(data: Path) -> None:
     assert (share["warmup_ratio"], "warmup_steps" in share) == (0.3, False)
 
 
-ROOT = Path(__file__).parents[3]
-TRAINED = [each for folder in ("train_configs", "benchmarks/loop_configs") for each in (ROOT / folder).glob("*.yaml")]
-
-
-@pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.name)
-def test_the_warm_up_of_our_configurations_is_a_share_in_warmup_ratio(path: Path) -> None:
-    """Every transformers that LLaMA-Factory allows reads it; every configuration that trains has a warm-up."""
-    settings = yaml.safe_load(path.read_text("utf-8"))
-    assert "warmup_steps" not in settings
-    assert ("warmup_ratio" in settings) is ("learning_rate" in settings)
-
-
 @pytest.mark.parametrize(
     ("change", "value"),
     [

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import reasonrag as package
 from reasonrag.curation.audit.report import read_audit
-from reasonrag.errors import InputError
 from reasonrag.processes.train_python import PYTHON_VARIABLE
 from reasonrag.training.doctor.doctor import Diagnosis, doctor
 from reasonrag.training.doctor.findings import Finding
@@ -347,11 +344,3 @@ def test_a_missing_interpreter_or_llama_factory_is_a_finding(
     found = doctor("smoke-cpu-sft")
     assert of(found, "packages")[name].severity == "error"
     assert of(found, "configuration")["batch"].severity == "ok"
-
-
-def test_the_python_call_and_the_command_say_the_same(reasonrag: Reasonrag) -> None:
-    """One object on stdout."""
-    said = json.loads(reasonrag("doctor", "qwen2.5-7b-kto", "--gpus", 2, "--json").out)
-    assert said == json.loads(package.doctor("qwen2.5-7b-kto", gpus=2).model_dump_json())
-    with pytest.raises(InputError):
-        package.doctor("nothing")
