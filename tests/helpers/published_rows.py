@@ -10,6 +10,8 @@ THINK = "You are to go on from the previous thoughts.\nEnd with <query>query</qu
 READ = "You are to read.\n\n    * Reply with <evidence>evidence</evidence> or <evidence>None</evidence>.\n"
 CONCLUDE = "You are to end, with <answer>answer</answer>.\n"
 NAMES = {"query": "Query Generation", "evidence": "Evidence Extraction", "answer": "Answer Generation"}
+Side = tuple[str, str, str]
+"""A reply, its action type and what stands in its tags."""
 PLACES = ("Aru", "Bem", "Cor", "Dun", "Eft", "Fal", "Gor", "Hul", "Ibb", "Jor", "Kel", "Lom")
 
 
@@ -38,16 +40,21 @@ def _of_question(place: str) -> list[dict[str, Any]]:
 
 
 def _row(system: str, user: str, layer: int, chosen: tuple[str, str], rejected: tuple[str, str]) -> dict[str, Any]:
-    (kind, content), (other_kind, other) = chosen, rejected
+    sides = [(f"So it is <{kind}>{content}</{kind}>", NAMES[kind], content) for kind, content in (chosen, rejected)]
+    return published_row(system, user, layer, *sides)
+
+
+def published_row(system: str, user: str, layer: int, chosen: Side, rejected: Side) -> dict[str, Any]:
+    """The ten published fields of a pair."""
     return {
         "instruction": system,
         "input": user,
         "prompt": f"System: {system}\nUser: {user}",
-        "chosen": f"So it is <{kind}>{content}</{kind}>",
-        "rejected": f"So it is <{other_kind}>{other}</{other_kind}>",
-        "chosen_action_type": NAMES[kind],
-        "chosen_content": content,
-        "rejected_action_type": NAMES[other_kind],
-        "rejected_content": other,
+        "chosen": chosen[0],
+        "rejected": rejected[0],
+        "chosen_action_type": chosen[1],
+        "chosen_content": chosen[2],
+        "rejected_action_type": rejected[1],
+        "rejected_content": rejected[2],
         "layer": layer,
     }

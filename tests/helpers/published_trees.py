@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from preference import RolloutRecord
+from tests.helpers.published_rows import NAMES, published_row
 
 Json = dict[str, Any]
 Row = dict[str, Any]
@@ -148,26 +149,13 @@ def _row(better: Json, worse: Json, layer: int) -> list[Row]:
     if said == other or chosen == "Other":
         return []
     system, user = (turn["content"] for turn in better["input_prompt"])
-    return [
-        {
-            "instruction": system,
-            "input": user,
-            "prompt": f"System: {system}\nUser: {user}",
-            "chosen": better["response"],
-            "rejected": worse["response"],
-            "chosen_action_type": chosen,
-            "chosen_content": said,
-            "rejected_action_type": rejected,
-            "rejected_content": other,
-            "layer": layer,
-        }
-    ]
+    sides = (better["response"], chosen, said), (worse["response"], rejected, other)
+    return [published_row(system, user, layer, *sides)]
 
 
 def _reading(response: str) -> tuple[str, str]:
     """The type is that of the first tag of these that is opened, the content that of the first whole one of those."""
-    names = {"query": "Query Generation", "evidence": "Evidence Extraction", "answer": "Answer Generation"}
-    kind = next((name for tag, name in names.items() if f"<{tag}>" in response), "Other")
+    kind = next((name for tag, name in NAMES.items() if f"<{tag}>" in response), "Other")
     found = (re.search(rf"<{tag}>([\s\S]*?)</{tag}>", response) for tag in ("answer", "query", "evidence"))
     return kind, next((each[1].strip() for each in found if each), "")
 
