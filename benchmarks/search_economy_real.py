@@ -2,8 +2,7 @@
 a teacher whose step values are known.
 
 Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well. Costs nothing. See
-gold_teacher.py for the teacher and for what counts as true. `--before CHECKOUT` measures the default recipe of an
-earlier version on the same questions in the same run.
+gold_teacher.py for the teacher and for what counts as true.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
-from earlier_version import Before, EarlierVersion
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
 from question_causes import cause_rows, finders
 from reporting import CONFIDENCE, ROOT, publish, table
@@ -248,7 +246,6 @@ def main(
     seed: Annotated[int, typer.Option(help="Seed of the explorations")] = 0,
     data_dir: Annotated[Path, typer.Option(help="Directory that holds the data set")] = ROOT.parent / "shared" / "data",
     index_home: Annotated[Path, typer.Option(help="Where the index is, or is built")] = ROOT / INDEX_HOME,
-    before: Annotated[Optional[Path], typer.Option(help="Checkout of an earlier version to measure beside")] = None,  # noqa: UP045 - typer reads it
     only: Annotated[Optional[str], typer.Option(help="Measure only this trial, for example economy")] = None,  # noqa: UP045 - typer reads it
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
@@ -264,9 +261,8 @@ def main(
         for each in open_questions(folder / f"{split}.jsonl", dataset=dataset, split=split).read(questions)
     ][skip:questions]
     trials = {only: TRIALS[only]} if only else TRIALS
-    earlier = before and EarlierVersion(before, folder, index_home, SPLITS, skip, len(found), seed)
     asked = Asked(open_world(folder, index_home), found, dataset, seed)
-    publish(_report(asked, trials, earlier), append)
+    publish(_report(asked, trials), append)
 
 
 @dataclass(frozen=True)
@@ -279,7 +275,7 @@ class Asked:
     seed: int
 
 
-def _report(asked: Asked, trials: Mapping[str, Trial], earlier: EarlierVersion | None) -> Iterator[str]:
+def _report(asked: Asked, trials: Mapping[str, Trial]) -> Iterator[str]:
     questions = asked.questions
     for skill in SKILLS:
         trees = {
@@ -298,17 +294,13 @@ def _report(asked: Asked, trials: Mapping[str, Trial], earlier: EarlierVersion |
             name: [judge(record, question, trials[name].rules) for question, record in several]
             for name, several in trees.items()
         }
-        before = earlier.measure(skill) if earlier else []
-        beside = ({"economy before": before} if before else {}) | found
         yield from table(
             f"{len(questions)} {asked.dataset} questions, teacher `{skill.name}`: good {skill.good:g}, "
             f"right {skill.right:g}, early {skill.early:g}, luck {skill.luck:g} (requests to pairs: per question; in "
             f"brackets: {CONFIDENCE:.0%} of the bootstrap over questions)",
-            _columns(beside, _economy_row),
+            _columns(found, _economy_row),
         )
-        yield from table("Kept pairs by the types of both steps: right/wrong/tie", _columns(beside, type_cells))
-        if before and "economy" in found:
-            yield from table("Questions without a right pair before", _newly_solved(before, found["economy"]))
+        yield from table("Kept pairs by the types of both steps: right/wrong/tie", _columns(found, type_cells))
         if "economy" in found:
             yield from table(
                 "What each filter leaves of the trees of `economy` (independent: without what other right pairs of the "
@@ -324,27 +316,6 @@ def _report(asked: Asked, trials: Mapping[str, Trial], earlier: EarlierVersion |
         yield from table("The same pairs and trees", _columns(found, _quality_row))
         causes = {name: [(each.cause, each.finders) for each in explored] for name, explored in found.items()}
         yield from table("Where the questions die", cause_rows(causes))
-
-
-def _newly_solved(before: Sequence[Before], after: Sequence[Explored]) -> dict[str, list[str]]:
-    """What the questions cost that had no right pair before."""
-    failed = {each.question_id: each for each in before if not each.right}
-    again = [each for each in after if each.question_id in failed]
-    solved = [each for each in again if each.right]
-    more = sum(each.requests for each in again) - sum(each.requests for each in failed.values())
-    lost = sum(not each.right for each in after if each.question_id not in failed)
-    return {
-        "without a right pair before": [str(len(failed))],
-        "with one now": [str(len(solved))],
-        "the reverse": [str(lost)],
-        "requests on them before, now": [
-            f"{sum(each.requests for each in failed.values())}, {sum(each.requests for each in again)}"
-        ],
-        "more requests per newly solved question": [f"{more / max(1, len(solved)):.0f}"],
-        "requests per right pair of the newly solved": [
-            f"{sum(each.requests for each in solved) / max(1, sum(each.right for each in solved)):.1f}"
-        ],
-    }
 
 
 def _columns(found: Mapping[str, Sequence[Any]], cells: Callable[[Any], dict[str, str]]) -> dict[str, list[str]]:

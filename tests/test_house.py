@@ -36,8 +36,8 @@ LINES = {
     "studies": 1723,
     "training": 5113,
     "viewing": 2770,
-    "tests": 54_967,
-    "benchmarks": 8152,
+    "tests": 54_932,
+    "benchmarks": 8024,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

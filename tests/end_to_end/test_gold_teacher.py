@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from earlier_version import EarlierVersion
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, State, World, open_world
 from question_causes import TRIED, finders
 from search_economy_real import measure
@@ -178,22 +177,6 @@ def test_every_kept_pair_gets_a_verdict_and_a_measurement_can_be_repeated(worlds
         assert each.right + each.wrong + each.ties == each.pairs == each.by_layer.total()
         assert each.requests <= each.replies
         assert each.dollars > 0
-
-
-def test_an_earlier_version_is_measured_by_its_own_code(
-    worlds: Worlds, shared_data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """In a process of its own; this version says of itself, as an earlier one, what it says here."""
-    world, questions = worlds("hotpotqa"), dev(shared_data, "hotpotqa", 2)[1:]
-    now = measure(world, questions, RECIPES["economy"], PLAIN, seed=3)
-    indexes = tmp_path_factory.getbasetemp() / "gold-indexes"
-    earlier = EarlierVersion(Path(__file__).parents[2], shared_data / "hotpotqa", indexes, ("dev",), 1, 1, 3)
-    before = earlier.measure(PLAIN)
-    names = ("question_id", "requests", "replies", "prompt_tokens", "by_types", "right", "ties", "dollars")
-    assert [[getattr(each, name) for name in names] for each in before] == [
-        [getattr(each, name) for name in names] for each in now
-    ]
-    assert sum(each.pairs for each in now) > 0
 
 
 def test_passages_that_were_never_found_are_searched_for_with_other_queries(worlds: Worlds, shared_data: Path) -> None:

@@ -19,7 +19,9 @@ import reasonrag as package
 from preference.export.formats import FORMATS, SPLITS
 from preference.export.staging import UNFINISHED
 from tests.helpers.processes import finished
+from tests.helpers.published_trees import in_published_form
 from tests.helpers.shared import Shared
+from tests.helpers.trees import answer, siblings
 
 Words = tuple[object, ...]
 LOOSE: Words = ("--tokenizer", "estimate", "--min-confidence", 0, "--validation", 0.5)
@@ -43,16 +45,8 @@ def sources(shared: Shared) -> Path:
 
 def published_tree(name: str) -> dict[str, Any]:
     """A question with a right answer and a wrong one."""
-    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"Question: Who was {name}?"}]
-    about = {"action_name": "begin_reasoning", "input_prompt": turns, "next_query": None, "parent_id": 0, "N": 2}
-    answers = {
-        f"intermediate_node_{number}": about
-        | {"id": number, "answer": said, "response": f"So <answer>{said}</answer>", "Q": 0.5, "step": 1}
-        | {"children_ids": []}
-        for number, said in ((1, "a queen"), (2, "a poet"))
-    }
-    root = {"intermediate_node_0": {"Q": 0.5, "N": 4, "step": 0, "parent_id": -1, "children_ids": [1, 2]}}
-    return {"id": name, "question": f"Who was {name}?", "golden_answers": ["a poet"], "output": root | answers}
+    steps = (answer(said, None, action="think", visits=2) for said in ("a queen", "Ada Lovelace"))
+    return in_published_form(siblings(*steps, question_id=name, question=f"Who was {name}?"))
 
 
 @dataclass(frozen=True)
