@@ -22,11 +22,10 @@ PAGE = "docs/troubleshooting/degenerate-trees.md"
 SAID_FROM, WARNED_FROM = 10, 5
 """Finished questions before a sign is reported during a run, and before the summary warns of it."""
 STOPS_FROM, OUTCOMES_STOP_FROM = 20, 100
-"""Finished questions before a sign ends a run. A fault of the endpoint or of the form of replies shows in every
-question alike. A good teacher with hard questions may show everything else, which therefore ends a run later, and only
-where no question at all gives a pair: if one in ten does, 20 in a row without are common, and 100 are not."""
-STOPS_UNTIL = 1000
-"""Questions after which a run is never stopped, so that continuing one of 90,000 need not read thousands of trees."""
+"""Finished questions after which it is decided whether a run goes on. A fault of the endpoint or of the form of replies
+shows in every question alike, after 20 and again after 100. A good teacher with hard questions may show everything
+else, which therefore counts after 100, and only where no question at all gives a pair: if one in ten does, 20 in a row
+without are common, and 100 are not."""
 TELLING_SHARE, OUTCOMES_TELLING_SHARE = 0.5, 0.75
 """Share of questions with a sign before it is reported; higher for outcome signs, which half of the questions show in
 healthy runs."""
@@ -268,35 +267,28 @@ class SignCounts:
 
 
 class StopDecision:
-    """Decides whether a run stops: a share of its first questions, in order, show a sign and can give no pair.
+    """Decides whether a run stops, after its first 20 and its first 100 questions in order: a share of them show a sign
+    and can give no pair.
 
     The decision depends neither on concurrency nor on kills, since it looks at leading questions only.
 
-    share: of the questions so far; 0: never stop. questions: in the whole run, which is not stopped after the last one.
+    share: of these questions; 0: never stop. questions: in the whole run, which is not stopped after the last one.
     counts: signs of the leading questions that have ended. reason: why the run stops, after `reach` questions.
-    reach: leading questions whose trees belong to the run however it is decided; later trees wait.
     """
 
     def __init__(self, share: float, questions: int) -> None:
         self.counts = SignCounts()
         self.reason: str | None = None
-        self.reach = 0
-        self._share = share
-        self._questions = questions
+        self._share, self._questions = share, questions
         self._seen: dict[int, ObservedSigns | None] = {}
         self._decided = 0
         """Number of leading questions that have ended and were considered."""
         self._pairless: Counter[str] = Counter()
         """Leading questions that count towards a stop, by sign; their total under the empty name."""
-        self._others: Counter[str] = Counter()
-        """Questions among the first `reach` that are known not to count, by sign; total under the empty name."""
-        self._extend()
 
     def add(self, position: int, look: ObservedSigns | None) -> None:
         """A question has ended. position: its place in order, from 0. look: None if it failed, and is not counted."""
         self._seen[position] = look
-        if position < self.reach:
-            self._others.update(_not_counted(look))
         while self.reason is None and self._decided in self._seen:
             first = self._seen[self._decided]
             self._decided += 1
@@ -304,39 +296,31 @@ class StopDecision:
                 self.counts.add(first)
                 self._pairless.update(_counted(first))
                 self.reason = self._reason()
+
+    @property
+    def reach(self) -> int:
+        """Leading questions whose trees belong to the run however it is decided; later trees wait."""
         if self.reason:
-            self.reach = self._decided
-        else:
-            self._extend()
+            return self._decided
+        count = self.counts.questions
+        next_decision = next((each for each in (STOPS_FROM, OUTCOMES_STOP_FROM) if count < each), None)
+        if not self._share or next_decision is None:
+            return self._questions
+        found = self._decided
+        while found < self._questions and count < next_decision:
+            count += found not in self._seen or self._seen[found] is not None
+            found += 1
+        return found
 
     def _reason(self) -> str | None:
-        if not self._share or self._decided >= self._questions or self._decided > STOPS_UNTIL:
-            return None
         count = self.counts.questions
+        if not self._share or self._decided >= self._questions or count not in (STOPS_FROM, OUTCOMES_STOP_FROM):
+            return None
         for sign in SIGNS:
             enough = count >= sign.stops_from and self._pairless[sign.name] >= self._share * count
             if enough and (sign.stops_from == STOPS_FROM or self._pairless[""] == count):
                 return sign.tell(self._pairless[sign.name], count)
         return None
-
-    def _extend(self) -> None:
-        """Advance `reach` to the first question after which the run could still stop."""
-        while self.reach < self._questions and (self.reach <= self._decided or not self._may_stop_at_reach()):
-            self._others.update(_not_counted(self._seen.get(self.reach)))
-            self.reach += 1
-
-    def _may_stop_at_reach(self) -> bool:
-        """Whether the run would stop at `reach` if all unfinished questions showed every sign."""
-        return (
-            self._share > 0
-            and self.reach <= STOPS_UNTIL
-            and any(
-                self.reach >= sign.stops_from
-                and self.reach - self._others[sign.name] >= self._share * self.reach
-                and (sign.stops_from == STOPS_FROM or not self._others[""])
-                for sign in SIGNS
-            )
-        )
 
 
 def _counted(look: ObservedSigns) -> set[str]:
@@ -346,10 +330,6 @@ def _counted(look: ObservedSigns) -> set[str]:
         return set()
     unlike = {ALIKE.name} if look.states_alike < look.states else set()
     return {"", *look.signs} - unlike
-
-
-def _not_counted(look: ObservedSigns | None) -> set[str]:
-    return set() if look is None else {"", *(sign.name for sign in SIGNS)} - _counted(look)
 
 
 # -- helpers -----------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from reasonrag.exploration.degeneracy import (
     PAGE,
     SIGNS,
     STOPS_FROM,
-    STOPS_UNTIL,
     ObservedSigns,
     SignCounts,
     StopDecision,
@@ -224,14 +223,13 @@ def decided(*looks: ObservedSigns | None, share: float = 0.95, total: int = TOTA
     return decision
 
 
-def test_after_a_thousand_questions_no_run_is_stopped() -> None:
-    """And a few of its first trees decide that, so that those who continue it need not wait until all are read."""
-    honest, alike = seen("all_wrong", states=3), pairless("identical_siblings")
-    total = 90 * STOPS_UNTIL
-    assert decided(*[honest, alike] * (STOPS_UNTIL // 20 + 1), total=total).reach == total
-    late = [alike] * (STOPS_UNTIL - 1)
-    assert decided(honest, *late, share=1 - 1 / STOPS_UNTIL, total=total).reason
-    assert decided(honest, *late, alike, share=1 - 1 / (STOPS_UNTIL + 1), total=total).reason is None
+def test_it_is_decided_after_20_and_after_100_questions_and_then_no_more() -> None:
+    """The trees of a run that went on are written as they finish, however the later ones look."""
+    honest, alike = [seen()], pairless("identical_siblings")
+    assert (decided(*honest * 2, *[alike] * 60).reason, decided(*honest * 2, *[alike] * 60).reach) == (None, 100)
+    assert "98 of 100 questions" in (decided(*honest * 2, *[alike] * 98).reason or "")
+    late = decided(*honest * 6, *[alike] * 300)
+    assert (late.reason, late.reach) == (None, TOTAL)
 
 
 @pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
