@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from preference.export.files import write_file
-from preference.records import first_error
 from reasonrag.errors import InputError
-from reasonrag.files import file_digest, read_small
+from reasonrag.files import file_digest, read_record
 from reasonrag.retrieval.dense.build_progress import duration
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.faiss_index import IndexPlan
@@ -187,7 +186,7 @@ class DenseManifest(_CorpusManifest):
         if wanted not in self.indexes:
             raise InputError(
                 f"{directory} has no {wanted} index, only {', '.join(self.indexes)}. Its vectors are there: "
-                f"{self.rebuild(directory, wanted)}"
+                f"{build_again(self, directory)} --type {wanted}"
             )
         return self.indexes[wanted]
 
@@ -199,53 +198,36 @@ class DenseManifest(_CorpusManifest):
             return "It was adopted and holds the vectors: put it back, or delete the index and build it again"
         for index_type, file in self.indexes.items():
             if name == file.file:
-                return f"Its vectors are there: delete it, and run: {self.rebuild(directory, index_type)}"
+                return f"Its vectors are there: delete it, and run: {build_again(self, directory)} --type {index_type}"
         return f"Delete the index and build it again: {build_again(self, directory)} --encoder {self.encoder.model}"
-
-    def rebuild(self, directory: Path, index_type: IndexType) -> str:
-        """The command that builds one of its types; it needs no encoder flags."""
-        return f"reasonrag index build --corpus {self.corpus} --out {directory} --type {index_type}"
 
 
 IndexManifest: TypeAlias = BM25Manifest | DenseManifest
-_MANIFESTS: TypeAdapter[IndexManifest] = TypeAdapter(Annotated[IndexManifest, Field(discriminator="kind")])
+
+
+class _ManifestFile(RootModel[Annotated[IndexManifest, Field(discriminator="kind")]]):
+    """A manifest with the digest of its other fields, which is checked."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unchanged(cls, found: object) -> object:
+        if not isinstance(found, dict):
+            return found
+        content = {name: value for name, value in found.items() if name != _DIGEST}
+        if found.get(_DIGEST) != _digest(content):
+            raise ValueError("it has no digest, or has changed since it was written")
+        return content
 
 
 def read_manifest(directory: Path) -> IndexManifest:
     """The manifest of a finished index. Raises InputError if there is none."""
-    path = directory / MANIFEST
-    try:
-        found = orjson.loads(read_small(path))
-        if not isinstance(found, dict):
-            raise InputError(f"{path} is not a JSON object. {_delete(directory)}")
-        digest = found.pop(_DIGEST, None)
-        manifest = _MANIFESTS.validate_python(found)
-    except FileNotFoundError as error:
+    found = read_record(directory / MANIFEST, _ManifestFile, _delete(directory))
+    if found is None:
         raise InputError(
             f"{directory} has no {MANIFEST}: its build did not finish, or it is not an index. "
             f"Run: reasonrag index build --corpus FILE --out {directory}, for a dense one with its --encoder"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON ({error}). {_delete(directory)}") from error
-    except ValidationError as error:
-        raise InputError(
-            f"{path} is not the manifest of an index: {_first_problem(error)}. {_delete(directory)}"
-        ) from error
-    if digest != _digest(found):
-        raise InputError(f"{path} has no digest, or has changed since it was written. {_delete(directory)}")
-    return manifest
-
-
-def _first_problem(error: ValidationError) -> str:
-    """The first problem in terms of the file; pydantic's own message is about its union of kinds."""
-    first = error.errors(include_url=False)[0]
-    if first["type"] == "union_tag_not_found":
-        return "it has no `kind` (bm25 or dense)"
-    if first["type"] == "union_tag_invalid":
-        return f"its `kind` is {str(first['input']['kind'])[:40]!r}, not bm25 or dense"
-    return first_error(error).partition(".")[2]
+        )
+    return found.root
 
 
 def _delete(directory: Path) -> str:
