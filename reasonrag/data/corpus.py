@@ -169,7 +169,7 @@ def parse_passage(line: bytes, *, where: str, unread: UnreadColumns | None = Non
         record = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise InputError(f"{where} is not JSON ({error}); each line must be one passage") from error
-    passage = _as_passage(record) if isinstance(record, dict) else None
+    passage = passage_of(record) if isinstance(record, dict) else None
     if passage is None:
         raise InputError(f'{where} is not a passage: it needs "id" and "contents" ("title\\ntext")')
     if unread is not None:
@@ -177,7 +177,8 @@ def parse_passage(line: bytes, *, where: str, unread: UnreadColumns | None = Non
     return passage
 
 
-def _as_passage(record: dict[str, Any]) -> Passage | None:
+def passage_of(record: dict[str, Any]) -> Passage | None:
+    """The passage of a corpus' record; None if it is none."""
     passage_id, (title, text) = id_of(record), title_and_text(record)
     if isinstance(passage_id, bool) or not isinstance(passage_id, str | int) or passage_id == "":
         return None

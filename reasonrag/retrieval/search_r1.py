@@ -7,7 +7,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ConnectionTimeou
 
 from preference.export.sanitize import plain_text
 from reasonrag.data.columns import id_of
-from reasonrag.data.corpus import Passage, parse_passage
+from reasonrag.data.corpus import Passage, passage_of
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
@@ -265,10 +265,7 @@ def _of_document(document: dict[str, Any], score: float, where: str) -> Passage:
         head = f"{title}\n"
         if passage_id and contents.startswith(head):
             return Passage(passage_id, title, contents[len(head) :], score, document.get("fallback") is True)
-    try:
-        read = parse_passage(orjson.dumps(document), where=where)
-    except InputError as error:
-        raise SearchFailed("garbled", str(error)) from error
-    except orjson.JSONEncodeError as error:  # nested too deep
-        raise SearchFailed("garbled", f"{where} cannot be read") from error
-    return Passage(id=read.id, title=read.title, text=read.text, score=score)
+    read = passage_of(document)
+    if read is None:
+        raise SearchFailed("garbled", f'{where} is not a passage: it needs "id" and "contents"')
+    return replace(read, score=score)

@@ -46,6 +46,7 @@ def world(tmp_path: Path) -> Path:
 
 OWN = ("--questions", "questions.jsonl", "--corpus", "corpus.jsonl")
 TOKEN = "open-sesame-1234"  # noqa: S105 - of a server that lives for a second
+BUILD = ("index", "build", "--corpus", "corpus.jsonl", "--out", "ix", "--encoder", "hashing")
 GENERATE = ("generate", "--model", "offline", "--abort-degenerate", 0)
 
 
@@ -150,14 +151,22 @@ def test_a_server_with_a_token_is_searched_by_who_has_it(reasonrag: Reasonrag, m
         (("--index", "a"), "a has no manifest.json: its build did not finish, or it is not an index"),
         (("--top-k", 0), "--top-k: must be at least 1"),
         (("--top-k", 1_000_000), "--top-k: must be at most 1000"),
+        ((*BUILD, "--kind", "bm25"), "--encoder is for dense indexes: give --kind dense"),
+        ((*BUILD, "--type", "ivf-pq"), "an ivf-pq index needs 1,000 passages, there are 6"),
+        ((*BUILD, "--from-faiss", "nowhere.index"), "nowhere.index does not exist"),
+        ((*BUILD, "--gpu"), "this faiss sees no GPU"),
+        ((*BUILD, "--max-length", 1), "--max-length: must be at least 8"),
     ],
 )
-def test_a_retriever_that_cannot_be_is_refused(flags: tuple[object, ...], message: str, reasonrag: Reasonrag) -> None:
-    """Exit status 2, the flag that is wrong and what to give instead; no run is begun."""
-    refused = reasonrag(*GENERATE, *OWN, *flags, "--run", "runs/a")
+def test_a_retriever_or_build_that_cannot_be_is_refused(
+    flags: tuple[object, ...], message: str, reasonrag: Reasonrag
+) -> None:
+    """Exit status 2, the flag that is wrong and what to give instead; no run is begun, nothing of an index is left."""
+    refused = reasonrag(*flags) if flags[0] == "index" else reasonrag(*GENERATE, *OWN, *flags, "--run", "runs/a")
     assert refused.status == 2
     assert message in refused.err
     assert not Path("runs/a").exists()
+    assert not Path("ix").exists()
 
 
 @pytest.mark.usefixtures("world")
@@ -262,25 +271,6 @@ def test_a_packed_corpus_is_searched_like_a_plain_one(reasonrag: Reasonrag) -> N
     flags = ("--questions", "questions.jsonl", "--corpus", "corpus.jsonl.gz", "--index", "ix")
     assert reasonrag(*GENERATE, *flags, "--run", "runs/named").status == 0
     assert identity("runs/named").startswith("dense:")
-
-
-@pytest.mark.usefixtures("world")
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--kind", "bm25", "--encoder", "hashing"), "--encoder is for dense indexes: give --kind dense"),
-        (("--encoder", "hashing", "--type", "ivf-pq"), "an ivf-pq index needs 1,000 passages, there are 6"),
-        (("--encoder", "hashing", "--from-faiss", "nowhere.index"), "nowhere.index does not exist"),
-        (("--encoder", "hashing", "--gpu"), "this faiss sees no GPU"),
-        (("--encoder", "hashing", "--max-length", 1), "--max-length: must be at least 8"),
-    ],
-)
-def test_a_build_that_cannot_be_is_refused(flags: tuple[object, ...], message: str, reasonrag: Reasonrag) -> None:
-    """With the flag and what to give; nothing of an index is left."""
-    refused = reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "ix", *flags)
-    assert refused.status == 2, refused.out
-    assert message in refused.err
-    assert not Path("ix").exists()
 
 
 def test_commands_without_an_index_say_how_to_get_one(reasonrag: Reasonrag) -> None:

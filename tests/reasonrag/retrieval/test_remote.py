@@ -309,7 +309,7 @@ BAD_ANSWERS: list[tuple[Any, str]] = [
     (b"[1]", 'not {"result": [..]}'),
     (b"[" * 5000, "not JSON"),
     (b'{"result": [[{"id": "a", "contents": "A", "score": 1e999}]]}', "not JSON"),
-    (b'{"result": [[{"id": "a", "contents": ' + b"[" * 400 + b"]" * 400 + b"}]]}", "cannot be read"),
+    (b'{"result": [[{"id": "a", "contents": ' + b"[" * 400 + b"]" * 400 + b"}]]}", "is not a passage"),
 ]
 
 
