@@ -119,15 +119,24 @@ def _version(source: Path) -> dict[str, Any]:
 def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | None, say: Callable[[str], None]) -> Path:
     if not file:
         raise InputError(f"hf://datasets/{name} names no file; give hf://datasets/{name}/FILE")
-    with needs_extra("hub", f"{name} is on the Hub, which"):
-        from huggingface_hub import HfApi, hf_hub_download
     say(f"fetching {file} of {name} from the Hub")
+    return plain_file(fetched(name, file, revision=revision or "main")[0], home, say=say)
+
+
+def fetched(name: str, file: str, *, revision: str = "main", otherwise: str = "") -> tuple[Path, str | None]:
+    """A file of a data set on the Hub, and its commit. otherwise: what to give in place of it. Raises InputError if the
+    Hub cannot be used."""
+    with needs_extra("hub", f"{file} of {name} is on the Hub, which", f". Or {otherwise}" if otherwise else ""):
+        from huggingface_hub import HfApi, hf_hub_download
     try:
-        commit = HfApi().dataset_info(name, revision=revision or "main").sha
-        fetched = Path(hf_hub_download(name, file, repo_type="dataset", revision=commit))
+        commit = HfApi().dataset_info(name, revision=revision).sha
+        return Path(hf_hub_download(name, file, repo_type="dataset", revision=commit)), commit
     except Exception as error:
-        raise InputError(f"cannot fetch {name} from the Hub: {error}. Check the name and the network") from error
-    return plain_file(fetched, home, say=say)
+        said = " ".join(str(error).split()).rstrip(".")  # some have several lines
+        raise InputError(
+            f"cannot fetch {file} of {name} from the Hub: {said}. Check the name and the network"
+            + (f", or {otherwise}" if otherwise else "")
+        ) from error
 
 
 def kept(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reasonrag.data.atlas import SPLITS, write_world
+from reasonrag.data.compressed import fetched
 from reasonrag.data.contexts import corpus_of_contexts, joined_corpus, needs_passages, passage_prefix
 from reasonrag.data.partition import POPQA, TRAIN, WHOLE, is_whole, part_of
 from reasonrag.data.questions import (
@@ -24,7 +25,7 @@ from reasonrag.data.questions import (
     require_golden_answers,
 )
 from reasonrag.data.settings import ATLAS, DATASETS, HUB_SPLITS, QuestionSettings, canonical_dataset
-from reasonrag.errors import InputError, choices, needs_extra
+from reasonrag.errors import InputError, choices
 from reasonrag.files import writing
 from reasonrag.rendering import counted
 
@@ -32,37 +33,11 @@ REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
 _USUAL_SPLITS = ("train", "dev", "test", "validation")
 
 
-def fetch_questions(
-    dataset: str, split: str, *, flag: str = "--data-dir", revision: str = "main"
-) -> tuple[Path, str | None]:
+def fetch_questions(dataset: str, split: str, *, flag: str = "--data-dir") -> tuple[Path, str | None]:
     """A question file of the collection, fetched from the Hub, and its commit. flag: what takes a folder instead.
     Raises InputError if the Hub cannot be used."""
     otherwise = f"give {flag} DIR with <dataset>/<split>.jsonl"
-    with needs_extra("hub", f"fetching {dataset} from the Hub", f". Or {otherwise}"):
-        from huggingface_hub import HfApi, hf_hub_download
-    try:
-        commit = HfApi().dataset_info(REPOSITORY, revision=revision).sha
-        file = hf_hub_download(REPOSITORY, f"{dataset}/{split}.jsonl", repo_type="dataset", revision=commit)
-    except Exception as error:
-        said = " ".join(str(error).split()).rstrip(".")  # some have several lines
-        raise InputError(
-            f"cannot fetch {dataset}/{split}.jsonl of {REPOSITORY} from the Hub: {said}. "
-            f"Check the network, or {otherwise}"
-        ) from error
-    return Path(file), commit
-
-
-def download_questions(
-    dataset: str, split: str, *, home: Path, check: Check = require_golden_answers, sample: Sample | None = None
-) -> QuestionFile:
-    """The questions of one split of the collection; see `find_questions`."""
-    dataset = canonical_dataset(dataset)
-    if dataset not in HUB_SPLITS:
-        raise InputError(f"there is no data set {dataset!r}; {choices(dataset, HUB_SPLITS)}")
-    if split not in HUB_SPLITS[dataset]:
-        raise InputError(f"{dataset} has no split {split!r}; {choices(split, HUB_SPLITS[dataset])}")
-    path, commit = fetch_questions(dataset, "test" if dataset == POPQA else split)
-    return _open(path, dataset, split, home, revision=commit, check=check, sample=sample)
+    return fetched(REPOSITORY, f"{dataset}/{split}.jsonl", otherwise=otherwise)
 
 
 def find_questions(
@@ -79,7 +54,13 @@ def find_questions(
     home: where the parts of a partition are kept. Raises InputError for unknown names, listing the known ones.
     """
     if data_dir is None:
-        return download_questions(dataset, split, home=home, check=check, sample=sample)
+        dataset = canonical_dataset(dataset)
+        if dataset not in HUB_SPLITS:
+            raise InputError(f"there is no data set {dataset!r}; {choices(dataset, HUB_SPLITS)}")
+        if split not in HUB_SPLITS[dataset]:
+            raise InputError(f"{dataset} has no split {split!r}; {choices(split, HUB_SPLITS[dataset])}")
+        path, commit = fetch_questions(dataset, "test" if dataset == POPQA else split)
+        return _open(path, dataset, split, home, revision=commit, check=check, sample=sample)
     folder = folder_of(dataset, data_dir)
     name = dataset if folder.name == dataset else canonical_dataset(dataset)
     path, whole = folder / f"{split}.jsonl", folder / "test.jsonl"

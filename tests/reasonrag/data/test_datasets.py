@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.data.datasets import REPOSITORY, download_questions
+from reasonrag.data.datasets import REPOSITORY, find_questions
 from reasonrag.data.settings import HUB_SPLITS
 from reasonrag.errors import InputError
 from tests.helpers.hub_server import environment_for, running_hub
@@ -29,9 +29,9 @@ async def run_python(code: str, *, endpoint: str, home: Path) -> subprocess.Comp
 async def test_questions_come_from_the_collection_at_a_recorded_commit(tmp_path: Path) -> None:
     """The split's file is fetched at the commit `main` stands for, and the commit is known afterwards."""
     code = (
-        "from reasonrag.data.datasets import download_questions\n"
+        "from reasonrag.data.datasets import find_questions\n"
         "from pathlib import Path\n"
-        "source = download_questions('HotpotQA', 'train', home=Path('.'))\n"
+        "source = find_questions('HotpotQA', 'train', None, home=Path('.'))\n"
         "print(source.revision, source.total, next(source.read()).question)"
     )
     with running_hub() as hub:
@@ -92,4 +92,4 @@ async def test_all_evaluation_splits_of_the_collection_come_by_one_word(tmp_path
 def test_unknown_names_are_refused_with_those_that_exist(dataset: str, split: str, message: str) -> None:
     """Nothing is asked of the Hub for a name the collection does not have."""
     with pytest.raises(InputError, match=message):
-        download_questions(dataset, split, home=Path())
+        find_questions(dataset, split, None, home=Path())
