@@ -18,7 +18,6 @@ import orjson
 from preference.export.files import INDENTED
 from reasonrag.curation.blockers import Blocker
 from reasonrag.curation.existing_data_set import STAGED
-from reasonrag.data.yaml_text import read_yaml
 from reasonrag.errors import InputError
 from reasonrag.files import link_or_copy, read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, PROVENANCE, ModelFolder, open_model, read_json
@@ -27,7 +26,7 @@ from reasonrag.publishing.licences import UNKNOWN
 from reasonrag.publishing.staging import refuse_links_out
 from reasonrag.redaction import keys_in, secrets
 from reasonrag.rendering import Line, Part
-from reasonrag.training.model_card import CARD
+from reasonrag.training.model_card import CARD, front_matter_of
 from reasonrag.training.provenance import Provenance, find_provenance, read_provenance
 
 _WEIGHTS = re.compile(
@@ -121,7 +120,10 @@ class ModelToPublish:
         from huggingface_hub import ModelCard
 
         written = read_small_text(path) if path.is_file() else ""
-        _check_front_matter(path, written)
+        try:
+            front_matter_of(written)  # huggingface_hub, which reads it next, sets no bounds
+        except ValueError as error:
+            raise InputError(f"the metadata of {path} cannot be read: {error}; correct its beginning") from error
         own = written.strip() and _FORM not in written.lower()
         card = ModelCard(written if own else self._new_card(), ignore_metadata_errors=True)
         card.data.base_model = self._base  # a folder's name would be a link to another user's model
@@ -248,12 +250,3 @@ def _stage_configuration(folder: Path, base: str | None) -> None:
             if wanted != content:
                 path.unlink()  # it is a link to the original
                 path.write_bytes(orjson.dumps(wanted, option=INDENTED))
-
-
-def _check_front_matter(path: Path, card: str) -> None:
-    """Raises InputError for YAML that huggingface_hub, which sets no bounds, must not be given."""
-    front = card[4:].partition("\n---")[0] if card.startswith("---\n") else ""
-    try:
-        read_yaml(front)
-    except ValueError as error:
-        raise InputError(f"the metadata of {path} cannot be read: {error}; correct its beginning") from error

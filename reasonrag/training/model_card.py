@@ -85,22 +85,19 @@ def render_model_card(facts: ModelCardFacts) -> str:
     return f"---\n{_front_matter(facts)}---\n\n{mask_secrets(text, secrets())}"
 
 
+def front_matter_of(card: str) -> dict[str, Any]:
+    """The metadata at the beginning of a card. Raises ValueError for YAML that cannot be read within bounds."""
+    values = read_yaml(card[4:].partition("\n---")[0]) if card.startswith("---\n") else {}
+    return values if isinstance(values, dict) else {}
+
+
 def licence_of_base(base: str) -> str:
     """The licence in the base model's own card; unknown for a name on the Hub, which is not asked."""
-    folder = Path(base)
     try:
-        text = read_small_text(folder / "README.md")
-    except (OSError, UnicodeDecodeError, InputError):
-        text = ""
-    if text.startswith("---\n"):
-        try:
-            values = read_yaml(text[4:].partition("\n---")[0])
-        except ValueError:
-            values = None
-        licence = values.get("license") if isinstance(values, dict) else None
-        if isinstance(licence, str) and licence.strip():
-            return licence.strip()
-    return UNKNOWN
+        licence = front_matter_of(read_small_text(Path(base) / CARD)).get("license")
+    except (OSError, ValueError, InputError):
+        licence = None
+    return licence.strip() or UNKNOWN if isinstance(licence, str) else UNKNOWN
 
 
 def _front_matter(facts: ModelCardFacts) -> str:

@@ -107,6 +107,11 @@ class OutputDirectory:
         refuse_another(self.folder, changed_keys(found.decides, dict(decides)))
         return found
 
+    @property
+    def files(self) -> list[str]:
+        """Their names, hidden ones left out."""
+        return sorted(path.name for path in self.folder.iterdir() if path.is_file() and not path.name.startswith("."))
+
     def last_checkpoint(self) -> Path | None:
         """The newest checkpoint that was written completely."""
         found = [

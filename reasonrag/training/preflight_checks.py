@@ -27,6 +27,7 @@ from reasonrag.errors import InputError
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
 from reasonrag.rendering import counted
 from reasonrag.training.hardware import TrainingEnvironment, required_packages, requirement, suits
+from reasonrag.training.llamafactory.config_files import models_in
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, model_folders
 from reasonrag.training.llamafactory.dataset_info import (
     RANKED_STAGES,
@@ -71,10 +72,8 @@ class BaseFacts:
 
 def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
     """settings: a configuration. Raises InputError for a path that does not exist or holds no model."""
-    for key in ("model_name_or_path", "adapter_name_or_path", "ref_model"):
-        for name in str(settings.get(key) or "").split(","):
-            if name:
-                _check_place(key, name)
+    for key, name in models_in(settings, ("model_name_or_path", "adapter_name_or_path", "ref_model")):
+        _check_place(key, name)
     name = str(settings.get("model_name_or_path") or "")
     base = Path(name).expanduser()
     if name and (base / ADAPTER_CONFIG).is_file() and not (base / CONFIG).is_file():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -128,6 +128,24 @@ def _meant(where: str, key: str, value: Any) -> Any:
     except TypeError as error:  # a number of more than 64 bits, a set, ..
         raise InputError(f"{where}: {key} cannot be passed on as JSON ({error})") from error
     return value
+
+
+MODELS = (
+    *("model_name_or_path", "adapter_name_or_path"),
+    *("ref_model", "ref_model_adapters", "reward_model", "reward_model_adapters"),
+)
+"""Keys that name models: a folder, a name on the Hub, or several."""
+
+
+def models_in(config: Mapping[str, Any], keys: Iterable[str] = MODELS) -> list[tuple[str, str]]:
+    """The models that a configuration names, each with its key."""
+    return [(key, name) for key in keys for name in listed(config.get(key))]
+
+
+def listed(value: object) -> list[str]:
+    """The names in a list, or in a text with commas."""
+    names = value if isinstance(value, list) else str(value or "").split(",")
+    return [str(each).strip() for each in names if str(each).strip()]
 
 
 def as_yaml(values: dict[str, Any], header: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
 from reasonrag.redaction import SECRET_NAME, redact
-from reasonrag.training.llamafactory.config_files import ConfigFile
+from reasonrag.training.llamafactory.config_files import MODELS, ConfigFile, listed, models_in
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, entry_for, validation_entry
 from reasonrag.training.llamafactory.inspection import RowsToCount
 
@@ -31,11 +31,8 @@ OPERATIONAL = frozenset(
     }
 )
 """Keys that do not affect what is learned: a training may resume with other values."""
-_PATHS = (
-    *("deepspeed", "ref_model", "ref_model_adapters", "reward_model", "reward_model_adapters"),
-    *("adapter_name_or_path", "fsdp_config", "media_dir"),
-)
-"""Keys that may name files or folders, in addition to the model."""
+_PATHS = (*MODELS, "deepspeed", "fsdp_config", "media_dir")
+"""Keys that may name files or folders."""
 _OF_EVALUATION = ("eval_dataset", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "eval_on_each_dataset")
 _QWEN = re.compile(r"qwen-?2(\.5)?(?!\.)", re.IGNORECASE)
 TEMPLATE: Final = "qwen"
@@ -92,8 +89,8 @@ class ResolvedConfig:
 
 def model_folders(config: Mapping[str, Any]) -> list[Path]:
     """Local folders of the models that a training starts from: base first, then adapters."""
-    named = [str(config.get("model_name_or_path") or ""), *_listed(config.get("adapter_name_or_path"))]
-    return [Path(each) for each in named if each and Path(each).is_dir()]
+    named = models_in(config, ("model_name_or_path", "adapter_name_or_path"))
+    return [Path(name) for _, name in named if Path(name).is_dir()]
 
 
 def resolve_config(
@@ -198,17 +195,10 @@ def _evaluates(config: Mapping[str, Any]) -> bool:
 
 def settle_paths(config: dict[str, Any], file: ConfigFile | None) -> None:
     """Make paths relative to here or to the file absolute, so that they mean the same wherever the file is read."""
-    for key in ("model_name_or_path", *_PATHS):
+    for key in _PATHS:
         value = config.get(key)
         if isinstance(value, str):
-            found = [_place(each, file) for each in _listed(value)]
-            config[key] = ",".join(str(place or each) for place, each in zip(found, _listed(value), strict=True))
-
-
-def _listed(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [each.strip() for each in value.split(",") if each.strip()]
-    return [str(each) for each in value] if isinstance(value, list) else []
+            config[key] = ",".join(str(_place(each, file) or each) for each in listed(value))
 
 
 def _place(name: str, file: ConfigFile | None) -> Path | None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from reasonrag.curation.blockers import Blocker
 from reasonrag.model_folder import code_in, pickles_in, read_json
 from reasonrag.redaction import HUB_TOKENS, hub_tokens
+from reasonrag.training.llamafactory.config_files import models_in
 
 _CODE, _OUT, _UNSEEN = "runs code of others", "sends data out", "reads what no check has seen"
 FOREIGN: Final[Mapping[str, str]] = {
@@ -29,10 +30,6 @@ FOREIGN: Final[Mapping[str, str]] = {
 _LOCAL_REPORTS: Final = re.compile(r"(none|tensorboard|[\[\]',\s])*")
 _SERVICES: Final = ("wandb", "comet", "mlflow", "neptune", "clearml", "swanlab")
 """That trainings report to; so begin the names of their secrets."""
-_MODELS: Final = (
-    *("model_name_or_path", "adapter_name_or_path"),
-    *("ref_model", "ref_model_adapters", "reward_model", "reward_model_adapters"),
-)
 _FILES: Final = ("deepspeed", "fsdp_config", "accelerator_config", "hyper_parallel_args")
 """Keys that may name a JSON file of further settings."""
 
@@ -65,7 +62,7 @@ def foreign_settings(config: Mapping[str, Any]) -> list[Blocker]:
     found = list(foreign_keys(config))
     for path in filter(Path.is_file, (Path(str(config.get(key) or "")) for key in _FILES)):
         found += [(key, f"{path}: {what}") for key, what in foreign_keys(read_json(path))]
-    for key, name in _models(config):
+    for key, name in models_in(config):
         folder = Path(name).expanduser()
         if folder.is_dir():
             files = code_in(folder, trusted=bool(config.get("trust_remote_code")))
@@ -82,11 +79,4 @@ def tokens_for(config: Mapping[str, Any]) -> list[str]:
     reports = f"{config.get('report_to')} {'swanlab' if config.get('use_swanlab') else ''}"
     pushes = HUB_TOKENS if config.get("push_to_hub") or "trackio" in reports else ()
     needed = [f"{each.upper()}_" for each in _SERVICES if each in reports]
-    return [*pushes, *hub_tokens(*(name for _, name in _models(config))), *needed]
-
-
-def _models(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The models that a configuration names, each with the key."""
-    named = [(key, config.get(key) or []) for key in _MODELS]
-    listed = [(key, value if isinstance(value, list) else str(value).split(",")) for key, value in named]
-    return [(key, str(each).strip()) for key, names in listed for each in names if str(each).strip()]
+    return [*pushes, *hub_tokens(*(name for _, name in models_in(config))), *needed]

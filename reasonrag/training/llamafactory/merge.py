@@ -81,8 +81,8 @@ def merge_adapter(
     with OutputDirectory(out).held():
         _export(python, config, out, watcher)
         _account(adapter, out, config, came_from, prompts)
-    files = sorted(path.name for path in out.iterdir() if path.is_file() and not path.name.startswith("."))
-    return MergeResult(out=str(out), adapter=str(adapter), base_model=config["model_name_or_path"], files=files)
+    base_model = config["model_name_or_path"]
+    return MergeResult(out=str(out), adapter=str(adapter), base_model=base_model, files=OutputDirectory(out).files)
 
 
 def _config(adapter: Path, out: Path) -> dict[str, Any]:

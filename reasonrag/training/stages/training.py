@@ -222,14 +222,9 @@ def _result(
         steps=metrics.steps if metrics else None,
         results=metrics.last if metrics else {},
         warnings=metrics.warnings if metrics else [],
-        files=files_in(resolution.out) if trained else [],
+        files=OutputDirectory(resolution.out).files if trained else [],
         **record.model_dump(include=_OF_THE_RECORD),
     )
-
-
-def files_in(folder: Path) -> list[str]:
-    """Names of the files of a model's folder, hidden ones left out."""
-    return sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
 
 
 def write_script(prepared: PreparedTraining, script: SlurmScript) -> TrainingResult:
