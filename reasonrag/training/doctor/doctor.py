@@ -21,7 +21,7 @@ from reasonrag.processes.train_python import find_python
 from reasonrag.rendering import Part, Table, counted, written
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.doctor.findings import CheckupSeverity, Finding, collect_findings
+from reasonrag.training.doctor.findings import CheckupSeverity, CollectedFindings, Finding
 from reasonrag.training.doctor.machine_checks import check_disk, check_gpus, check_packages
 from reasonrag.training.doctor.memory import (
     GB,
@@ -194,19 +194,26 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     model = str(values.get("model_name_or_path") or MODEL)
 
     findings: list[Finding] = []
-    base = BaseFacts("", {}, ())
-    with collect_findings(findings, "configuration"):
-        settle_paths(values, file)
-        base = check_base_model(values)
-    data, resolution = _data(settings.data, file, changes, settings.out, findings) if settings.data else (None, None)
+    of_data, of_config = CollectedFindings(), CollectedFindings()
+    of_config.check(settle_paths, values, file)
+    base = of_config.check(check_base_model, values) or BaseFacts("", {}, ())
+    data = of_data.check(read_training_data, settings.data) if settings.data else None
+    resolution = of_data.check(resolve_config, file, changes, data, out=settings.out) if data else None
     values = resolution.config if resolution else with_warmup_ratio(values)
     inspection = _inspect(values, resolution, findings)
     stock = inspection.stock if inspection else None
-    _check_configuration(values, base, inspection, findings)
+    judgement = inspection.configs.get(CONFIG_NAME) if inspection else None
+    of_config.check(check_config, values, base, of_config)
+    if judgement:
+        of_config.check(check_config_accepted, values, judgement, of_config)
     if data:
-        _check_data(data, prompts, base, findings)
+        _check_data(data, resolution, prompts, base, of_data)
     if data and resolution:
-        _check_cutoff(resolution, data, inspection, findings)
+        lengths = of_config.check(resolve_cutoff, resolution, data, judgement or ConfigCheck(), of_config) or {}
+        if not lengths.get("rows_cut", 1):
+            says = f"cutoff_len {lengths['cutoff_len']:,} cuts no row; tokens by {lengths['counted_by']}"
+            findings.append(Finding("configuration", "cutoff", "ok", says))
+    findings += of_config.shown("configuration") + of_data.shown("data")
     driver = query_driver()
     named = settings.gpus is not None or settings.gpu_memory is not None
     target = _target(settings.gpus, settings.gpu_memory, values, (stock.devices if stock else []) or driver)
@@ -223,38 +230,17 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     return Diagnosis(config=file.name, model=model, target=target, findings=findings, plans=plans, stock=stock)
 
 
-def _data(
-    directory: Path, file: ConfigFile, changes: Mapping[str, Any], out: Path | None, findings: list[Finding]
-) -> tuple[TrainingData | None, ResolvedConfig | None]:
-    """The data set and the configuration resolved against it, as far as they can be had."""
-    data = resolution = None
-    with collect_findings(findings, "data") as found:
-        data = read_training_data(directory)
-        resolution = resolve_config(file, changes, data, out=out)
-        check_rows(resolution.entries, data, read_questions(data, resolution.entry), found)
-    return data, resolution
-
-
-def _check_cutoff(
-    resolution: ResolvedConfig, data: TrainingData, inspection: Inspection | None, findings: list[Finding]
+def _check_data(
+    data: TrainingData, resolution: ResolvedConfig | None, prompts: Prompts, base: BaseFacts, found: CollectedFindings
 ) -> None:
-    judgement = inspection.configs.get(CONFIG_NAME) if inspection else None
-    with collect_findings(findings, "configuration") as found:
-        lengths = resolve_cutoff(resolution, data, judgement or ConfigCheck(), found)
-        if not lengths.get("rows_cut", 1):
-            says = f"cutoff_len {lengths['cutoff_len']:,} cuts no row; tokens by {lengths['counted_by']}"
-            findings.append(Finding("configuration", "cutoff", "ok", says))
-
-
-def _check_data(data: TrainingData, prompts: Prompts, base: BaseFacts, findings: list[Finding]) -> None:
-    """What an audit found, without one nothing: `train` makes it; and whether the prompts fit."""
-    if (data.directory / AUDIT).is_file():
-        with collect_findings(findings, "data") as found:
-            check_audit(read_audit(data.directory), found)
-    with collect_findings(findings, "data") as found:
-        check_prompts(data, prompts, base, found, allow_other=False)
-    if not any(each.about == "data" and each.severity == "error" for each in findings):
-        findings.append(Finding("data", "description", "ok", f"{data.directory} has {', '.join(data.entries)}"))
+    """Rows, prompts, and what an audit found; without one nothing: `train` makes it."""
+    if resolution and (asked := found.check(read_questions, data, resolution.entry)):
+        found.check(check_rows, resolution.entries, data, asked, found)
+    if (data.directory / AUDIT).is_file() and (report := found.check(read_audit, data.directory)):
+        check_audit(report, found)
+    found.check(check_prompts, data, prompts, base, found, allow_other=False)
+    if not (found.refusals or found.objections):
+        found.right.append(f"{data.directory} has {', '.join(data.entries)}")
 
 
 def _inspect(
@@ -271,16 +257,6 @@ def _inspect(
         says = f"LLaMA-Factory does not work: {inspection.failure}"
         findings.append(Finding("packages", "failure", "error", says))
     return inspection
-
-
-def _check_configuration(
-    config: Mapping[str, Any], base: BaseFacts, inspection: Inspection | None, findings: list[Finding]
-) -> None:
-    with collect_findings(findings, "configuration") as found:
-        check_config(config, base, found)
-    if inspection and (judgement := inspection.configs.get(CONFIG_NAME)):
-        with collect_findings(findings, "configuration") as found:
-            check_config_accepted(config, judgement, found)
 
 
 def _of_batch(config: Mapping[str, Any], target: PlanningTarget, rows: int | None) -> Finding:
