@@ -112,18 +112,6 @@ def test_draws_that_were_not_plain_weigh_nothing_above_and_are_known_themselves(
     assert of(tree, tree.root, query, hotter, plain_only=False) == [(0.5, 2), (0.0, 1), (1.0, 1)]
 
 
-def test_where_every_draw_counts_proposals_alone_tell_what_a_state_is_worth() -> None:
-    """Two queries and an answer of a teacher, all continued by another policy: 1, 0, and 0 drawn twice. Nothing is
-    known of that policy in the root's state; of any draw there, (1 + 0 + 0 + 0) / 4."""
-    tree: Tree[str] = Tree()
-    for query, found in (("one", 1.0), ("two", 0.0)):
-        tree.follow(tree.add(tree.root, same(query, plain=False)), [same("evidence"), answer(found)])
-    guess, _ = (tree.add(tree.root, answer(0.0, plain=False)) for _ in range(2))
-    assert of(tree, tree.root, guess) == [None, (0.0, 1)]
-    assert of(tree, tree.root, guess, plain_only=False) == [(0.25, 4), (0.0, 2)]
-    assert answers(tree, tree.root, plain_only=False) == [4]
-
-
 def test_siblings_that_say_the_same_share_one_estimate() -> None:
     """`who` (drawn twice; 1, 1, 0 below it) and `Who` (drawn once; 0 below it) are one: (1 + 1 + 0 + 0) / 4 of four
     observations. The third sibling is wrong. Root: (3 * .5 + 0) / 4 = .375, of four draws: Kish's number,
@@ -329,21 +317,3 @@ def under(tree: Tree[str], node: Node[str]) -> Iterator[Node[str]]:
     for child in tree.children(node):
         yield child
         yield from under(tree, child)
-
-
-@given(found=st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=5), copies=st.integers(2, 5))
-def test_drawing_everything_again_changes_nothing_that_is_known(found: list[float], copies: int) -> None:
-    """Queries explored once: drawn once or several times all, they tell as much. So a state whose draws are all one
-    step, explored once, is known by one observation."""
-
-    def root_of(times: int) -> Estimate | None:
-        tree: Tree[str] = Tree()
-        for _ in range(times):
-            queries = [tree.add(tree.root, same(f"query {number}")) for number in range(len(found))]
-        for query, end in zip(queries, found, strict=True):
-            tree.add_continuation(query, [answer(end)])
-        return estimates(tree, outcome)[0]
-
-    once, often = root_of(1), root_of(copies)
-    assert once is not None
-    assert often == Estimate(pytest.approx(once.mean), pytest.approx(len(found)), len(found))

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mcts import (
     ROOT_ID,
@@ -23,13 +21,6 @@ from mcts.rewards import distinct_spre_rewards
 from preference import f1_score
 
 PublishedNode = dict[str, Any]
-
-
-@given(outcome=st.floats(0, 1), steps=st.integers(1, 20), alpha=st.floats(0.01, 1))
-def test_a_longer_way_to_the_same_answer_is_never_worth_more(outcome: float, steps: int, alpha: float) -> None:
-    """The reward lies in [0, outcome] and never rises with the number of steps."""
-    reward = shortest_path_reward(outcome, steps=steps, alpha=alpha)
-    assert 0 <= shortest_path_reward(outcome, steps=steps + 1, alpha=alpha) <= reward <= outcome
 
 
 def test_spre_is_the_mean_over_the_continuations_through_a_step() -> None:

@@ -566,9 +566,7 @@ def a_judgement() -> Search[str]:
         (new_steps, Scored(0.5, calls=1), "a Scored does not answer it"),
         (new_steps, continued([answer(1.0)], [answer(1.0)]), "a Continued does not answer it"),
         (new_steps, expanded(step("one")), "wants 2 results, got 1"),
-        (new_steps, expanded(step("one"), step("two"), step("three")), "wants 2 results, got 3"),
         (new_steps, expanded(step("one"), answer(1.5)), "1.5 is not in"),
-        (new_steps, expanded(step("one"), answer(-0.1)), "-0.1 is not in"),
         (new_steps, expanded(step("one"), answer(float("nan"))), "nan is not in"),
         (new_steps, Expanded([step("one"), step("two")], calls=-1), "calls must not be negative, got -1"),
         (two_continuations, expanded(answer(1.0)), "an? Expanded does not answer it"),
@@ -578,7 +576,6 @@ def a_judgement() -> Search[str]:
         (two_continuations, continued([answer(1.0), answer(1.0)]), "must end in its only terminal step"),
         (two_continuations, continued([step("query"), answer(2.0)]), "2.0 is not in"),
         (a_judgement, expanded(answer(1.0)), "an? Expanded does not answer it"),
-        (a_judgement, continued([answer(1.0)]), "a Continued does not answer it"),
         (a_judgement, Scored(1.01, calls=1), "1.01 is not in"),
         (a_judgement, Scored(float("nan"), calls=1), "nan is not in"),
     ],
@@ -623,20 +620,11 @@ def test_an_outcome_matters_only_where_a_step_ends() -> None:
     "change",
     [
         {"siblings": 0},
-        {"siblings": 10_000},
-        {"root_siblings": 0},
         {"root_siblings": 10_000},
-        {"siblings_at_once": 0},
-        {"resamples": -1},
-        {"continuations": 0},
-        {"simulations": 0},
         {"max_calls": 0},
-        {"wave": 0},
         {"exploration": -0.1},
-        {"alpha": 0.0},
         {"alpha": 1.1},
         {"selection": "best"},
-        {"valuation": "guess"},
         {"max_cals": 5},
         {"selection": "chain"},
         {"value_one": True, "share_estimates": True},
@@ -651,13 +639,10 @@ def test_a_configuration_out_of_range_is_refused_by_name(change: dict[str, objec
         SearchConfig.model_validate(RECIPES["continuation"].search.model_dump() | change)
 
 
-def test_recipes_are_called_by_their_names() -> None:
-    """Each recipe is filed under the name it writes into outputs, which is that of its file."""
+def test_recipes_and_rules_are_called_by_their_names() -> None:
+    """Each recipe is filed under the name it writes into outputs, which is that of its file; the rule of its labels,
+    which is written into every record beside the reward, is one of `REWARDS`."""
     assert [*RECIPES] == ["continuation", "economy", "prorag", "ragym", "reasonrag", "released"]
     assert [recipe.name for recipe in RECIPES.values()] == [*RECIPES]
-
-
-def test_every_recipe_makes_its_labels_by_a_rule_that_exists() -> None:
-    """The name of the rule, which is written into every record beside the reward, is one of `REWARDS`."""
     assert {recipe.reward for recipe in RECIPES.values()} == set(REWARDS)
     assert set(ANSWER_REWARDS) < set(REWARDS)

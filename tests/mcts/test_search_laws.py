@@ -41,7 +41,6 @@ from mcts import (
 )
 from mcts.rewards import ANSWER_REWARDS, REWARDS, distinct_spre_rewards
 from mcts.search import STRIDE
-from mcts.selection import gain_per_reply, least_gain
 
 DEPTH = 6
 """Every path of an environment ends here at the latest."""
@@ -140,14 +139,11 @@ class Wave:
     simulations: int
 
 
-def waves_of(search: Search[str], environment: Environment, shuffle: random.Random | None = None) -> Iterator[Wave]:
-    """Run a search to its end, wave by wave, telling in the order of asking or in a shuffled one."""
+def waves_of(search: Search[str], environment: Environment) -> Iterator[Wave]:
+    """Run a search to its end, wave by wave."""
     while work := search.ask():
         yield Wave(work, search.calls, search.simulations)
-        results = [(item.id, environment.answer(search.tree, item)) for item in work]
-        if shuffle:
-            shuffle.shuffle(results)
-        for work_id, result in results:
+        for work_id, result in [(item.id, environment.answer(search.tree, item)) for item in work]:
             search.tell(work_id, result)
 
 
@@ -155,9 +151,9 @@ def begun(config: SearchConfig, environment: Environment) -> Search[str]:
     return Search(config, equivalent=environment.alike, in_common=environment.reveals)
 
 
-def searched(config: SearchConfig, environment: Environment, shuffle: random.Random | None = None) -> Search[str]:
+def searched(config: SearchConfig, environment: Environment) -> Search[str]:
     search = begun(config, environment)
-    for _ in waves_of(search, environment, shuffle):
+    for _ in waves_of(search, environment):
         pass
     return search
 
@@ -208,61 +204,38 @@ configs = trees | one_valued | chains
 # -- laws ---------------------------------------------------------------------------------------------------------
 
 
-@given(config=configs, environment=environments)
-def test_asking_changes_nothing(config: SearchConfig, environment: Environment) -> None:
-    """Asked twice, before and between tellings, the search gives the same work, and grows the same tree."""
-    search = begun(config, environment)
+@given(config=configs, environment=environments, other=environments, shuffle=st.randoms(use_true_random=False))
+def test_a_tree_is_what_was_told_in_whatever_order_and_however_often(
+    config: SearchConfig, environment: Environment, other: Environment, shuffle: random.Random
+) -> None:
+    """Asked twice, before and between tellings, the search gives the same work. Results of a wave told in any
+    permutation, and told again with another result, at once and after their wave, give the identical tree, to the last
+    bit of every value."""
+    search, in_order = begun(config, environment), searched(config, environment)
     while work := search.ask():
-        for told, item in enumerate(work):
-            assert search.ask() == search.ask() == work[told:]
-            search.tell(item.id, environment.answer(search.tree, item))
+        results = [(item, environment.answer(search.tree, item), other.answer(search.tree, item)) for item in work]
+        shuffle.shuffle(results)
+        for told, (item, result, another) in enumerate(results):
+            owed = {each.id for each, _, _ in results[told:]}
+            assert search.ask() == search.ask() == [each for each in work if each.id in owed]
+            search.tell(item.id, result)
+            search.tell(item.id, another)
+        for item, _, another in results:
+            search.tell(item.id, another)
     assert search.ask() == []
-    assert search.tree.nodes == searched(config, environment).tree.nodes
-
-
-@given(config=configs, environment=environments, shuffle=st.randoms(use_true_random=False))
-def test_the_order_of_telling_does_not_matter(
-    config: SearchConfig, environment: Environment, shuffle: random.Random
-) -> None:
-    """Results of a wave told in any permutation give the identical tree, to the last bit of every value."""
-    in_order = searched(config, environment)
-    shuffled = searched(config, environment, shuffle)
-    assert shuffled.tree.nodes == in_order.tree.nodes
-    assert (shuffled.calls, shuffled.simulations) == (in_order.calls, in_order.simulations)
-
-
-@given(config=configs, environment=environments, other=environments)
-def test_telling_twice_is_telling_once(config: SearchConfig, environment: Environment, other: Environment) -> None:
-    """Every work told again at once and again after its wave, with another result, leaves the tree as it was."""
-    search = begun(config, environment)
-    while work := search.ask():
-        again = [(item.id, other.answer(search.tree, item)) for item in work]
-        for item, (work_id, another) in zip(work, again, strict=True):
-            search.tell(item.id, environment.answer(search.tree, item))
-            search.tell(work_id, another)
-        for work_id, another in again:
-            search.tell(work_id, another)
-    assert search.tree.nodes == searched(config, environment).tree.nodes
-
-
-@given(config=configs, environment=environments)
-def test_a_parent_is_visited_at_least_as_often_as_all_its_children(
-    config: SearchConfig, environment: Environment
-) -> None:
-    """visits(parent) >= sum of visits(children): whatever comes through a step passes its parent, plain or not. What is
-    more, ended at the parent itself."""
-    tree = searched(config, environment).tree
-    for node in tree.nodes:
-        assert node.visits >= sum(child.visits for child in tree.children(node))
+    assert search.tree.nodes == in_order.tree.nodes
+    assert (search.calls, search.simulations) == (in_order.calls, in_order.simulations)
 
 
 @given(config=configs, environment=environments)
 def test_every_value_that_counts_is_a_visit(config: SearchConfig, environment: Environment) -> None:
-    """counted <= visits, and a node without a value that counts is worth 0. Where all draws were plain, every judgement
-    could be read and nothing is searched for, each visit counts."""
+    """A parent is visited at least as often as all its children: whatever comes through a step passes its parent, plain
+    or not. counted <= visits, and a node without a value that counts is worth 0. Where all draws were plain, every
+    judgement could be read and nothing is searched for, each visit counts."""
     for surroundings in (environment, replace(environment, repaired=0.0, unreadable=0.0)):
         search = searched(config.model_copy(update={"resamples": 0}), surroundings)
         for node in search.tree.nodes:
+            assert node.visits >= sum(child.visits for child in search.tree.children(node))
             assert 0 <= node.counted <= node.visits
             assert node.counted or node.value == 0.0
             sure = surroundings is not environment or not (environment.repaired or environment.unreadable)
@@ -376,20 +349,17 @@ def test_the_same_draw_has_the_same_number_in_every_search(config: SearchConfig,
 
 
 @given(config=configs, environment=environments)
-def test_every_search_ends_within_its_simulations(config: SearchConfig, environment: Environment) -> None:
-    """Each simulation makes at most two waves, siblings and their values; none starts beyond the budget."""
+def test_waves_keep_within_their_size_and_the_search_within_its_simulations(
+    config: SearchConfig, environment: Environment
+) -> None:
+    """One simulation in flight is one selected state, whether its siblings are sampled or its children valued: at most
+    two waves; none starts beyond the budget."""
     search = begun(config, environment)
     waves = list(waves_of(search, environment))
     assert search.simulations <= config.simulations
     assert len(waves) <= 2 * config.simulations
     assert search.done
-
-
-@given(config=configs, environment=environments)
-def test_a_wave_works_on_no_more_states_than_its_size(config: SearchConfig, environment: Environment) -> None:
-    """One simulation in flight is one selected state, whether its siblings are sampled or its children valued."""
-    search = begun(config, environment)
-    for wave in waves_of(search, environment):
+    for wave in waves:
         states = {
             item.node_id if isinstance(item, Expand) else search.tree[item.node_id].parent_id for item in wave.work
         }
@@ -401,27 +371,18 @@ def test_no_work_is_handed_out_that_the_budget_cannot_start(
     config: SearchConfig, environment: Environment, max_calls: int
 ) -> None:
     """One reply for each draw of a wave fits into what is left of `max_calls`, so that only the length of
-    continuations and repairs, all in the last wave, can overrun it."""
+    continuations and repairs, all in the last wave, can overrun it. Two are left for every new sibling, however many
+    states the wave holds; where one value serves all siblings of a state, one more than the siblings."""
     search = begun(config.model_copy(update={"max_calls": max_calls}), environment)
     waves = list(waves_of(search, environment))
     for wave in waves:
-        assert wave.calls + sum(len(draws_of(item)) for item in wave.work) <= max_calls
-    if search.calls > max_calls:
-        assert waves[-1].calls < max_calls
-
-
-@given(config=configs, environment=environments, max_calls=st.integers(1, 60))
-def test_siblings_are_sampled_only_where_they_can_be_valued(
-    config: SearchConfig, environment: Environment, max_calls: int
-) -> None:
-    """Two replies are left for every new sibling of a wave, however many states the wave holds; where one value serves
-    all siblings of a state, one more than the siblings."""
-    search = begun(config.model_copy(update={"max_calls": max_calls}), environment)
-    for wave in waves_of(search, environment):
         expanded = [item.count for item in wave.work if isinstance(item, Expand)]
         one_value = config.value_one or config.valuation == "rank"
-        if expanded:
-            assert wave.calls + sum(expanded) + (len(expanded) if one_value else sum(expanded)) <= max_calls
+        values = len(expanded) if one_value else sum(expanded)
+        assert wave.calls + sum(len(draws_of(item)) for item in wave.work) <= max_calls
+        assert not expanded or wave.calls + sum(expanded) + values <= max_calls
+    if search.calls > max_calls:
+        assert waves[-1].calls < max_calls
 
 
 @example(
@@ -523,11 +484,15 @@ def test_what_says_the_same_is_continued_once_and_shares_its_estimate(
     config: SearchConfig, environment: Environment
 ) -> None:
     """`same_as` leads to an earlier sibling, which is the head of its group. The later ones owe no continuation, and
-    all have one estimate. Without `share_estimates` there are no groups."""
+    all have one estimate. What is in common is noted of earlier siblings that are heads. Without `share_estimates`
+    there are no groups, and nothing is noted."""
     search = begun(config, environment)
     continued = {item.node_id for wave in waves_of(search, environment) for item in wave.work if type(item) is Continue}
     known = estimates(search.tree, lambda end: end.outcome)
     for node in search.tree.nodes:
+        siblings = [search.tree[each] for each in node.in_common]
+        assert config.share_estimates or not siblings
+        assert all(each.id < node.id and each.parent_id == node.parent_id and each.same_as is None for each in siblings)
         if node.same_as is None:
             continue
         assert config.share_estimates
@@ -537,20 +502,6 @@ def test_what_says_the_same_is_continued_once_and_shares_its_estimate(
         assert environment.alike(head.payload, node.payload)
         assert node.id not in continued
         assert known[node.id] == known[head.id]
-
-
-@given(config=configs, environment=environments)
-def test_what_is_in_common_is_noted_of_earlier_siblings_that_are_no_repeats(
-    config: SearchConfig, environment: Environment
-) -> None:
-    """Without `share_estimates` nothing is."""
-    search = begun(config, environment)
-    for _ in waves_of(search, environment):
-        pass
-    for node in search.tree.nodes:
-        siblings = [search.tree[each] for each in node.in_common]
-        assert config.share_estimates or not siblings
-        assert all(each.id < node.id and each.parent_id == node.parent_id and each.same_as is None for each in siblings)
 
 
 @given(config=configs, environment=environments)
@@ -568,46 +519,15 @@ def test_where_nothing_is_in_common_the_search_is_as_if_nobody_had_asked(
 
 @given(config=configs, environment=environments)
 def test_rewards_lie_between_nothing_and_a_direct_right_answer(config: SearchConfig, environment: Environment) -> None:
-    """Under every rule a reward is in [0, alpha**(layer + 1)]: no answer below a step is nearer than the step."""
+    """Under every rule a reward is in [0, alpha**(layer + 1)]: no answer below a step is nearer than the step. An
+    answer, however often it is visited and whoever judged it, is worth exactly outcome * alpha**n."""
     tree = searched(config, environment).tree
     for rule in (*ANSWER_REWARDS.values(), distinct_spre_rewards):
         for node, reward in zip(tree.nodes, rule(tree, alpha=config.alpha), strict=True):
             if reward is not None:
                 assert 0 <= reward <= config.alpha ** max(node.depth, 1) + 1e-12
-
-
-@given(config=configs, environment=environments)
-def test_an_answer_is_worth_exactly_its_own_discounted_outcome(config: SearchConfig, environment: Environment) -> None:
-    """However often an answer is visited, and whoever judged it, its reward under every rule is outcome * alpha**n."""
-    tree = searched(config, environment).tree
-    for rule in (*ANSWER_REWARDS.values(), distinct_spre_rewards):
-        rewards = rule(tree, alpha=config.alpha)
-        for node in tree.nodes:
             if node.step is not None and node.terminal:
-                assert rewards[node.id] == pytest.approx(node.step.outcome * config.alpha**node.depth, abs=1e-12)
-
-
-@given(environment=environments, wave=st.integers(1, 8), max_calls=st.sampled_from([40, 128, 1000]))
-def test_economy_draws_only_where_a_reply_is_worth_its_price(
-    environment: Environment, wave: int, max_calls: int
-) -> None:
-    """A state that is given work was worth it when it was selected: when its siblings were sampled, or one wave before
-    its steps are valued, or then, if it lacked values only."""
-    economy = RECIPES["economy"].search
-    search = begun(
-        economy.model_copy(update={"wave": wave, "share_estimates": False, "max_calls": max_calls}), environment
-    )
-    open_before: set[int] = set()
-    for each in waves_of(search, environment):
-        open_now = {
-            node_id for node_id, gain in enumerate(gains(search.tree)) if gain > least_gain(search.config.max_calls)
-        }
-        for item in each.work:
-            if isinstance(item, Expand):
-                assert item.node_id in open_now
-            else:
-                assert search.tree[item.node_id].parent_id in open_before | open_now
-        open_before = open_now
+                assert reward == pytest.approx(node.step.outcome * config.alpha**node.depth, abs=1e-12)
 
 
 @example(environment=Environment(seed=417830747, ending=0.0, repaired=0.15, words=4), wave=2)
@@ -629,60 +549,15 @@ def test_what_decided_that_the_search_goes_on_counts_for_nothing_above(environme
     assert not any(node.decisive_draws for node in small.tree.nodes)
 
 
-def gains(tree: Tree[str]) -> list[float]:
-    """For each node, its disagreement by the replies that one more draw there costs."""
-    ends = [node.depth for node in tree.nodes if node.terminal for _ in range(node.draws)]
-    length = sum(ends) / len(ends) if ends else 1.0
-    expected = zip(tree.nodes, chances(tree), strict=True)
-    return [gain_per_reply(chance, steps_left=length - node.depth - 1) for node, chance in expected]
-
-
-def chances(tree: Tree[str]) -> list[float]:
-    """For each node, the chance that an answer below it has the tree's usual outcome; see mcts.selection. Worked out
-    anew, in a tree that keeps its continuations and knows nothing of progress."""
-    usual = usual_outcome(tree)
-    shares: dict[int, float | None] = {}
-    answers: dict[int, int] = {}
-    for node in reversed(tree.nodes):  # children before parents
-        shares[node.id], answers[node.id] = share_below(tree, node, usual, shares), answers_drawn(tree, node, answers)
-    expected: dict[int, float] = {}
-    for node in tree.nodes:  # parents before children
-        above, weight = (0.5, 0.5) if node.parent_id is None else (expected[node.parent_id], 8.0)
-        seen = shares[node.id]
-        counted = 0 if seen is None else answers[node.id]
-        expected[node.id] = (weight * above + counted * (seen or 0.0)) / (weight + counted)
-    return [expected[node.id] for node in tree.nodes]
-
-
-def usual_outcome(tree: Tree[str]) -> float | None:
-    """The most frequent one, the least of several."""
-    drawn = [each.step.outcome for each in tree.nodes if each.step and each.terminal for _ in range(each.draws)]
-    return min(sorted(set(drawn)), key=lambda outcome: -drawn.count(outcome), default=None)
-
-
-def share_below(tree: Tree[str], node: Node[str], usual: float | None, below: dict[int, float | None]) -> float | None:
-    """Share of the usual outcome below a node, every draw of a state weighing the same, plain or not."""
-    if node.step is not None and node.terminal:
-        return float(node.step.outcome == usual)
-    counted = [(child.draws, share) for child in tree.children(node) if (share := below[child.id]) is not None]
-    total = sum(draws for draws, _ in counted)
-    return sum(draws * share for draws, share in counted) / total if total else None
-
-
-def answers_drawn(tree: Tree[str], node: Node[str], below: dict[int, int]) -> int:
-    return node.draws if node.terminal else sum(below[child.id] for child in tree.children(node))
-
-
 @given(environment=environments, wave=st.integers(1, 8))
 def test_economy_ends_where_all_is_settled_or_done(environment: Environment, wave: int) -> None:
-    """Without a cap on replies, and unless simulations ran out, every state where answers may still differ has all its
-    draws."""
+    """Without a cap on replies, and unless simulations ran out, every state has all its draws."""
     recipe = RECIPES["economy"].search.model_copy(update={"wave": wave, "share_estimates": False, "max_calls": None})
     search = searched(recipe, environment)
     if search.simulations == recipe.simulations:
         return
-    for node, gain in zip(search.tree.nodes, gains(search.tree), strict=True):
-        if not node.terminal and gain > 0:
+    for node in search.tree.nodes:
+        if not node.terminal:
             assert sum(child.draws for child in search.tree.children(node)) >= recipe.siblings
             assert all(child.terminal or child.visits for child in search.tree.children(node))
 
