@@ -26,7 +26,7 @@ LINES = {
     "curation": 5013,
     "data": 3646,
     "evaluation": 4346,
-    "exploration": 3346,
+    "exploration": 3331,
     "llm": 5161,
     "publishing": 1340,
     "retrieval": 4555,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1723,
     "training": 5092,
     "viewing": 2770,
-    "tests": 54_673,
+    "tests": 54_650,
     "benchmarks": 8024,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -34,8 +34,6 @@ SEVERAL = 2
 NEARLY_ALL = 0.75
 """Share of continuations without an answer of their own that marks a question; a long-thinking teacher is forced to
 conclude half of the time."""
-STATES_ALIKE = 20
-"""After this many states, all with equivalent siblings only, the endpoint is taken to repeat itself."""
 STEPS_TO_AN_ANSWER = 3
 """Query, evidence, answer: a forced conclusion after more steps means that the agent could have answered before."""
 STEPS_WITHOUT_END = 8
@@ -125,14 +123,7 @@ def all_right(rollout: RolloutRecord) -> bool:
     return rollout.recipe.reward != "rank" and _all_have(rollout, outcome=1.0)
 
 
-ALIKE = Sign(
-    "identical_siblings",
-    "steps sampled in the same state are equivalent, so there is nothing to compare",
-    "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and check that the server "
-    "honours temperature, top_p and seed",
-    identical_siblings,
-)
-
+ALIKE = "identical_siblings"
 SIGNS = (
     Sign(
         "only_reasoning",
@@ -140,7 +131,13 @@ SIGNS = (
         f"If --max-reply-tokens cut them, {more_room()}; if they ended by themselves, {parser_advice()}",
         only_reasoning,
     ),
-    ALIKE,
+    Sign(
+        ALIKE,
+        "steps sampled in the same state are equivalent, so there is nothing to compare",
+        "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and check that the server "
+        "honours temperature, top_p and seed",
+        identical_siblings,
+    ),
     Sign(
         "never_parses",
         "every continuation ends in a reply that does not parse",
@@ -196,13 +193,11 @@ SIGNS = (
 
 @dataclass(frozen=True, slots=True)
 class ObservedSigns:
-    """Signs of one record. `states`: states with at least two draws; `states_alike`: those where all draws are
-    equivalent; `pairless`: whether it shows a sign that may end a run, and can give no pair; False where
-    that was not looked at."""
+    """Signs of one record. `alike`: whether all draws of every state are equivalent; `pairless`: whether it shows a
+    sign that may end a run, and can give no pair; False where that was not looked at."""
 
     signs: frozenset[str]
-    states: int
-    states_alike: int
+    alike: bool
     pairless: bool = False
 
 
@@ -212,7 +207,7 @@ def observed_signs(rollout: RolloutRecord, *, for_stop: bool = False) -> Observe
     alike = [] if only_reasoning(rollout) else [state.distinct == 1 for state in drawn_states(rollout)]
     signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
     pairless = for_stop and bool(signs) and not gives_a_pair(rollout)
-    return ObservedSigns(signs, len(alike), sum(alike), pairless)
+    return ObservedSigns(signs, all(alike), pairless)
 
 
 def gives_a_pair(rollout: RolloutRecord) -> bool:
@@ -228,15 +223,11 @@ class SignCounts:
 
     questions: int = 0
     shown: Counter[str] = field(default_factory=Counter)
-    _states: int = 0
-    _states_alike: int = 0
     _said: set[str] = field(default_factory=set)
 
     def add(self, look: ObservedSigns) -> None:
         self.questions += 1
         self.shown.update(look.signs)
-        self._states += look.states
-        self._states_alike += look.states_alike
 
     @property
     def by_sign(self) -> dict[str, int]:
@@ -245,14 +236,9 @@ class SignCounts:
 
     def new_messages(self) -> list[str]:
         """Messages that became due since the last call. Each sign is reported once."""
-        told = {}
-        if self._states_alike == self._states >= STATES_ALIKE:
-            told[ALIKE.name] = f"{ALIKE.words} in all {self._states:,} states so far: {ALIKE.means}. {ALIKE.advice}"
-        for sign in self._telling(from_questions=SAID_FROM):
-            told.setdefault(sign.name, sign.tell(self.shown[sign.name], self.questions))
-        fresh = [message for name, message in told.items() if name not in self._said]
-        self._said.update(told)
-        return fresh
+        due = [each for each in self._telling(from_questions=SAID_FROM) if each.name not in self._said]
+        self._said.update(each.name for each in due)
+        return [each.tell(self.shown[each.name], self.questions) for each in due]
 
     def warnings(self) -> list[str]:
         """Warnings about the questions as a whole."""
@@ -328,8 +314,7 @@ def _counted(look: ObservedSigns) -> set[str]:
     count only if all states have them: in some states, such as three times `None`, the endpoint is not at fault."""
     if not look.pairless:
         return set()
-    unlike = {ALIKE.name} if look.states_alike < look.states else set()
-    return {"", *look.signs} - unlike
+    return {"", *look.signs} - ({ALIKE} if not look.alike else set())
 
 
 # -- helpers -----------------------------------------------------------------------------------------
