@@ -29,7 +29,7 @@ LINES = {
     "exploration": 3331,
     "llm": 5161,
     "publishing": 1340,
-    "retrieval": 4555,
+    "retrieval": 4539,
     "run": 838,
     "scale": 577,
     "serving": 1188,

@@ -18,6 +18,7 @@ from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import Passage, scan_corpus
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
+from reasonrag.files import build_lock
 from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import Part, Table, counted
 from reasonrag.retrieval.dense.build import BuildOptions, Encoding, build_dense
@@ -90,7 +91,8 @@ def index_build(
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
     if kind == "bm25":
         directory = settings.out or default_index_directory(corpus, settings.index_home)
-        return directory, build_bm25(corpus, directory, watcher, settings.language)
+        with build_lock(directory, say=watcher.say):
+            return directory, build_bm25(corpus, directory, watcher, settings.language)
     model = settings.encoder or MINILM
     directory = settings.out or default_index_directory(corpus, settings.index_home, f"dense-{short_name(model)}")
     given = {"model": settings.encoder} | shared_fields(settings, EncoderChoice)
@@ -107,7 +109,8 @@ def index_build(
         if launch is None:
             raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
         options = replace(options, devices=["cpu"], encoding=launch(settings.workers, settings.batch_size))
-    return directory, build_dense(corpus, directory, options, watcher)
+    with build_lock(directory, say=watcher.say):
+        return directory, build_dense(corpus, directory, options, watcher)
 
 
 class IndexCheck(BaseModel):

@@ -20,7 +20,7 @@ from reasonrag.data.corpus import Corpus
 from reasonrag.data.documents.language import recorded_languages
 from reasonrag.errors import InputError, choices
 from reasonrag.files import build_lock
-from reasonrag.retrieval.dense.build import BuildOptions, build_dense_alone
+from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
@@ -39,7 +39,7 @@ from reasonrag.retrieval.dense.manifest import (
     read_manifest,
 )
 from reasonrag.retrieval.lexical.analysis import ANALYSER
-from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
+from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
 from reasonrag.retrieval.settings import IndexKind, RetrievalSettings
@@ -267,9 +267,9 @@ def _built(place: IndexPlace, settings: RetrievalSettings, watcher: PlainBuildWa
             return found
         _announce(place, watcher.say)
         if place.kind == "bm25":
-            return build_bm25_alone(place.corpus, place.directory, watcher, settings.language)
+            return build_bm25(place.corpus, place.directory, watcher, settings.language)
         choice = EncoderChoice(model=settings.encoder) if settings.encoder else EncoderChoice()
-        return build_dense_alone(place.corpus, place.directory, BuildOptions(encoder=choice), watcher)
+        return build_dense(place.corpus, place.directory, BuildOptions(encoder=choice), watcher)
 
 
 def _serving(place: IndexPlace) -> IndexManifest | None:

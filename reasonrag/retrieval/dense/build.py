@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from preference.export.files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
-from reasonrag.files import build_lock, file_digest, read_record, unwritable
+from reasonrag.files import file_digest, read_record, unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.encoders import (
@@ -132,19 +132,14 @@ class _BuildState(BaseModel):
 def build_dense(
     corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher | None = None
 ) -> DenseManifest:
-    """Build a dense index of `corpus` in `directory`, or add a type to an existing one without encoding again.
+    """Build a dense index of `corpus` in `directory`, or add a type to an existing one without encoding again. The
+    caller holds the build lock.
 
     A killed build resumes, wherever it was. Memory grows by 24 bytes per passage; types that are not streamed
     (`faiss_index.STREAMED`) are held whole while they are built. Raises InputError for a bad corpus, encoder or
     directory.
     """
     watcher = watcher or SilentWatcher()
-    with build_lock(directory, say=watcher.say):
-        return build_dense_alone(corpus, directory, options, watcher)
-
-
-def build_dense_alone(corpus: Path, directory: Path, options: BuildOptions, watcher: BuildWatcher) -> DenseManifest:
-    """`build_dense` for a caller that holds the build lock."""
     if not corpus.is_file():
         raise InputError(f"there is no corpus {corpus}")
     try:

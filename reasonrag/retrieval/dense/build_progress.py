@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Protocol
 
 from reasonrag.errors import Interrupted
@@ -48,19 +49,11 @@ class PlainBuildWatcher:
             return
         self._said = now
         rate = (done - self._first) / (now - self._begun)
-        left = duration((self._total - done) / rate) if rate else "?"
+        left = timedelta(seconds=round((self._total - done) / rate)) if rate else "?"
         self.say(f"{self._name}: {done:,} of {self._total:,}, {rate:,.0f}/s, about {left} left")
 
     def ended(self) -> None:
         """Nothing to clean up."""
-
-
-def duration(seconds: float) -> str:
-    """A duration for people: `40s`, `12m`, `3h05m`."""
-    minutes = round(seconds / 60)
-    if seconds < 100:  # noqa: PLR2004 - where minutes become easier to read
-        return f"{seconds:.0f}s"
-    return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02}m"  # noqa: PLR2004
 
 
 def row_ranges(rows: int, size: int = 16_384) -> Iterator[tuple[int, int]]:

@@ -11,6 +11,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -20,7 +21,6 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 from preference.export.files import write_file
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest, read_record
-from reasonrag.retrieval.dense.build_progress import duration
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.faiss_index import IndexPlan
 from reasonrag.retrieval.settings import IndexType, Precision
@@ -170,7 +170,7 @@ class DenseManifest(_CorpusManifest):
         yield "before a passage", repr(spec.passage_instruction)
         if self.encoding_seconds:
             rate = self.passages / self.encoding_seconds
-            yield "encoded in", f"{duration(self.encoding_seconds)}, {rate:,.0f} passages/s"
+            yield "encoded in", f"{timedelta(seconds=round(self.encoding_seconds))}, {rate:,.0f} passages/s"
         yield "adopted from", self.vectors if self.adopted else ""
         for name, file in self.indexes.items():
             yield f"{name}{' (searched)' if name == self.searched else ''}", file.described(self.files[file.file].bytes)

@@ -17,7 +17,7 @@ import numpy as np
 from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.data.documents.language import LanguageCounts, recorded_languages
 from reasonrag.errors import InputError
-from reasonrag.files import build_lock, unwritable
+from reasonrag.files import unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.manifest import (
@@ -95,21 +95,14 @@ class BM25Index:
 def build_bm25(
     corpus: Path, directory: Path, watcher: BuildWatcher | None = None, languages: Sequence[str] = ()
 ) -> BM25Manifest:
-    """Build a BM25 index of `corpus` in `directory`; it replaces an older one once it is complete.
+    """Build a BM25 index of `corpus` in `directory`; it replaces an older one once it is complete. The caller holds the
+    build lock.
 
     languages: of the corpus; none: those that `corpus build` wrote beside it, else those detected. Memory grows with
-    the vocabulary, and by about 30 bytes per passage. One builder at a time: others wait. Runs that have the older
-    index open keep it. Raises InputError for a bad corpus (see `scan_corpus`) and if `directory` cannot be written."""
+    the vocabulary, and by about 30 bytes per passage. Runs that have the older index open keep it: files that are
+    memory-mapped are never overwritten. Raises InputError for a bad corpus (see `scan_corpus`) and if `directory`
+    cannot be written."""
     watcher = watcher or SilentWatcher()
-    with build_lock(directory, say=watcher.say):
-        return build_bm25_alone(corpus, directory, watcher, languages)
-
-
-def build_bm25_alone(
-    corpus: Path, directory: Path, watcher: BuildWatcher, languages: Sequence[str] = ()
-) -> BM25Manifest:
-    """`build_bm25` for a caller that holds the build lock. Built beside `directory`: files that are memory-mapped
-    elsewhere are never overwritten."""
     if not corpus.is_file():
         raise InputError(f"there is no corpus {corpus}")
     stat = corpus.stat()  # before reading: a change while reading must make the index stale

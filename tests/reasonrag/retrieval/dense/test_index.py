@@ -26,7 +26,7 @@ from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_enco
 from reasonrag.retrieval.dense.index import DenseIndex, encoded_probe
 from reasonrag.retrieval.dense.manifest import MANIFEST, DenseManifest, read_manifest
 from reasonrag.retrieval.dense.vector_store import PIECE
-from reasonrag.retrieval.index import index_check
+from reasonrag.retrieval.index import index_build, index_check
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import open_index
 from reasonrag.retrieval.ranking import Ranked
@@ -216,7 +216,7 @@ def test_an_index_is_built_in_a_folder_of_its_own(tmp_path: Path) -> None:
     """Not in `.`, which may be anybody's."""
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     with pytest.raises(InputError, match="cannot hold an index; give it a directory of its own"):
-        build_dense(corpus, Path(), options())
+        index_build(corpus=corpus, encoder="hashing-64", out=Path())
 
 
 def test_progress_is_told_in_passages(tmp_path: Path) -> None:
