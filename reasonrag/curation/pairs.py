@@ -207,7 +207,8 @@ def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judge
 
 def pairs_parts(summary: PairSummary) -> Iterator[Part]:
     """The summary of `pairs`, what was written, what the audit found, and the next commands."""
-    yield Table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", _rows(summary))
+    rows = [*summary_rows(summary), ("decontamination", _decontaminated(summary.contamination))]
+    yield Table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
     yield from warned(summary.warnings)
     out = Path(summary.out)
     yield from (Line(f"wrote {out / name} ({counted(count, 'row')})") for name, count in summary.files.items())
@@ -215,7 +216,8 @@ def pairs_parts(summary: PairSummary) -> Iterator[Part]:
     yield from verdict_parts(out, summary.splits)
 
 
-def _rows(summary: PairSummary) -> Iterator[tuple[str, object]]:
+def summary_rows(summary: PairSummary) -> Iterator[tuple[str, object]]:
+    """By name, for the terminal and the card of a published data set."""
     yield "questions with a pair", f"{summary.questions_with_a_pair:,} of {summary.questions:,}"
     yield "without a pair", summary.without_a_pair
     yield "pairs", f"{summary.pairs:,} of {summary.candidates:,} candidates"
@@ -238,7 +240,6 @@ def _rows(summary: PairSummary) -> Iterator[tuple[str, object]]:
     yield "tagged", summary.pairs_by_tag
     yield from gold_rows(summary.gold_agreement)
     yield "dropped", summary.dropped
-    yield "decontamination", _decontaminated(summary.contamination)
 
 
 def _decontaminated(contamination: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ def publish(
 ) -> None:
     """Upload a data set or a trained model to the Hugging Face Hub, with its card; private by default.
 
-    With --public the repository becomes public after the upload is complete and checked.
+    With --public the repository becomes public once the upload is complete.
     """
     from reasonrag.publishing.publish import publish as publish_data_set
 

@@ -8,17 +8,16 @@ front matter is written by the Hub's own client.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
-from preference.export.formats import plain_types
 from preference.export.summary import SUMMARY, PairSummary
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.blockers import Blocker
 from reasonrag.curation.dataset_directory import DatasetInventory
+from reasonrag.curation.pairs import summary_rows
 from reasonrag.errors import needs_extra
 from reasonrag.publishing.licences import KNOWN_LICENCES, UNKNOWN, Licence, languages_of, licence_of
 from reasonrag.publishing.staging import (
@@ -30,7 +29,16 @@ from reasonrag.publishing.staging import (
     without_addresses,
 )
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import Verbatim, code, counted, markdown_templates, of_which_reasoning, percent, share_text
+from reasonrag.rendering import (
+    Table,
+    Verbatim,
+    code,
+    counted,
+    counts_text,
+    markdown_templates,
+    of_which_reasoning,
+    percent,
+)
 
 _TEMPLATE = "dataset_card.md.j2"
 _SIZES = (
@@ -61,8 +69,7 @@ class DatasetCardFacts:
 def render_dataset_card(facts: DatasetCardFacts) -> str:
     """README.md: front matter and text."""
     templates = markdown_templates()
-    shown = partial(share_text, digits=3, unknown=UNKNOWN)
-    templates.filters |= {"count": _count, "share": shown, "words": _words}
+    templates.filters["count"] = _count
     text = templates.get_template(_TEMPLATE).render(_values(facts))
     return f"---\n{front_matter(facts)}\n---\n\n{mask_secrets(text, secrets())}"
 
@@ -111,9 +118,8 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "licence_is_derived": facts.licence is None,
         "licences": [(code(name), each.licence, each.source, each.passages) for name, each in known],
         "by_split": inventory.candidate_questions,
-        "yields": list(_yields(summary)),
+        "yields": Table("", summary_rows(summary)).cells,
         "filters": _named(_filters(summary)),
-        "dropped": [(code(reason), count) for reason, count in summary.dropped.items() if count] or [("none", 0)],
         "checks": [
             (code(each.name), each.severity, each.count, each.checked, each.finds) for each in facts.audit.checks
         ],
@@ -144,29 +150,11 @@ def _facts(facts: DatasetCardFacts) -> list[tuple[str, object]]:
         ("questions", f"{summary.questions:,}, {summary.questions_with_a_pair:,} of them with a pair"),
         ("teacher", _names(summary.teachers)),
         ("recipe", _names(summary.recipes)),
-        ("labels", _verbatim_counts(summary.pairs_by_label)),
+        ("labels", counts_text(summary.pairs_by_label)),
         ("cost", _cost(summary)),
         ("made on", f"{_date(inventory)} (UTC)"),
         ("licence", Verbatim(f"{code(_licence(facts))}{derived}")),
     ]
-
-
-def _yields(summary: PairSummary) -> Iterator[tuple[str, object]]:
-    yield "questions", summary.questions
-    if summary.failed_questions:
-        yield "failed, without a tree", summary.failed_questions
-    yield "with a pair", summary.questions_with_a_pair
-    yield from ((f"without a pair: {_words(reason)}", count) for reason, count in summary.without_a_pair.items())
-    yield "states with at least two steps", summary.states
-    yield "candidates: any two steps of a state", summary.candidates
-    yield "pairs", summary.pairs
-    yield from ((f"pairs whose chosen step is {_words(name)}", n) for name, n in summary.pairs_by_action_type.items())
-    yield from ((f"pairs at depth {layer}", count) for layer, count in summary.pairs_by_layer.items())
-    yield "pairs with the same type on both sides", summary.same_type_pairs
-    yield from ((Verbatim(f"pairs tagged {code(tag)}"), count) for tag, count in summary.pairs_by_tag.items())
-    effective = {"state": summary.effective.by_state, "question": summary.effective.by_question}
-    for name, size in effective.items():
-        yield f"effective sample size, clustered by {name}", UNKNOWN if size is None else f"{size:.0f}"
 
 
 def _named(values: dict[str, Any]) -> list[tuple[Verbatim, str]]:
@@ -178,10 +166,6 @@ def _named(values: dict[str, Any]) -> list[tuple[Verbatim, str]]:
 
 def _names(names: Sequence[str]) -> Verbatim:
     return Verbatim(", ".join(code(name) for name in names) or UNKNOWN)
-
-
-def _verbatim_counts(counts: dict[str, int]) -> Verbatim:
-    return Verbatim(", ".join(f"{code(name)} {count:,}" for name, count in counts.items()) or UNKNOWN)
 
 
 def _cost(summary: PairSummary) -> str:
@@ -277,11 +261,6 @@ def _limits(summary: PairSummary) -> list[str]:
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------
-
-
-def _words(name: str) -> str:
-    """A key of summary.json as words: `all_wrong` as `all wrong`, `Query Generation` as `query`."""
-    return plain_types(name.replace("_", " "))
 
 
 def _count(value: int | None) -> str:

@@ -64,11 +64,11 @@ def train(
     places = {"--data": settings.data, "--prompts": settings.prompts}
     permitted = Permissions(settings.prompts, tuple(settings.allow), tuple(settings.allow_eval))
     if settings.recipe:
-        plan = plan_recipe(file, settings.set, data, out=settings.out, launch=launch, permitted=permitted)
+        plan = plan_recipe(file, settings.set, data, watcher, out=settings.out, launch=launch, permitted=permitted)
         script = None
         if slurm:
             script = SlurmScript(slurm, _words(chosen, places | {"--out": plan.out}, settings.recipe, lists))
-        return sft_then_dpo(plan, watcher, dry_run=dry_run, script=script)
+        return sft_then_dpo(plan, dry_run=dry_run, script=script)
     resolution = resolve_config(file, parse_changes(settings.set), data, out=settings.out)
     if slurm and not dry_run:
         prepared = prepare_training(resolution, data, launch, permitted, strict=True)

@@ -224,7 +224,10 @@ def test_the_card_tells_how_labels_and_questions_came_about(tmp_path: Path) -> N
     lines = list(map(orjson.loads, (directory / "questions.jsonl").read_bytes().splitlines()))
     lines[1]["origin"]["dataset"] = "2wikimultihopqa"
     (directory / "questions.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)) + b"\n")
-    judging, usage = {"model": "qwen3", "gold": True}, {"calls": 7, "cost_usd": None}
+    counts = dict.fromkeys(("seed", "states", "picked", "none", "unreadable", "given_up", "calls", "session_calls"), 1)
+    agrees = {"share": 0.5, "of": 2, "low": 0.1, "high": 0.9}
+    judging = {"model": "qwen3", "gold": True, "agrees_with_values": agrees, "cost_usd": None} | counts
+    usage = {"calls": 7, "cost_usd": None}
     change_summary(directory, pairs_by_label={"outcome": 6}, judging=judging, usage=usage)
     text = card_of(directory, tmp_path)
     assert {"- 3 questions, drawn at random, of `hotpotqa/train`", "- 1 questions, drawn at random, of `2wiki"} <= {

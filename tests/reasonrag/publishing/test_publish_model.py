@@ -342,7 +342,7 @@ def published(hub: HubServer, folder: Path, *arguments: str) -> subprocess.Compl
 
 
 def test_a_model_becomes_public_when_everything_is_up(hub: HubServer, adapter: Path) -> None:
-    """A repository of kind model, private until its one commit is compared with the folder; a file that an earlier
+    """A repository of kind model, private until its one commit is made; a file that an earlier
     version had and this one has not goes."""
     done = published(hub, adapter, "--public", "--json")
     assert done.returncode == 0, done.stderr
