@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from reasonrag.data.atlas import write_world
 from reasonrag.data.datasets import REPOSITORY
 from tests.helpers.collection import jsonl, rows_of
 from tests.helpers.hub_server import HubServer, environment_for, running_hub
+from tests.helpers.processes import finished
 
 QUESTIONS = 8
 
@@ -42,10 +42,8 @@ class Newcomer:
     def __init__(self, environment: dict[str, str], folder: Path) -> None:
         self.environment, self.folder = environment, folder
 
-    def __call__(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-m", "reasonrag", *command.split()[1:]]
-        given = self.environment | environment
-        return subprocess.run(words, cwd=self.folder, env=given, capture_output=True, text=True, check=False)
+    def __call__(self, command: str) -> subprocess.CompletedProcess[str]:
+        return finished(*command.split()[1:], cwd=self.folder, environment=self.environment)
 
     def records(self, run: str) -> list[dict[str, Any]]:
         return [orjson.loads(each) for each in (self.folder / run / "rollouts.jsonl").read_bytes().splitlines()]

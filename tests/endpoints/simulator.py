@@ -39,7 +39,7 @@ from reasonrag.serving.openai_api import (
     error_answer,
 )
 from reasonrag.web.server import listening, read_body
-from tests.endpoints.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour
+from tests.endpoints.behaviour import PASSING_FAULTS, EndpointBehaviour
 from tests.endpoints.profiles import Refusal, Reply
 
 BURST_S = 5.0
@@ -121,7 +121,6 @@ class _SimulatedEndpoint:
         limits = {"requests": behaviour.rpm, "tokens": behaviour.tpm}
         self.allowances = {kind: _Allowance(limit) for kind, limit in limits.items() if limit}
         self._passing = _intervals(behaviour.faults, PASSING_FAULTS)
-        self._lasting = _intervals(behaviour.faults, LASTING_FAULTS)
         self._canned: dict[str, list[str]] = {}
         self._came: Counter[str] = Counter()
         """How often a request without a seed came; only where a profile is set."""
@@ -143,9 +142,10 @@ class _SimulatedEndpoint:
         """The fault of a request. Shares are exact: passing faults are drawn among requests without a lasting one."""
         if not self.behaviour.faults:
             return None
-        seed, lasting_share = self.behaviour.fault_seed, max(self._lasting.values(), default=0.0)
-        drawn = _draw(self._lasting, _seeded_uniform(seed, asked.content))
-        drawn = drawn or _draw(self._passing, _seeded_uniform(seed, number) * (1 - lasting_share))
+        seed, lasting = self.behaviour.fault_seed, self.behaviour.faults.get("same-500", 0.0)
+        if _seeded_uniform(seed, asked.content) < lasting:
+            return "same-500"
+        drawn = _draw(self._passing, _seeded_uniform(seed, number) * (1 - lasting))
         return None if drawn == "no-capacity" and asked.sent.get("service_tier") != "flex" else drawn
 
     def admit(self, asked: _SimulatedRequest) -> web.Response | None:

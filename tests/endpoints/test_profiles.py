@@ -157,7 +157,7 @@ def test_the_trees_are_those_of_a_teacher_that_takes_every_parameter(
     deepseek sample at 1 whatever is asked for; the recipe asks for no hotter draws."""
     own: dict[str, Any] = {"recipe": "continuation"}
     plain = run_against(None, shared, monkeypatch, concurrency=64, limit=12, **own)
-    own |= {"temperature": 0.7, "top_p": 0.9} if profile in ("gpt-5", "deepseek") else {}
+    own |= {"temperature": 0.7, "set": SMALL | {"agent.top_p": 0.9}} if profile in ("gpt-5", "deepseek") else {}
     for concurrency in (1, 64):
         nodes = run_against(profile, shared, monkeypatch, concurrency=concurrency, limit=12, **own)
         assert [{name: each[name] for name in each.keys() - {"reasoning"}} for each in nodes] == plain

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import reasonrag
-from tests.helpers.shared import Shared, held
+from tests.helpers.shared import Shared
 from tests.helpers.training_world import World, make_tiny_qwen2
 
 SMALL = ("max_steps=4", "logging_steps=1", "save_steps=2", "eval_steps=4")
@@ -28,10 +28,8 @@ class CriticWorld(World):
 
     def trained(self, name: str, *changes: str) -> Path:
         """A critic of the data set, trained once for all test processes."""
-        with held(self.place / f".{name}"):
-            if not (self.critic(name) / "README.md").exists():
-                done = self.run(*self.training(name, *changes))
-                assert done.status == 0, done.err
+        done = self.once(name, lambda: self.run(*self.training(name, *changes)))
+        assert done.status == 0, done.err
         return self.critic(name)
 
     def training(self, name: str, *changes: str) -> list[object]:

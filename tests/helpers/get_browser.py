@@ -29,10 +29,17 @@ ARGUMENTS = [
     "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # beside what tests look at, nothing has an address
 ]
-CONNECT_MS = "10000"
-DOWNLOAD_S, PACKAGES_S = 300, 300
+DOWNLOAD_S = 300
 INSTALL_S = 600
 """Unpacking is not stopped halfway without need: the system's packages would stay broken."""
+APT = "apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=10 -o DPkg::Lock::Timeout=60".split()
+PACKAGE = [*APT, "install", "--yes", "--no-install-recommends", "chromium"]
+WAYS = {
+    "playwright": [([sys.executable, "-m", "playwright", "install", "--no-shell", "chromium"], DOWNLOAD_S)],
+    "packages": [([*APT, "update"], DOWNLOAD_S), ([*PACKAGE, "--download-only"], DOWNLOAD_S), (PACKAGE, INSTALL_S)],
+}
+"""How to get one: commands with the seconds that each may take. Playwright's own build goes into its cache."""
+QUICKLY = {"PLAYWRIGHT_DOWNLOAD_CONNECTION_TIMEOUT": "10000", "DEBIAN_FRONTEND": "noninteractive"}
 
 
 def candidates(playwright: Playwright) -> Iterator[Path]:
@@ -62,35 +69,24 @@ def found() -> str | None:
         return None if browser is None else f"Chromium {browser.version}"
 
 
-def download() -> str | None:
-    """Playwright's own build into its cache. Returns why not, or None."""
-    environment = os.environ | {"PLAYWRIGHT_DOWNLOAD_CONNECTION_TIMEOUT": CONNECT_MS}
-    command = [sys.executable, "-m", "playwright", "install", "--no-shell", "chromium"]
-    return attempt(command, DOWNLOAD_S, environment)
-
-
-def install() -> str | None:
-    """The system's package, as root only. Returns why not, or None."""
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
+def refusal(way: str) -> str | None:
+    """Why a way did not lead to a browser, or None. The system's packages are root's to install."""
+    if way == "packages" and (os.geteuid() != 0 or not shutil.which("apt-get")):
         return "apt-get is not ours to use"
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    get = "apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=10 -o DPkg::Lock::Timeout=60".split()
-    package = ["install", "--yes", "--no-install-recommends", "chromium"]
-    for command, seconds in (
-        (["update"], PACKAGES_S),
-        ([*package, "--download-only"], PACKAGES_S),
-        (package, INSTALL_S),
-    ):
-        if failure := attempt([*get, *command], seconds, environment):
-            return failure
-    return None
+    return next(filter(None, (attempt(*step) for step in WAYS[way])), None)
 
 
-def attempt(command: list[str], seconds: int, environment: dict[str, str]) -> str | None:
+def attempt(command: list[str], seconds: int) -> str | None:
     """Run it silently. Returns what it said last where it failed, or None."""
     try:
         done = subprocess.run(
-            command, check=False, capture_output=True, text=True, errors="replace", timeout=seconds, env=environment
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+            env=os.environ | QUICKLY,
         )
     except subprocess.TimeoutExpired:
         return f"nothing after {seconds} s"
@@ -105,11 +101,11 @@ def main() -> None:
         print(f"no browser starts at REASONRAG_TEST_BROWSER={NAMED}: tests of pages will be skipped")
         return
     refusals = []
-    for name, ways in (("playwright", download), ("packages", install)):
+    for way in WAYS:
         if there is None:
-            print(f"tests of pages need a browser; getting Chromium ({name}) ..", flush=True)
-            if refusal := ways():
-                refusals.append(f"{name}: {refusal}")
+            print(f"tests of pages need a browser; getting Chromium ({way}) ..", flush=True)
+            if why := refusal(way):
+                refusals.append(f"{way}: {why}")
             there = found()
     if there:
         print(f"tests of pages use {there}")
