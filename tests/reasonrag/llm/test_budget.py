@@ -166,24 +166,6 @@ def test_no_cap_is_ever_crossed(asks: list[Ask], caps: Caps, spent: Tokens) -> N
     assert ledger.promised == Tokens()
 
 
-@given(asks=ASKS)
-def test_without_caps_nothing_waits(asks: list[Ask]) -> None:
-    """All requests are under way at once."""
-    ledger = Ledger(PRICE)
-
-    async def all_at_once() -> None:
-        together = asyncio.Barrier(len(asks))
-
-        async def go(ask: Ask) -> None:
-            async with ledger.reserve(ask.request):
-                await together.wait()
-
-        await asyncio.wait_for(asyncio.gather(*map(go, asks)), timeout=60)
-
-    asyncio.run(all_at_once())
-    assert ledger.promised == Tokens()
-
-
 # -- near a cap ----------------------------------------------------------------------------------------------------
 
 
@@ -285,16 +267,6 @@ async def test_a_request_is_promised_its_most_expensive_outcome(characters: int,
     for each, size in ((asked, characters), (dense, 3 * characters)):
         async with ledger.reserve(each):
             assert ledger.promised == Tokens(draws, 1, size + TEMPLATE, draws * max_tokens)
-
-
-async def test_a_request_may_be_settled_with_fewer_answers_than_it_asked_for() -> None:
-    """What did not come is not spent, and can be asked for again."""
-    ledger = Ledger(caps=Caps(calls=4))
-    async with ledger.reserve(request(draws=3)) as reservation:
-        reservation.settle([answer()])
-    async with ledger.reserve(request(draws=3)) as reservation:
-        reservation.settle([answer()] * 3)
-    assert ledger.spent.calls == 4
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------

@@ -74,8 +74,3 @@ def test_no_end_is_above_what_the_caps_leave(of: list[Tokens], calls: int, token
 def test_one_measurement_says_half_to_double() -> None:
     """It says nothing about how much others differ."""
     assert ExpectedUsage.mean_of(MEASURED[:1]).calls == Range(low=5, high=20)
-
-
-def test_a_model_without_a_price_has_no_dollars() -> None:
-    """A guess would be taken for a price."""
-    assert ExpectedUsage.mean_of(MEASURED).dollars(None) is None

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import subprocess
 import sys
 
 import pytest
-from genai_prices.data import providers
 from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 
 import reasonrag
 from reasonrag.errors import InputError
-from reasonrag.llm.prices import Price, find_price, is_sold_at, price_list, prices_given
+from reasonrag.llm.prices import Price, find_price, is_sold_at, prices_given
 
 GPT_4O = Price(2.50, 10.00, cached_in=1.25)
 FREE = Price(0.0, 0.0, cached_in=0.0)
 OPENAI, ANTHROPIC = "https://api.openai.com/v1", "https://api.anthropic.com/v1"
 GATEWAY = "https://gateway.example.org/v1"
-MODELS = sorted({(provider.id, model.id) for provider in providers for model in provider.models})
 
 
 @pytest.mark.parametrize(
@@ -29,12 +26,9 @@ MODELS = sorted({(provider.id, model.id) for provider in providers for model in 
         ("claude-sonnet-4-5-20250929", Price(3.0, 15.0, cached_in=0.3)),  # the first of two tiers
         ("gemini-2.5-pro", Price(1.25, 10.0, cached_in=0.125)),
         ("deepseek-chat", Price(0.27, 1.10, cached_in=0.07)),  # half of it at night
-        ("GPT-4o", GPT_4O),
         ("offline", FREE),
         ("offline-student", FREE),
         ("gpt-4o-2024", None),
-        ("gpt-4o-2024-11-20-mine", None),
-        ("2024-11-20", None),
         ("openai/gpt-4o", None),
         ("text-embedding-3-large", None),  # a price of prompts alone
         ("", None),
@@ -49,7 +43,6 @@ def test_a_model_costs_what_is_listed_or_nobody_knows(model: str, price: Price |
     ("model", "addresses", "price"),
     [
         ("gpt-4o", [GATEWAY], GPT_4O),  # a proxy, a gateway or a simulator: by the name
-        ("gpt-4o", ["http://127.0.0.1:8000/v1"], GPT_4O),
         ("gpt-4o", ["https://mine.openai.azure.com/openai/v1/"], GPT_4O),  # which has the provider's own prices
         ("llama-3.3-70b-versatile", [], None),
         ("llama-3.3-70b-versatile", ["https://api.groq.com/openai/v1"], Price(0.59, 0.79, cached_in=0.59)),
@@ -103,18 +96,6 @@ def test_a_user_s_own_price_stands_over_the_list() -> None:
 def test_a_price_is_a_model_and_two_numbers(word: str) -> None:
     with pytest.raises(InputError, match="`price`: it takes NAME=IN,OUT"):
         reasonrag.generate(price=word, run="runs/none")
-
-
-def test_every_price_of_the_large_providers_is_possible() -> None:
-    """Cached tokens never cost more than fresh ones."""
-    for provider, address in ("openai", OPENAI), ("anthropic", ANTHROPIC):
-        found = [price for of, model in MODELS if of == provider and (price := find_price(model, addresses=[address]))]
-        assert len(found) > 15
-        assert all(0 <= each.cached_in <= each.tokens_in for each in found)
-
-
-def test_the_list_is_named_with_its_version() -> None:
-    assert price_list() == f"genai-prices {importlib.metadata.version('genai-prices')}"
 
 
 def test_prices_are_those_of_the_package_whatever_a_process_has_fetched() -> None:

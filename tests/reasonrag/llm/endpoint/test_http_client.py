@@ -13,7 +13,6 @@ import sys
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
-from reasonrag.curation.token_counters import QwenTokenCounter
 from reasonrag.errors import InputError
-from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
+from reasonrag.llm.chat import Completion, Sampling
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.endpoint.http_client import (
     MOST_ENVELOPE_BYTES,
@@ -290,7 +288,6 @@ async def test_an_answer_that_is_as_long_as_it_may_be_is_read() -> None:
         (b"<html>too long", "<html>too long"),
         (b"\xff", "\ufffd"),
         (b"", "status 400: "),
-        (b"[1]", "[1]"),
         ("zu lang: ü".encode("utf-16"), "status 400: "),
         (b'{"message": "too long' + b"." * 10**7 + b'"}', "too long.."),
         (b'{"message": ' + b'{"a":' * 300 + b"1" + b"}" * 301, '"message"'),
@@ -377,9 +374,7 @@ def folder_of(certificate: Path) -> None:
     [
         ("ours.pem", None, "trusted"),
         (None, "ours", "trusted"),
-        ("other.pem", "ours", "trusted"),
         (None, None, "CERTIFICATE_VERIFY_FAILED"),
-        ("", "", "CERTIFICATE_VERIFY_FAILED"),
         ("other.pem", None, "CERTIFICATE_VERIFY_FAILED"),
         (None, "nowhere", "CERTIFICATE_VERIFY_FAILED"),
         ("nowhere.pem", None, r"SSL_CERT_FILE=.*nowhere.pem holds no certificates.*No such file"),
@@ -513,25 +508,6 @@ def test_prompt_and_reply_are_counted_apart_and_never_below_what_their_bytes_can
     assert (said.prompt_tokens, said.completion_tokens, said.tokens_bounded) == (prompt, completion, bounded)
 
 
-def test_no_real_text_exceeds_the_assumed_bytes_per_token(shared_data: Path) -> None:
-    """Counted with Qwen2.5's vocabulary: passages, questions and answers of six data sets."""
-    try:
-        counter = QwenTokenCounter()
-        counter.reply("")
-    except InputError:
-        pytest.skip("Qwen2.5's vocabulary cannot be had here")
-    texts = list[str]()
-    for corpus in sorted(shared_data.glob("*/corpus.jsonl")):
-        with corpus.open() as lines:
-            texts += [orjson.loads(line)["contents"] for line in islice(lines, 300)]
-    for questions in sorted(shared_data.glob("*/dev.jsonl")):
-        with questions.open() as lines:
-            asked = [orjson.loads(line) for line in islice(lines, 300)]
-        texts += [text for each in asked for text in (each["question"], *each["golden_answers"])]
-    assert len(texts) > 2_000
-    assert max(len(each.encode()) / (counter.reply(each) - 2) for each in texts) < MOST_BYTES_PER_TOKEN
-
-
 @pytest.mark.parametrize("unusual", ['"\\ud800 half"', '"x", "logprobs": NaN', '"x", "created": 1e999'])
 def test_an_answer_that_only_python_would_write_is_an_answer(unusual: str) -> None:
     """Servers in Python write NaN, Infinity and halves of surrogate pairs, which JSON does not know: it was paid."""
@@ -569,12 +545,9 @@ def listed(*tokens: object) -> dict[str, object]:
         ("the", listed(), None),
         ("the", listed(("thy", -1)), None),
         ("the", listed(("the", 0.5)), None),
-        ("the", listed(("the", None)), None),
         ("the", listed(("the", True)), None),
-        ("the", listed((None, -1)), None),
         ("the", listed("the"), None),
         ("the", listed({"token": "the", "bytes": [400], "logprob": -1}), None),
-        ("the", listed({"token": "the", "bytes": [0xFF], "logprob": -1}), None),
         ("", listed(("the", -1)), ()),
     ],
 )
@@ -647,7 +620,6 @@ def test_a_message_about_a_bad_body_is_short_and_holds_no_part_of_a_key(body: by
         # Gemini says no more than this
         ({"completion_tokens": 2, "total_tokens": 71}, 62, 60),
         ({"completion_tokens": 5, "total_tokens": 3, "completion_tokens_details": None}, 5, 0),
-        ({"completion_tokens": 5, "total_tokens": "many"}, 5, 0),
         # more than the whole cannot be a part of it
         ({"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 80}}, 85, 80),
     ],
@@ -677,11 +649,8 @@ def test_whole_choices_before_a_broken_one_are_kept() -> None:
 OPEN = "So the next query is <query>one two"
 LIMITS: dict[str, tuple[list[str], dict[str, Any], bool]] = {
     "at the limit": ([OPEN], {"prompt_tokens": 9, "completion_tokens": 64}, True),
-    "beyond the limit": ([OPEN], {"prompt_tokens": 9, "completion_tokens": 65}, True),
     "below the limit": ([OPEN], {"prompt_tokens": 9, "completion_tokens": 63}, False),
-    "no prompt is counted": ([OPEN], {"completion_tokens": 64}, True),
     "all choices at the limit": ([OPEN, OPEN, "a"], {"completion_tokens": 192}, True),
-    "all choices below": ([OPEN, OPEN, "a"], {"completion_tokens": 100}, False),
     "reasoning within the limit": (
         [OPEN],
         {"completion_tokens": 64, "completion_tokens_details": {"reasoning_tokens": 50}},
@@ -694,10 +663,8 @@ LIMITS: dict[str, tuple[list[str], dict[str, Any], bool]] = {
     ),
     "reasoning of several that is not told": (["Paris is a city."] * 3, {"completion_tokens": 190}, False),
     "bytes": (["é" * 40], {"completion_tokens": 80}, False),
-    "characters": (["é" * 70], {"completion_tokens": 70}, False),
     "too few for the bytes": (["a" * 1025], {"completion_tokens": 64}, False),
     "no usage": ([OPEN * 9], {}, False),
-    "no number": ([OPEN], {"completion_tokens": "64"}, False),
 }
 
 
@@ -740,7 +707,6 @@ REPLIES: dict[str, tuple[dict[str, Any], Completion]] = {
     "a long one": (message("a") | {"finish_reason": "x" * 10**6}, said("a", "x" * 64)),
     "a refusal": (message(None, refusal="I will not."), said("", refusal="I will not.")),
     "a refusal as a part": (message([{"type": "refusal", "refusal": "No."}]), said("", refusal="No.")),
-    "a refusal that is none": (message("a", refusal={"x": 1}), said("a")),
     "parts": (message([{"type": "text", "text": "a"}, {"text": "b"}]), said("ab")),
     "parts of reasoning": (
         message(
@@ -762,10 +728,8 @@ REPLIES: dict[str, tuple[dict[str, Any], Completion]] = {
         message(None, tool_calls=[{"id": "1"}]) | {"finish_reason": "tool_calls"},
         said("", "tool_calls", called=True),
     ),
-    "a call that is none": (message("a", tool_calls=[]) | {"finish_reason": "tool_calls"}, said("a", "tool_calls")),
     "nothing, as it was withheld": ({"finish_reason": "content_filter: SAFETY"}, said("", "content_filter: SAFETY")),
     "null, as it was withheld": ({"message": None, "finish_reason": "RECITATION"}, said("", "RECITATION")),
-    "null, as it was cut": ({"message": None, "finish_reason": "MAX_TOKENS"}, said("", "MAX_TOKENS")),
 }
 
 
@@ -855,17 +819,11 @@ def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
         (AnswerTooLargeError("5 GB"), False, False, False, "too_large"),
         (refused(400), False, False, False, "http_400"),
         (refused(401), False, False, True, "http_401"),
-        (refused(402), False, False, True, "http_402"),
-        (refused(403), False, False, False, "http_403"),
-        (refused(404), False, False, False, "http_404"),
         (refused(408), True, True, False, "http_408"),
         (refused(409), True, False, False, "http_409"),
-        (refused(422), False, False, False, "http_422"),
         (refused(429), True, False, False, "http_429"),
         (refused(500), True, False, False, "http_500"),
-        (refused(502), True, True, False, "http_502"),
         (refused(503), True, True, False, "http_503"),
-        (refused(504), True, True, False, "http_504"),
         (refused(529), True, True, False, "http_529"),
     ],
     ids=lambda value: str(value) if isinstance(value, str) else "",

@@ -99,18 +99,6 @@ def test_a_rate_is_used_up(limit: float, amounts: list[float]) -> None:
     assert sum(amount for _, amount in taken) >= 3 * HEADROOM * limit - max(amounts)
 
 
-def test_after_a_long_pause_only_a_second_s_worth_goes_at_once() -> None:
-    """Unused allowance is not saved up: a provider does not save it either."""
-    rate = Rate(6000.0)
-    taken = taken_greedily(rate, [1.0], until=10.0)
-    later = taken[-1][0] + 3600
-    at_once = 0
-    while rate.wait(later) == 0:
-        rate.take(1, later)
-        at_once += 1
-    assert at_once == math.floor(HEADROOM * 100 * BURST_S) + 1
-
-
 def test_what_is_given_back_can_be_taken_again() -> None:
     """But never more than there is."""
     rate = Rate(6000.0 / HEADROOM)
@@ -330,15 +318,6 @@ def test_pauses_between_trials_double_up_to_the_longest() -> None:
     for pause, middle in zip(pauses, expected, strict=True):
         assert 0.79 * middle <= pause <= 1.21 * middle
     assert len({pause / middle for pause, middle in zip(pauses, expected, strict=True)}) > 1
-
-
-def test_failures_of_requests_that_were_under_way_do_not_prolong_the_pause() -> None:
-    """They are of the same outage."""
-    pace = Pace(64)
-    start(pace, 40, now=1.0)
-    for _ in range(40):
-        pace.failed(sent_at=1.0, now=2.0)
-    assert pace.wait(2.0)[0] <= 1.2 * FIRST_PAUSE_S
 
 
 def test_a_success_closes_the_breaker() -> None:

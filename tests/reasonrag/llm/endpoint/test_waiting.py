@@ -43,21 +43,15 @@ def date_in(**time: float) -> str:
 ABSENT: dict[str, Callable[[], dict[str, str]]] = {
     "a negative number": lambda: {"retry-after": "-5"},
     "zero": lambda: {"retry-after": "0"},
-    "minus zero": lambda: {"retry-after": "-0.0"},
     "a date in the past": lambda: {"retry-after": date_in(days=-1)},
-    "a date of now": lambda: {"retry-after": date_in(seconds=-1)},
     "1e300": lambda: {"retry-after": "1e300"},
-    "infinity": lambda: {"retry-after": "inf"},
     "not a number": lambda: {"retry-after": "NaN"},
     "a date in 2037": lambda: {"retry-after": "Fri, 31 Dec 2037 23:59:59 GMT"},
     "a time of day instead of a duration": lambda: {"retry-after": str(int(datetime.now(UTC).timestamp()) + 60)},
-    "two days": lambda: {"retry-after": "172800"},
     "a word": lambda: {"retry-after": "later"},
     "endless digits": lambda: {"retry-after": "9" * 5_000},
     "a date without a zone": lambda: {"retry-after": "Wed, 21 Oct 2037 07:28:00"},
-    "no day of any month": lambda: {"retry-after": "Mon, 99 Jan 2026 99:99:99 GMT"},
     "negative milliseconds": lambda: {"retry-after-ms": "-250"},
-    "milliseconds without end": lambda: {"retry-after-ms": "1e300"},
 }
 """Times that say nothing."""
 
@@ -271,11 +265,6 @@ TROUBLES: dict[str, tuple[Handler | None, str, str]] = {
         saying(503, "Loading model"),
         r"loading its model \(status 503\)",
         r"is up, but has been loading its model for .*Once that is done, run the same command",
-    ),
-    "a cold start that says how long": (
-        saying(503, "model is not ready", **{"retry-after": "0.01"}),
-        r"loading its model \(status 503\)",
-        r"is up, but has been loading its model for",
     ),
     "a gateway without a server": (
         saying(502, "Bad Gateway"),
