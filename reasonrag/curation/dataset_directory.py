@@ -16,8 +16,7 @@ import orjson
 from pydantic import ValidationError
 
 from preference.candidates import Origin
-from preference.export.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
-from preference.export.json_stream import MalformedFileError, read_items
+from preference.export.formats import FORMATS, SplitName
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.records import Usage
 from reasonrag.curation.decontamination import CONTAMINATION
@@ -85,10 +84,10 @@ def read_dataset_directory(directory: Path) -> DatasetInventory:
     for name in (CANDIDATES, QUESTIONS, DROPPED, *summary.files):
         if not (directory / name).is_file():
             raise InputError(f"there is no {directory / name}. {_AGAIN.format(directory)}")
-    pair_ids = _check_rows(directory, summary)
+    _check_rows(directory, summary)
     found: list[str] = []
     runs = _runs(directory, found)
-    _check_candidates(directory, summary, pair_ids, found)
+    _check_candidates(directory, summary, found)
     for name in (DROPPED, CONTAMINATION):
         if (directory / name).is_file():
             found.extend(secrets_in(directory / name))
@@ -123,38 +122,24 @@ def read_summary(directory: Path) -> PairSummary:
     return found
 
 
-def _check_rows(directory: Path, summary: PairSummary) -> set[str]:
-    """Check that the row files are those the summary counted; returns the ids of the pairs."""
+def _check_rows(directory: Path, summary: PairSummary) -> None:
+    """Check that the row files are those the summary counted."""
     for name in summary.files:
         if file_digest(directory / name) != summary.sha256.get(name):
             raise InputError(
                 f"{directory / name} has changed since {SUMMARY} was written, so the card would be wrong. "
                 f"{_AGAIN.format(directory)}"
             )
-    pair_ids = set()
-    for split in SPLITS:
-        name = FORMATS["proguide"].file_name(split)
-        if name not in summary.files:
-            continue
-        try:
-            pair_ids |= {item.value["pair_id"] for item in read_items(directory / name)}
-        except (MalformedFileError, KeyError, TypeError) as error:
-            raise InputError(f"{directory / name} holds no rows of {PAIRS_FILE}. {_AGAIN.format(directory)}") from error
-    return pair_ids
 
 
-def _check_candidates(directory: Path, summary: PairSummary, pair_ids: set[str], found: list[str]) -> None:
-    """Check that the candidates belong to the rows: a failed export may have replaced them."""
-    path, count = directory / CANDIDATES, 0
-    left = set(pair_ids)
-    for _, state in _objects(path, found):
-        for pair in state["pairs"]:
-            count += 1
-            left.discard(pair["pair_id"])
-    if left or count != summary.candidates:
+def _check_candidates(directory: Path, summary: PairSummary, found: list[str]) -> None:
+    """Check that the candidates are as many as the summary counted."""
+    path = directory / CANDIDATES
+    count = sum(len(state["pairs"]) for _, state in _objects(path, found))
+    if count != summary.candidates:
         raise InputError(
-            f"{path} does not belong to the rows ({count:,} candidates, {SUMMARY} says {summary.candidates:,}; "
-            f"{len(left):,} rows without a candidate). {_AGAIN.format(directory)}"
+            f"{path} does not belong to the rows ({count:,} candidates, {SUMMARY} says {summary.candidates:,}). "
+            f"{_AGAIN.format(directory)}"
         )
 
 

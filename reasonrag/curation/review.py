@@ -64,7 +64,7 @@ class ReviewSample(BaseModel):
         without = f"; rows left out: {left_out}" if left_out else ""
         yield Line(f"wrote {self.out}: {self.sampled:,} of {counted(self.pairs, 'pair')}{without}")
         yield "Which step should the agent take? Verdicts: a, b, tie (as good), skip (cannot say)"
-        judged = "ITS_EXPORT.json" if self.out.lower().endswith(".json") else self.out
+        judged = "ITS_EXPORT.csv" if self.out.lower().endswith(".json") else self.out
         yield next_command("review", self.directory, "--judgements", judged)
 
 
@@ -124,8 +124,8 @@ def review_report(directory: str | Path, judgements: str | Path | Sequence[str |
 
     Args:
         directory: the data set that the sample is of.
-        judgements: the file that `review_sample` wrote with verdicts in it, or an export of Label Studio. A person is
-            named by the file, or by the annotator that it names.
+        judgements: the file that `review_sample` wrote with verdicts in it, or an export of Label Studio as JSON-MIN
+            or CSV. A person is named by the file, or by the annotator that it names.
     """
     directory = Path(directory)
     paths = [Path(each) for each in ([judgements] if isinstance(judgements, str | Path) else judgements)]
@@ -223,7 +223,7 @@ def _judgements(path: Path) -> Iterator[tuple[str, str, Judgement]]:
         remark = on_one_line(note)[:MAX_NOTE_LENGTH] if isinstance(note, str) else ""
         yield (
             place,
-            _person(row.get("annotator")),
+            on_one_line(str(row.get("annotator") or ""))[:MAX_NAME_LENGTH],
             Judgement(named[1], exchanged=named[2] == "1", verdict=cast("Verdict", said), note=remark),
         )
 
@@ -245,48 +245,15 @@ def _of_csv(path: Path, content: bytes) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 def _of_json(path: Path, content: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Tasks with a `verdict` among their data, or with Label Studio's annotations."""
+    """The objects of a JSON-MIN export of Label Studio."""
     try:
-        tasks = orjson.loads(content)
+        rows = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise InputError(f"{path} is not JSON: {error}") from error
-    if not isinstance(tasks, list):
-        raise InputError(f"{path} is not a list of tasks; export from Label Studio as JSON, JSON-MIN or CSV")
-    for number, task in enumerate(tasks, start=1):
-        place = f"{path}, task {number}"
-        data = task.get("data", task) if isinstance(task, dict) else None
-        if not isinstance(data, dict):
-            raise InputError(f"{place} is no task of a sample that review --out wrote")
-        annotations = task.get("annotations")
-        if not isinstance(annotations, list):
-            yield place, data
-            continue
-        for each in annotations:
-            yield place, {"pair": data.get("pair")} | _annotation(each)
-
-
-def _annotation(found: Any) -> dict[str, Any]:
-    """Verdict and note of an annotation of Label Studio. A task that was skipped there has the verdict skip."""
-    told: dict[str, Any] = {}
-    if not isinstance(found, dict):
-        return told
-    results = found.get("result")
-    for each in results if isinstance(results, list) else ():
-        value = each.get("value") if isinstance(each, dict) else None
-        for name, column in (("choices", "verdict"), ("text", "note")):
-            said = value.get(name) if isinstance(value, dict) else None
-            if said:
-                told[column] = said[0] if isinstance(said, list) and len(said) == 1 else said
-    if found.get("was_cancelled"):
-        told["verdict"] = "skip"
-    return told | {"annotator": found.get("completed_by")}
-
-
-def _person(annotator: Any) -> str:
-    """Who an export of Label Studio names: an address, or a number."""
-    if isinstance(annotator, dict):
-        annotator = annotator.get("email") or annotator.get("id")
-    return on_one_line(str(annotator))[:MAX_NAME_LENGTH] if isinstance(annotator, str | int) else ""
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
+        if not isinstance(row, dict) or "pair" not in row:
+            raise InputError(f"{path}, task {number} names no pair; export from Label Studio as JSON-MIN or CSV")
+        yield f"{path}, task {number}", row
 
 
 def _shown(value: Any) -> str:

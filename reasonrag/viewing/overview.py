@@ -22,17 +22,22 @@ from preference.causes import CauseCount, CauseCounts
 from preference.export.summary import GoldAgreement, gold_agreement
 from preference.filters import DROP_REASONS
 from preference.labelled_runs import without_cycle_collection
-from reasonrag.curation.audit.dataset_checks import histogram, whole_edges
-from reasonrag.curation.audit.report import Histogram
-from reasonrag.exploration.summary import RunCounts, counted_ends, mean
+from reasonrag.exploration.summary import RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.question_rows import KeptPairSummary, QuestionRow, capped_row, question_row
 
-BINS = 20
+BINS, WHOLE_BINS = 20, 40
 WIDTH = 1 / BINS
 SHARES = tuple(round(each * WIDTH, 2) for each in range(BINS + 1))
 """Edges of histograms of values between 0 and 1."""
 _REWARDS = ("reward_query", "reward_evidence", "reward_answer")
+
+
+class Histogram(BaseModel):
+    """Counts per bin; a bin includes its lower edge, the last one its upper edge too."""
+
+    edges: list[float]
+    counts: list[int]
 
 
 class TreeFacts(BaseModel):
@@ -47,8 +52,6 @@ class TreeFacts(BaseModel):
     degenerate: dict[str, int]
     parse_failures_by_cause: dict[str, int]
     repair_turns: int
-    ends_by_steps: dict[str, dict[str, int]]
-    """Continuations from the question on, by their steps and by their result."""
     causes: list[CauseCount] = []
     """Where questions die. Their questions add up to those that were explored."""
 
@@ -56,7 +59,7 @@ class TreeFacts(BaseModel):
 class Overview(BaseModel):
     """The object of `stats --json`. Histograms by name: `reward_query`, `reward_evidence`, `reward_answer` (steps of
     the trees, or of the states), `margin`, `confidence` (kept pairs), `chosen`, `rejected` (lengths of their
-    replies in `length_unit`), `cost` (dollars per question), `calls` (completions per question)."""
+    replies in `length_unit`)."""
 
     kind: Literal["run", "data set"]
     path: str
@@ -112,7 +115,6 @@ class OverviewCounts:
         self._known: dict[str, set[str]] = {name: set() for name in ("splits", "recipes", "rewards", "teachers")}
         self._usage: Usage | None = Usage(cost_usd=0.0)
         self._values: dict[str, array[float]] = {}
-        self._ends_by_steps: dict[int, Counter[str]] = {}
 
     def add(self, explored: ExploredQuestion) -> None:
         """Count a question; of one that failed, and was explored later, the later row stays."""
@@ -122,8 +124,6 @@ class OverviewCounts:
         for tree in explored.trees:
             self._run.add(tree.record)
             self._where.add(tree.record)
-            for end in counted_ends(tree.record):
-                self._ends_by_steps.setdefault(end.steps, Counter())[end.came_to] += 1
         self._add_steps(explored)
 
     def _add_question(self, question: QuestionRecord) -> None:
@@ -137,13 +137,7 @@ class OverviewCounts:
         for name, value in named.items():
             if value:
                 self._known[name].add(value)
-        if question.usage is None:
-            self._usage = None
-            return
-        self._usage = None if self._usage is None else self._usage + question.usage
-        self._value("calls", question.usage.calls)
-        if question.usage.cost_usd is not None:
-            self._value("cost", question.usage.cost_usd)
+        self._usage = self._usage + question.usage if self._usage and question.usage else None
 
     def _add_steps(self, explored: ExploredQuestion) -> None:
         """Count the rewards of all steps of the trees; without trees, those of the states that have pairs."""
@@ -214,7 +208,6 @@ class OverviewCounts:
             degenerate=run.signs.by_sign,
             parse_failures_by_cause=dict(run.parse_failures.most_common()),
             repair_turns=run.repair_turns,
-            ends_by_steps={str(steps): dict(counts) for steps, counts in sorted(self._ends_by_steps.items())},
             causes=self._where.rows(),
         )
 
@@ -256,12 +249,21 @@ def _histograms(values: dict[str, array[float]], kept: Sequence[KeptPairSummary]
     if len(lengths):
         edges = whole_edges(lengths)
         found |= {"chosen": histogram(lengths[:, 0], edges), "rejected": histogram(lengths[:, 1], edges)}
-    if any(values.get("calls", ())):
-        found["calls"] = histogram(np.array(values["calls"]), whole_edges(np.array(values["calls"])))
-    if any(values.get("cost", ())):
-        costs = np.array(values["cost"])
-        found["cost"] = histogram(costs, list(np.linspace(0, float(costs.max()), BINS + 1)))
     return found
+
+
+def histogram(values: Any, edges: Sequence[float]) -> Histogram:
+    counts, _ = np.histogram(values, bins=edges)
+    return Histogram(edges=list(map(float, edges)), counts=list(map(int, counts)))
+
+
+def whole_edges(values: Any) -> list[float]:
+    """Edges for whole numbers, from 0, at most `WHOLE_BINS` bins of a round width."""
+    longest = int(values.max()) + 1
+    width = next(
+        digit * 10**power for power in range(12) for digit in (1, 2, 5) if digit * 10**power * WHOLE_BINS >= longest
+    )
+    return [float(each * width) for each in range(-(-longest // width) + 1)]
 
 
 def _from(values: Any) -> list[float]:

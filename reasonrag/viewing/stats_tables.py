@@ -24,18 +24,13 @@ from reasonrag.viewing.overview import Overview, TreeFacts
 _LONGEST_EXAMPLE = 200
 """In characters: a query may be as long as a reply."""
 _TYPES = ("query", "evidence", "answer", "unreadable")
-_ENDS = ("right", "partly right", "wrong", "failed")
 
 
 def stats_parts(found: Overview) -> Iterator[Part]:
-    """The numbers, pairs by depth, lengths of paths, then warnings."""
+    """The numbers, pairs by depth, then warnings."""
     facts = found.trees
     yield Table(f"{found.kind} {found.path}", [*_about(found), *(_of_trees(facts) if facts else ()), *_costs(found)])
     yield from _layers(found)
-    if facts and facts.ends_by_steps:
-        names = [each for each in _ENDS if any(each in counts for counts in facts.ends_by_steps.values())]
-        rows = [(steps, *(counts.get(each, 0) for each in names)) for steps, counts in facts.ends_by_steps.items()]
-        yield Table("continuations by length and result", rows, ("steps", *names))
     if facts and facts.causes:
         head = ("outcomes", "questions", "golden answer", "left early", "example")
         yield Table("where questions die", _causes(facts.causes), head)

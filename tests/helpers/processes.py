@@ -40,7 +40,7 @@ PRELOADED = (
     "numpy",
     "openai",
     "reasonrag.cli",
-    "reasonrag.curation.audit.page",
+    "reasonrag.curation.audit.audit",
     "reasonrag.curation.import_published",
     "reasonrag.curation.pairs",
     "reasonrag.curation.review",

@@ -36,6 +36,7 @@ from reasonrag.curation.audit.report import (
     CheckResult,
     RowExample,
     TokenCounterName,
+    by_severity,
 )
 from reasonrag.curation.audit.row_checks import RowChecker
 from reasonrag.curation.audit.row_files import read_rows, row_files
@@ -44,11 +45,12 @@ from reasonrag.curation.token_counters import token_counter
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS, data_set_of
 from reasonrag.redaction import mask_secrets, secrets
+from reasonrag.rendering import html_templates, percent, written
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
-_DETAILS, _MOST_NAMES = 20, 1_000
-"""Distinct details that a check shows; and that are kept at a time, of a file with any number of them."""
+_DETAILS = 20
+"""Distinct details of a check that are counted: a file may have any number of them."""
 
 
 @public_call(AuditSettings)
@@ -96,9 +98,16 @@ def write_audit(report: AuditReport, out: Path) -> None:
     _write(report, out / AUDIT_PAGE)
 
 
-def _write(report: AuditReport, at: Path) -> None:
-    from reasonrag.curation.audit.page import render_audit_page
+def render_audit_page(report: AuditReport) -> str:
+    """`audit.html`, made of the report alone: it needs no network and runs no script."""
+    environment = html_templates()
+    environment.filters["percent"] = lambda share: percent(share, 1)
+    numbers = [(name, written(value)) for name, value in report.numbers()]
+    page = environment.get_template("audit.html.j2")
+    return page.render(report=report, numbers=numbers, checks=by_severity(report))
 
+
+def _write(report: AuditReport, at: Path) -> None:
     at.parent.mkdir(parents=True, exist_ok=True)
     write_file(at, render_audit_page(report).encode())
     write_json(at.with_suffix(".json"), report.model_dump(mode="json"))
@@ -114,14 +123,6 @@ def parse_allowed(names: Iterable[str]) -> list[CheckName]:
             raise InputError(f"--allow {name} is not an error of the audit; {choices(spelled, ERRORS)}")
         allowed.append(found)
     return allowed
-
-
-def _count(counts: Counts[str], names: Iterable[str]) -> None:
-    """Count names of a file of others, of which no more are kept than a report can show many times over."""
-    counts.update(names)
-    if len(counts) > _MOST_NAMES:
-        for name, _ in counts.most_common()[_MOST_NAMES // 2 :]:
-            del counts[name]
 
 
 class DatasetAudit:
@@ -143,9 +144,8 @@ class DatasetAudit:
         self._parts: Counts[str] = Counts()
         self._found: Counts[CheckName] = Counts()
         self._with_gold = 0
-        self._details: dict[CheckName, Counts[str]] = {}
+        self._details: dict[CheckName, Counts[str]] = {"mixed_renderers": Counts()}
         self._examples: dict[CheckName, list[RowExample]] = {}
-        self._renderers: Counts[str] = Counts()
 
     def add(self, row: object, *, file: str, part: SplitName) -> None:
         """Add a row of a file."""
@@ -157,7 +157,7 @@ class DatasetAudit:
             findings.setdefault(name, []).append(detail)
         for name, details in findings.items():
             self._found[name] += 1
-            _count(self._details.setdefault(name, Counts()), filter(None, details))
+            self._tell(name, details)
             examples = self._examples.setdefault(name, [])
             if len(examples) < EXAMPLES:
                 named = None if facts.pair_id is None else f"{facts.pair_id:016x}"
@@ -166,8 +166,11 @@ class DatasetAudit:
             return
         self._parts[part] += 1
         self._columns.add(facts, file=file, row=self._files[file], part=SPLITS.index(part))
-        if facts.renderer is not None:
-            _count(self._renderers, [facts.renderer])
+        self._tell("mixed_renderers", [facts.renderer])
+
+    def _tell(self, name: CheckName, details: Iterable[str | None]) -> None:
+        told = self._details.setdefault(name, Counts())
+        told.update(each for each in details if each and (each in told or len(told) < _DETAILS))
 
     def see(self, row: Row, split: SplitName) -> None:
         self.add(row, file=FORMATS["proguide"].file_name(split), part=split)
@@ -184,7 +187,7 @@ class DatasetAudit:
         """The report on all rows so far."""
         columns = self._columns
         together = dataset_checks.check_all_rows(columns)
-        if len(self._renderers) > 1:
+        if len(self._details["mixed_renderers"]) > 1:
             together["mixed_renderers"] = np.arange(len(columns))
         prompt, reply = columns.tokens("prompt"), columns.longer_reply
         advised = advised_cutoff(prompt, reply) if len(columns) else None
@@ -206,16 +209,11 @@ class DatasetAudit:
         )
 
     def _result(self, name: CheckName, positions: Any) -> CheckResult:
-        check = CHECKS[name]
+        check, checked = CHECKS[name], self._checked_of(name)
+        count, examples = self._found[name], self._examples.get(name, [])
         if positions is not None:
-            count, checked = len(positions), self._checked_of(name)
+            count = len(positions)
             examples = [self._columns.example(int(each)) for each in positions[:EXAMPLES]]
-        else:
-            count, checked = self._found[name], self._checked_of(name)
-            examples = self._examples.get(name, [])
-        details = self._shown(self._details[name]) if name in self._details else {}
-        if name == "mixed_renderers" and count:
-            details = self._shown(self._renderers)
         return CheckResult(
             name=name,
             severity=check.severity,
@@ -224,7 +222,7 @@ class DatasetAudit:
             checked=checked,
             count=count,
             share=count / checked if checked else None,
-            details=details,
+            details=self._shown(self._details.get(name, Counts())) if count else {},
             examples=[each.model_copy(update={"file": self._hidden(each.file)}) for each in examples],
             allowed=count > 0 and name in self._allow,
         )
@@ -242,7 +240,7 @@ class DatasetAudit:
     def _shown(self, names: Counts[str]) -> dict[str, int]:
         """The most frequent names with their counts, secrets hidden."""
         shown: Counts[str] = Counts()
-        for name, count in names.most_common(_DETAILS):
+        for name, count in names.most_common():
             shown[self._hidden(name)] += count
         return dict(shown.most_common())
 

@@ -25,7 +25,6 @@ CheckName = Literal[
     "state_in_both_parts",
     "question_in_both_parts",
     "rejected_malformed",
-    "no_system_turn",
     "length_bias",
 ]
 CHECK_NAMES: tuple[CheckName, ...] = get_args(CheckName)
@@ -100,11 +99,6 @@ CHECKS: dict[CheckName, CheckDescription] = {
         "warning",
         "the rejected side is not a valid step",
         "the model may learn the format instead of the step: leave out --allow-malformed",
-    ),
-    "no_system_turn": CheckDescription(
-        "warning",
-        "an empty system turn",
-        "the trainer's template inserts its default: use the same at evaluation, or write a system turn",
     ),
     "length_bias": CheckDescription(
         "warning",

@@ -100,13 +100,6 @@ class Quantiles(BaseModel):
         )
 
 
-class Histogram(BaseModel):
-    """Counts per bin; a bin includes its lower edge, the last one its upper edge too."""
-
-    edges: list[float]
-    counts: list[int]
-
-
 class Lengths(BaseModel):
     """Token counts in the trainer's template."""
 
@@ -115,17 +108,13 @@ class Lengths(BaseModel):
     rejected: Quantiles
     total: Quantiles
     """Prompt and longer reply: what a row needs."""
-    histograms: dict[Literal["total", "chosen", "rejected"], Histogram]
-    """`chosen` and `rejected` have the same edges."""
 
 
 class LengthGap(BaseModel):
     """Chosen minus rejected, in tokens; null without rows."""
 
-    shorter: float | None = None
-    """Share of the rows whose chosen side is the shorter one."""
-    longer: float | None = None
     shorter_of_unequal: IntervalEstimate | None = None
+    """Share of the rows with a shorter chosen side, of those whose sides differ in length."""
     mean: float | None = None
 
 
@@ -200,13 +189,11 @@ class AuditReport(BaseModel):
             exact = self.token_counter.exact
             about = "" if exact else ", by estimated lengths (exact: pip install 'reasonrag[tokens]')"
             yield "cutoff_len to use", f"{self.advised_cutoff:,}: cuts nothing{about}"
-        if gap.mean is not None and gap.shorter is not None:
-            shorter, longer = percent(gap.shorter, 1), percent(gap.longer or 0, 1)
-            yield "chosen side shorter", f"in {shorter} of the rows, longer in {longer}"
+        if gap.mean is not None:
             yield "chosen minus rejected", f"mean {gap.mean:+,.1f} tokens"
         if share := gap.shorter_of_unequal:
             ends = interval_text(f"{share.low:.2f}", f"{share.high:.2f}", LABEL_LEVEL)
-            yield "shorter where they differ", f"{share.value:.2f} {ends}"
+            yield "chosen side shorter where they differ", f"{share.value:.2f} {ends}"
 
     @property
     def tally(self) -> str:

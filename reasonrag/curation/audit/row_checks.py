@@ -141,8 +141,6 @@ class RowChecker:
     def _prompt(self, instruction: str, user: str, counted: int | None) -> _PromptFacts:
         turns = [Message(role="system", content=instruction), Message(role="user", content=user)]
         findings = self._system(instruction, "instruction") + self._text(user, "input")
-        if not instruction.strip():
-            findings += (("no_system_turn", ""),)
         if PLACEHOLDER in user:
             findings += (("special_token", f"{PLACEHOLDER} in input"),)
         if not user.strip():

@@ -1,7 +1,6 @@
 // The first page: a run or a data set in numbers and charts, drawn by Observable Plot. Counts nothing itself.
 
 const SERIES = { query: "var(--one)", evidence: "var(--two)", answer: "var(--three)", unreadable: "var(--four)" };
-const ENDED = { right: "var(--three)", "partly right": "var(--one)", wrong: "var(--two)", failed: "var(--four)" };
 
 function bins(histogram, more = {}) {
   return histogram.counts.map((many, i) => ({ from: histogram.edges[i], to: histogram.edges[i + 1], many, ...more }));
@@ -127,9 +126,6 @@ function chartsOf(o) {
   if (o.histograms.chosen) {
     found.push(histogramFigure("Length of replies", `In ${o.length_unit}. If one side is usually longer, the model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", dashed: true }));
   }
-  if (trees && Object.keys(trees.ends_by_steps).length) {
-    found.push(stacked("Continuations", `By number of steps and result. Mean F1 ${number(trees.mean_f1)}.`, trees.ends_by_steps, ENDED, { x: "steps", y: "continuations" }));
-  }
   if (trees && Object.keys(trees.diversity_by_layer).length) {
     const entries = Object.entries(trees.diversity_by_layer).map(([depth, share]) => ({ depth, share }));
     found.push(figure("Distinct siblings", "Share of the replies sampled in one state that are distinct. Near 0 there is nothing to compare.",
@@ -137,12 +133,6 @@ function chartsOf(o) {
   }
   if (trees && Object.keys(trees.parse_failures_by_cause).length) {
     found.push(bars("Unreadable replies", `By cause. In addition, ${plural(trees.repair_turns, "repair turn")}.`, Object.entries(trees.parse_failures_by_cause), { columns: ["cause", "replies"], label: "replies", color: "var(--four)" }));
-  }
-  if (o.histograms.calls) {
-    found.push(histogramFigure("Completions", `Sampled replies per question; ${count(o.usage?.calls)} in all.`, { questions: o.histograms.calls }, { questions: "var(--one)" }, { x: "completions", y: "questions" }));
-  }
-  if (o.histograms.cost) {
-    found.push(histogramFigure("Cost", `Dollars per question; ${dollars(o.usage?.cost_usd)} in all.`, { questions: o.histograms.cost }, { questions: "var(--one)" }, { x: "dollars", y: "questions" }));
   }
   return found;
 }

@@ -100,7 +100,6 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("rejected_malformed", "no_tag", row(99, rejected="Hm.", rejected_action_type="Other")),
     ("identical_sides", "", row(99, chosen="<answer>A  b</answer>", rejected="<answer>a B</answer>",
                                 chosen_action_type="Answer Generation")),
-    ("no_system_turn", "", row(99, instruction="", prompt="")),
     ("secret", "openai in input", row(99, input=f"Question: whose is {KEY}?", question="whose?")),
     ("secret", "openai in other fields", row(99, note={"deep": [KEY]})),
     ("special_token", "<|im_end|> in rejected", row(99, rejected="<|im_end|> <answer>x</answer>")),
@@ -199,9 +198,8 @@ def test_a_side_that_is_nearly_always_the_shorter_one_is_a_bias(shorter: int, bi
     report = audited(*rows)
     assert ("length_bias" in found(report)) == biased
     gap = report.length_gap
-    assert gap.shorter == shorter / 40
     assert gap.shorter_of_unequal is not None
-    assert gap.shorter_of_unequal.low < shorter / 40 <= gap.shorter_of_unequal.high
+    assert gap.shorter_of_unequal.low < gap.shorter_of_unequal.value == shorter / 40 <= gap.shorter_of_unequal.high
 
 
 def test_many_rows_of_one_question_prove_no_bias() -> None:
@@ -342,15 +340,6 @@ def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> 
     assert found(report) == {}
     assert report.worth.questions == 1
     assert not list(path.parent.glob("*audit*")), "nothing is written beside somebody's data"
-
-
-def test_of_too_many_names_the_rarest_are_counted_anew() -> None:
-    """A file may have any number of them: at the 1,001st the more frequent half is kept."""
-    seen = DatasetAudit(EstimatingCounter())
-    for name in ("often", "often", *map(str, range(1_000)), "900", "900"):
-        seen.add(row(renderer=name), file="rows.json", part="train")
-    details = seen.report().check("mixed_renderers").details
-    assert (details["often"], details["900"]) == (2, 2)
 
 
 def test_memory_holds_no_texts() -> None:
