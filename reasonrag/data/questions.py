@@ -259,10 +259,6 @@ class QuestionFile:
         found: dict[str, Any] = {"dataset": self.dataset, "split": self.split, "questions_sha256": self.sha256}
         return found | ({"partition": self.partition} if self.partition else {})
 
-    def limited(self, limit: int | None) -> Questions:
-        """The first `limit` questions of this file alone, which can be read repeatedly."""
-        return QuestionSource((self,)).limited(limit)
-
     def read(self, limit: int | None = None) -> Generator[Question]:
         """The first `limit` questions, in file order or as they were drawn."""
         with (self.rows or self.path).open("rb") as lines:

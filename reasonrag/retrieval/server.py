@@ -62,8 +62,6 @@ class ServeLimits(BaseModel):
 
     max_body_bytes: int = Field(default=1024 * 1024, gt=0)
     """Uncompressed size of a request; above it: 413. Room for 4096 queries of 250 bytes."""
-    max_passages: int = Field(default=50_000, gt=0)
-    """Passages per answer: queries times topk. About 40 MB of Wikipedia passages."""
     max_answer_bytes: int = Field(default=MAX_ANSWER_BYTES, gt=0)
     """Bytes per answer, repeated passages included; above it: 413. Equals the limit of our client, and is ten times a
     step of Search-R1's trainer."""
@@ -326,11 +324,6 @@ def _parsed_request(body: bytes, limits: ServeLimits) -> _SearchRequest:
     texts = search.texts
     if len(texts) > limits.max_waiting:
         raise _bad(f"there are {len(texts)} queries; a request may have {limits.max_waiting} at most")
-    if len(texts) * search.top_k > limits.max_passages:
-        raise _bad(
-            f"{len(texts)} queries with topk {search.top_k} may find {len(texts) * search.top_k} passages; "
-            f"it must be {limits.max_passages} at most in one request"
-        )
     for position, query in enumerate(texts):
         if not query.strip() and not limits.allow_empty:
             raise _bad(f"query {position} is empty; leave it out, or serve with --allow-empty-queries")
