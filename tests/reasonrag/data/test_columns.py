@@ -15,6 +15,7 @@ from reasonrag.data.contexts import corpus_of_contexts
 from reasonrag.data.corpus import Corpus, Passage, parse_passage, scan_corpus
 from reasonrag.data.questions import QuestionFile, Sample, open_questions, parse_question
 from reasonrag.errors import InputError
+from tests.helpers.jsonl import write_rows
 
 BAND, OTHER = "The Alpha Band was founded in Leeds in 1971.", "The Alpha Band plays its own songs on tour, mostly."
 ANN = "Ann Lee was born in York. She sings."
@@ -23,15 +24,9 @@ ANN = "Ann Lee was born in York. She sings."
 def written(path: Path, content: object) -> Path:
     """JSONL of a tuple of rows, the text or bytes themselves, else JSON."""
     if isinstance(content, tuple):
-        path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in content))
-    else:
-        path.write_bytes(
-            content
-            if isinstance(content, bytes)
-            else content.encode()
-            if isinstance(content, str)
-            else orjson.dumps(content)
-        )
+        return write_rows(path, content)
+    encoded = content.encode() if isinstance(content, str) else content
+    path.write_bytes(encoded if isinstance(encoded, bytes) else orjson.dumps(encoded))
     return path
 
 

@@ -14,6 +14,7 @@ from reasonrag.data.contexts import corpus_of_contexts, joined_corpus, passages_
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import QuestionFile, open_questions
 from reasonrag.errors import InputError
+from tests.helpers.jsonl import write_rows
 
 HOTPOT = {"title": ["Ada", "Bee"], "sentences": [["She wrote.", " A lot. "], ["It flies."]]}
 TWO = [("Ada", "She wrote. A lot."), ("Bee", "It flies.")]
@@ -21,13 +22,11 @@ TWO = [("Ada", "She wrote. A lot."), ("Bee", "It flies.")]
 
 def asked(folder: Path, name: str, *contexts: dict[str, Any]) -> QuestionFile:
     """A question file of a data set, with these fields in the metadata of its questions."""
-    rows = [
+    rows = (
         {"id": f"q{number}", "question": "Who?", "golden_answers": ["Ada"], "metadata": each}
         for number, each in enumerate(contexts)
-    ]
-    path = folder / name / "train.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in rows))
+    )
+    path = write_rows(folder / name / "train.jsonl", rows)
     return open_questions(path, dataset=name, split="train")
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reasonrag.data.multiple_choice import choice_accuracy, named_options, options_of
 from reasonrag.data.questions import Question, open_questions, parse_question
 from reasonrag.errors import InputError
+from tests.helpers.jsonl import write_rows
 
 DRUGS = ["Heparin", "Aspirin", "Warfarin", "Aspirin and clopidogrel"]
 ASKED = "Which drug? Options: (A) Heparin (B) Aspirin (C) Warfarin (D) Aspirin and clopidogrel"
@@ -149,8 +150,7 @@ def test_malformed_options_are_refused_with_file_and_line(fields: dict[str, Any]
     lines = [{"id": "a", "question": "Which?", "golden_answers": ["x"]}]
     metadata = {each: fields.pop(each) for each in ("choices", "options") if each in fields}
     lines.append({"id": "b", "question": "Which?", **fields, "metadata": metadata})
-    path = tmp_path / "dev.jsonl"
-    path.write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    path = write_rows(tmp_path / "dev.jsonl", lines)
     with pytest.raises(
         InputError, match=rf"dev\.jsonl, line 2 is not a question \((choices: |golden_answers:? )?{message}"
     ):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import orjson
 import pytest
 
 from reasonrag.data.datasets import find_questions
 from reasonrag.data.eval_splits import EvalSplits, add_named
 from reasonrag.data.partition import WHOLE
 from reasonrag.errors import InputError
+from tests.helpers.jsonl import write_rows
 
 
 def popqa(folder: Path, count: int = WHOLE, *, shuffled: bool = False) -> Path:
@@ -23,9 +23,7 @@ def popqa(folder: Path, count: int = WHOLE, *, shuffled: bool = False) -> Path:
     if shuffled:
         random.Random(1).shuffle(rows)
         rows = [each | {"id": f"other_{number}"} for number, each in enumerate(rows)]
-    path = folder / "popqa" / "test.jsonl"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in rows))
+    write_rows(folder / "popqa" / "test.jsonl", rows)
     return folder
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 import Stemmer
 from hypothesis import HealthCheck, example, given, settings
@@ -29,6 +28,7 @@ from reasonrag.data.questions import Question, open_questions
 from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.retrieval.opening import open_index
 from reasonrag.retrieval.recall import answer_recall
+from tests.helpers.jsonl import write_rows
 
 NEEDED = ("torch", "transformers", "sentence_transformers", "FlagEmbedding", "faiss", "datasets", "langid")
 HOW = "pip install --no-deps flashrag-dev==0.3.0.dev20260919; pip install langid numba 'reasonrag[embed,index,hub]'"
@@ -178,11 +178,6 @@ def contents_to_flashrag(flashrag: FlashRAG, path: Path) -> list[tuple[str, str]
     return [(each["id"], each["contents"]) for each in flashrag.retriever.load_corpus(str(path))]
 
 
-def lines(path: Path, records: Sequence[dict[str, Any]]) -> Path:
-    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in records))
-    return path
-
-
 def folded(contents: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """What an encoder sees of them: any white space is one space, none stands at the ends."""
     return [(each, " ".join(text.split())) for each, text in contents]
@@ -190,7 +185,7 @@ def folded(contents: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def test_a_corpus_means_the_same_to_both(flashrag: FlashRAG, tmp_path: Path) -> None:
     """Title, line break, text: we put together again what FlashRAG keeps in one piece, but for spaces around them."""
-    corpus = lines(tmp_path / "corpus.jsonl", PASSAGES)
+    corpus = write_rows(tmp_path / "corpus.jsonl", PASSAGES)
     ours, theirs = contents_to_us(corpus), contents_to_flashrag(flashrag, corpus)
     assert ours[:2] == theirs[:2]
     assert folded(ours) == folded(theirs)
@@ -204,7 +199,7 @@ def test_a_real_corpus_means_the_same_to_both(flashrag: FlashRAG, shared_data: P
 
 def test_of_title_and_text_without_contents_flashrag_reads_the_text_alone(flashrag: FlashRAG, tmp_path: Path) -> None:
     """A difference: we read both. Indexes of such a corpus are not exchanged; `contents` is for that."""
-    corpus = lines(tmp_path / "corpus.jsonl", [{"id": "0", "title": "Paris", "text": "A city."}])
+    corpus = write_rows(tmp_path / "corpus.jsonl", [{"id": "0", "title": "Paris", "text": "A city."}])
     assert contents_to_us(corpus) == [("0", "Paris\nA city.")]
     assert contents_to_flashrag(flashrag, corpus) == [("0", "A city.")]
 
@@ -239,7 +234,7 @@ def test_a_question_file_means_the_same_to_both(
     records: list[dict[str, Any]], flashrag: FlashRAG, tmp_path: Path
 ) -> None:
     """Ids, questions and golden answers; of multiple choice the answers are those that stand at their positions."""
-    path = lines(tmp_path / "dev.jsonl", records)
+    path = write_rows(tmp_path / "dev.jsonl", records)
     assert as_read_by_us(path) == as_read_by_flashrag(flashrag, path)
 
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 import reasonrag as package
 from reasonrag.errors import InputError
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.jsonl import write_passages, write_rows
 from tests.helpers.processes import Command
 
 QUESTIONS = (
@@ -37,11 +37,9 @@ PASSAGES = (
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
     """Questions and a corpus, where the tests run."""
-    lines = [{"id": each, "contents": f"{title}\n{text}"} for each, title, text in PASSAGES]
-    (tmp_path / "corpus.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
-    asked = [{"id": each, "question": text, "golden_answers": golden} for each, text, golden in QUESTIONS]
-    (tmp_path / "questions.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in asked))
-    return tmp_path
+    write_passages(tmp_path / "corpus.jsonl", PASSAGES)
+    asked = ({"id": each, "question": text, "golden_answers": golden} for each, text, golden in QUESTIONS)
+    return write_rows(tmp_path / "questions.jsonl", asked).parent
 
 
 OWN = ("--questions", "questions.jsonl", "--corpus", "corpus.jsonl")

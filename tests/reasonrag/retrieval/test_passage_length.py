@@ -19,6 +19,7 @@ from reasonrag.llm.chat import ChatRequest
 from reasonrag.retrieval.passage_length import MARK, cut
 from reasonrag.retrieval.settings import MIN_PASSAGE_CHARS
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.jsonl import write_passages, write_rows
 from tests.helpers.scripted_model import ScriptedModel
 from tests.reasonrag.retrieval.test_remote import Shelf
 
@@ -80,10 +81,9 @@ def test_sentences_then_words_then_anywhere(text: str, shown: str) -> None:
 def long_world() -> dict[str, Any]:
     """Flags of a question whose passages are short, but for two of more than 12,000 characters."""
     passages = {"paris": SENTENCE * 230, "seine": SENTENCE * 225, "rome": "Rome lies on the Tiber."}
-    lines = [orjson.dumps({"id": each, "title": each.title(), "text": text}) for each, text in passages.items()]
-    Path("corpus.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    write_passages(Path("corpus.jsonl"), ((each, each.title(), text) for each, text in passages.items()))
     asked = {"id": "q", "question": "Which river flows through Paris?", "golden_answers": ["Seine"]}
-    Path("q.jsonl").write_bytes(orjson.dumps(asked) + b"\n")
+    write_rows(Path("q.jsonl"), [asked])
     return {"questions": "q.jsonl", "corpus": "corpus.jsonl", "model": "offline"}
 
 
@@ -211,7 +211,8 @@ def test_how_passages_and_answers_are_wanted_is_kept_from_the_run_to_the_evaluat
 ) -> None:
     """Pairs record it; what was trained on them is asked in the same way, or refused; calibrate takes the run's."""
     field = name.replace("-", "_")
-    assert reasonrag("generate", "--limit", 6, "--run", "runs/a", f"--{name}", value).status == 0
+    wanted = ("--set", f"agent.{field}={value}") if field == "passage_order" else (f"--{name}", value)
+    assert reasonrag("generate", "--limit", 6, "--run", "runs/a", *wanted).status == 0
     assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
     questions = [orjson.loads(line) for line in Path("data/a/questions.jsonl").read_bytes().splitlines()]
     assert {each["origin"][field] for each in questions} == {value}

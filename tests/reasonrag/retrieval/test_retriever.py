@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from reasonrag.retrieval.dense.manifest import MANIFEST, read_manifest
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import open_index, open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever, ResultCache
+from tests.helpers.jsonl import write_passages
 
 ANIMALS = (
     ("cats", "Cats", "Cats are small animals. Cats sleep."),
@@ -29,10 +29,7 @@ ANIMALS = (
 
 
 def write_corpus(path: Path, rows: tuple[tuple[str, str, str], ...] = ANIMALS) -> Path:
-    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in rows]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    return path
+    return write_passages(path, rows)
 
 
 def found(retriever: IndexRetriever, query: str, top_k: int = 10) -> list[str]:

@@ -16,6 +16,7 @@ from reasonrag.errors import InputError
 from reasonrag.retrieval.index import SearchResult
 from reasonrag.retrieval.opening import open_index
 from reasonrag.terminal import show
+from tests.helpers.jsonl import write_passages, write_rows
 
 PASSAGES = {
     "de": ("Entlassung", "Der Krankenhausentlassungsbericht wird am Tag der Entlassung an den Hausarzt gesendet."),
@@ -28,10 +29,7 @@ PASSAGES = {
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     """Of four languages, in the folder where the command runs."""
-    path = tmp_path / "corpus.jsonl"
-    rows = [{"id": name, "contents": f"{title}\n{text}"} for name, (title, text) in PASSAGES.items()]
-    path.write_bytes(b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in rows))
-    return path
+    return write_passages(tmp_path / "corpus.jsonl", ((name, *passage) for name, passage in PASSAGES.items()))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_a_corpus_that_was_built_of_documents_brings_its_language(capsys: pytest
 
 def explored(corpus: Path, questions: list[str], **flags: Any) -> Any:
     rows = [{"id": str(n), "question": each, "golden_answers": ["Hausarzt"]} for n, each in enumerate(questions)]
-    Path("questions.jsonl").write_bytes(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows))
+    write_rows(Path("questions.jsonl"), rows)
     return reasonrag.generate(questions="questions.jsonl", corpus=corpus, model="offline", **flags)
 
 

@@ -32,6 +32,7 @@ from reasonrag.retrieval.opening import open_index
 from reasonrag.retrieval.ranking import Ranked
 from reasonrag.retrieval.retriever import BATCH, IndexRetriever
 from reasonrag.retrieval.settings import IndexType
+from tests.helpers.jsonl import write_passages, write_rows
 from tests.helpers.listener import Listener
 
 faiss = pytest.importorskip("faiss", reason="the index extra is not installed")
@@ -60,13 +61,9 @@ class Listening(Listener):
 
 def write_corpus(path: Path, count: int = 40, seed: int = 0) -> Path:
     rng = np.random.default_rng(seed)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        for i in range(count):
-            words = rng.choice(WORDS, size=12)
-            passage = {"id": f"p{i}", "contents": f"{words[0].title()} {i}\n{' '.join(words)} number{i}"}
-            file.write(orjson.dumps(passage) + b"\n")
-    return path
+    texts = [rng.choice(WORDS, size=12) for _ in range(count)]
+    passages = ((f"p{i}", f"{text[0].title()} {i}", f"{' '.join(text)} number{i}") for i, text in enumerate(texts))
+    return write_passages(path, passages)
 
 
 def options(
@@ -555,8 +552,7 @@ def test_equal_passages_stand_in_corpus_order_alone_and_in_company(tmp_path: Pat
     corpus = tmp_path / "corpus.jsonl"
     copies = {f"c{i}": "King\nof the north lake" for i in range(100)}
     others = {f"o{i}": f"Other\nriver town {i}" for i in range(200)}
-    lines = [{"id": name, "contents": text} for name, text in [*others.items(), *copies.items()]]
-    corpus.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
+    write_rows(corpus, ({"id": name, "contents": text} for name, text in [*others.items(), *copies.items()]))
     for index_type in ("flat", "sq8"):
         manifest = build_dense(corpus, tmp_path / "index", options(index_type))  # type: ignore[arg-type]
         index = DenseIndex(tmp_path / "index", manifest, load_encoder(HASHING))

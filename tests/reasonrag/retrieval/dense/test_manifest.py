@@ -24,6 +24,7 @@ from reasonrag.retrieval.dense.manifest import (
 )
 from reasonrag.retrieval.opening import open_index
 from tests.helpers.command_line import CORPUS, Reasonrag
+from tests.helpers.jsonl import write_passages
 
 FLAGS = {"bm25": {}, "dense": {"encoder": "hashing-64"}}
 FILES = {
@@ -42,8 +43,7 @@ EVERY_FILE = [(kind, name) for kind, names in FILES.items() for name in names]
 
 def built(kind: str) -> Path:
     """A real index of a corpus in the current folder."""
-    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
-    Path("corpus.jsonl").write_bytes(b"\n".join(lines))
+    write_passages(Path("corpus.jsonl"), CORPUS)
     return package.index_build(corpus="corpus.jsonl", out="ix", kind=kind, **FLAGS[kind])[0]
 
 
@@ -168,10 +168,7 @@ def test_two_builds_of_one_corpus_write_the_same_bytes(tmp_path: Path) -> None:
     """In other processes, with other hashes of strings, elsewhere; but for the measured seconds."""
     rng, words = np.random.default_rng(0), [f"word{number}" for number in range(400)]
     texts = [" ".join(rng.choice(words, size=20)) for _ in range(300)]
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_bytes(
-        b"".join(orjson.dumps({"id": i, "contents": f"t\n{each}"}) + b"\n" for i, each in enumerate(texts))
-    )
+    corpus = write_passages(tmp_path / "corpus.jsonl", ((str(i), "t", each) for i, each in enumerate(texts)))
     homes = [tmp_path / name for name in ("one", "another")]
     for seed, home in enumerate(homes):
         home.mkdir()

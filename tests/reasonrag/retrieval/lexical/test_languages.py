@@ -20,6 +20,7 @@ from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import IndexPlace, open_index, open_index_places, open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.retrieval.settings import RetrievalSettings
+from tests.helpers.jsonl import write_passages
 
 GERMAN = [
     "Der Krankenhausentlassungsbericht wird am Tag der Entlassung an den Hausarzt gesendet.",
@@ -76,10 +77,7 @@ MIXED = [*GERMAN, "The hospital opens at eight and closes with the last visitor 
 
 
 def corpus_of(texts: list[str], path: Path) -> Path:
-    rows = [{"id": str(number), "contents": f"\n{text}"} for number, text in enumerate(texts)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows))
-    return path
+    return write_passages(path, ((str(number), "", text) for number, text in enumerate(texts)))
 
 
 @pytest.fixture(scope="module")
