@@ -29,6 +29,19 @@ MIN_FALL_NATS: Final = 5.0
 """Falls below this many nats are ignored."""
 MIN_TRAINING_POINTS: Final = 50
 """Logged points needed to judge training pairs: each point covers other pairs, and long replies are less likely."""
+SHOWN_METRICS: Final = {
+    "loss": "loss",
+    "eval_loss": "validation loss",
+    "accuracy": "pairs ranked as labelled",
+    "rewards/accuracies": "pairs ranked as labelled",
+    "eval_rewards/accuracies": "validation pairs ranked as labelled",
+    "eval_accuracy": "validation pairs ranked as labelled",
+    "rewards/margins": "margin",
+    "eval_rewards/margins": "validation margin",
+    "logps/chosen": "log-probability of chosen replies",
+    "logps/rejected": "log-probability of rejected replies",
+}
+"""The metrics that people see, as far as they are logged: the trainer's name to ours."""
 _HIGHER_IS_BETTER = ("eval_rewards/accuracies", "eval_accuracy", "eval_rewards/margins")
 
 

@@ -21,7 +21,7 @@ from reasonrag.files import read_small_text
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import Verbatim, code, markdown_templates, one_line
 from reasonrag.training.llamafactory.batch import effective_batch
-from reasonrag.training.metrics import Metrics
+from reasonrag.training.metrics import SHOWN_METRICS, Metrics
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.provenance import Provenance, TrainingConditions
 from reasonrag.training.stages.runner import FOLDER
@@ -51,18 +51,6 @@ _SHOWN = (
     ),
     *("fp16", "deepspeed", "seed"),
 )
-_NUMBERS = {
-    "loss": "loss",
-    "eval_loss": "loss, validation",
-    "rewards/accuracies": "pairs ranked as labelled",
-    "eval_rewards/accuracies": "pairs ranked as labelled, validation",
-    "eval_accuracy": "pairs ranked as labelled, validation",
-    "accuracy": "pairs ranked as labelled",
-    "rewards/margins": "DPO reward margin",
-    "eval_rewards/margins": "DPO reward margin, validation",
-    "logps/chosen": "log-probability of chosen replies",
-    "logps/rejected": "log-probability of rejected replies",
-}
 
 
 @dataclass(frozen=True)
@@ -208,7 +196,7 @@ def _conditions(asked: TrainingConditions) -> list[tuple[str, object]]:
 def _results(metrics: Metrics) -> list[tuple[str, ...]]:
     """Of each metric that was logged: the first, the last and the best value."""
     rows = []
-    for name, shown in _NUMBERS.items():
+    for name, shown in SHOWN_METRICS.items():
         if name in metrics.last:
             best = metrics.best.get(name)
             ends = (f"{each[name]:.4g}" for each in (metrics.first, metrics.last))

@@ -18,18 +18,8 @@ from rich.status import Status
 
 from reasonrag.progress import Watcher
 from reasonrag.terminal import TerminalWatcher, on_one_line
+from reasonrag.training.metrics import SHOWN_METRICS
 
-SHOWN_METRICS: Final = {
-    "loss": "loss",
-    "eval_loss": "eval loss",
-    "rewards/accuracies": "reward accuracy",
-    "eval_rewards/accuracies": "eval reward accuracy",
-    "eval_accuracy": "eval accuracy",
-    "rewards/margins": "margin",
-    "eval_rewards/margins": "eval margin",
-    "logps/chosen": "chosen log-probability",
-}
-"""The metrics shown of a training, during it as far as the trainer's log has them: the trainer's name to ours."""
 _EVERY: Final = 30.0
 """Seconds between lines when stderr is not a terminal."""
 _PHASE = re.compile(r"^([A-Z][\w ()-]{5,50}):\s+\d+%\|")
@@ -112,8 +102,7 @@ class LogParser:
         if isinstance(step, int) and isinstance(steps, int) and step >= self.standing.step:
             self.standing.step, self.standing.steps = step, steps
             self.standing.left = str(record.get("remaining_time", ""))
-        logged = {"rewards/accuracies": record.get("accuracy")} | record
-        known = ((name, logged.get(name)) for name in SHOWN_METRICS)
+        known = ((name, record.get(name)) for name in SHOWN_METRICS)
         self.standing.numbers |= {name: float(value) for name, value in known if isinstance(value, int | float)}
         self._watcher.stands(self.standing, logged=True)
 

@@ -27,11 +27,11 @@ from reasonrag.training.llamafactory.dataset_info import TrainingData
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
 from reasonrag.training.llamafactory.launcher import Launch, cli_command, run_watched
 from reasonrag.training.llamafactory.slurm import SlurmScript
-from reasonrag.training.metrics import METRICS, TRAINER_LOG, read_metrics, write_metrics
+from reasonrag.training.metrics import METRICS, SHOWN_METRICS, TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
 from reasonrag.training.prepare import Permissions, PreparedTraining, identity_of, prepare_training
-from reasonrag.training.progress import SHOWN_METRICS, TrainingWatcher
+from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.provenance import evaluation_of
 
 DEFAULT_GPUS_PER_NODE: Final = 8

@@ -442,7 +442,7 @@ def test_a_training_stands_where_the_trainers_log_says() -> None:
     assert str(listener.standing) == "Running tokenizer on dataset"
     listener.reached({"current_steps": 2, "total_steps": 4, "loss": 0.5, "accuracy": 0.75, "remaining_time": "0:09"})
     listener.reached({"current_steps": 1, "total_steps": 9, "eval_accuracy": 0.25, "lr": "x"})
-    told = "step 2 of 4, loss 0.5, reward accuracy 0.75, eval accuracy 0.25, 0:09 left"
+    told = "step 2 of 4, loss 0.5, pairs ranked as labelled 0.75, validation pairs ranked as labelled 0.25, 0:09 left"
     assert str(listener.standing) == told
 
 

@@ -100,7 +100,7 @@ def test_the_numbers_are_those_of_the_trainer(world: World) -> None:
         assert metrics["last"][name] == told[-1][1]
     card = (world.saved("lora") / "README.md").read_text()
     accuracy = metrics["last"]["eval_rewards/accuracies"]
-    assert f"| pairs ranked as labelled, validation | {accuracy:.4g} | {accuracy:.4g} |" in card
+    assert f"| validation pairs ranked as labelled | {accuracy:.4g} | {accuracy:.4g} |" in card
     assert f"{metrics['last']['eval_loss']:.4g}" in done.out
 
 
