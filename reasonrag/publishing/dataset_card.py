@@ -105,6 +105,7 @@ def _licence(facts: DatasetCardFacts) -> str:
 
 def _values(facts: DatasetCardFacts) -> dict[str, Any]:
     inventory, summary, counter = facts.inventory, facts.inventory.summary, facts.audit.token_counter
+    overlap = {name: value for name, value in summary.contamination.items() if name != "checked"}
     known = [(name, KNOWN_LICENCES.get(name, Licence(UNKNOWN, "not given", UNKNOWN))) for name in inventory.datasets]
     return {
         "repo": facts.repo,
@@ -126,7 +127,7 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "cutoff_len": facts.audit.advised_cutoff,
         "tokenizer": f"{counter.name}{'' if counter.exact else ', an estimate'}",
         "compared": _compared(summary.contamination),
-        "contamination": _named(_flat(without_addresses(_without_compared(summary.contamination)))),
+        "contamination": _named(_flat(without_addresses(overlap))),
         "aside": facts.aside,
         "limits": _limits(summary),
         "configs": hub_configs(inventory),
@@ -200,10 +201,6 @@ def _compared(contamination: dict[str, Any]) -> list[tuple[object, ...]]:
         (code(each["name"]), str(each.get("questions", UNKNOWN)), *of_it)
         for each, of_it in zip(found, hashes, strict=True)
     ]
-
-
-def _without_compared(contamination: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in contamination.items() if name != "checked"}
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -78,11 +78,6 @@ class Reading:
     """What the parser made of `arguments`, and the version of transformers by which."""
     deepspeed: dict[str, Any]
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.understood["arguments"]
-        return found
-
     def rows(self, name: str) -> list[dict[str, Any]]:
         """What a training on an entry of dataset_info.json sees."""
         loaded = self.tiny["load"][name]
@@ -413,18 +408,6 @@ def test_our_settings_are_understood_as_they_are_meant(config: Path, understood:
     if config in TRAININGS:
         meant["report_to"] = []
     assert {name: understood[name] for name in meant} == meant
-
-
-def test_our_settings_evaluate_on_the_validation_file(reading: Reading) -> None:
-    """Both files are those that `pairs` writes for the stage, and no random rows are held back."""
-    for config in KINDS:
-        understood = reading.arguments[config.name]
-        if config in TRAININGS:
-            [train], [held_out] = understood["dataset"], understood["eval_dataset"]
-            assert dict(ENTRIES)[train] == understood["stage"]
-            assert held_out == f"{train}_validation"
-            assert held_out in ENTRY_FILES
-            assert (understood["do_eval"], understood["val_size"]) == (True, 0)
 
 
 @pytest.mark.parametrize("path", ZERO, ids=lambda path: path.name)

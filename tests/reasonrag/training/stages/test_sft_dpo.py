@@ -62,20 +62,10 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_started(
 
 
 def test_a_dry_run_shows_the_stages_before_the_last_and_what_was_allowed(capsys: pytest.CaptureFixture[str]) -> None:
-    planned = TrainingResult(
-        state="dry run",
-        out="saves/a",
-        stage="dpo",
-        finetuning_type="full",
-        config={"seed": 2},
-        config_hash="c",
-        data={},
-        lengths={},
-        command=["llamafactory-cli"],
-        environment={},
-        notes=[],
-        set_aside=["--allow report_to"],
-        stages={"sft": {"seed": 1}, "dpo": {"seed": 2}},
+    told = {"notes": [], "environment": {}, "command": ["llamafactory-cli"], "set_aside": ["--allow report_to"]}
+    stages = {"sft": {"seed": 1}, "dpo": {"seed": 2}}
+    planned = TrainingResult.model_construct(
+        state="dry run", config={"seed": 2}, config_hash="c", stages=stages, objections=[], **told
     )
     show(planned.shown())
     shown = capsys.readouterr()
