@@ -29,7 +29,7 @@ LINES = {
     "exploration": 3331,
     "llm": 5171,
     "publishing": 1316,
-    "retrieval": 4532,
+    "retrieval": 4524,
     "run": 838,
     "scale": 577,
     "serving": 1188,

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from reasonrag.errors import InputError, first_line
+from reasonrag.errors import InputError, first_line, needs_extra
 from reasonrag.retrieval.lexical.analysis import bm25s
 from reasonrag.retrieval.settings import Library, Pooling, Precision
 
@@ -180,14 +180,10 @@ def load_encoder(
     path = _place(choice.model)
     load = _flag if choice.backend == "flag" else _sentence_transformers
     try:
-        devices = list(devices) or _all_devices()
-        devices = devices[:1] if alone else devices
-        return load(path, choice, devices, precision or _fastest(devices), batch_size)
-    except ImportError as error:
-        raise InputError(
-            f"the encoder {choice.model} needs the embed extra ({error.name or error} is missing): "
-            "pip install 'reasonrag[embed]'"
-        ) from error
+        with needs_extra("embed", f"the encoder {choice.model}"):
+            devices = list(devices) or _all_devices()
+            devices = devices[:1] if alone else devices
+            return load(path, choice, devices, precision or _fastest(devices), batch_size)
     except InputError:
         raise
     except Exception as error:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import file_digest
 from reasonrag.redaction import excerpt
 from reasonrag.retrieval.dense.build_progress import row_ranges
@@ -265,12 +265,8 @@ class FaissVectors:
 
 
 def import_faiss(*, gpu: bool = False) -> Any:
-    try:
+    with needs_extra("index", "a dense index", " (or 'reasonrag[index-gpu]', never both)"):
         import faiss
-    except ImportError as error:
-        raise InputError(
-            "dense indexes need faiss: pip install 'reasonrag[index]' (or 'reasonrag[index-gpu]', never both)"
-        ) from error
     if gpu and not faiss.get_num_gpus():
         raise InputError(
             "this faiss sees no GPU: pip uninstall faiss-cpu, pip install 'reasonrag[index-gpu]', or leave out --gpu"

@@ -62,7 +62,7 @@ def test_without_the_embed_extra_the_message_says_how_to_get_it() -> None:
         "load_encoder(EncoderChoice(model='some/model'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "needs the embed extra (torch is missing): pip install 'reasonrag[embed]'" in done.stderr
+    assert "needs the embed extra: pip install 'reasonrag[embed]'" in done.stderr
 
 
 # -- real ones -------------------------------------------------------------------------------------------------
