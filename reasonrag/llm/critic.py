@@ -25,6 +25,7 @@ from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits, check_address, key_in
 from reasonrag.llm.endpoint.http_client import MOST_SAID, BadAnswerError, Connection
+from reasonrag.llm.endpoint.score_endpoint import ScoreTrial
 from reasonrag.llm.endpoint.trouble import error_message, is_account_refused
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.prices import SELF_HOSTED
@@ -204,9 +205,7 @@ def critic_spec(found: FoundCritic, limits: Limits) -> ModelSpec:
         addresses=(found.url,) if found.url else (),
         key_variable=KEY_VARIABLE,
         recorded_as=f"{found.name} (critic)",
-        scores=True,
-        trial_score=found.facts.trial_score if found.facts else None,
-        trial_tokens=found.facts.trial_tokens if found.facts else None,
+        trained=ScoreTrial(found.facts.trial_score, found.facts.trial_tokens) if found.facts else ScoreTrial(),
     )
 
 

@@ -16,7 +16,7 @@ import orjson
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, EndpointModel, Limits
-from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
+from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint, ScoreTrial
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
@@ -42,8 +42,7 @@ class ModelSpec:
         key_variable: the environment variable with its key. flags: prefix of its flags in messages. name_flag: that of
         its name. recorded_as: its name in a journal; None if the journal is its own, or it is the run's teacher.
         in_process: the offline teacher, which needs no address. settles_effort: whether its trial decides on the
-        reasoning effort, see `asked`. scores: whether it is a critic, which gives numbers. trial_score, trial_tokens:
-        see `ScoreEndpoint`.
+        reasoning effort, see `asked`. trained: of a critic, which gives numbers; see `ScoreTrial`.
     """
 
     name: str
@@ -57,9 +56,7 @@ class ModelSpec:
     recorded_as: str | None = None
     in_process: bool = False
     settles_effort: bool = False
-    scores: bool = False
-    trial_score: float | None = None
-    trial_tokens: int | None = None
+    trained: ScoreTrial | None = None
 
     @classmethod
     def of(
@@ -178,7 +175,7 @@ class ModelSpec:
         return model
 
     def _at_endpoint(self, say: Callable[[str], None]) -> EndpointModel:
-        model = (ScoreEndpoint if self.scores else EndpointModel)(
+        model = (EndpointModel if self.trained is None else ScoreEndpoint)(
             self.name,
             self.limits,
             sampling=self.sampling,
@@ -187,8 +184,8 @@ class ModelSpec:
             key_variable=self.key_variable,
         )
         model.say, model.name_flag = say, self.name_flag
-        if isinstance(model, ScoreEndpoint):
-            model.trial_score, model.trial_tokens = self.trial_score, self.trial_tokens
+        if isinstance(model, ScoreEndpoint) and self.trained is not None:
+            model.trained = self.trained
         return model
 
 

@@ -8,7 +8,7 @@ conversation that the server computes what the training did. Does not know what 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from preference import Message
 from reasonrag.errors import InputError
@@ -27,13 +27,18 @@ TOLERANCE: Final = 0.25
 """Largest difference of that score: room for bfloat16, an estimate."""
 
 
+class ScoreTrial(NamedTuple):
+    """What a critic gave for `TRIAL` when it was trained, and the tokens in which it read it; None: not known."""
+
+    score: float | None = None
+    tokens: int | None = None
+
+
 class ScoreEndpoint(EndpointModel):
-    """Raw scores over HTTP. trial_score, trial_tokens: what the critic gave for `TRIAL` when it was trained, and the
-    length in which it read it; None: not known."""
+    """Raw scores over HTTP. trained: see `ScoreTrial`."""
 
     trial_messages = TRIAL
-    trial_score: float | None = None
-    trial_tokens: int | None = None
+    trained = ScoreTrial()
     _wrong = "serves no critic"
     _speaks = False
 
@@ -63,10 +68,11 @@ class ScoreEndpoint(EndpointModel):
 
     def _difference(self, reply: Completion) -> str | None:
         """From what the training found, as far as that is known."""
-        score, expected = float(reply.text), self.trial_score
+        score, expected = float(reply.text), self.trained.score
         asks = "is it the same critic, with its own chat template and end token?"
-        if self.trial_tokens not in (None, reply.prompt_tokens) and not reply.tokens_bounded:
-            return f"reads the trial step as {reply.prompt_tokens} tokens, the training as {self.trial_tokens}: {asks}"
+        if self.trained.tokens not in (None, reply.prompt_tokens) and not reply.tokens_bounded:
+            trained = self.trained.tokens
+            return f"reads the trial step as {reply.prompt_tokens} tokens, the training as {trained}: {asks}"
         if expected is None or abs(score - expected) <= TOLERANCE:
             return None
         return f"scores the trial step {score:.3f}, and did so by {expected:.3f} when it was trained: {asks}"

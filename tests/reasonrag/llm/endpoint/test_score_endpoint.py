@@ -15,7 +15,7 @@ from reasonrag.errors import InputError
 from reasonrag.llm.critic import SCORING, Critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, score_of
-from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
+from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint, ScoreTrial
 from reasonrag.web.server import listening
 
 STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
@@ -88,7 +88,7 @@ async def test_a_server_that_reads_or_scores_the_trial_step_otherwise_than_the_t
     """By one request. It has another template or end token; near 0 the scores of both may be alike."""
     async with serving(score=lambda _: score) as (base_url, asked):
         model = endpoint(base_url)
-        model.trial_score, model.trial_tokens = expected, tokens
+        model.trained = ScoreTrial(expected, tokens)
         with pytest.raises(InputError, match=says) if says else nullcontext():
             await model.check()
         await model.close()
