@@ -14,10 +14,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from reasonrag.exploration.explore import Given, explore
-from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
+from reasonrag.llm.settings import DEFAULT_TEACHER
 from reasonrag.progress import SilentWatcher
 from reasonrag.web.server import read_body
 from tests.endpoints.behaviour import EndpointBehaviour

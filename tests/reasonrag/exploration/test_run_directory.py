@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import RolloutRecord, read_rollouts
-from preference.export.summary import SUMMARY
 from reasonrag.errors import InputError
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS
@@ -85,17 +84,6 @@ def test_a_run_has_its_configuration_before_its_first_tree_and_each_tree_when_ap
     assert list(read_rollouts(home / ROLLOUTS)) == [rollout("a"), rollout("b")]
 
 
-def test_failures_and_summary_are_files_of_their_own(home: Path) -> None:
-    """Failures of all sessions are kept; the summary is the last one's."""
-    for session in range(2):
-        with open_run(home) as run:
-            run.failures.note("call", cause="timeout", session=session)
-            assert (home / FAILURES).read_bytes().count(b"\n") == session + 1
-            run.write_summary({"done": session})
-    assert [orjson.loads(line)["session"] for line in (home / FAILURES).read_bytes().splitlines()] == [0, 1]
-    assert orjson.loads((home / SUMMARY).read_bytes()) == {"done": 1}
-
-
 # -- what is owed ----------------------------------------------------------------------------------------------
 
 
@@ -125,7 +113,8 @@ def test_a_question_is_done_once_it_has_a_tree(lines: list[str], *, done: bool, 
 
 @given(data=st.data())
 def test_a_run_goes_on_wherever_it_was_killed(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Cut at any byte, the file keeps its whole lines; what else was in it is owed again, and ends up the same."""
+    """Cut at any byte, the file keeps its whole lines; what else was in it is owed again, and ends up the same. The
+    message has file, line and size, and what becomes of the question."""
     home = tmp_path_factory.mktemp("run")
     whole = fill(home, "a", "ß", "c")
     cut = data.draw(st.integers(0, len(whole)))
@@ -134,24 +123,14 @@ def test_a_run_goes_on_wherever_it_was_killed(data: st.DataObject, tmp_path_fact
     with RunDirectory(home, CONFIGURATION, say=messages.append) as run:
         kept = [each for each in ("a", "ß", "c") if run.is_done(each)]
         assert len(kept) == whole[:cut].count(b"\n")
-        assert bool(messages) == (not whole[:cut].endswith(b"\n") and cut > 0)
+        torn = whole[:cut].rpartition(b"\n")[2]
+        removed = f"line {len(kept) + 1} was cut off by an earlier stop; removed its {len(torn):,} bytes"
+        told = f"{home / ROLLOUTS}: {removed}, its question will be explored again"
+        assert messages == ([told] if torn else [])
         for question_id in ("a", "ß", "c"):
             if not run.is_done(question_id):
                 run.append(rollout(question_id))
     assert (home / ROLLOUTS).read_bytes() == whole
-
-
-def test_a_torn_last_line_is_cut_off_and_the_user_is_told(home: Path) -> None:
-    """The message has file, line and size, and what becomes of the question."""
-    whole = fill(home, "a", "b")
-    (home / ROLLOUTS).write_bytes(whole[:-7])
-    torn = len(whole.splitlines(keepends=True)[1]) - 7
-    messages: list[str] = []
-    with RunDirectory(home, CONFIGURATION, say=messages.append):
-        assert question_ids(home) == ["a"]
-    [message] = messages
-    assert message.startswith(f"{home / ROLLOUTS}: line 2 was cut off by an earlier stop; removed its {torn:,} bytes")
-    assert message.endswith("its question will be explored again")
 
 
 @pytest.mark.parametrize("line", [b"", b"torn", b"{}", b'{"question_id": "b"}', b"[]"])
