@@ -1,8 +1,8 @@
 """Which questions of a data set stand in an evaluation split, and which are therefore left out.
 
 Decides what is dropped (`decontaminate`) and what is reported of it. `near_duplicates` decides when two questions are
-the same, `data.eval_splits` which splits they are compared with. The data set is held a block at a time,
-and the evaluation splits stream past it, so neither its size nor theirs matters. `publish`, training and evaluation ask
+the same, `data.eval_splits` which splits they are compared with. The questions of the data set are held,
+some 4 KB each, and the evaluation splits stream past them. `publish`, training and evaluation ask
 `find_contaminated`.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
 from pathlib import Path
 
 import orjson
@@ -26,8 +25,6 @@ from reasonrag.errors import InputError, choices
 from reasonrag.rendering import counted
 
 CONTAMINATION = "contamination.jsonl"
-HELD_AT_ONCE = 25_000
-"""Questions of a data set that are held while the splits stream past them: some 100 MB."""
 
 
 class EvalMatch(BaseModel):
@@ -73,31 +70,20 @@ class _HeldQuestion:
         return named or self.origin.revision == split.sha256
 
 
-def find_contaminated(
-    data_set: Path, splits: Iterable[EvalSplit], *, held_at_once: int = HELD_AT_ONCE
-) -> list[ContaminatedQuestion]:
+def find_contaminated(data_set: Path, splits: Iterable[EvalSplit]) -> list[ContaminatedQuestion]:
     """The questions of a data set that stand in evaluation splits, in order; none is dropped here.
 
-    data_set: a folder with questions.jsonl, which is not read if there are no splits. held_at_once: questions for which
-        each split is read once; they decide nothing. Raises InputError for a split that cannot be read,
-        MalformedCandidatesError for a bad line of the data set, OSError if the data set is missing.
+    data_set: a folder with questions.jsonl, which is not read if there are no splits. Raises InputError for a split
+        that cannot be read, MalformedCandidatesError for a bad line of the data set, OSError if the data set is
+        missing.
     """
     every = list(splits)
-    found: dict[tuple[str, ...], ContaminatedQuestion] = {}
-    records = read_lines(data_set / QUESTIONS, QuestionRecord) if every else iter(())
-    while (first := next(records, None)) is not None:
-        block = chain([first], islice(records, held_at_once - 1))
-        for each in _found_in(*_hold(block), every):  # one block is released before the next is held
-            # several runs may have asked it
-            found.setdefault((each.question_key, each.question_id, each.dataset, each.split), each)
-    return list(found.values())
-
-
-def _found_in(
-    held: QuestionIndex, asked: Sequence[_HeldQuestion], splits: Iterable[EvalSplit]
-) -> list[ContaminatedQuestion]:
+    held, asked = QuestionIndex(), list[_HeldQuestion]()
+    for record in read_lines(data_set / QUESTIONS, QuestionRecord) if every else ():
+        asked.append(_HeldQuestion(record.question_id, question_key(record.question), record.origin))
+        held.add(record.question, record.golden_answers)
     found: dict[int, dict[str, EvalMatch]] = {}
-    for split in splits:
+    for split in every:
         for other in split.read():
             for number, (rule, similarity) in held.same_as(other.question, other.answers).items():
                 match = EvalMatch(
@@ -109,28 +95,21 @@ def _found_in(
                 )
                 of_question = found.setdefault(number, {})
                 of_question[split.name] = min(of_question.get(split.name, match), match, key=_closest_first)
-    return [
-        ContaminatedQuestion(
+    told: dict[tuple[str, ...], ContaminatedQuestion] = {}  # several runs may have asked it
+    for number, matches in sorted(found.items()):
+        each = ContaminatedQuestion(
             question_id=asked[number].question_id,
             dataset=asked[number].origin.dataset,
             split=asked[number].origin.split,
             question_key=asked[number].key,
             matches=[matches[name] for name in sorted(matches)],
         )
-        for number, matches in sorted(found.items())
-    ]
+        told.setdefault((each.question_key, each.question_id, each.dataset, each.split), each)
+    return list(told.values())
 
 
 def _closest_first(match: EvalMatch) -> tuple[bool, int, float, str]:
     return match.own_split, RULES.index(match.rule), -match.similarity, match.eval_id
-
-
-def _hold(block: Iterable[QuestionRecord]) -> tuple[QuestionIndex, list[_HeldQuestion]]:
-    held, asked = QuestionIndex(), []
-    for record in block:
-        asked.append(_HeldQuestion(record.question_id, question_key(record.question), record.origin))
-        held.add(record.question, record.golden_answers)
-    return held, asked
 
 
 # -- what is left out ------------------------------------------------------------------------------------------

@@ -11,13 +11,14 @@ import json
 import os
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import BinaryIO, Literal, TypeAlias, TypeVar, cast
 
 import orjson
 from pydantic import ValidationError
@@ -79,51 +80,45 @@ class ExploredQuestion:
         return self.questions[0]
 
 
-class Collection(Protocol):
-    """A run or a data set. `path`: as given. `capped`: pairs dropped by caps on the whole data set, by their place;
-    complete after a full scan."""
+class Collection(ABC):
+    """A run or a data set.
 
+    path: as given. teachers: the models that answered, as far as the files beside say so. warnings: what a reader
+        should know first. capped: pairs dropped by caps on the whole data set, by their place; complete after a full
+        scan. max_tokens, cut_from: of a run the token limit of replies, and the bytes from which its endpoint seems to
+        have cut prompts.
+    """
+
+    kind: Literal["run", "data set"]
     path: Path
     rules: PairingRules
-    max_tokens: int | None
-    cut_from: int | None
-    """Of a run: the token limit of replies, and the bytes from which its endpoint seems to have cut prompts."""
+    teachers: set[str]
+    warnings: list[str]
+    capped: Mapping[int, DropReason] = {}
+    max_tokens: int | None = None
+    cut_from: int | None = None
 
     @property
-    def kind(self) -> Literal["run", "data set"]: ...
-    @property
-    def teachers(self) -> set[str]:
-        """The models that answered, as far as the files beside say so."""
-        ...
-
-    @property
-    def warnings(self) -> list[str]:
-        """What a reader should know first."""
-        ...
-
-    @property
-    def capped(self) -> Mapping[int, DropReason]: ...
-    @property
+    @abstractmethod
     def scanned(self) -> float:
         """Share of the file that was read."""
-        ...
 
+    @abstractmethod
     def scan(self) -> Iterator[ExploredQuestion]:
         """Every question, without the trees of data sets. A number may come twice: for a question that failed and was
         explored later. Raises InputError if a line cannot be read."""
-        ...
 
+    @abstractmethod
     def at(self, number: int) -> ExploredQuestion:
         """One question with its trees, once it was scanned; safe in any thread."""
-        ...
 
+    @abstractmethod
     def find(self, question_id: str) -> ExploredQuestion | None:
-        """One question by its id, without a scan; None if it is not here."""
-        ...
+        """One question by its id, without a scan and without caps on the whole data set; None if it is not here."""
 
+    @abstractmethod
     def ids(self) -> Iterator[str]:
         """The ids of all questions; that of a question that was retried comes more than once. Reads no trees."""
-        ...
 
 
 def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
@@ -152,16 +147,14 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
 # -- a run -----------------------------------------------------------------------------------------------------
 
 
-class RunCollection:
+class RunCollection(Collection):
     """The trees of one rollouts file, and the pairs they would give."""
 
-    kind: Literal["run"] = "run"
+    kind = "run"
 
     def __init__(self, rollouts: Path) -> None:
         self.path = rollouts.parent
-        self.rules = PairingRules()
-        self.capped: dict[int, DropReason] = {}
-        self.warnings: list[str] = []
+        self.rules, self.warnings = PairingRules(), []
         made = find_config(rollouts.with_name(CONFIG))
         self.teachers = {made.decides_answers.model} - {""} if made else set()
         self.max_tokens = made.decides_answers.sampling.get("max_tokens") if made else None
@@ -201,7 +194,6 @@ class RunCollection:
         return replace(explored, candidates=_with_caps(explored.candidates, first_pair, self.capped))
 
     def find(self, question_id: str) -> ExploredQuestion | None:
-        """One question, by the filters of single questions, without reading the others; None if it is not here."""
         found = None
         for _, line, where in self._lines.all():
             if _field(line, ID) == question_id and (record := _rollout(line, where)):
@@ -233,13 +225,10 @@ def _with_caps(candidates: Sequence[Candidate], first_pair: int, capped: Mapping
 # -- a data set ------------------------------------------------------------------------------------------------
 
 
-class DataSetCollection:
+class DataSetCollection(Collection):
     """Candidates as written, kept or dropped, and their trees where the runs can be found."""
 
-    kind: Literal["data set"] = "data set"
-    capped: Mapping[int, DropReason] = {}
-    max_tokens: int | None = None
-    cut_from: int | None = None
+    kind = "data set"
 
     def __init__(self, path: Path, trees: Sequence[Path] = ()) -> None:
         self.path = path
@@ -302,17 +291,23 @@ class DataSetCollection:
             yield number, state
 
     def at(self, number: int) -> ExploredQuestion:
-        of_states, of_questions = self._places[number]
-        states = [_parsed(self._candidates.at(each), StateRecord, str(self._candidates.path)) for each in of_states]
+        return self._read_at(number, *self._places[number])
+
+    def _read_at(
+        self, number: int, of_states: Sequence[LineSpan], of_questions: Sequence[LineSpan]
+    ) -> ExploredQuestion:
+        """The question of these lines, and its states; others may have the same id."""
         questions = [
             _parsed(self._questions.at(each), QuestionRecord, str(self._questions.path)) for each in of_questions
         ]
-        return replace(self._explored(number, questions, states), trees=self._trees.of(questions))
+        states = [_parsed(self._candidates.at(each), StateRecord, str(self._candidates.path)) for each in of_states]
+        key = question_key(questions[0].question)
+        of_it = [each for each in states if question_key(each.question) == key]
+        return replace(self._explored(number, questions, of_it), trees=self._trees.of(questions))
 
     def find(self, question_id: str) -> ExploredQuestion | None:
-        """One question, without reading the states of the others; None if it is not here."""
-        every = [[record for record, _ in each] for each in self._grouped().values()]
-        named = [number for number, each in enumerate(every) if question_id in {one.question_id for one in each}]
+        every = list(self._grouped().values())
+        named = [number for number, each in enumerate(every) if question_id in {one.question_id for one, _ in each}]
         if not named:
             return None
         if len(named) > 1:
@@ -320,12 +315,9 @@ class DataSetCollection:
                 f"{self.path} has {len(named)} questions with the id {question_id!r}, from several runs: "
                 f"reasonrag view {self.path}"
             )
-        questions = every[named[0]]
-        names, key = {each.question_id for each in questions}, question_key(questions[0].question)
-        lines = ((line, where) for _, line, where in self._candidates.all() if _field(line, ID) in names)
-        states = [_parsed(line, StateRecord, where) for line, where in lines]
-        of_it = [each for each in states if question_key(each.question) == key]
-        return replace(self._explored(named[0], questions, of_it), trees=self._trees.of(questions))
+        names = {each.question_id for each, _ in every[named[0]]}
+        states = [place for place, line, _ in self._candidates.all() if _field(line, ID) in names]
+        return self._read_at(named[0], states, [place for _, place in every[named[0]]])
 
     def ids(self) -> Iterator[str]:
         return (_parsed(line, QuestionRecord, where).question_id for _, line, where in self._questions.all())

@@ -221,8 +221,7 @@ def splits_of(*files: Path) -> EvalSplits:
     return splits
 
 
-def test_how_many_questions_are_held_at_once_does_not_matter(tmp_path: Path) -> None:
-    """Those of several runs are told once, in their order."""
+def test_questions_of_several_runs_are_told_once_in_their_order(tmp_path: Path) -> None:
     asked = [("Who shot Bo Ek?", ["Ann Lee"]), ("Who wrote Up?", []), ("Who is Bo Ek?", []), ("Who sang Down?", [])]
     one = data_set(tmp_path / "one", *asked)
     made = data_set(tmp_path / "two", *asked)
@@ -232,8 +231,6 @@ def test_how_many_questions_are_held_at_once_does_not_matter(tmp_path: Path) -> 
     splits = [open_split(put(tmp_path / name / "dev.jsonl", found, again)) for name in ("a", "b")]
     whole = find_contaminated(made, splits)
     assert [(each.question_id, len(each.matches)) for each in whole] == [("q0", 2), ("q3", 2)]
-    for size in range(1, 9):
-        assert find_contaminated(made, splits, held_at_once=size) == whole
 
 
 def test_the_order_of_evaluation_splits_does_not_matter(tmp_path: Path) -> None:
