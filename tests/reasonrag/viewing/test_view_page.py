@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import reasonrag
+from reasonrag.curation.audit.audit import render_audit_page
 from reasonrag.viewing.collection import open_collection
 from reasonrag.viewing.overview import read_all
 from reasonrag.viewing.question_rows import QuestionRow
@@ -25,6 +26,7 @@ from tests.helpers.pages import NARROW, WIDE, Visit, barriers, did_run, keep, ov
 from tests.helpers.processes import Command
 from tests.helpers.slow_run import Slow, slowly_served
 from tests.helpers.trees import answer, branch, query, rollouts_of, run_of, siblings
+from tests.reasonrag.curation.audit.test_page import report
 
 QUESTIONS, MANY, LARGE_MB, LONG_REPLY = 8, 1_500, 1, 19_000
 TREE = ".frame svg.tree"
@@ -431,7 +433,8 @@ def test_the_list_marks_the_question_that_is_shown(visit: Visit, run: Path) -> N
 def test_every_view_can_be_read_by_everybody(
     visit: Visit, page_of_run: Path, run: Path, size: tuple[int, int], scheme: str
 ) -> None:
-    """WCAG 2.1 A and AA as far as axe-core can tell, and no line that leaves a telephone's screen."""
+    """WCAG 2.1 A and AA as far as axe-core can tell, and no line that leaves a telephone's screen; so can an audit with
+    errors and warnings."""
     row = next(row for row in rows_of(run) if row.kept)
     pair = next(pair for pair in view_of(run, row.id).pairs if pair.dropped is None)
     views: dict[str, tuple[tuple[object, ...], str]] = {
@@ -448,6 +451,10 @@ def test_every_view_can_be_read_by_everybody(
         page.locator(there).first.wait_for()
         keep(page, f"view-{name}-{scheme}-{size[0]}")
         found += [f"{name}: {each}" for each in [*barriers(page), *too_wide(page)]]
+    audit = run.parent / "audit.html"
+    audit.write_text(render_audit_page(report()))
+    page = visit(audit, size=size, scheme=scheme)
+    found += [f"audit: {each}" for each in [*barriers(page), *too_wide(page)]]
     assert not found, "\n".join(found)
 
 

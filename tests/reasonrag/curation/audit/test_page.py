@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ from reasonrag.curation.token_counters import EstimatingCounter
 from tests.reasonrag.curation.audit.test_audit import GOOD, row
 
 HOSTILE = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}}{% x %}--><svg onload=a()>"
-WCAG_TEXT, WCAG_GRAPHIC = 4.5, 3.0
 
 
 def report(*rows: object, file: str = "RAG_ProGuide.json", name: str = "toy") -> AuditReport:
@@ -73,40 +70,3 @@ def test_a_page_of_no_rows_is_a_page() -> None:
 def test_the_same_report_gives_the_same_page(page: str) -> None:
     """No date, no random names: a data set that did not change shows no difference."""
     assert render_audit_page(report()) == page
-
-
-# -- contrast, by WCAG 2.2 -------------------------------------------------------------------------------------
-
-TEMPLATE = Path(__file__).parents[4] / "reasonrag" / "templates" / "audit.html.j2"
-
-
-def palettes() -> dict[str, dict[str, str]]:
-    """The colours of the page, for light and for dark screens."""
-    blocks = re.findall(r":root \{(.*?)\}", TEMPLATE.read_text("utf-8"), re.DOTALL)
-    return {
-        mode: dict(re.findall(r"--(\w+): (#[0-9a-f]+)", block))
-        for mode, block in zip(("light", "dark"), blocks, strict=True)
-    }
-
-
-def luminance(color: str) -> float:
-    digits = color[1:] if len(color) == 7 else "".join(2 * each for each in color[1:])
-    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-@pytest.mark.parametrize("mode", ["light", "dark"])
-def test_everything_can_be_told_from_its_ground(mode: str) -> None:
-    """Letters by 4.5 to 1, bars and lines by 3 to 1, on paper and on panels (WCAG 2.2, AA)."""
-    colors = palettes()[mode]
-    letters = ("ink", "faint", "error", "warning", "passed", "four")
-    for name, ground in product(letters, ("paper", "panel")):
-        assert contrast(colors[name], colors[ground]) >= WCAG_TEXT, (name, ground)
-    for name in ("one", "four"):
-        assert contrast(colors[name], colors["panel"]) >= WCAG_GRAPHIC, name
