@@ -108,13 +108,6 @@ def test_a_damaged_manifest_is_named_with_what_is_wrong(tmp_path: Path, kind: st
         assert "Restore it, or choose another --run" in str(refused.value)
 
 
-@pytest.mark.parametrize(("content", "why"), [(b"null", "record: "), (b"\xff{}", "it is not")])
-def test_a_manifest_that_is_none_is_named(tmp_path: Path, content: bytes, why: str) -> None:
-    (tmp_path / "manifest.json").write_bytes(content)
-    with pytest.raises(InputError, match=why):
-        read_manifest(tmp_path)
-
-
 def test_of_a_huge_manifest_no_more_is_read_than_one_can_have(tmp_path: Path) -> None:
     with (tmp_path / "manifest.json").open("wb") as file:
         file.truncate(1 << 40)

@@ -50,9 +50,6 @@ HONEST: dict[str, Tells] = {
     ),
     "padded to powers of two": lambda tokens, _: 1 << (tokens - 1).bit_length(),
     "one digit": lambda tokens, _: float(f"{tokens:.0e}"),
-    "one digit, down": lambda tokens, _: tokens // 10 ** (len(str(tokens)) - 1) * 10 ** (len(str(tokens)) - 1),
-    "down to powers of two": lambda tokens, _: 1 << (tokens.bit_length() - 1),
-    "two digits": lambda tokens, _: float(f"{tokens:.1e}"),
     "without the cached system turn": lambda tokens, dice: max(1, tokens - dice.choice((0, 96, 208, 208))),
     "without cached blocks": lambda tokens, dice: tokens - 16 * ((tokens - 1) // 16) if dice.random() < 0.7 else tokens,
     "nothing of what is cached": lambda tokens, dice: 0 if dice.random() < 0.5 else tokens,
@@ -62,7 +59,6 @@ HONEST: dict[str, Tells] = {
     "the number of messages": lambda tokens, _: 1 + (tokens > 9),
     "characters": lambda tokens, _: tokens * 4,
     "words": lambda tokens, _: max(1, int(tokens * 0.67)),
-    "fewer than words": lambda tokens, _: max(1, int(tokens * 0.55)),
     "up to 128, and a template": lambda tokens, _: -(-tokens // 128) * 128 + 3,
 }
 
