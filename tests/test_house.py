@@ -34,7 +34,7 @@ LINES = {
     "scale": 577,
     "serving": 1188,
     "studies": 1723,
-    "training": 5059,
+    "training": 5057,
     "viewing": 2759,
     "tests": 54_229,
     "benchmarks": 8024,

@@ -224,7 +224,7 @@ def _prepare(plan: CriticPlan, *, strict: bool) -> _Prepared:
     asked = read_questions(data, entry)
     preflight_checks.check_rows([entry], data, asked, found)
     preflight_checks.check_audit(preflight_checks.read_or_run_audit(data, found), found)
-    conditions = preflight_checks.check_prompts(data, prompts, base, found, allow_other="renderer" in plan.allow)
+    conditions = preflight_checks.check_prompts(data, prompts, base, found)
     found.objections += foreign_settings(plan.config)
     if strict:
         refuse_unless_allowed(found.objections, allow=plan.allow, allow_eval=plan.allow_eval, therefore="not trained")

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from reasonrag.agent.prompting import Prompts, renderer_hash
+from reasonrag.agent.prompting import Prompts
 from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.cutoffs import advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
@@ -154,16 +154,14 @@ def read_or_run_audit(data: TrainingData, found: PreflightFindings) -> AuditRepo
     return report
 
 
-def check_prompts(
-    data: TrainingData, prompts: Prompts, base: BaseFacts, found: PreflightFindings, *, allow_other: bool
-) -> DataConditions:
-    """The conditions of the data; prompts that differ from those of the data are a blocker."""
+def check_prompts(data: TrainingData, prompts: Prompts, base: BaseFacts, found: PreflightFindings) -> DataConditions:
+    """The conditions of the data; prompts that differ from those of the data are a blocker. Raises InputError for data
+    of several renderers."""
     conditions = check_renderer(data.directory)
-    asked = renderer_hash(prompts)
-    if conditions.renderer and conditions.renderer != asked:
-        if not allow_other:
-            check_renderer(data.directory, prompts)
-        found.object("renderer", f"its prompts were rendered by {conditions.renderer}, ours are by {asked}")
+    try:
+        check_renderer(data.directory, prompts)
+    except InputError as error:
+        found.object("renderer", str(error))
     found.notes += conditions.warnings
     for origin in base.came_from:
         before = origin.asked.renderer

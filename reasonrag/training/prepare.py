@@ -87,7 +87,7 @@ def prepare_training(
     asked = read_questions(data, resolution.entry)
     preflight_checks.check_rows(resolution.entries, data, asked, found)
     preflight_checks.check_audit(preflight_checks.read_or_run_audit(data, found), found)
-    conditions = preflight_checks.check_prompts(data, prompts, base, found, allow_other="renderer" in allow)
+    conditions = preflight_checks.check_prompts(data, prompts, base, found)
     preflight_checks.check_config(resolution.config, base, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")

@@ -238,7 +238,7 @@ def _check_data(
         found.check(check_rows, resolution.entries, data, asked, found)
     if (data.directory / AUDIT).is_file() and (report := found.check(read_audit, data.directory)):
         check_audit(report, found)
-    found.check(check_prompts, data, prompts, base, found, allow_other=False)
+    found.check(check_prompts, data, prompts, base, found)
     if not (found.refusals or found.objections):
         found.right.append(f"{data.directory} has {', '.join(data.entries)}")
 

@@ -165,7 +165,7 @@ def test_data_as_pairs_wrote_them_are_right_and_others_are_what_train_would_refu
     def refused(**flags: Any) -> dict[str, str]:
         return wrong([each for each in doctor("smoke-cpu-dpo-full", **flags).findings if each.about == "data"])
 
-    assert refused(data=data, prompts=other_prompts()) == {"refused": "error"}
+    assert refused(data=data, prompts=other_prompts()) == {"renderer": "error"}
     lines = (data / "questions.jsonl").read_text().splitlines()
     (data / "questions.jsonl").write_text("".join(f"{line}\n".replace('"train"', '"dev"') for line in lines))
     edited(data / "RAG_ProGuide.json", lambda rows: rows.pop())
