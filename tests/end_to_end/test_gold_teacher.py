@@ -124,6 +124,17 @@ async def test_a_lucky_guess_is_worth_no_more_than_an_unlucky_one(worlds: Worlds
     assert (question.prospect(lucky), question.prospect(unlucky)) == (1, 0)
 
 
+async def test_a_misread_answer_is_worth_less_than_the_golden_one(worlds: Worlds, shared_data: Path) -> None:
+    """With all facts stated an answer is no guess: it counts for what it is."""
+    world = worlds("hotpotqa")
+    question = known(dev(shared_data, "hotpotqa", 2)[1], world, Skill("careless", good=1, right=0.5))
+    explorer = agent(world, question)
+    paths = await explorer.continue_from(explorer.start(question.question), range(30))
+    answers = [path[-1] for path in paths if question.rests_on_facts(path[-1])]
+    assert {question.worth(each) > 0 for each in answers} == {True, False}
+    assert all((question.worth(each) > 0) == (each.f1 == 1) for each in answers)
+
+
 async def test_a_judge_scores_around_what_a_step_leads_to(worlds: Worlds, shared_data: Path) -> None:
     """Through the real judge's prompt. The tolerance is what cutting at 0 and 1 takes from the noise."""
     world = worlds("hotpotqa")
