@@ -25,7 +25,7 @@ LINES = {
     "critics": 1612,
     "curation": 4841,
     "data": 3642,
-    "evaluation": 4346,
+    "evaluation": 4376,
     "exploration": 3331,
     "llm": 5173,
     "publishing": 1316,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1723,
     "training": 5057,
     "viewing": 2759,
-    "tests": 54_240,
+    "tests": 54_236,
     "benchmarks": 8024,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

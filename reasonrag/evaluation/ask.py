@@ -18,11 +18,8 @@ from reasonrag.data.datasets import find_corpus
 from reasonrag.data.questions import Question
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluate import AskedModel, Parts
-from reasonrag.evaluation.from_settings import (
-    with_temperature,
-)
-from reasonrag.evaluation.methods.from_settings import LinearAgent
+from reasonrag.evaluation.methods.linear_agent import LinearAgent
+from reasonrag.evaluation.plan import AskedModel, Parts, with_temperature
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.settings import AskSettings
 from reasonrag.llm.budget import Caps, Ledger, Tokens
@@ -164,7 +161,7 @@ async def _ask(
         told(step, recorded)
 
     agent = asked.agent(_CappedModel(chat_model, ledger))
-    attempt = await LinearAgent(agent, critic, settings.draws).attempt(question, hear)
+    attempt = await LinearAgent(agent, critic, settings.chosen_method.draws).attempt(question, hear)
     return AgentAnswer(
         question=question.question,
         answer=attempt.answer,

@@ -9,48 +9,29 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, Generic
+from typing import Any
 
 from preference.candidates import is_training_split
-from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import ModelCaller
-from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash, style_identity, style_recorded
+from reasonrag.agent.prompting import style_identity
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.datasets import find_data
 from reasonrag.data.questions import Question, QuestionSource, require_golden_answers
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.answering import CRITIC, JUDGE, MODEL, Answering, QuestionOutcome
-from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
-from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
-from reasonrag.evaluation.from_settings import (
-    AnyAskSettings,
-    StepCritic,
-    asked_as_trained,
-    evaluated_spec,
-    find_evaluated_model,
-    find_step_critic,
-    judge_spec,
-    with_temperature,
-)
 from reasonrag.evaluation.judge import Judge
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, load_baseline_prompts
-from reasonrag.evaluation.methods.from_settings import (
-    NoRetriever,
-    conditions_of_method,
-    method_for,
-    method_identity,
-    most_replies,
-    step_budget,
-)
+from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.method import Method
+from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
 from reasonrag.evaluation.metrics import MetricAggregator
 from reasonrag.evaluation.pages.report_page import write_page
+from reasonrag.evaluation.plan import AskedModel, Parts, judge_spec, with_temperature
 from reasonrag.evaluation.predictions import Prediction, write_predictions
 from reasonrag.evaluation.report import (
     ConditionCheck,
@@ -58,19 +39,19 @@ from reasonrag.evaluation.report import (
     EvaluationUsage,
     Report,
 )
-from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
+from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.summary import states_that_ended
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.critic import Critic, open_critic
+from reasonrag.llm.critic import Critic
 from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
 from reasonrag.llm.offline import rehearsed_judge
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.llm.settings import BudgetSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.retrieval.opening import object_or_name, open_retriever
-from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
+from reasonrag.retrieval.opening import object_or_name
+from reasonrag.retrieval.passage_length import reading_identity
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.engine import Budget, Role, Run, claimed, open_run
@@ -133,125 +114,6 @@ def evaluate(
     return run_to_end(evaluated())
 
 
-@dataclass
-class Parts:
-    """What an evaluation uses: opened when it is first needed, closed with `opened`.
-
-    chat_model, judge_chat_model, retriever, critic_model: the caller's own, in place of those that the settings name.
-    """
-
-    opened: AsyncExitStack
-    say: Callable[[str], None]
-    chat_model: ChatModel | None = None
-    judge_chat_model: ChatModel | None = None
-    retriever: Retriever | None = None
-    critic_model: ChatModel | None = None
-    model: ChatModel | None = None
-
-    async def open_model(self, subject: EvaluatedModel, spec: ModelSpec) -> ChatModel:
-        """The evaluated model. A server of a model folder takes time to start."""
-        known = self.chat_model or self.model
-        self.model = known or await open_evaluated_model(subject, spec, self.opened, say=self.say)
-        return self.model
-
-    async def open_judge(self, spec: ModelSpec) -> ChatModel:
-        return self.judge_chat_model or spec.open(self.opened, say=self.say)
-
-    async def open_critic(self, critic: StepCritic, *, beside: bool) -> ChatModel:
-        return self.critic_model or await open_critic(
-            critic.found, critic.spec, self.opened, say=self.say, beside=beside
-        )
-
-
-@dataclass(frozen=True)
-class AskedModel(Generic[AnyAskSettings]):
-    """The model of an evaluation, or of the one question of `ask`, and how it is asked.
-
-    settings: with what a preset and the training say where the user says nothing. asked: the conditions, of which
-    the retriever is known once that is open."""
-
-    settings: AnyAskSettings
-    subject: EvaluatedModel
-    lineage: ProvenanceCheck
-    spec: ModelSpec
-    prompts: Prompts
-    asked: EvaluationConditions
-    critic: StepCritic | None
-    retriever: Retriever
-
-    @classmethod
-    def of(
-        cls,
-        settings: AnyAskSettings,
-        parts: Parts,
-        questions: Iterable[Question],
-        allowed: Collection[str] = (),
-    ) -> AskedModel[AnyAskSettings]:
-        """By the settings, before anything is opened. allowed: conditions that may differ from the training, and so are
-        not taken from it. Raises InputError."""
-        subject = find_evaluated_model(settings, parts.chat_model)
-        lineage = ProvenanceCheck.of(subject, settings.trained_on)
-        settings, taken = asked_as_trained(settings, lineage.sources if settings.of_agent else (), allowed)
-        if taken:
-            parts.say(taken)
-        prompts = load_prompts(settings.prompts, settings.style)
-        spec = evaluated_spec(subject, settings)
-        asked = EvaluationConditions(
-            renderer=renderer_hash(prompts),
-            top_k=settings.top_k,
-            max_passage_chars=settings.max_passage_chars,
-            passage_order=order_recorded(settings.order),
-            style=style_recorded(settings.style),
-            retriever="",
-            max_steps=settings.steps,
-        )
-        texts = [each.question for each in questions]
-        critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
-        return cls(settings, subject, lineage, spec, prompts, asked, critic, NoRetriever())
-
-    async def opened(
-        self, parts: Parts, corpus: Path | None, *, begun: bool = False, effort: str | None = None
-    ) -> AskedModel[AnyAskSettings]:
-        """With the retriever, and how the model turned out to be asked: its server is checked before an index is built.
-
-        begun: whether a journal may have all answers, so that the model is opened only when one is missing. effort: of
-        reasoning, as an earlier session recorded it.
-        """
-        model = parts.chat_model
-        if model is None and not (self.subject.served_here or begun):
-            model = await parts.open_model(self.subject, self.spec)
-        spec = await self.spec.settled(model, effort)
-        if parts.retriever is None:
-            checking = [model.check] if model else []
-            parts.retriever = await open_retriever(
-                self.settings.part(RetrievalSettings),
-                corpus,
-                parts.opened,
-                named=bool(self.settings.corpus),
-                top_k=self.settings.top_k,
-                say=parts.say,
-                before_building=checking,
-            )
-        retriever = with_passages_cut(parts.retriever, self.settings.max_passage_chars)
-        asked = self.asked.model_copy(update={"retriever": retriever.identity})
-        return replace(self, spec=spec, retriever=retriever, asked=asked)
-
-    def agent(self, model: ChatModel, *, repair: bool = True) -> Agent:
-        """The agent with the model behind whatever counts its tokens."""
-        settings = self.settings
-        return Agent(
-            model,
-            self.retriever,
-            self.prompts,
-            self.spec.sampling,
-            settings.top_k,
-            settings.steps,
-            settings.seed,
-            passage_order=settings.order,
-            repair=repair,
-        )
-
-
 async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) -> Report:
     if settings.run is None:
         of_atlas = settings.part(QuestionSettings).of_atlas
@@ -262,7 +124,7 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
     if (settings.run_directory / ROLLOUTS).exists():
         raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
-    searched = settings.method not in SEARCHLESS
+    searched = settings.chosen_method.searches
     if parts.retriever is None and not searched:
         parts.retriever = NoRetriever()
     retrieval = settings.part(RetrievalSettings)
@@ -277,20 +139,20 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
     questions = list(source.limited(settings.limit))
     model = AskedModel.of(settings, parts, questions, settings.allow)
     settings, lineage = model.settings, model.lineage
-    step_budget(settings)
+    settings.chosen_method.check()
     judge = judge_spec(model.spec, settings, parts.judge_chat_model)
     check_prices(watcher.say, model.spec, judge, given=settings.price, capped=settings.max_cost is not None)
     checks = [lineage.seen(questions, f"{source.dataset}/{source.split}", settings.allow)]
-    if settings.of_agent:
+    if settings.chosen_method.of_agent:
         checks += lineage.held_against(model.asked, BEFORE_SEARCHING, settings.allow)
     begun = has_answers(settings.run_directory)
     model = await model.opened(parts, corpus, begun=begun, effort=recorded_effort(settings.run_directory))
-    if settings.of_agent:
+    if settings.chosen_method.of_agent:
         checks += lineage.held_against(model.asked, ["retriever"], settings.allow)
         for each in checks:
             if each.outcome == "noted":
                 watcher.say(f"note: {each.message}")
-    setup = _Setup(model, source, questions, judge, conditions_of_method(settings.method, model.asked), checks)
+    setup = _Setup(model, source, questions, judge, conditions_of_method(settings.chosen_method, model.asked), checks)
     warn_all(setup.warnings, watcher)
     return await _carried_out(setup, parts, watcher)
 
@@ -318,6 +180,10 @@ class _Setup:
         return self.model.settings
 
     @property
+    def method(self) -> MethodChoice:
+        return self.settings.chosen_method
+
+    @property
     def warnings(self) -> list[str]:
         found = [f"{each.message} (--allow)" for each in self.checks if each.outcome == "allowed"]
         found += self.model.critic.warnings if self.model.critic else ()
@@ -342,7 +208,9 @@ class _Setup:
             "seed": self.settings.seed,
             **reading_identity(self.asked.max_passage_chars, self.asked.passage_order),
             **style_identity(self.settings.style),
-        } | method_identity(self.settings, self.model.prompts, critic.found.name if critic else None)
+        } | method_identity(
+            self.method, self.model.prompts, self.baseline_prompts, critic.found.name if critic else None
+        )
         return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
 
     @property
@@ -369,7 +237,7 @@ class _Setup:
 
     def method_of(self, model: ChatModel, critic: ChatModel | None) -> Method:
         agent = self.model.agent(model, repair=self.settings.repair)
-        return method_for(self.settings, agent, self.baseline_prompts, Critic(critic) if critic else None)
+        return method_for(self.method, agent, self.baseline_prompts, Critic(critic) if critic else None)
 
     def judge_of(self, model: ChatModel) -> Judge:
         assert self.judge is not None  # noqa: S101 - there is a model of it
@@ -386,7 +254,7 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         setup.method_of,
         setup.judge_of,
         settings.concurrency,
-        most_replies(settings),
+        setup.method.most_replies,
         lambda owed: setup.source.described(owed, len(setup.questions), limited=limited),
     )
     with claimed(folder, setup.config):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -13,6 +14,7 @@ from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import choices
+from reasonrag.evaluation.methods.choice import ALLOWABLE, MethodChoice, MethodName
 from reasonrag.files import EVALUATION_HOME
 from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings, RetrievalSettings
@@ -29,21 +31,10 @@ from reasonrag.settings import (
     setting,
 )
 
-BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"]
 RESAMPLES = 2000
 """Resamples of every bootstrap, by default."""
 Resamples: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
 Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
-MethodName = Literal["agent", BaselineName]
-SEARCHLESS: tuple[MethodName, ...] = ("direct", "cot")
-"""Methods that are shown no passages."""
-ALLOWABLE = (
-    *("renderer", "top_k", "retriever", "max_steps", "max_passage_chars", "passage_order", "style"),
-    "trained_questions",
-)
-"""Conditions that may differ from training if --allow names them."""
-
-
 PresetName = Literal["reasonrag"]
 PRESETS: dict[PresetName, dict[str, Any]] = {
     "reasonrag": {
@@ -130,19 +121,8 @@ class AskSettings(
         return names
 
     @property
-    def of_agent(self) -> bool:
-        """Whether it is the agent that answers, whose prompts and order of passages a preset knows."""
-        return True
-
-    @property
-    def draws(self) -> int:
-        """Replies, or whole attempts, of which one is taken."""
-        return self.best_of or 1
-
-    @property
-    def steps(self) -> int:
-        """Step budget, the conclusion included."""
-        return self.max_steps or AgentDefaults().max_steps
+    def chosen_method(self) -> MethodChoice:
+        return MethodChoice("agent", self.max_steps or AgentDefaults().max_steps, self.best_of)
 
     @property
     def order(self) -> PassageOrder:
@@ -223,12 +203,9 @@ class EvaluateSettings(AskSettings):
         return EVALUATION_HOME / re.sub(r"[^\w.+-]+", "-", named)
 
     @property
-    def of_agent(self) -> bool:
-        return self.method == "agent"
-
-    @property
-    def draws(self) -> int:
-        return self.best_of or self.vote or 1
+    def chosen_method(self) -> MethodChoice:
+        of_agent = super().chosen_method
+        return replace(of_agent, name=self.method, vote=self.vote, repair=self.repair)
 
     @field_validator("allow")
     @classmethod

@@ -113,8 +113,8 @@ def test_the_page_on_formats_names_the_schema_that_is_written() -> None:
 
 # -- the laws of the house -------------------------------------------------------------------------------------
 
-MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.py", "signatures.py", "cli.py")
-"""Modules that define settings, fill them, or turn them into parts."""
+MAY_TAKE_SETTINGS = ("settings.py", "plan.py", "commands.py", "options.py", "signatures.py", "cli.py")
+"""Modules that define settings, fill them, or hold those of a command against each other (plan.py)."""
 RECORDS = (
     "Question",
     "Retrieval",
@@ -136,16 +136,8 @@ TAKE_SETTINGS = {
     "reasonrag/critics/train._plan": "turns them into the plan of a training",
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
-    "reasonrag/evaluation/evaluate.AskedModel": "the report tells nearly all of them",
     "reasonrag/evaluation/evaluate._Setup": "whose questions, judge and checks stand beside it",
-    "reasonrag/evaluation/evaluate.of": "turns them into the model that is asked",
     "reasonrag/exploration/cost_estimate.agree_to_whole": "asks for consent before ranks get them",
-    "reasonrag/exploration/plan._find_models": "refuses what goes with no model",
-    "reasonrag/exploration/plan._teacher_name": "refuses what names no teacher",
-    "reasonrag/exploration/plan.config": "writes them to config.json",
-    "reasonrag/exploration/plan.lacks_teacher": "tells whether they name a teacher",
-    "reasonrag/exploration/plan.of": "turns them into the records of a run",
-    "reasonrag/exploration/plan.value_flags": "names what was given of a value model",
     "reasonrag/exploration/explore.__call__": "the body of the public call, carried out elsewhere",
     "reasonrag/exploration/explore.explore": "the body of the public call",
     "reasonrag/retrieval/index._serve": "the body of the public call",

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from reasonrag.evaluation.settings import BaselineName
+from reasonrag.evaluation.methods.choice import BaselineName
 from tests.helpers.shared import Shared
 from tests.helpers.training_world import environment, make_tiny_qwen2
 

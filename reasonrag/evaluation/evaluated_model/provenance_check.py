@@ -17,8 +17,8 @@ from reasonrag.data.item_files import explained_records
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
+from reasonrag.evaluation.methods.choice import ALLOWABLE
 from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, TrainedModel
-from reasonrag.evaluation.settings import ALLOWABLE
 from reasonrag.model_folder import PROVENANCE
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import (

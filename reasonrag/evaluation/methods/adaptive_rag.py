@@ -14,9 +14,9 @@ from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import ParseError, TaggedReply
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import ROUTES, BaselinePrompts, render_baseline
+from reasonrag.evaluation.methods.choice import BaselineName
 from reasonrag.evaluation.methods.method import Attempt, Method
 from reasonrag.evaluation.methods.replies import asked, step_of
-from reasonrag.evaluation.settings import BaselineName
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from reasonrag.agent.prompting import inert as of_the_agent
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import AnswerStyle
 from reasonrag.errors import InputError, choices
-from reasonrag.evaluation.settings import BaselineName
+from reasonrag.evaluation.methods.choice import BaselineName
 from reasonrag.files import read_small_text
 
 BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)

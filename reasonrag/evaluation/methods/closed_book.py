@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, in_style, render_baseline
+from reasonrag.evaluation.methods.choice import BaselineName
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.methods.replies import answered
-from reasonrag.evaluation.settings import BaselineName
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,10 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
 from reasonrag.evaluation.methods.baseline_prompts import FLARE_ANSWER, BaselinePrompts, in_style, render_baseline
-from reasonrag.evaluation.methods.method import Attempt, StepBudget
+from reasonrag.evaluation.methods.choice import BaselineName, StepBudget
+from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.methods.replies import Tagged, answered, as_query, asked, step_of
 from reasonrag.evaluation.predictions import PredictedStep
-from reasonrag.evaluation.settings import BaselineName
 from reasonrag.llm.chat import NO_LOGPROBS, TokenLogprob, tokens_within
 from reasonrag.retrieval.retriever import Retriever
 

@@ -22,10 +22,10 @@ from reasonrag.agent.parsing import ParseError
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import IRCOT_READER, BaselinePrompts, in_style, render_baseline
+from reasonrag.evaluation.methods.choice import BaselineName
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.methods.replies import answered, as_query, asked, step_of
 from reasonrag.evaluation.predictions import PredictedStep
-from reasonrag.evaluation.settings import BaselineName
 from reasonrag.retrieval.retriever import Retriever
 
 MOST_PASSAGES = 15

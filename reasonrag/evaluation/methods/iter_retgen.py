@@ -15,10 +15,10 @@ from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, in_style, render_baseline
+from reasonrag.evaluation.methods.choice import BaselineName
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.methods.replies import answered, as_query
 from reasonrag.evaluation.predictions import PredictedStep
-from reasonrag.evaluation.settings import BaselineName
 from reasonrag.retrieval.retriever import Retriever
 
 _ANSWER_TAG = re.compile(r"<\s*/?\s*answer\s*>", re.IGNORECASE)

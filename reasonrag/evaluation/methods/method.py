@@ -1,4 +1,5 @@
-"""The interface of a method, its budget, and its result: an answer or none, the steps to it, and the passages read.
+"""The interface of a method, and its result: an answer or none, the steps to it, and the passages
+read.
 
 Separates methods (the agent and the baselines) from the metrics. Knows neither prompts nor scores.
 """
@@ -11,21 +12,6 @@ from typing import Protocol
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.predictions import PredictedStep
-
-
-@dataclass(frozen=True, slots=True)
-class StepBudget:
-    """What one attempt of any method may use at most. completions: repair turns apart. searches: queries sent to the
-    retriever."""
-
-    completions: int
-    searches: int
-
-    @classmethod
-    def of(cls, max_steps: int) -> StepBudget:
-        """That of the agent with this step budget: its last step concludes, and before it a search takes two, to ask
-        and to read."""
-        return cls(max_steps, (max_steps - 1) // 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from preference.export.files import write_file
-from reasonrag.evaluation.methods.method import StepBudget
+from reasonrag.evaluation.methods.choice import StepBudget
 from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction
 from reasonrag.evaluation.report import REPORT, MetricMean, QuestionGroup, Report

@@ -21,7 +21,8 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import read_conditions
 from reasonrag.evaluation.compare import compare, default_out
 from reasonrag.evaluation.comparison_report import Comparison
-from reasonrag.evaluation.methods.from_settings import conditions_of_method
+from reasonrag.evaluation.methods.choice import MethodChoice
+from reasonrag.evaluation.methods.opening import conditions_of_method
 from reasonrag.evaluation.pages.report_page import shortened
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
 from reasonrag.evaluation.report import EvaluationConditions, Report
@@ -39,7 +40,9 @@ def make_run(tmp_path: Path) -> MakeRun:
 
     def make(name: str, answers: Sequence[str | None], **changes: Any) -> Path:
         asked = EvaluationConditions(renderer="r", top_k=3, retriever="bm25", max_steps=7)
-        asked = conditions_of_method(changes.get("method", "agent"), asked.model_copy(update=changes.pop("asked", {})))
+        asked = conditions_of_method(
+            MethodChoice(changes.get("method", "agent"), 7), asked.model_copy(update=changes.pop("asked", {}))
+        )
         config = {"method": "agent", "seed": 0, "top_k": asked.top_k} | changes.pop("config", {})
         update = changes.pop("line", lambda _: {})
         lines = [_line(number, answer).model_copy(update=update(number)) for number, answer in enumerate(answers)]

@@ -18,9 +18,9 @@ import pytest
 import reasonrag as package
 from reasonrag.agent.prompting import load_prompts, renderer_hash, save_prompts
 from reasonrag.errors import CapReached, InputError, ModelError
-from reasonrag.evaluation.from_settings import find_evaluated_model
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.pages.report_page import evaluation_parts
+from reasonrag.evaluation.plan import find_evaluated_model
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings

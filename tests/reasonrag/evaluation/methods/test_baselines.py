@@ -31,10 +31,10 @@ from reasonrag.evaluation.methods.baseline_prompts import (
     search_r1_found,
     search_r1_start,
 )
-from reasonrag.evaluation.methods.from_settings import baseline, method_for, most_replies, step_budget
+from reasonrag.evaluation.methods.choice import SEARCHLESS, BaselineName, MethodChoice, MethodName, StepBudget
 from reasonrag.evaluation.methods.ircot import MOST_PASSAGES
-from reasonrag.evaluation.methods.method import Method, StepBudget
-from reasonrag.evaluation.settings import SEARCHLESS, BaselineName, EvaluateSettings, MethodName
+from reasonrag.evaluation.methods.method import Method
+from reasonrag.evaluation.methods.opening import baseline, method_for
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import OfflineTeacher
@@ -336,15 +336,15 @@ def test_no_method_uses_more_than_its_budget(
     one a step, and none without --repair. Who cannot search with so little says so before."""
     said = cycle(words)
     model = ScriptedModel(lambda request, _: f"<route>{route}</route>" if routes(request) else next(said))
-    flags = EvaluateSettings(run=Path("x"), method=name, max_steps=steps, repair=repair)
+    choice = MethodChoice(name, steps, repair=repair)
     if name in SEARCHING and steps < 3:
         with pytest.raises(InputError, match=f"--max-steps {steps} leaves no search to --method {name}"):
-            step_budget(flags)
+            choice.check()
         return
     sampling = Sampling(temperature=0.0, top_p=0.9, max_tokens=64)
     agent = Agent(model, retriever, AGENT_PROMPTS, sampling, 2, steps, 5, repair=repair)
-    attempt = asyncio.run(method_for(flags, agent, PROMPTS).answer(QUESTION))
-    assert len(attempt.steps) <= most_replies(flags) <= steps
+    attempt = asyncio.run(method_for(choice, agent, PROMPTS).answer(QUESTION))
+    assert len(attempt.steps) <= choice.most_replies <= steps
     assert attempt.searches <= (steps - 1) // 2
     repairs = len(model.requests) - len(attempt.steps)
     assert repairs == (sum(each.repaired or each.parse_error is not None for each in attempt.steps) if repair else 0)

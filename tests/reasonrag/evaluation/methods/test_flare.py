@@ -13,9 +13,10 @@ from reasonrag import evaluate
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.evaluation.methods.baseline_prompts import load_baseline_prompts
+from reasonrag.evaluation.methods.choice import StepBudget
 from reasonrag.evaluation.methods.flare import BETA, THETA
-from reasonrag.evaluation.methods.from_settings import baseline
-from reasonrag.evaluation.methods.method import Attempt, StepBudget
+from reasonrag.evaluation.methods.method import Attempt
+from reasonrag.evaluation.methods.opening import baseline
 from reasonrag.evaluation.predictions import read_predictions
 from reasonrag.llm.chat import Completion, Sampling, TokenLogprob
 from reasonrag.retrieval.retriever import IndexRetriever

@@ -1,37 +1,169 @@
-"""From settings to the models of an evaluation: the one that is evaluated, and the judge and the critic beside it.
+"""Which models `evaluate` and `ask` use, and how they are asked: their settings, held against each other.
 
-Decides what `--model` means, and with which prompts, passages, budget and style of answers a trained model is asked by
-default; whether that fits its training is decided by `provenance_check`. Does not know what the models are asked for.
+Decides what `--model` means, which settings make no sense together, and with which prompts, passages, budget and style
+of answers a trained model is asked by default; whether that fits its training is decided by `provenance_check`. Does
+not know what the models are asked for.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from reasonrag.agent.prompting import PUBLISHED, load_prompts, prompts_beside, renderer_hash
+from reasonrag.agent.agent import Agent
+from reasonrag.agent.prompting import PUBLISHED, Prompts, load_prompts, prompts_beside, renderer_hash, style_recorded
+from reasonrag.data.questions import Question
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
+from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
+from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
+from reasonrag.evaluation.methods.opening import NoRetriever
+from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import PRESETS, AskSettings, EvaluateSettings
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.critic import FoundCritic, check_critic, critic_spec, find_critic
+from reasonrag.llm.critic import FoundCritic, check_critic, critic_spec, find_critic, open_critic
 from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec, model_name
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.llm.settings import LimitSettings, ModelSettings
 from reasonrag.model_folder import fingerprint, open_model
+from reasonrag.retrieval.opening import open_retriever
+from reasonrag.retrieval.passage_length import order_recorded, with_passages_cut
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.serving.local_server import VllmOptions
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
 from reasonrag.web.client import http_address
 
 AnyAskSettings = TypeVar("AnyAskSettings", bound=AskSettings)
 _CONDITIONS = ("top_k", "max_steps", *SHOWN_PLAINLY)
+
+
+@dataclass
+class Parts:
+    """What an evaluation uses: opened when it is first needed, closed with `opened`.
+
+    chat_model, judge_chat_model, retriever, critic_model: the caller's own, in place of those that the settings name.
+    """
+
+    opened: AsyncExitStack
+    say: Callable[[str], None]
+    chat_model: ChatModel | None = None
+    judge_chat_model: ChatModel | None = None
+    retriever: Retriever | None = None
+    critic_model: ChatModel | None = None
+    model: ChatModel | None = None
+
+    async def open_model(self, subject: EvaluatedModel, spec: ModelSpec) -> ChatModel:
+        """The evaluated model. A server of a model folder takes time to start."""
+        known = self.chat_model or self.model
+        self.model = known or await open_evaluated_model(subject, spec, self.opened, say=self.say)
+        return self.model
+
+    async def open_judge(self, spec: ModelSpec) -> ChatModel:
+        return self.judge_chat_model or spec.open(self.opened, say=self.say)
+
+    async def open_critic(self, critic: StepCritic, *, beside: bool) -> ChatModel:
+        return self.critic_model or await open_critic(
+            critic.found, critic.spec, self.opened, say=self.say, beside=beside
+        )
+
+
+@dataclass(frozen=True)
+class AskedModel(Generic[AnyAskSettings]):
+    """The model of an evaluation, or of the one question of `ask`, and how it is asked.
+
+    settings: with what a preset and the training say where the user says nothing. asked: the conditions, of which
+    the retriever is known once that is open."""
+
+    settings: AnyAskSettings
+    subject: EvaluatedModel
+    lineage: ProvenanceCheck
+    spec: ModelSpec
+    prompts: Prompts
+    asked: EvaluationConditions
+    critic: StepCritic | None
+    retriever: Retriever
+
+    @classmethod
+    def of(
+        cls,
+        settings: AnyAskSettings,
+        parts: Parts,
+        questions: Iterable[Question],
+        allowed: Collection[str] = (),
+    ) -> AskedModel[AnyAskSettings]:
+        """By the settings, before anything is opened. allowed: conditions that may differ from the training, and so are
+        not taken from it. Raises InputError."""
+        subject = find_evaluated_model(settings, parts.chat_model)
+        lineage = ProvenanceCheck.of(subject, settings.trained_on)
+        settings, taken = asked_as_trained(
+            settings, lineage.sources if settings.chosen_method.of_agent else (), allowed
+        )
+        if taken:
+            parts.say(taken)
+        prompts = load_prompts(settings.prompts, settings.style)
+        spec = evaluated_spec(subject, settings)
+        asked = EvaluationConditions(
+            renderer=renderer_hash(prompts),
+            top_k=settings.top_k,
+            max_passage_chars=settings.max_passage_chars,
+            passage_order=order_recorded(settings.order),
+            style=style_recorded(settings.style),
+            retriever="",
+            max_steps=settings.chosen_method.steps,
+        )
+        texts = [each.question for each in questions]
+        critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
+        return cls(settings, subject, lineage, spec, prompts, asked, critic, NoRetriever())
+
+    async def opened(
+        self, parts: Parts, corpus: Path | None, *, begun: bool = False, effort: str | None = None
+    ) -> AskedModel[AnyAskSettings]:
+        """With the retriever, and how the model turned out to be asked: its server is checked before an index is built.
+
+        begun: whether a journal may have all answers, so that the model is opened only when one is missing. effort: of
+        reasoning, as an earlier session recorded it.
+        """
+        model = parts.chat_model
+        if model is None and not (self.subject.served_here or begun):
+            model = await parts.open_model(self.subject, self.spec)
+        spec = await self.spec.settled(model, effort)
+        if parts.retriever is None:
+            checking = [model.check] if model else []
+            parts.retriever = await open_retriever(
+                self.settings.part(RetrievalSettings),
+                corpus,
+                parts.opened,
+                named=bool(self.settings.corpus),
+                top_k=self.settings.top_k,
+                say=parts.say,
+                before_building=checking,
+            )
+        retriever = with_passages_cut(parts.retriever, self.settings.max_passage_chars)
+        asked = self.asked.model_copy(update={"retriever": retriever.identity})
+        return replace(self, spec=spec, retriever=retriever, asked=asked)
+
+    def agent(self, model: ChatModel, *, repair: bool = True) -> Agent:
+        """The agent with the model behind whatever counts its tokens."""
+        settings = self.settings
+        return Agent(
+            model,
+            self.retriever,
+            self.prompts,
+            self.spec.sampling,
+            settings.top_k,
+            settings.chosen_method.steps,
+            settings.seed,
+            passage_order=settings.order,
+            repair=repair,
+        )
 
 
 def find_evaluated_model(settings: AskSettings, chat_model: ChatModel | None = None) -> EvaluatedModel:
@@ -84,7 +216,7 @@ def evaluated_spec(subject: EvaluatedModel, settings: AskSettings) -> ModelSpec:
     model = settings.part(ModelSettings)
     spec = ModelSpec.of(model, settings.part(LimitSettings), subject.name, top_p=settings.top_p or 1.0)
     limits = replace(spec.limits, patience=settings.patience)
-    needs_logprobs = isinstance(settings, EvaluateSettings) and settings.method == "flare"
+    needs_logprobs = settings.chosen_method.name == "flare"
     sampling = spec.sampling.model_copy(update={"logprobs": needs_logprobs})  # so that the trial asks for them too
     return replace(spec, sampling=sampling, limits=limits, price=SELF_HOSTED if subject.served_here else spec.price)
 
@@ -92,17 +224,17 @@ def evaluated_spec(subject: EvaluatedModel, settings: AskSettings) -> ModelSpec:
 def with_temperature(settings: AnyAskSettings, *, critic: bool) -> AnyAskSettings:
     """The settings with the temperature at which several draws differ. critic: whether there is one. Raises InputError
     for settings that exclude each other."""
-    vote = settings.vote if isinstance(settings, EvaluateSettings) else None
-    given = {"--best-of": settings.best_of, "--vote": vote, "--critic": critic}
-    if not settings.of_agent and (flag := next((flag for flag, value in given.items() if value), None)):
+    method = settings.chosen_method
+    given = {"--best-of": method.best_of, "--vote": method.vote, "--critic": critic}
+    if not method.of_agent and (flag := next((flag for flag, value in given.items() if value), None)):
         raise InputError(f"{flag} goes with --method agent")
-    if settings.best_of and vote:
+    if method.best_of and method.vote:
         raise InputError("--best-of and --vote exclude each other: compare two evaluations, one of each")
-    if settings.best_of and not critic:
+    if method.best_of and not critic:
         raise InputError("--best-of needs --critic, a folder that train-critic wrote or the URL of a server")
-    if critic and not settings.best_of:
+    if critic and not method.best_of:
         raise InputError("--critic needs --best-of N, the replies of which it takes one")
-    if settings.draws == 1:
+    if method.draws == 1:
         return settings
     if "temperature" not in settings.model_fields_set:
         return settings.model_copy(update={"temperature": 1.0})
@@ -177,7 +309,7 @@ def asked_as_trained(
     taken = {} if "renderer" in allowed else _prompts(settings, sources)
     taken |= _conditions(settings, sources, {*_CONDITIONS} - {*settings.model_fields_set, *allowed})
     said = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in taken.items())
-    if settings.preset and settings.of_agent and settings.prompts is None and "prompts" not in taken:
+    if settings.preset and settings.chosen_method.of_agent and settings.prompts is None and "prompts" not in taken:
         taken["prompts"] = Path(PUBLISHED)
     return settings.model_copy(update=taken), f"asking as it was trained: {said}" if said else None
 
@@ -201,7 +333,7 @@ def _conditions(
     found = {}
     for name in (each for each in _CONDITIONS if each in names):
         values = {value for _, source in sources for value in getattr(source.asked, name)}
-        usual = settings.steps if name == "max_steps" else getattr(settings, name)
+        usual = settings.chosen_method.steps if name == "max_steps" else getattr(settings, name)
         if len(values) == 1 and (value := values.pop()) not in (None, usual):
             found[name] = value
     return found

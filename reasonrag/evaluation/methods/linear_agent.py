@@ -1,0 +1,119 @@
+"""The agent as a method: one attempt at one question, or several that vote. Knows neither files nor metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from preference.answer_scores import normalize_answer
+from reasonrag.agent.agent import Agent, AgentStep
+from reasonrag.agent.model_calls import Spending
+from reasonrag.concurrency import together
+from reasonrag.data.multiple_choice import in_words
+from reasonrag.data.questions import Question
+from reasonrag.evaluation.methods.method import Attempt
+from reasonrag.evaluation.predictions import PredictedStep
+from reasonrag.llm.critic import Critic
+
+
+@dataclass(frozen=True)
+class LinearAgent:
+    """The agent as a trained model is used: one step per state, without a search over steps.
+
+    critic: chooses the step among `draws` in every state, if given (RAG-Gym, arXiv 2502.13957, Algorithm 1). Drafts
+    that take no step are chosen only where all are such; of equal scores the earliest is taken. A reply that takes no
+    step, even after its repair turn, ends the attempt without an answer.
+    """
+
+    agent: Agent
+    critic: Critic | None = None
+    draws: int = 1
+
+    async def answer(self, question: Question) -> Attempt:
+        return await self.attempt(question)
+
+    async def attempt(
+        self,
+        question: Question,
+        told: Callable[[AgentStep, PredictedStep], None] = lambda _, __: None,
+        *,
+        sample: int = 0,
+    ) -> Attempt:
+        """One attempt. told: called with every step as it is taken, and what is recorded of it. sample: number of its
+        draws. Raises ModelError and RetrievalError."""
+        agent = replace(self.agent, spending=Spending())
+        state, taken = agent.start(question), list[PredictedStep]()
+        while True:
+            drafts = await agent.sample(state, range(self.draws) if self.critic else [sample])
+            step, recorded = await self._chosen(drafts)
+            taken.append(recorded)
+            told(step, recorded)
+            if step.terminal:
+                break
+            state = await agent.next_state(step)
+        return Attempt(
+            answer=step.content,
+            steps=tuple(taken),
+            searches=sum(each.action == "read" for each in taken),
+            read=step.state.read,
+        )
+
+    async def _chosen(self, drafts: Sequence[AgentStep]) -> tuple[AgentStep, PredictedStep]:
+        """The best of the drafts, with what is recorded of it and of the others."""
+        parsed = [each for each in drafts if not each.parse_error]
+        if self.critic is None:
+            return drafts[0], _recorded(drafts[0])
+        if not parsed:
+            return drafts[0], _recorded(drafts[0]).model_copy(update={"drafts": len(drafts)})
+        state = drafts[0].state
+        scores = await self.critic.scores(
+            drafts[0].prompt, [each.response for each in parsed], question_id=state.question.id
+        )
+        best = max(range(len(parsed)), key=lambda place: (scores[place], -place))
+        others = {each.response: score for each, score in zip(parsed, scores, strict=True)}
+        others.pop(parsed[best].response)
+        recorded = _recorded(parsed[best])
+        return parsed[best], recorded.model_copy(
+            update={
+                "drafts": len(drafts),
+                "score": scores[best],
+                "passed_over": sorted(others.items(), key=lambda each: -each[1]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class MajorityVote:
+    """Self-consistency: several attempts at a question, and the answer on which most agree, but for case, articles,
+    punctuation and the letter of an option; the earliest of equals. Its attempt is the one that is recorded, with the
+    searches of all."""
+
+    agent: LinearAgent
+    votes: int
+
+    async def answer(self, question: Question) -> Attempt:
+        attempts = await together(*(self.agent.attempt(question, sample=number) for number in range(self.votes)))
+        said = [None if each.answer is None else in_words(question.question, each.answer) for each in attempts]
+        given = [None if each is None else normalize_answer(each) for each in said]
+        counted = Counter(each for each in given if each is not None)
+        most = max(counted.values(), default=0)
+        agreed = (place for place, each in enumerate(given) if each is not None and counted[each] == most)
+        chosen = attempts[next(agreed, 0)]
+        return replace(
+            chosen,
+            searches=sum(each.searches for each in attempts),
+            votes=tuple(each.answer for each in attempts),
+        )
+
+
+def _recorded(step: AgentStep) -> PredictedStep:
+    return PredictedStep(
+        action=step.state.action,
+        response=step.response,
+        reasoning=step.reasoning,
+        content=step.content,
+        passages=step.passage_refs or [],
+        parse_error=step.parse_error.cause if step.parse_error else None,
+        repaired=step.repaired,
+    )
