@@ -78,7 +78,7 @@ FILTERS: dict[str, PairingRules] = {
 @dataclass(frozen=True)
 class Trial:
     """A way to explore, and which pairs are kept. share: of the questions. fit_steps: as of
-    `--steps-by-hops`. gold_passages: whether the search knows them."""
+    `agent.steps_by_hops`. gold_passages: whether the search knows them."""
 
     recipe: Recipe
     rules: PairingRules = field(default_factory=PairingRules)
