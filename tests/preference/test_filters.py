@@ -21,7 +21,6 @@ from preference.filters import (
     PassedPairs,
     candidates_of,
     dropped_by_caps,
-    seeded_uniform,
     select,
 )
 from preference.labelling import labelled_states, with_judge_label, with_outcome_label
@@ -147,7 +146,6 @@ NOT_AGAIN = {"allow_repeated_query": False}
     [
         # the margin: the minimum is enough (.75 - .5 = .25), zero never is, however the rewards were computed
         (query("who", 0.5), query("what", 0.41), {}, "small_margin"),
-        (query("who", 0.41), query("what", 0.5), {}, "small_margin"),
         (query("who", 0.75), query("what", 0.5), {"min_margin": 0.25}, None),
         (query("who", 0.75), query("what", 0.5), {"min_margin": 0.3}, "small_margin"),
         (query("who", 0.3), query("what", 0.3), {"min_margin": 0.0}, "small_margin"),
@@ -155,7 +153,6 @@ NOT_AGAIN = {"allow_repeated_query": False}
         # the confidence: one right against one wrong continuation is 1/2 + 4/pi**2 = .905
         (query("who", 0.9), query("what", 0.0), {"min_confidence": 0.89}, None),
         (query("who", 0.9), query("what", 0.0), {"min_confidence": 0.92}, "uncertain"),
-        (query("who", 0.9), query("what", 0.79, observations=99), {}, "uncertain"),
         # .9 of the best after one continuation, .8 after fifty: the second step is the likelier to be better
         (query("who", 0.81, **ONCE), query("what", 0.72, observations=50), {"min_margin": 0.05}, "uncertain"),
         # the content: case and spaces do not count, types do
@@ -163,7 +160,6 @@ NOT_AGAIN = {"allow_repeated_query": False}
         (query("who is she", 0.5), query("Who  is she", 0.5), {}, "same_content"),
         (query("who", 0.9), answer("who", 0.1), {}, None),
         (query("who", None), query("what", 0.1), {}, "unvalued"),
-        (query("who", None), query("who", 0.5), {}, "unvalued"),
         # what did not parse may be rejected if the user says so, where its reward is really lower, but never chosen
         (query("who", 0.9), malformed("?!"), {}, "malformed"),
         (malformed("?!"), malformed("!?"), {}, "malformed"),
@@ -175,9 +171,7 @@ NOT_AGAIN = {"allow_repeated_query": False}
         # what a record does not say drops nothing
         (query("who", 0.9, **ONCE), query("what", 0.0, **ONCE), {"min_draws": 1}, None),
         (query("who", 0.9, **OFTEN), query("what", 0.0, **ONCE), {"min_draws": 2}, "few_draws"),
-        (query("who", 0.9, **OFTEN), query("what", 0.0, **OFTEN), {"min_draws": 3}, None),
         (query("who", 0.9, **OFTEN), query("what", 0.0, observations=1.8), {"min_draws": 2}, "few_draws"),
-        (query("who", 0.9, **OFTEN), answer("Bob", 0.0, **ONCE), {"min_draws": 2}, "few_draws"),
         (answer("Ada Lovelace", 0.9, **ONCE), answer("Bob", 0.0, **ONCE), {"min_draws": 2}, None),
         (query("who", 0.9), query("what", 0.0), {"min_draws": 2}, None),
         # support: a step without support may be rejected; a row of unknown support is kept
@@ -189,7 +183,6 @@ NOT_AGAIN = {"allow_repeated_query": False}
         (query("who was first", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, "repeated_query"),
         (query("where", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, "repeated_query"),
         (query("where", 0.9, **HERE), query("when", 0.1, **HERE), {"allow_repeated_query": True}, None),
-        (query("Who was the second?", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, None),
         (query("the", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, None),
         (answer("Where", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, None),
         (query("when", 0.9, **HERE), query("Where", 0.1, **HERE), NOT_AGAIN, None),
@@ -614,12 +607,9 @@ def plain(number: int, tags: Sequence[Tag] = ()) -> list[Candidate]:
         (9, 2, 0.1, 1),
         (8, 1, 0.1, 0),
         (90, 30, 0.1, 10),
-        (90, 5, 0.1, 5),
-        (99, 99, 0.01, 1),
         (0, 7, 0.1, 0),  # there is nothing for them to be a share of
         (5, 7, 0.0, 0),
         (0, 7, 1.0, 7),
-        (1, 7, 0.5, 1),
         (0, 0, 0.1, 0),
     ],
 )
@@ -647,38 +637,17 @@ shares = st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0])
 
 
 @given(pairs=data_sets, efficiency=shares, style=shares)
-def test_shares_hold_of_any_data_set(pairs: PassedPairs, efficiency: float, style: float) -> None:
-    """Of what is left, each tag is at most its share."""
-    how = replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style)
-    beyond = dropped_by_caps(pairs, how)
+def test_shares_hold_of_any_data_set_and_the_surest_are_dropped_last(
+    pairs: PassedPairs, efficiency: float, style: float
+) -> None:
+    """Of what is left, each tag is at most its share (1: no limit). What goes has the tag under whose name it goes, and
+    what stays is at least as sure as one with the same tags that goes."""
+    beyond = dropped_by_caps(pairs, replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style))
     left = [i for i in range(len(pairs)) if i not in beyond]
     for bit, share in ((1, efficiency), (2, style)):
         assert sum(bool(pairs.tags[i] & bit) for i in left) <= share * len(left) + 1e-9
-
-
-@given(pairs=data_sets, efficiency=shares, style=shares)
-def test_a_share_drops_tagged_pairs_only_and_the_surest_last(
-    pairs: PassedPairs, efficiency: float, style: float
-) -> None:
-    """Under the name of a tag it has; a pair that stays is at least as sure as one with the same tags that goes."""
-    beyond = dropped_by_caps(pairs, replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style))
     for i, reason in beyond.items():
         assert pairs.tags[i] & {"efficiency_only_cap": 1, "style_only_cap": 2}[reason]
-        for j in range(len(pairs)):
-            if j not in beyond and pairs.tags[i] == pairs.tags[j]:
-                assert pairs.surest_first(j) < pairs.surest_first(i)
-
-
-@given(pairs=data_sets)
-def test_a_share_of_one_drops_nothing_and_of_none_all(pairs: PassedPairs) -> None:
-    """1: no limit. 0: no pair with the tag, and every other one."""
+        for j in left:
+            assert pairs.tags[i] != pairs.tags[j] or pairs.surest_first(j) < pairs.surest_first(i)
     assert dropped_by_caps(pairs, NO_FILTERS) == {}
-    none = dropped_by_caps(pairs, replace(NO_FILTERS, max_efficiency_only=0.0, max_style_only=0.0))
-    assert set(none) == {i for i in range(len(pairs)) if pairs.tags[i]}
-
-
-@given(name=st.text(), seed=st.integers(0, 2**63 - 1))
-def test_a_lot_is_the_name_s_own(name: str, seed: int) -> None:
-    """In [0, 1), the same whenever it is drawn."""
-    assert 0 <= seeded_uniform(name, seed=seed) < 1
-    assert seeded_uniform(name, seed=seed) == seeded_uniform(name, seed=seed)

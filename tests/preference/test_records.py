@@ -16,15 +16,14 @@ from pydantic import BaseModel, ValidationError
 from preference import (
     FinalScore,
     MalformedRolloutsError,
-    Message,
-    QuestionError,
     RolloutNode,
     RolloutRecord,
     Usage,
     read_rollouts,
 )
 from preference.candidates import QuestionRecord, StateRecord
-from preference.records import FailedContinuation, Outcome, ParseFailure, PassageRef, RecipeRef, parse_rollout
+from preference.records import FailedContinuation, ParseFailure, parse_rollout
+from tests.helpers.trees import random_trees
 
 
 def node(node_id: int, parent_id: int | None = 0, children_ids: tuple[int, ...] = (), **fields: Any) -> RolloutNode:
@@ -59,103 +58,26 @@ def as_json(record: RolloutRecord) -> dict[str, Any]:
 
 # -- round trips --------------------------------------------------------------------------------------------------
 
-texts = st.text(max_size=12)
-numbers = st.floats(allow_nan=False, allow_infinity=False)
-ints = st.integers(-(2**53), 2**53)
-messages = st.builds(Message, role=st.sampled_from(["system", "user", "assistant"]), content=texts)
-failures = st.builds(ParseFailure, cause=texts, detail=texts, repair=st.none() | texts)
-actions = st.sampled_from(["think", "read", "conclude"])
-ends = st.none() | st.sampled_from(["answer", "conclusion", "failed"])
+texts, numbers = st.text(max_size=12), st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
 
 @st.composite
-def random_rollouts(draw: st.DrawFn) -> RolloutRecord:
-    """Any tree of up to six nodes with any content."""
-    parents = [None] + [draw(st.integers(0, child - 1)) for child in range(1, draw(st.integers(1, 6)))]
-    layers: list[int | None] = [None]
-    for parent in parents[1:]:
-        above = None if parent is None else layers[parent]
-        layers.append(0 if above is None else above + 1)
-    nodes = [
-        draw(
-            st.builds(
-                RolloutNode,
-                id=st.just(node_id),
-                parent_id=st.just(parent_id),
-                children_ids=st.just([child for child, parent in enumerate(parents) if parent == node_id]),
-                layer=st.just(layers[node_id]),
-                action=st.none() | actions,
-                prompt=st.none() | st.lists(messages, max_size=2),
-                response=st.none() | texts,
-                reasoning=texts,
-                action_type=st.none() | st.sampled_from(["query", "evidence", "answer"]),
-                content=st.none() | texts,
-                passages=st.none() | st.lists(st.builds(PassageRef, id=texts, title=texts, score=numbers), max_size=2),
-                terminal=st.just(False) if node_id in parents else st.booleans(),  # noqa: FBT003 - a value, no flag
-                parse_error=st.none() | failures,
-                repaired=st.booleans(),
-                f1=st.none() | numbers,
-                em=st.none() | numbers,
-                outcome=st.none() | st.builds(Outcome, name=texts, value=st.none() | numbers),
-                grounded=st.none() | st.booleans(),
-                in_evidence=st.none() | st.booleans(),
-                gold=st.none() | ints,
-                sampled_with=st.none() | st.lists(messages, max_size=2),
-                sampled_temperature=st.none() | numbers,
-                draws=ints,
-                plain_draws=ints,
-                same_as=st.none() | ints,
-                visits=ints,
-                value=numbers,
-                reward=st.none() | numbers,
-                rewards=st.dictionaries(texts, st.none() | numbers, max_size=3),
-                observations=st.none() | numbers,
-                expected_outcome=st.none() | numbers,
-                rollouts=st.lists(
-                    st.builds(
-                        FinalScore,
-                        f1=st.none() | numbers,
-                        em=st.none() | numbers,
-                        steps=ints,
-                        end=ends,
-                        outcome=st.none() | numbers,
-                    ),
-                    max_size=2,
-                ),
-            )
-        )
-        for node_id, parent_id in enumerate(parents)
-    ]
-    failed = st.builds(
-        FailedContinuation, node_id=ints, layer=ints, action=actions, response=texts, parse_error=failures
-    )
-    return draw(
-        st.builds(
-            RolloutRecord,
-            question_id=texts,
-            question=texts,
-            golden_answers=st.lists(texts, max_size=3),
-            gold_passages=st.none() | st.lists(texts, max_size=3),
-            dataset=texts,
-            split=texts,
-            config_hash=texts,
-            seed=ints,
-            recipe=st.builds(
-                RecipeRef,
-                name=texts,
-                outcome=st.sampled_from(["f1", "em", "evident_f1"]),
-                alpha=st.floats(0, 1, exclude_min=True),
-                margin_by_layer=st.booleans(),
-            ),
-            usage=st.builds(Usage, calls=ints, prompt_tokens=ints, reasoning_tokens=ints, cost_usd=st.none() | numbers),
-            nodes=st.just(nodes),
-            failed_continuations=st.lists(failed, max_size=2),
-            error=st.none() | st.builds(QuestionError, cause=texts, message=texts),
-        )
-    )
+def random_records(draw: st.DrawFn) -> RolloutRecord:
+    """Any tree, with any texts and numbers in its record and nodes, wherever their types allow them; but for a revision
+    that is empty, which reads as none."""
+
+    def redrawn(record: Any) -> Any:
+        known = {name: each.annotation for name, each in type(record).model_fields.items() if name != "revision"}
+        drawn: dict[Any, st.SearchStrategy[Any]] = {str: texts, str | None: st.none() | texts, float | None: numbers}
+        return record.model_copy(update={name: draw(drawn[kind]) for name, kind in known.items() if kind in drawn})
+
+    record = redrawn(draw(random_trees()))
+    failed = draw(st.lists(st.builds(ParseFailure, cause=texts, detail=texts, repair=st.none() | texts), max_size=2))
+    lost = [FailedContinuation(node_id=1, layer=0, action="read", response="", parse_error=each) for each in failed]
+    return record.model_copy(update={"nodes": [*map(redrawn, record.nodes)], "failed_continuations": lost})
 
 
-@given(record=random_rollouts())
+@given(record=random_records())
 def test_a_record_read_back_from_its_line_is_the_same(record: RolloutRecord) -> None:
     """Every field survives the file, whatever text it holds; the line is one line and gives the same bytes again."""
     line = record.to_line()
@@ -237,13 +159,10 @@ def without(field: str) -> bytes:
     ("line", "complaint"),
     [
         (b"", "is not JSON"),
-        (b"   ", "is not JSON"),
         (b'{"question_id": "q1", "ques', "is not JSON"),  # torn by a kill
         (b"\xff\xfe", "is not JSON"),
         (b"[]", "is not a rollout record: record"),
-        (b"null", "is not a rollout record: record"),
         (without("question_id"), "is not a rollout record: question_id is missing"),
-        (without("recipe"), "is not a rollout record: recipe is missing"),
         (changed(schema_version="reasonrag.rollouts/2"), "is not a rollout record: schema_version"),
         (changed(golden_answers="Ada"), "is not a rollout record: golden_answers"),
         (changed(nodes=[{"id": 0, "parent_id": None, "children_ids": []}]), "record: nodes.0.layer is missing"),
@@ -253,7 +172,6 @@ def without(field: str) -> bytes:
             "record: recipe.reward: .*make the run again",
         ),
         (changed(recipe={"name": "paper", "alpha": 0, "margin_by_layer": True}), "record: recipe.alpha"),
-        (changed(recipe={"name": "paper", "alpha": 1.1, "margin_by_layer": True}), "record: recipe.alpha"),
         (without("schema_version"), "is not a rollout record: it has no schema_version"),
     ],
 )
@@ -273,12 +191,9 @@ def test_a_line_that_is_no_record_is_refused_with_file_line_and_cause(
     [
         ({"2": 0.5}, "node 2 has something in common with 2, no earlier sibling"),
         ({"3": 0.5}, "node 2 has something in common with 3, no earlier sibling"),  # a sibling, but a later one
-        ({"0": 0.5}, "node 2 has something in common with 0, no earlier sibling"),
         ({"-1": 0.5}, "node 2 has something in common with -1, no earlier sibling"),
         ({"99": 0.5}, "node 2 has something in common with 99, no earlier sibling"),
-        ({"1": 0}, "nodes.2.in_common.1"),
         ({"1": 1.5}, "nodes.2.in_common.1"),
-        ({"1": None}, "nodes.2.in_common.1"),
         ({"one": 0.5}, "nodes.2.in_common.one"),
         ([1], "nodes.2.in_common"),
     ],
@@ -308,17 +223,12 @@ def test_what_no_two_siblings_can_have_in_common_is_refused(common: object, comp
         ([node(0, None), node(0)], "node 1 has id 0"),
         ([node(0, None, (2, 1)), node(2), node(1)], "node 1 has id 2"),
         ([node(0, None, (1,))], r"node 0 lists the children \[1\], its children are \[\]"),
-        ([node(0, None, (-1,))], r"node 0 lists the children \[-1\], its children are \[\]"),
-        ([node(0, None, (0,))], r"node 0 lists the children \[0\], its children are \[\]"),
         ([node(0, None, (1, 1)), node(1)], r"node 0 lists the children \[1, 1\], its children are \[1\]"),
-        ([node(0, None), node(1)], r"node 0 lists the children \[\], its children are \[1\]"),
-        ([node(0, None, (1,)), node(1, 0, (0,))], "node 1 lists the children"),
         ([node(0, None, (1,)), node(1, 0, (1,))], "node 1 lists the children"),
         ([node(0, 0)], "node 0 is the root, but has parent 0 and layer 0"),
         ([node(0, None, layer=0)], "node 0 is the root, but has parent None and layer 0"),
         ([node(0, None, (1,)), node(1, None)], "node 1 has parent None, which is not an earlier node"),
         ([node(0, None, (1,)), node(1, 1)], "node 1 has parent 1, which is not an earlier node"),
-        ([node(0, None, (1,)), node(1, layer=None)], "node 1 has layer None, below node 0 it is 0"),
         ([node(0, None, (1,)), node(1, layer=3)], "node 1 has layer 3, below node 0 it is 0"),
         (
             [node(0, None, (1,)), node(1, 0, (2,), terminal=True), node(2, 1, layer=1)],

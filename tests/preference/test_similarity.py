@@ -17,12 +17,10 @@ NINE = "birth place of Ada Lovelace who wrote first program"
 @pytest.mark.parametrize(
     ("text", "other", "expected"),
     [
-        ("Ada Lovelace", "Ada Lovelace", 1.0),
         ("The birthplace of Ada Lovelace?", "birthplace of ada lovelace", 1.0),  # case, articles, punctuation
         ("Lovelace, Ada", "Ada Lovelace", 1.0),  # order
         ("Ada Ada Lovelace", "Ada Lovelace", 1.0),  # repetition
         ("capital of France", "capital of Italy", 0.5),  # 2 of 4
-        ("Ada Lovelace", "Ada", 0.5),
         ("Ada", "Bob", 0.0),
         ("Ada", "", 0.0),
         ("", "", 1.0),
@@ -58,15 +56,12 @@ BORN = "Ada Lovelace was born in London on 10 December 1815 as the only child of
         (BORN, True),
         (BORN.replace(" only ", " sole "), True),  # 18 of 20 words
         (BORN.replace(" only child ", " sole daughter "), False),  # 17 of 21
-        (f"{BORN}, it says", True),  # 19 of 21
         (f"{BORN}, as it says here", False),  # 19 of 22
         (BORN.replace("the only", "only a"), True),  # articles
-        (f"{BORN}.", True),
         (BORN.replace("1815", "1816"), False),
         (f"{BORN} 1792", False),  # 19 of 20, but a number more
         (f"{BORN} Wentworth", False),  # a name more
         (BORN.replace("was born", "was not born"), False),
-        (BORN.replace("was born", "was never born"), False),
         (BORN.replace("was born", "wasn't born"), False),
         (BORN.replace(" and Anne", " without Anne"), False),
         (BORN.lower(), True),  # equal after normalisation

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, RolloutRecord, candidates, export_pairs
 from preference.best_path import question_record
@@ -129,31 +127,6 @@ def test_kto_has_every_reply_once_wanted_or_not() -> None:
         ("So <query>best</query>", True),
         ("So <query>worst</query>", False),
     ]
-
-
-pair_rows = st.lists(
-    st.fixed_dictionaries(
-        {
-            "state_id": st.sampled_from("st"),
-            "chosen": st.sampled_from("abc"),
-            "rejected": st.sampled_from("abcd"),
-            "instruction": st.just("i"),
-            "input": st.just("u"),
-            "question_id": st.just("q"),
-        }
-    ),
-    max_size=8,
-)
-
-
-@given(pairs=pair_rows)
-def test_kto_never_wants_and_rejects_the_same_reply(pairs: list[Row]) -> None:
-    """Every reply of a state that stands on one side only is a row, once, with that side; no other is."""
-    found = {(row["state_id"], row["output"]): row["kto_tag"] for row in kto_rows(pairs)}
-    assert len(found) == len(list(kto_rows(pairs)))
-    wanted = {(row["state_id"], row["chosen"]) for row in pairs}
-    unwanted = {(row["state_id"], row["rejected"]) for row in pairs}
-    assert found == dict.fromkeys(wanted - unwanted, True) | dict.fromkeys(unwanted - wanted, False)
 
 
 # -- SFT ----------------------------------------------------------------------------------------------------------

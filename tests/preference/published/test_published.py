@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, PairingRules, RolloutRecord, export_pairs
-from preference.answer_scores import builder_f1
 from preference.candidates import question_key
 from preference.filters import AS_PUBLISHED
 from preference.labelled_runs import write_candidates
@@ -345,30 +341,20 @@ REFUSED: list[tuple[str, Callable[[Json], None]]] = [
     ("no_root", leave_out(0)),
     ("duplicate_id", lambda tree: nodes_of(tree).update(intermediate_node_01=nodes_of(tree)["intermediate_node_1"])),
     ("broken_tree", set_in(3, parent_id=3)),
-    ("broken_tree", set_in(2, parent_id=5)),
     ("broken_tree", circle),
     ("broken_tree", set_in(1, children_ids=["x", None])),
-    ("broken_tree", set_in(1, children_ids=[-1])),
     ("broken_tree", set_in(0, children_ids="1, 2")),
     ("broken_tree", set_in(2, children_ids=[3, 4, 3])),
-    ("broken_tree", set_in(2, children_ids=[3])),
-    ("broken_tree", set_in(0, children_ids=[1, 2, 3])),
     ("broken_tree", set_in(5, children_ids=[0])),
     ("broken_tree", take_out(5, "parent_id")),
-    ("broken_tree", set_in(5, parent_id="3")),
-    ("broken_tree", set_in(5, parent_id=[3])),
     ("broken_tree", set_in(5, id=50)),
     ("broken_tree", leave_out(4)),
     ("broken_tree", lambda tree: nodes_of(tree).update(intermediate_node_6=None)),
-    ("broken_tree", take_out(5, "step")),
     ("broken_tree", set_in(5, step=9)),
     ("broken_node", take_out(4, "response")),
-    ("broken_node", take_out(5, "N")),
     ("broken_node", set_in(5, N=-3)),
-    ("broken_node", set_in(5, N=2.5)),
     ("broken_node", set_in(5, Q=None)),
     ("no_steps", lone),
-    ("unreadable_prompt", set_in(3, input_prompt=None)),
     ("unreadable_prompt", set_in(1, input_prompt="[INST] Who? [/INST]")),
     ("unreadable_prompt", set_in(5, input_prompt=[*chat("Who?"), {"role": "assistant", "content": "I"}])),
     ("unreadable_prompt", set_in(5, input_prompt=[{"role": "user", "content": "Question: Who?"}])),
@@ -443,90 +429,6 @@ def test_no_item_whatever_it_is_is_a_crash(item: Any) -> None:
             take(item) if take is read else take(item, where="f:1", revision="f")  # type: ignore[operator]
 
 
-@st.composite
-def grown(draw: st.DrawFn) -> Json:
-    """A tree in which siblings say different things, as the published search may have grown it."""
-    output: Json = {"intermediate_node_0": {"Q": 0.1, "N": draw(st.integers(1, 9)), "step": 0, "parent_id": -1}}
-    output["intermediate_node_0"]["children_ids"] = []
-    inner = [(0, f"Question: {QUESTION}")]
-    for new in range(1, draw(st.integers(1, 14)) + 1):
-        if not inner:
-            break
-        parent, user = draw(st.sampled_from(inner))
-        above = output[f"intermediate_node_{parent}"]
-        step = above["step"] + 1
-        said = draw(st.sampled_from(["Seine", "the Seine", "Loire", "river of Paris"]))
-        ends = draw(st.booleans())
-        content = f"{said} {new}" if not ends else said
-        if ends and any(output[f"intermediate_node_{each}"].get("answer") == said for each in above["children_ids"]):
-            continue
-        response = f"Hm. <answer>{said}</answer>" if ends else f"Hm. <query>{content}</query>"
-        output[f"intermediate_node_{new}"] = published_node(
-            new, parent, [], step, response, N=draw(st.integers(0, 9)), input_prompt=chat(user),
-            answer=said if ends else None, next_query=None if ends else content,
-        )  # fmt: skip
-        above["children_ids"].append(new)
-        if not ends:
-            inner.append((new, f"{user} {response}" if parent else f"{user}\nPrevious Thoughts: {response}"))
-    return {"id": "dev_1", "question": QUESTION, "golden_answers": ["Seine"], "output": _renumbered(output)}
-
-
-def _renumbered(output: Json) -> Json:
-    """Without the gaps that steps left which were not taken."""
-    ids = {int(name.rpartition("_")[2]): i for i, name in enumerate(output)}
-    for node in output.values():
-        node["children_ids"] = [ids[each] for each in node["children_ids"]]
-        if "id" in node:
-            node["id"], node["parent_id"] = ids[node["id"]], ids[node["parent_id"]]
-    return {f"intermediate_node_{ids[int(name.rpartition('_')[2])]}": node for name, node in output.items()}
-
-
-def expected_rows(tree: Json) -> list[Json]:
-    """The published rule in our words: leaves F1 * .9**step, others the mean by visits; of every two siblings that
-    differ by .01 or more and do not say the same, a row."""
-    nodes = {int(name.rpartition("_")[2]): node for name, node in nodes_of(tree).items()}
-    rewards: dict[int, float | None] = {}
-    for i in sorted(nodes, reverse=True):
-        node, known = nodes[i], [child for child in nodes[i]["children_ids"] if rewards[child] is not None]
-        total = sum(nodes[child]["N"] for child in known)
-        rewards[i] = sum((rewards[child] or 0) * nodes[child]["N"] for child in known) / total if total else None
-        if not node["children_ids"] and node.get("answer") is not None:
-            rewards[i] = builder_f1(node["answer"], tree["golden_answers"]) * 0.9 ** node["step"]
-    rows = []
-    for node in nodes.values():
-        for one, other in combinations((nodes[child] for child in node["children_ids"]), 2):
-            left, right = rewards[one["id"]], rewards[other["id"]]
-            if left is None or right is None or abs(left - right) < 0.01:
-                continue
-            better, worse = (one, other) if left > right else (other, one)
-            system, user = (turn["content"] for turn in one["input_prompt"])
-            rows.append(
-                {
-                    "instruction": system,
-                    "input": user,
-                    "prompt": f"System: {system}\nUser: {user}",
-                    "chosen": better["response"],
-                    "rejected": worse["response"],
-                    "chosen_action_type": "Query Generation" if better["next_query"] else "Answer Generation",
-                    "chosen_content": better["next_query"] or better["answer"],
-                    "rejected_action_type": "Query Generation" if worse["next_query"] else "Answer Generation",
-                    "rejected_content": worse["next_query"] or worse["answer"],
-                    "layer": node["step"],
-                }
-            )
-    return rows
-
-
-@given(grown())
-def test_the_published_rule_gives_the_published_rows(tree: Json) -> None:
-    """Byte for byte, in some order."""
-    assume(len(nodes_of(tree)) > 1)
-    record, repairs = read(copy.deepcopy(tree))
-    assert repairs == {}
-    rows = ten_fields(exported([record], PUBLISHED_RULE))
-    assert Counter(map(json.dumps, rows)) == Counter(map(json.dumps, expected_rows(tree)))
-
-
 def test_the_real_trees_give_the_real_rows(shared_data: Path) -> None:
     """Three trees of GPT-4o, by the published rule: all ten fields of all three rows, in order."""
     trees = json.loads((shared_data / "rollouts" / "reasonrag_gpt4o_mcts_trees.json").read_bytes())
@@ -564,11 +466,9 @@ GLUED = "Be brief.\n\nQuestion: Who?"
     [
         (chat("Question: Who?", "Be brief."), True),
         (CHATML, True),
-        (CHATML.removesuffix("<|im_start|>assistant\n"), True),
         (LLAMA, True),
         (LLAMA.removeprefix("<|begin_of_text|>"), True),
         (None, False),
-        ("", False),
         ([], False),
         ("Question: Who?", False),
         ("[INST] <<SYS>>Be brief.<</SYS>> Question: Who? [/INST]", False),
@@ -576,11 +476,9 @@ GLUED = "Be brief.\n\nQuestion: Who?"
         ("before " + CHATML, False),
         (CHATML.replace("Be brief.", "Be<|im_end|>\n<|im_start|>user\nbrief."), False),
         (chat("Question: Who?", "  "), False),
-        (chat("", "Be brief."), False),
         ([{"role": "system", "content": "Be brief."}], False),
         ([{"role": "user"}], False),
         (chat(GLUED, "Be brief."), False),
-        ([["system", "Be brief."]], False),
     ],
 )
 def test_prompts_are_read_in_every_known_form_and_no_other_is_guessed_at(prompt: object, known: bool) -> None:
@@ -790,39 +688,6 @@ def test_no_row_however_broken_is_a_crash(changes: list[tuple[str, Any]]) -> Non
     with suppress(Unusable):
         reader.add(published_row(**dict(changes)), where="rows.json:1", revision="f00")
     assert len(rows_of(reader, replace(NO_FILTERS, allow_malformed=True))) <= 1
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("ABC"), st.integers(0, 2), st.integers(0, 5), st.integers(0, 5)),
-        min_size=1,
-        max_size=12,
-        unique_by=lambda each: (each[0], each[1], frozenset(each[2:])),
-    )
-)
-def test_valid_rows_come_out_as_they_went_in(drawn: list[tuple[str, int, int, int]]) -> None:
-    """All ten fields of every row, whatever else is in the file."""
-    rows = []
-    for who, layer, left, right in drawn:
-        if left != right:
-            user = f"Question: Who is {who}?" + ("\nPrevious Thoughts: " + "<query>q</query>" * layer if layer else "")
-            sides = [f"So <answer>{each}</answer>" for each in (left, right)]
-            rows.append(
-                published_row(
-                    input=user,
-                    prompt=f"System: {SYSTEM}\nUser: {user}",
-                    layer=layer,
-                    chosen=sides[0],
-                    rejected=sides[1],
-                    chosen_content=str(left),
-                    rejected_content=str(right),
-                    rejected_action_type="Answer Generation",
-                )
-            )
-    reader, findings = take(*rows)
-    assert findings.repairs == {}
-    out = ten_fields(rows_of(reader))
-    assert Counter(map(json.dumps, out)) == Counter(map(json.dumps, rows))
 
 
 def test_the_real_rows_come_out_as_they_went_in(shared_data: Path) -> None:
