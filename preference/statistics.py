@@ -58,12 +58,10 @@ class CheckedPair(Protocol):
     @property
     def confirmed(self) -> bool: ...
 
-
-class PairWithConfidence(CheckedPair, Protocol):
-    """A checked pair with the confidence of its label, if known."""
-
     @property
-    def confidence(self) -> float | None: ...
+    def confidence(self) -> float | None:
+        """Of its label, if known."""
+        ...
 
 
 AnyPair = TypeVar("AnyPair", bound=CheckedPair)
@@ -117,7 +115,7 @@ def sign_agreement_by(pairs: Iterable[AnyPair], group: Callable[[AnyPair], str])
     return {name: sign_agreement(groups[name]) for name in sorted(groups)}
 
 
-def reliability(pairs: Sequence[PairWithConfidence]) -> list[Bin]:
+def reliability(pairs: Sequence[CheckedPair]) -> list[Bin]:
     """Claimed confidence against the confirmed share, bin by bin. Values below the first edge count in the first bin;
     pairs without a confidence are in none."""
     found = []

@@ -9,9 +9,10 @@ published pipeline's files; none of its code is used.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel
 
 from preference.candidates import question_key
 from preference.export.json_stream import LONGEST_ITEM
@@ -75,6 +76,7 @@ REFUSALS: Final[dict[str, str]] = {
 """Name of a refusal -> why the item cannot be used."""
 
 _EXAMPLES = 5
+_LONGEST_EXAMPLE = 200
 _LONGEST_NUMBER = 2**53
 
 
@@ -87,42 +89,40 @@ class Unusable(ValueError):
         self.cause = cause
 
 
-@dataclass
-class Occurrences:
-    """How often a repair or refusal occurred, and where first."""
+class RepairCount(BaseModel):
+    """How often one kind of repair or refusal occurred."""
 
     count: int = 0
-    examples: list[str] = field(default_factory=list)
+    meaning: str
+    examples: list[str] = []
+    """Where it occurred first."""
 
 
 class RepairLog:
     """Repairs and refusals of an import, by name."""
 
     def __init__(self) -> None:
-        self.repairs: dict[str, Occurrences] = {}
-        self.refusals: dict[str, Occurrences] = {}
+        self.repairs: dict[str, RepairCount] = {}
+        self.refusals: dict[str, RepairCount] = {}
 
     def repaired(self, name: str, where: str) -> None:
-        _note(self.repairs, name, where, known=REPAIRS)
+        _note(self.repairs.setdefault(name, RepairCount(meaning=REPAIRS[name])), where)
 
     def refused(self, name: str, where: str) -> None:
-        _note(self.refusals, name, where, known=REFUSALS)
+        _note(self.refusals.setdefault(name, RepairCount(meaning=REFUSALS[name])), where)
 
     def include(self, other: RepairLog) -> None:
         """Add the repairs of an item that was kept."""
         for name, finding in other.repairs.items():
-            mine = self.repairs.setdefault(name, Occurrences())
+            mine = self.repairs.setdefault(name, RepairCount(meaning=finding.meaning))
             mine.count += finding.count
             mine.examples = (mine.examples + finding.examples)[:_EXAMPLES]
 
 
-def _note(found: dict[str, Occurrences], name: str, where: str, *, known: Mapping[str, str]) -> None:
-    if name not in known:
-        raise KeyError(name)
-    finding = found.setdefault(name, Occurrences())
-    finding.count += 1
-    if len(finding.examples) < _EXAMPLES:
-        finding.examples.append(where)
+def _note(found: RepairCount, where: str) -> None:
+    found.count += 1
+    if len(found.examples) < _EXAMPLES:
+        found.examples.append(where[:_LONGEST_EXAMPLE])
 
 
 @dataclass(frozen=True)

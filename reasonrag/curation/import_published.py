@@ -28,7 +28,7 @@ from preference.export.json_stream import JsonItem
 from preference.export.staging import LAST, UNFINISHED, put_in_place, staging_folder
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from preference.labelled_runs import recount_tokens
-from preference.published.repairs import REFUSALS, REPAIRS, KnownQuestion, Occurrences, RepairLog, Unusable
+from preference.published.repairs import KnownQuestion, RepairCount, RepairLog, Unusable
 from preference.published.rows import PublishedRowReader, RowRules
 from preference.published.trees import RECIPE, PassageText, TreeRules, read_tree
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
@@ -71,15 +71,6 @@ _WRITTEN = (
 )
 """Files that an import, or the commands after it, would replace."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
-
-
-class RepairCount(BaseModel):
-    """How often one kind of repair or refusal occurred."""
-
-    count: int
-    meaning: str
-    examples: list[str]
-    """Where it occurred first."""
 
 
 class FoundPrompts(BaseModel):
@@ -284,26 +275,19 @@ def _completed(begun: ImportReport, found: ImportFiles, repair_log: RepairLog, *
     return begun.model_copy(
         update={
             "items": sum(file.source.items for file in found.files),
-            "repairs": _repair_counts(repair_log.repairs, REPAIRS),
-            "refusals": _repair_counts(repair_log.refusals, REFUSALS),
+            "repairs": _most_frequent_first(repair_log.repairs),
+            "refusals": _most_frequent_first(repair_log.refusals),
             **more,
         }
     )
 
 
-def _repair_counts(found: dict[str, Occurrences], meanings: dict[str, str]) -> dict[str, RepairCount]:
-    """Counts with meaning and examples, most frequent first."""
-    ordered = sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
-    return {
-        name: RepairCount(
-            count=each.count, meaning=meanings[name], examples=[example[:200] for example in each.examples]
-        )
-        for name, each in ordered
-    }
+def _most_frequent_first(found: dict[str, RepairCount]) -> dict[str, RepairCount]:
+    return dict(sorted(found.items(), key=lambda each: (-each[1].count, each[0])))
 
 
 def _nothing_usable(what: str, found: ImportFiles, repair_log: RepairLog) -> InputError:
-    reasons = "; ".join(f"{each.count:,}: {REFUSALS[name]}" for name, each in repair_log.refusals.items())
+    reasons = "; ".join(f"{each.count:,}: {each.meaning}" for each in repair_log.refusals.values())
     return InputError(f"no usable {what} in {', '.join(file.source.name for file in found.files)}. {reasons}")
 
 
