@@ -39,9 +39,10 @@ from reasonrag.curation.audit.report import (
     by_severity,
 )
 from reasonrag.curation.audit.row_checks import RowChecker
-from reasonrag.curation.audit.row_files import read_rows, row_files
+from reasonrag.curation.audit.row_files import row_files
 from reasonrag.curation.settings import AuditSettings
 from reasonrag.curation.token_counters import token_counter
+from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS, data_set_of
 from reasonrag.redaction import mask_secrets, secrets
@@ -73,7 +74,7 @@ def audit(directory: str | Path, **flags: Any) -> AuditReport:
     counter, _ = token_counter(settings.tokenizer)
     seen = DatasetAudit(counter, allow=parse_allowed(settings.allow), name=place.resolve().name)
     for file in files:
-        for item in read_rows(file.path):
+        for item in read_items(file.path):
             seen.add(item.value, file=file.path.name, part=file.part)
     report = seen.report()
     _write(report, page_path(place, settings.out))

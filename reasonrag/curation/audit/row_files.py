@@ -1,16 +1,14 @@
-"""Reads rows in RAG_ProGuide's format from files, ours or others.
+"""The files with rows in RAG_ProGuide's format, ours or others.
 
 Decides which files of a directory are audited, and which part of the data each is. Does not know what rows mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from preference.export.formats import SplitName, pairs_files
-from preference.export.json_stream import JsonItem
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS, check_finished
@@ -70,18 +68,3 @@ def _begins(path: Path) -> bool:
     except InputError:
         return False
     return first is not None and isinstance(first.value, dict) and set(first.value) >= _ROW
-
-
-def read_rows(path: Path) -> Iterator[JsonItem]:
-    """Everything in the place of a row. Raises InputError for a damaged file, or one that is a single other object."""
-    only: JsonItem | None = None
-    for item in read_items(path):
-        if item.number == 1 and isinstance(item.value, dict) and _ROW.isdisjoint(item.value):
-            only = item
-            continue
-        if only:
-            yield only
-            only = None
-        yield item
-    if only:
-        raise InputError(f"{path} holds no rows: it is one object that has none of {', '.join(sorted(_ROW))}")
