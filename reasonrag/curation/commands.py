@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from reasonrag.curation.settings import AuditSettings, ImportSettings, PairsSettings, ReviewSettings
+from reasonrag.curation.pairs_settings import PairsSettings
+from reasonrag.curation.settings import AuditSettings, ImportSettings, ReviewSettings
 from reasonrag.errors import InputError, Interrupted
 from reasonrag.files import bytes_of
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result

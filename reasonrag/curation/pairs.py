@@ -27,7 +27,8 @@ from reasonrag.curation.existing_data_set import OF_AN_IMPORT, made_from, pages_
 from reasonrag.curation.export import DataSetExport, keep_prompts
 from reasonrag.curation.labels.critic_scores import CriticScores, CriticWitnesses, score_by_critics
 from reasonrag.curation.labels.judge_labels import Judging, StateJudge, label_by_judge
-from reasonrag.curation.settings import CheckSettings, DecontaminationSettings, PairsSettings
+from reasonrag.curation.pairs_settings import PairsSettings
+from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
 from reasonrag.curation.sources import Sources, default_out, paths_of
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.item_files import explained_records

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from preference import ExportOptions, PairingRules
 from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
-from reasonrag.curation.settings import PairsSettings
+from reasonrag.curation.pairs_settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.settings import GenerateSettings

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from reasonrag.curation.settings import PairsSettings
+from reasonrag.curation.pairs_settings import PairsSettings
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.settings_file import STUDENTS

@@ -1,0 +1,204 @@
+"""The whole settings of `pairs`, which its command and its call alone see, and the records that only they read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from preference import ExportOptions, PairingRules
+from preference.export.formats import FormatName
+from preference.export.summary import VALIDATION_SHARE
+from preference.filters import AS_PUBLISHED
+from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
+from reasonrag.errors import InputError
+from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
+from reasonrag.settings import (
+    SEVERAL,
+    Limit,
+    Opposite,
+    Panel,
+    PlacesOrNames,
+    Seed,
+    Settings,
+    Share,
+    flag_of,
+    setting,
+)
+
+_RULES = PairingRules()
+Accept: TypeAlias = Annotated[bool, Opposite(None), Panel.PAIRING]
+
+
+class PairingSettings(Settings):
+    """How good a pair must be, and how many there may be."""
+
+    min_margin: float = setting(
+        "Minimum difference between the rewards of the two steps",
+        Panel.PAIRING,
+        default=_RULES.min_margin,
+        ge=0,
+        allow_inf_nan=False,
+    )
+    min_confidence: Share = setting(
+        "Minimum probability that the chosen step is really the better one",
+        Panel.PAIRING,
+        default=_RULES.min_confidence,
+        common=True,
+    )
+    min_draws: int = setting(
+        "Minimum effective sample size of each step, unless both are answers", Panel.PAIRING, default=1, ge=1
+    )
+    max_similarity: Share = setting(
+        "Maximum share of words that the two steps have in common; 1: no limit",
+        Panel.PAIRING,
+        default=_RULES.max_similarity,
+    )
+    max_per_state: Limit = setting(
+        "Maximum pairs per state, highest confidence first; 0: no limit",
+        Panel.PAIRING,
+        default=_RULES.max_per_state or 0,
+    )
+    max_per_question: Limit = setting(
+        "Maximum pairs per question, highest confidence first; 0: no limit",
+        Panel.PAIRING,
+        default=_RULES.max_per_question or 0,
+    )
+    max_row_tokens: Limit = setting(
+        "Maximum tokens of prompt and reply together; 0: no limit", Panel.PAIRING, default=_RULES.max_row_tokens or 0
+    )
+    max_efficiency_only: Share = setting(
+        "Maximum share of pairs that differ only in the number of steps to the answer; 1: no limit",
+        Panel.PAIRING,
+        default=_RULES.max_efficiency_only,
+    )
+    max_style_only: Share = setting(
+        "Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit",
+        Panel.PAIRING,
+        default=_RULES.max_style_only,
+    )
+
+
+class AcceptedPairSettings(Settings):
+    """Which pairs are accepted although, or only if, something else is known of them."""
+
+    allow_malformed: Accept = setting("Accept unparsable replies as rejected steps", default=False)
+    allow_ungrounded: Accept = setting("Accept chosen steps that no passage supports", default=False)
+    allow_cut_prompts: Accept = setting("Accept pairs of states whose prompt the endpoint cut", default=False)
+    allow_repeated_query: Accept = setting(
+        "Accept chosen queries that repeat an earlier one on their path", default=False
+    )
+    allow_same_findings: Accept = setting(
+        "Accept pairs of steps that reveal the same, although their continuations do not tell them apart", default=False
+    )
+    consensus: Accept = setting(
+        "Keep a pair only if a second witness agrees: the values, with --label judge; else the critics",
+        default=False,
+        common=True,
+    )
+    as_published: Accept = setting(
+        "Label and filter as the published system whose recipe made the runs (ReasonRAG, ProRAG, "
+        "RAG-Gym) does, without the filters above",
+        default=False,
+    )
+
+
+_NO_LIMIT = ("max_per_state", "max_per_question", "max_row_tokens")
+"""Rules of which 0 as a setting means none."""
+
+
+class ExportSettings(Settings):
+    """Where a data set is written, and as what."""
+
+    out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
+    replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
+    format: Annotated[list[FormatName], SEVERAL] = setting(
+        "Also write this format: sharegpt, kto, reward, sft, sft-chosen or trl; repeatable. "
+        "RAG_ProGuide is always written",
+        Panel.OUTPUT,
+        default=[],
+        common=True,
+    )
+    validation: float = setting(
+        "Share of questions with a pair to hold out for validation; 0: none",
+        Panel.OUTPUT,
+        default=VALIDATION_SHARE,
+        ge=0,
+        lt=1,
+        common=True,
+    )
+    flip: Share = setting(
+        "Share of training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
+    )
+    seed: Seed = setting(
+        "Seed of the validation split, of --flip, and of the order of steps shown to a judge "
+        "(another seed asks the judge again)",
+        Panel.OUTPUT,
+        default=0,
+    )
+
+
+class LabelSettings(Settings):
+    """Who labels the pairs, and what a judge is shown."""
+
+    label: Literal["value", "judge", "outcome"] = setting(
+        "Source of the labels: value (rewards of the search; free), judge (--model picks a better "
+        "and a worse step of each state, or none) or outcome (of the one trajectory in which a step was first "
+        "drawn; free)",
+        Panel.LABELS,
+        default="value",
+        common=True,
+    )
+    judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)
+    prompts: Path | None = setting("Folder with your own prompts; the judge's is pick.txt", Panel.LABELS)
+    critic: PlacesOrNames = setting(
+        "Critic, a folder or a URL: a witness of --consensus; with --format sft it keeps only paths whose every step "
+        "scores --critic-threshold. Repeatable: none judges a question that it was trained on (train-critic --folds)",
+        Panel.CRITIC,
+        default=[],
+        common=True,
+    )
+    critic_threshold: float = setting(
+        "Lowest raw score of a step of a path", Panel.CRITIC, default=0.0, allow_inf_nan=False
+    )
+    allow_critic: Annotated[bool, Opposite(None)] = setting(
+        "Use critics although they failed their evaluation, or were trained on other prompts",
+        Panel.CRITIC,
+        default=False,
+    )
+
+
+class PairsSettings(
+    LimitSettings,
+    BudgetSettings,
+    ModelSettings,
+    LabelSettings,
+    CheckSettings,
+    DecontaminationSettings,
+    AcceptedPairSettings,
+    PairingSettings,
+    ExportSettings,
+):
+    """Settings of `pairs`."""
+
+    model: str | None = setting(
+        "Judge, for --label judge: a model name at the endpoint, or offline", Panel.MODEL, common=True
+    )
+    temperature: float = setting("Sampling temperature of the judge", Panel.MODEL, default=0.0, ge=0, le=2)
+
+    @property
+    def rules(self) -> PairingRules:
+        """Raises InputError for filters beside `as_published`, which has its own."""
+        given: dict[str, Any] = {name: getattr(self, name) for name in PairingRules.__dataclass_fields__}
+        rules = PairingRules(**given | {name: given[name] or None for name in _NO_LIMIT})
+        if not self.as_published:
+            return rules
+        changed = [name for name, value in asdict(rules).items() if value != getattr(_RULES, name)]
+        if beside := [flag_of(name) for name in changed if name != "as_published"]:
+            raise InputError(f"--as-published has filters of its own: leave out {', '.join(beside)}")
+        return AS_PUBLISHED
+
+    @property
+    def options(self) -> ExportOptions:
+        formats = tuple(dict.fromkeys(("proguide", *self.format)))
+        return ExportOptions(formats, validation=self.validation, flip=self.flip, seed=self.seed)
