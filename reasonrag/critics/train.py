@@ -46,7 +46,7 @@ from reasonrag.training.llamafactory.dataset_info import (
 )
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for
 from reasonrag.training.llamafactory.launcher import TrainingFailed, run_watched
-from reasonrag.training.metrics import TRAINER_LOG, Metrics, read_metrics, write_metrics
+from reasonrag.training.metrics import TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, TRAINING, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
@@ -238,7 +238,7 @@ def _prepare(plan: CriticPlan, *, strict: bool) -> _Prepared:
         base_model=base.name,
         stage=STAGE,
         stages=[*(base.came_from[-1].trainings if base.came_from else []), STAGE],
-        finetuning_type=_finetuning(plan.config),
+        finetuning_type="merged" if plan.config.get("lora_rank") else "full",
         asked=TrainingConditions.of(conditions),
         data=[*(name for each in base.came_from for name in each.data), str(data.directory.resolve())],
         splits=sorted({*asked.by_split, *(name for each in base.came_from for name in each.splits)}),
@@ -249,10 +249,6 @@ def _prepare(plan: CriticPlan, *, strict: bool) -> _Prepared:
     return _Prepared(
         plan, rows, held_out, base, prompts if chosen or conditions.renderer else None, decides, provenance, found
     )
-
-
-def _finetuning(config: Mapping[str, Any]) -> str:
-    return "merged" if config.get("lora_rank") else "full"
 
 
 def _installed(name: str) -> bool:
@@ -413,16 +409,12 @@ def _sum_up(prepared: _Prepared, record: TrainingRecord, output: OutputDirectory
     )
     provenance = prepared.provenance.model_copy(update={"critic": critic})
     provenance.write(folder)
-    card = _card(prepared, record, metrics, provenance, folder)
-    write_file(folder / CARD, card.encode(), shared=True)
+    config = prepared.plan.config | {"stage": STAGE, "finetuning_type": provenance.finetuning_type}
+    card = ModelCardFacts(folder, record, config, provenance, metrics, prepared.base.came_from)
+    write_file(folder / CARD, render_model_card(card).encode(), shared=True)
     shutil.rmtree(folder / _ROWS, ignore_errors=True)
     for name in (_JOB, FACTS):
         (folder / name).unlink(missing_ok=True)
-
-
-def _card(prepared: _Prepared, record: TrainingRecord, metrics: Metrics, provenance: Provenance, folder: Path) -> str:
-    config = prepared.plan.config | {"stage": STAGE, "finetuning_type": _finetuning(prepared.plan.config)}
-    return render_model_card(ModelCardFacts(folder, record, config, provenance, metrics, prepared.base.came_from))
 
 
 # -- results ---------------------------------------------------------------------------------------------------

@@ -10,20 +10,14 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from preference import Message
 from preference.export.files import write_json
 from preference.export.formats import plain_types
 from preference.records import read_rollouts
 from reasonrag.concurrency import run_to_end
-from reasonrag.critics.evaluation.measures import (
-    Estimate,
-    Key,
-    clustered_mean,
-    grouped,
-    ranked_right,
-)
+from reasonrag.critics.evaluation.measures import Estimate, clustered_mean, ranked_right
 from reasonrag.critics.evaluation.observations import (
     JudgedPair,
     JudgedStep,
@@ -36,7 +30,6 @@ from reasonrag.critics.evaluation.report import (
     REPORT,
     CriticEvaluation,
     RunResult,
-    Truth,
     decided,
     remarks_of,
 )
@@ -55,6 +48,7 @@ from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.provenance import read_provenance
 
+Key = TypeVar("Key", str, int)
 TIMEOUT_S = 300.0
 MOST_CONTROLS = 500
 """Pairs that are shown without their state: enough for two digits."""
@@ -98,14 +92,7 @@ def evaluate_critic(
         if each
     ]
     trees = _read([Path(each) for each in runs], asked, limit=settings.limit, enough=settings.min_observations)
-    plan = _Plan(
-        trees,
-        asked,
-        out,
-        settings.max_calls,
-        settings.bootstrap,
-        settings.seed,
-    )
+    plan = _Plan(trees, asked, out, settings.max_calls, settings.bootstrap, settings.seed)
     with only_writer(out, flag="--out"):
         report = run_to_end(_evaluate(plan, watcher))
         report = report.model_copy(
@@ -154,13 +141,10 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Trees:
-    """A run's held-out trees. truth: what the pairs are valued by. questions: with a tree. seen: those left out."""
+    """The pairs of a run's held-out trees, and what is told of them, but for the accuracy."""
 
-    run: Path
-    truth: Truth
+    told: RunResult
     pairs: list[JudgedPair]
-    questions: int
-    seen: int
 
 
 @dataclass(frozen=True)
@@ -198,10 +182,16 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
                 elif rollout.error is None:
                     pairs += judged_pairs(rollout, fresh, enough=enough)
                     questions += 1
-        truth: Truth = "fresh continuations" if fresh else "values of the tree"
-        found.append(_Trees(run, truth, pairs, questions, seen))
+        told = RunResult(
+            run=str(run),
+            questions=questions,
+            seen=seen,
+            truth="fresh continuations" if fresh else "values of the tree",
+            pairs=len(pairs),
+        )
+        found.append(_Trees(told, pairs))
     if not any(each.pairs for each in found):
-        seen = sum(each.seen for each in found)
+        seen = sum(each.told.seen for each in found)
         raise InputError(
             f"there is no pair to judge: {counted(seen, 'question')} of these runs were trained on, and the others "
             "have no two siblings with known and different values; give a run of other questions, or a smaller "
@@ -244,8 +234,8 @@ def _measured(plan: _Plan, pairs: Sequence[JudgedPair], stateless: Sequence[Judg
     return CriticEvaluation(
         critic=critic.found.name,
         against=against.found.name if against else None,
-        runs=[_run_result(plan, each, critic) for each in plan.trees],
-        questions=sum(each.questions for each in plan.trees),
+        runs=[each.told.model_copy(update={"accuracy": _accuracy(plan, each.pairs, critic)}) for each in plan.trees],
+        questions=sum(each.told.questions for each in plan.trees),
         accuracy=_accuracy(plan, pairs, critic),
         by_action_type=_by(plan, pairs, critic, lambda pair: plain_types(str(pair.better.action_type or "other"))),
         by_layer={str(layer): each for layer, each in _by(plan, pairs, critic, lambda pair: pair.better.layer).items()},
@@ -253,21 +243,9 @@ def _measured(plan: _Plan, pairs: Sequence[JudgedPair], stateless: Sequence[Judg
         outcome_model=_accuracy(plan, pairs, against) if against else None,
         advantage=_advantage(plan, pairs, critic, against) if against else None,
         step_only=_step_only(plan, stateless, critic),
-        shorter=plan.mean(
-            [ranked_right(-len(pair.better.response), -len(pair.worse.response)) for pair in pairs],
-            [pair.better.question for pair in pairs],
+        shorter=_ranked(
+            plan, ((each.better.question, -len(each.better.response), -len(each.worse.response)) for each in pairs)
         ),
-    )
-
-
-def _run_result(plan: _Plan, trees: _Trees, critic: _Asked) -> RunResult:
-    return RunResult(
-        run=str(trees.run),
-        questions=trees.questions,
-        seen=trees.seen,
-        truth=trees.truth,
-        pairs=len(trees.pairs),
-        accuracy=_accuracy(plan, trees.pairs, critic),
     )
 
 
@@ -291,7 +269,10 @@ def _accuracy(plan: _Plan, pairs: Iterable[JudgedPair], critic: _Asked) -> Estim
 def _by(
     plan: _Plan, pairs: Sequence[JudgedPair], critic: _Asked, key: Callable[[JudgedPair], Key]
 ) -> dict[Key, Estimate]:
-    return {name: _accuracy(plan, each, critic) for name, each in grouped(pairs, key).items()}
+    return {
+        name: _accuracy(plan, [each for each in pairs if key(each) == name], critic)
+        for name in sorted(set(map(key, pairs)))
+    }
 
 
 def _advantage(plan: _Plan, pairs: Sequence[JudgedPair], critic: _Asked, against: _Asked) -> Estimate:

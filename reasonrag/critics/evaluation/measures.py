@@ -6,18 +6,13 @@ Knows no tree and no model.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from pydantic import BaseModel
 
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.rendering import interval_text
-
-Case = TypeVar("Case")
-Key = TypeVar("Key", str, int, float)
 
 
 class Estimate(BaseModel):
@@ -45,13 +40,9 @@ def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable], *, res
     """The mean, and its interval from resampled clusters."""
     if not values:
         return Estimate()
-    sums: defaultdict[Hashable, float] = defaultdict(float)
-    counts: Counter[Hashable] = Counter()
-    for value, cluster in zip(values, clusters, strict=True):
-        sums[cluster] += value
-        counts[cluster] += 1
-    total = np.array([sums[each] for each in sums])
-    sizes = np.array([counts[each] for each in sums], dtype=np.float64)
+    place = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    places = [place[each] for each in clusters]
+    total, sizes = np.bincount(places, weights=values), np.bincount(places).astype(np.float64)
     drawn = np.random.default_rng(seed).integers(len(total), size=(resamples, len(total)))
     means = total[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
     tail = (1 - COMPARISON_LEVEL) / 2
@@ -63,11 +54,3 @@ def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable], *, res
 def ranked_right(better: float, worse: float) -> float:
     """1 if the better step scores higher, a half for equal scores."""
     return 1.0 if better > worse else 0.5 if better == worse else 0.0
-
-
-def grouped(cases: Iterable[Case], by: Callable[[Case], Key]) -> dict[Key, list[Case]]:
-    """In ascending order of the keys."""
-    found: defaultdict[Key, list[Case]] = defaultdict(list)
-    for each in cases:
-        found[by(each)].append(each)
-    return dict(sorted(found.items()))

@@ -38,7 +38,7 @@ class RunResult(BaseModel):
     truth: Truth
     """Of the pairs."""
     pairs: int
-    accuracy: Estimate
+    accuracy: Estimate = Estimate()
 
 
 class CriticEvaluation(BaseModel):
