@@ -8,7 +8,7 @@ and `pages.comparison_page`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -79,22 +79,12 @@ def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[
     """Like `compare`; also returns where it was written."""
     settings = resolve(CompareSettings, "compare", flags)
     conditions = read_conditions([Path(each) for each in runs], settings.group)
-    options = ComparisonOptions(settings.confidence, settings.bootstrap, settings.seed)
-    comparison, out = build_comparison(conditions, options), settings.out or default_out(conditions)
+    comparison, out = build_comparison(conditions, settings), settings.out or default_out(conditions)
     write_comparison(comparison, out)
     return comparison, out
 
 
-@dataclass(frozen=True)
-class ComparisonOptions:
-    """confidence: of the intervals, from `bootstrap` resamples. seed: of the resamples."""
-
-    confidence: float
-    bootstrap: int
-    seed: int
-
-
-def build_comparison(conditions: Sequence[Condition], options: ComparisonOptions) -> Comparison:
+def build_comparison(conditions: Sequence[Condition], settings: CompareSettings) -> Comparison:
     """The comparison, without writing it."""
     questions, left_out = common_questions(conditions)
     reference, *others = conditions
@@ -104,11 +94,11 @@ def build_comparison(conditions: Sequence[Condition], options: ComparisonOptions
         split=first.split,
         questions=len(questions),
         left_out=asdict(left_out),
-        confidence=options.confidence,
-        bootstrap=options.bootstrap,
-        seed=options.seed,
+        confidence=settings.confidence,
+        bootstrap=settings.bootstrap,
+        seed=settings.seed,
         conditions=[_condition(each, questions) for each in conditions],
-        pairs=[_PairComparer(reference, each, questions, options).pair() for each in others],
+        pairs=[_PairComparer(reference, each, questions, settings).pair() for each in others],
         warnings=comparability_warnings(conditions, left_out),
         versions=versions(),
     )
@@ -156,9 +146,9 @@ class _PairComparer:
     """Compares one condition with the reference on these questions."""
 
     def __init__(
-        self, reference: Condition, other: Condition, questions: Sequence[str], options: ComparisonOptions
+        self, reference: Condition, other: Condition, questions: Sequence[str], settings: CompareSettings
     ) -> None:
-        self.reference, self.other, self.questions, self.options = reference, other, questions, options
+        self.reference, self.other, self.questions, self.settings = reference, other, questions, settings
         self.values = {name: (reference.values(name, questions), other.values(name, questions)) for name in METRICS}
         self.em, self.cover = (_change(*self.values[name]) for name in ("em", "cover_em"))
 
@@ -176,7 +166,7 @@ class _PairComparer:
                 tests,
                 reference=self.reference.name,
                 other=self.other.name,
-                confidence=self.options.confidence,
+                confidence=self.settings.confidence,
             ),
             metrics=deltas,
             tests=tests,
@@ -193,14 +183,14 @@ class _PairComparer:
         chosen = {name: tuple(side[:, columns] for side in self.values[name]) for name in names}
         found = paired_differences(
             [(one, other) for one, other in chosen.values()],
-            resamples=self.options.bootstrap,
-            seed=self.options.seed,
-            confidence=self.options.confidence,
+            resamples=self.settings.bootstrap,
+            seed=self.settings.seed,
+            confidence=self.settings.confidence,
         )
         return {name: each for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS}
 
     def _tests(self) -> dict[str, SignificanceTest]:
-        found = {name: paired_test(*self.values[name], seed=self.options.seed) for name in ("accuracy", *TESTED)}
+        found = {name: paired_test(*self.values[name], seed=self.settings.seed) for name in ("accuracy", *TESTED)}
         return {name: each for name, each in found.items() if each}
 
     def _t_tests(self) -> dict[str, TTest]:
@@ -210,7 +200,7 @@ class _PairComparer:
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest]) -> ComparisonVerdict:
         if all(np.array_equal(one, other, equal_nan=True) for one, other in self.values.values()):
             return "identical"
-        em, cover = (significant_direction(name, deltas, tests, self.options.confidence) for name in TESTED)
+        em, cover = (significant_direction(name, deltas, tests, self.settings.confidence) for name in TESTED)
         if em == 0:
             return "no_difference"
         if em > 0:
