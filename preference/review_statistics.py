@@ -7,7 +7,6 @@ the data set's; published RAG_ProGuide rows with ten fields are enough.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -36,10 +35,7 @@ REPORT_SCHEMA: Final = "reasonrag.review_report/1"
 Verdict = Literal["a", "b", "tie", "skip"]
 """Which side is better. tie: both are equally good. skip: the reviewer cannot say."""
 
-UNKNOWN = "unknown"
 _TYPES = frozenset(ACTION_TYPE_NAMES.values())
-_LAYERS = ((0, "0"), (2, "1 to 2"), (5, "3 to 5"), (math.inf, "6 and more"))
-_CONFIDENCES = ((0.7, "below 0.7"), (0.8, "0.7 to 0.8"), (0.9, "0.8 to 0.9"), (math.inf, "0.9 and more"))
 _LONGEST_NAME = 200
 
 
@@ -64,20 +60,6 @@ class PairFacts:
     layer: int | None
     confidence: float | None
     flipped: bool
-
-    @property
-    def layer_band(self) -> str:
-        return UNKNOWN if self.layer is None else next(name for most, name in _LAYERS if self.layer <= most)
-
-    @property
-    def confidence_band(self) -> str:
-        if self.confidence is None:
-            return UNKNOWN
-        return next(name for edge, name in _CONFIDENCES if self.confidence < edge)
-
-    @property
-    def stratum(self) -> str:
-        return f"{self.action_type}, layer {self.layer_band}, confidence {self.confidence_band}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +163,12 @@ def digest(*texts: str) -> str:
 def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewPair], DataSetCounts]:
     """`size` pairs, or all, in display order, and the data set's counts.
 
-    Stratified by the chosen step's action type, layer and confidence; each prefix is the sample of its size. Reads the
+    Stratified by the chosen step's action type; each prefix is the sample of its size. Reads the
     data set twice, to hold only the sample's texts. Raises MalformedFileError, OSError.
     """
     contents, sample = DataSetCounts(), StratifiedSample(size, seed=seed)
     for pair in read_pairs(directory, contents):
-        sample.add(pair.facts.stratum, pair.facts.key)
+        sample.add(pair.facts.action_type, pair.facts.key)
     place = {key: number for number, key in enumerate(sample.draw())}
     held = [pair for pair in read_pairs(directory) if pair.facts.key in place] if place else []
     return sorted(held, key=lambda pair: place[pair.facts.key]), contents

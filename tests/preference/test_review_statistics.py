@@ -125,23 +125,6 @@ def test_a_fair_coin_decides_what_stands_as_a(tmp_path: Path) -> None:
     assert sum(shown(pair, 0) == shown(pair, 1) for pair in pairs) == pytest.approx(200, abs=40)
 
 
-@pytest.mark.parametrize(
-    ("layer", "confidence", "stratum"),
-    [
-        (0, 0.5, "layer 0, confidence below 0.7"),
-        (2, 0.7, "layer 1 to 2, confidence 0.7 to 0.8"),
-        (3, 0.89, "layer 3 to 5, confidence 0.8 to 0.9"),
-        (6, 0.9, "layer 6 and more, confidence 0.9 and more"),
-        (99, 1.0, "layer 6 and more, confidence 0.9 and more"),
-        (None, None, "layer unknown, confidence unknown"),
-    ],
-)
-def test_strata(tmp_path: Path, layer: int | None, confidence: float | None, stratum: str) -> None:
-    """Bands of layer and confidence."""
-    [pair] = pairs_of(data_set(tmp_path, row(0, layer=layer, confidence=confidence)))
-    assert pair.facts.stratum == f"Query Generation, {stratum}"
-
-
 # -- judgements ------------------------------------------------------------------------------------------------
 
 
