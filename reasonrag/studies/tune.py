@@ -32,6 +32,7 @@ from reasonrag.exploration.rehearsal import call_budget, rehearse
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
+from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import spread
@@ -235,34 +236,10 @@ async def _tune(
         if needs_consent([plan.teacher], plan.budget.caps, yes=base.yes):
             await chat_model.check()
             await _agree(trials, asked, plan, given, watcher)
-        tried, stopped, warnings = await _explore(trials, asked, given, watcher)
-        price = plan.teacher.price
-        unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
-        reports, suggested = _compare(tried, settings.rules, unit, seed=base.seed)
+        explored = await _explore(trials, asked, given, watcher)
         async with open_journal(settings.run / JOURNAL, wanted=lambda _: False) as journal:
             spent = journal.delivered
-        tuning = Tuning(
-            run=str(settings.run),
-            model=plan.teacher.name,
-            recipe=name_of_recipe(base.recipe),
-            dataset=source.dataset,
-            split=source.split,
-            seed=base.seed,
-            questions=len(asked),
-            rules=asdict(settings.rules),
-            unit=unit,
-            planned=len(trials),
-            trials=reports,
-            suggested=suggested.name if suggested else None,
-            config=_config(suggested.settings) if suggested else {},
-            calls_apart=sum(record.usage.calls for each in tried for record in each.records),
-            calls_delivered=spent.calls,
-            tokens_delivered=spent.prompt + spent.completion,
-            cost_delivered=None if price is None else spent.cost(price),
-            stopped=stopped,
-            warnings=warnings,
-            versions=versions(),
-        )
+        tuning = _tuning(settings, plan, base, asked, explored, spent=spent)
         write_json(settings.run / TUNING, tuning.model_dump())
     return tuning
 
@@ -286,10 +263,7 @@ async def _agree(trials: Sequence[Trial], asked: Questions, plan: Plan, given: G
     get_consent(f"{some} on {counted(len(asked), 'question')}", expected, watcher, models)
 
 
-async def _explore(
-    trials: Sequence[Trial], asked: Questions, given: Given, watcher: Watcher
-) -> tuple[list[_Tried], StopReason | None, list[str]]:
-    """The trials that were run, what stopped them, and the warnings of the base, with what is not tried and why."""
+async def _explore(trials: Sequence[Trial], asked: Questions, given: Given, watcher: Watcher) -> _Explored:
     tried, stopped = list[_Tried](), None
     warnings, refused = list[str](), set[str]()
     for number, trial in enumerate(trials, start=1):
@@ -305,7 +279,7 @@ async def _explore(
         tried.append(_Tried(trial, trial.records(asked), complete=stopped is None))
         if stopped:
             break
-    return tried, stopped, warnings
+    return _Explored(len(trials), tried, stopped, warnings)
 
 
 # -- which trials --------------------------------------------------------------------------------------------------
@@ -386,6 +360,47 @@ class _Tried:
     trial: Trial
     records: Sequence[RolloutRecord]
     complete: bool
+
+
+@dataclass(frozen=True)
+class _Explored:
+    """The trials that were run, of so many planned ones, what stopped them, and the warnings of the base, with what is
+    not tried and why."""
+
+    planned: int
+    tried: Sequence[_Tried]
+    stopped: StopReason | None
+    warnings: list[str]
+
+
+def _tuning(
+    settings: TuneSettings, plan: Plan, base: GenerateSettings, asked: Questions, explored: _Explored, *, spent: Tokens
+) -> Tuning:
+    price = plan.teacher.price
+    unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
+    reports, suggested = _compare(explored.tried, settings.rules, unit, seed=base.seed)
+    return Tuning(
+        run=str(settings.run),
+        model=plan.teacher.name,
+        recipe=name_of_recipe(base.recipe),
+        dataset=asked.source.dataset,
+        split=asked.source.split,
+        seed=base.seed,
+        questions=len(asked),
+        rules=asdict(settings.rules),
+        unit=unit,
+        planned=explored.planned,
+        trials=reports,
+        suggested=suggested.name if suggested else None,
+        config=_config(suggested.settings) if suggested else {},
+        calls_apart=sum(record.usage.calls for each in explored.tried for record in each.records),
+        calls_delivered=spent.calls,
+        tokens_delivered=spent.prompt + spent.completion,
+        cost_delivered=None if price is None else spent.cost(price),
+        stopped=explored.stopped,
+        warnings=explored.warnings,
+        versions=versions(),
+    )
 
 
 def _compare(

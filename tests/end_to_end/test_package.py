@@ -148,6 +148,7 @@ TAKE_SETTINGS = {
     "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",
     "reasonrag/studies/calibrate._calibrate": "the body of the public call",
     "reasonrag/studies/tune._tune": "the body of the public call",
+    "reasonrag/studies/tune._tuning": "tells those of a suggestion",
     "reasonrag/studies/tune.of": "gives the settings of a trial their place",
     "reasonrag/studies/tune._config": "tells those of a suggestion",
     "reasonrag/studies/tune._changed": "makes the settings of a trial from those of the base",
