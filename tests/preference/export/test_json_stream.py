@@ -108,6 +108,7 @@ def test_what_stricter_readers_refuse_is_mended(file: Path) -> None:
         ("[1] x", [1], "comes 'x'"),
         ('{"a": 1},\n{"a": 2}', [{"a": 1}], "comes ',"),
         ("[[1}, 2]", [], "item 1 is not JSON"),
+        (f"[1, {'9' * 5000}]", [1], "item 2 is not JSON: Exceeds the limit"),
         ("[[" + "[" * 100_000 + "]" * 100_000 + "]]", [], "nested too deeply"),
     ],
 )

@@ -479,6 +479,7 @@ GLUED = "Be brief.\n\nQuestion: Who?"
         ([{"role": "system", "content": "Be brief."}], False),
         ([{"role": "user"}], False),
         (chat(GLUED, "Be brief."), False),
+        ([["system", "Be brief."]], False),
     ],
 )
 def test_prompts_are_read_in_every_known_form_and_no_other_is_guessed_at(prompt: object, known: bool) -> None:
