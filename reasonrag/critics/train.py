@@ -237,15 +237,14 @@ def _prepare(plan: CriticPlan, *, strict: bool) -> _Prepared:
     provenance = Provenance(
         base_model=base.name,
         stage=STAGE,
-        stages=[*(base.came_from[-1].trainings if base.came_from else []), STAGE],
         finetuning_type="merged" if plan.config.get("lora_rank") else "full",
         asked=TrainingConditions.of(conditions),
-        data=[*(name for each in base.came_from for name in each.data), str(data.directory.resolve())],
-        splits=sorted({*asked.by_split, *(name for each in base.came_from for name in each.splits)}),
-        questions=sorted({*seen, *(key for each in base.came_from for key in each.questions)}),
+        data=[str(data.directory.resolve())],
+        splits=list(asked.by_split),
+        questions=sorted(seen),
         config_hash=config_hash(decides),
         versions={name: version(name) for name in ("reasonrag", *_PACKAGES) if _installed(name)},
-    )
+    ).after(base.came_from)
     return _Prepared(
         plan, rows, held_out, base, prompts if chosen or conditions.renderer else None, decides, provenance, found
     )

@@ -18,18 +18,14 @@ from reasonrag.errors import InputError, ReasonragError
 from reasonrag.processes.train_python import find_python
 from reasonrag.run_config import config_hash
 from reasonrag.training import preflight_checks
+from reasonrag.training.hardware import TrainingEnvironment
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_resolution import (
     ResolvedConfig,
     model_folders,
     training_identity,
 )
-from reasonrag.training.llamafactory.dataset_info import (
-    DatasetQuestions,
-    TrainingData,
-    count_rows,
-    read_questions,
-)
+from reasonrag.training.llamafactory.dataset_info import DatasetQuestions, TrainingData, count_rows, read_questions
 from reasonrag.training.llamafactory.inspection import Inspection, inspect_environment
 from reasonrag.training.llamafactory.launcher import (
     Launch,
@@ -38,7 +34,7 @@ from reasonrag.training.llamafactory.launcher import (
     launch_variables,
 )
 from reasonrag.training.output_directory import TRAIN_YAML, OutputDirectory, TrainingRecord
-from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
+from reasonrag.training.preflight_checks import PreflightFindings
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 
@@ -104,13 +100,8 @@ def prepare_training(
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
     batch = describe_batch(resolution.config, processes, count_rows(resolution.entry))
     standing = [each for each in found.objections if not each.allowed(allow, allow_eval)]
-    provenance = _provenance(resolution, data, base, TrainingConditions.of(conditions), asked)
-    provenance = provenance.model_copy(
-        update={
-            "config_hash": config_hash(decides),
-            "versions": stock.named | {"reasonrag": version("reasonrag")},
-        }
-    )
+    provenance = _provenance(resolution, data, asked, TrainingConditions.of(conditions), decides=decides, stock=stock)
+    provenance = provenance.after(base.came_from)
     record = TrainingRecord(
         state="started",
         config=resolution.name,
@@ -139,22 +130,22 @@ def prepare_training(
 def _provenance(
     resolution: ResolvedConfig,
     data: TrainingData,
-    base: BaseFacts,
-    conditions: TrainingConditions,
     asked: DatasetQuestions,
+    conditions: TrainingConditions,
+    *,
+    decides: dict[str, Any],
+    stock: TrainingEnvironment,
 ) -> Provenance:
-    """The provenance that the model will carry, including what its base was trained on."""
-    before = base.came_from
-    folders = [*(name for each in before for name in each.data), str(data.directory.resolve())]
     return Provenance(
         base_model=resolution.base_model,
         stage=resolution.stage,
-        stages=[*(before[-1].trainings if before else []), resolution.stage],
         finetuning_type=resolution.finetuning_type,
         asked=conditions,
-        data=list(dict.fromkeys(folders)),
-        splits=sorted({*asked.by_split, *(name for each in before for name in each.splits)}),
-        questions=sorted({*asked.keys, *(key for each in before for key in each.questions)}),
+        data=[str(data.directory.resolve())],
+        splits=list(asked.by_split),
+        questions=asked.keys,
+        config_hash=config_hash(decides),
+        versions=stock.named | {"reasonrag": version("reasonrag")},
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -148,6 +148,17 @@ class Provenance(BaseModel):
         """The questions among these, by their text, that the model was trained on."""
         keys = set(self.questions)
         return [each for each in questions if question_key(each) in keys]
+
+    def after(self, before: Sequence[Provenance]) -> Provenance:
+        """The same, with the trainings, data and questions of those that it was trained from, oldest first."""
+        return self.model_copy(
+            update={
+                "stages": [*(before[-1].trainings if before else []), self.stage],
+                "data": list(dict.fromkeys(name for each in (*before, self) for name in each.data)),
+                "splits": sorted({name for each in (*before, self) for name in each.splits}),
+                "questions": sorted({key for each in (*before, self) for key in each.questions}),
+            }
+        )
 
     def write(self, folder: Path) -> None:
         left_out = {"critic"} if self.critic is None else set()
