@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -93,33 +93,42 @@ def pairs(
             sources.gather(staged, export.tokens)
             warnings = [*rehearsed, *keep_prompts(sources.data_sets, staged)]
             gated = export.decontaminate(staged, sources.folders)
-            if judge:
-                judging = run_to_end(label_by_judge(staged / CANDIDATES, out, judge, chat_model, told)).model_dump()
-            else:
-                if settings.label == "outcome":
-                    label_by_outcome(staged)
-                judging, untold = sources.judged_before(staged)
-                warnings += untold
+            asked = label_by_judge(staged / CANDIDATES, out, judge, chat_model, told) if judge else None
+            judging, untold = _labelled(sources, staged, asked, by_outcome=settings.label == "outcome")
             scored = run_to_end(score_by_critics(staged, out, witnesses, told)) if witnesses else None
-            options = settings.options
-            if witnesses and witnesses.paths:
-                options = replace(options, critic_threshold=settings.critic_threshold)
+            threshold = settings.critic_threshold if witnesses and witnesses.paths else None
             summary = export.write(
                 staged,
                 sources.folders,
                 gated,
-                options=options,
+                options=replace(settings.options, critic_threshold=threshold),
                 judging=judging,
                 critics=scored.model_dump() if scored else {},
-                warnings=warnings,
+                warnings=[*warnings, *untold],
             )
-            if (out / PROMPTS).exists() and not (staged / PROMPTS).exists():
-                shutil.rmtree(out / PROMPTS)  # of the rows that are replaced
-            pages = pages_of(out)
-            put_in_place(staged, out, obsolete=[*pages, *(OF_AN_IMPORT if replaced else ())])
-            for removed in pages.values():
-                told.say(removed)
+            _put_in_place(staged, out, told, of_others=replaced)
     return summary
+
+
+def _labelled(
+    sources: Sources, staged: Path, asked: Coroutine[Any, Any, Judging] | None, *, by_outcome: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """How the data were judged, and warnings of that. asked: the work of a judge; None: none is asked now."""
+    if asked:
+        return run_to_end(asked).model_dump(), []
+    if by_outcome:
+        label_by_outcome(staged)
+    return sources.judged_before(staged)
+
+
+def _put_in_place(staged: Path, out: Path, watcher: Watcher, *, of_others: bool) -> None:
+    """Replace the data set in `out`. of_others: whether that was made from other runs."""
+    if (out / PROMPTS).exists() and not (staged / PROMPTS).exists():
+        shutil.rmtree(out / PROMPTS)  # of the rows that are replaced
+    pages = pages_of(out)
+    put_in_place(staged, out, obsolete=[*pages, *(OF_AN_IMPORT if of_others else ())])
+    for removed in pages.values():
+        watcher.say(removed)
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:

@@ -41,7 +41,7 @@ SHARD_BYTES = 500 << 20
 """Bytes of JSON rows per Parquet file."""
 _ADDRESS = re.compile(r"\w+://|^~?/")
 _REMOVED = "[removed]"
-_SHARD = re.compile(r"[a-z]+/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
+_SHARD = re.compile(r"[a-z-]+/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
 _ROWS = {form.file_name(split) for form in FORMATS.values() for split in SPLITS}
 
 

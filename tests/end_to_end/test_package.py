@@ -125,6 +125,7 @@ RECORDS = (
     "Budget",
     "Agent",
     "Check",
+    "Compare",
     "Decontamination",
 )
 """Of settings; functions may take them."""

@@ -31,7 +31,7 @@ from reasonrag.curation.pairs import pairs
 from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.exploration.explore import generate
 from reasonrag.files import file_digest
-from reasonrag.publishing.staging import stage_files
+from reasonrag.publishing.staging import is_data_set_file, stage_files
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import TOKEN, HubServer, environment_for
 from tests.helpers.processes import Command, completed, until
@@ -598,3 +598,9 @@ def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_pat
             for row in got[name]
         ] == [(row["instruction"], row["input"], *(row[side] for side in sides)) for row in rows], name
         assert all([turn["role"] for turn in row["_prompt"]] == ["user"] for row in got[name])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_shards_of_every_format_belong_to_a_data_set(name: str) -> None:
+    """An upload removes those that are written no longer."""
+    assert is_data_set_file(f"{name}/train-00000-of-00001.parquet")
