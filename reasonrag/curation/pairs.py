@@ -202,7 +202,7 @@ def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judge
         )
     if not (confirms or paths):
         raise InputError("--critic goes with --consensus, or with --format sft; give one of them")
-    limits = Limits(settings.concurrency, settings.timeout)
+    limits = Limits.of(settings.part(LimitSettings))
     return CriticWitnesses(
         tuple(AskedCritic(each, critic_spec(each, limits), critic_model) for each in found),
         settings.rules if confirms else None,

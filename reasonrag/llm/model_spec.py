@@ -77,9 +77,7 @@ class ModelSpec:
                 max_tokens=model.max_reply_tokens,
                 extra_body=model.extra_body,
             ),
-            Limits(
-                limits.concurrency, limits.timeout, limits.rpm, limits.tpm, parts=parts, max_wait=60 * limits.max_wait
-            ),
+            Limits.of(limits, parts),
             price=find_price(
                 name,
                 addresses=model.base_url,

@@ -81,6 +81,8 @@ def index_build(
     watcher = watcher or SilentWatcher()
     if settings.on == "here" and flags.get("workers") is not None:
         raise InputError("--workers goes with --on ray")
+    if settings.on == "ray" and settings.device:
+        raise InputError("with --on ray each worker has the GPU or CPU that Ray gives it: leave out --device")
     kind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
     if kind == "bm25":
         for name in settings.of_a_dense_index:

@@ -11,12 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-import numpy.typing as npt
-
 from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.build import encoded
-from reasonrag.retrieval.dense.encoders import Encoder, EncoderSpec, Vectors, load_encoder
+from reasonrag.retrieval.dense.build import EncodedPiece, encoded
+from reasonrag.retrieval.dense.encoders import Encoder, EncoderSpec, load_encoder
 from reasonrag.retrieval.dense.index import AGREES, encoded_probe, probe_similarity
 from reasonrag.retrieval.dense.vector_store import Piece
 from reasonrag.retrieval.settings import Precision
@@ -42,7 +39,7 @@ class RayEncoding:
         owed: Iterable[Piece],
         texts: Callable[[Piece], list[str]],
         reached: Callable[[int], None],
-    ) -> Iterator[tuple[Piece, Vectors]]:
+    ) -> Iterator[EncodedPiece]:
         worker = EncodingWorker(encoder.spec, encoder.precision, self.batch_size, encoded_probe(encoder))
         with ray_cluster(workers=self.workers or 1) as ray, errors_of_workers(ray, "a worker of the Ray cluster"):
             from ray.util import ActorPool
@@ -52,11 +49,9 @@ class RayEncoding:
             kind = ray.remote(**{needs: 1}, max_restarts=-1, max_task_retries=DEATHS_OF_A_PIECE)(RayWorker)
             pieces = list(owed)
             pool = ActorPool([kind.remote(worker) for _ in pieces[:most]])
-            for piece, vectors in pool.map_unordered(
-                lambda actor, each: actor.encode.remote(each, texts(each)), pieces
-            ):
-                reached(len(vectors))
-                yield piece, vectors
+            for found in pool.map_unordered(lambda actor, piece: actor.encode.remote(piece, texts(piece)), pieces):
+                reached(len(found.vectors))
+                yield found
 
 
 @dataclass
@@ -87,5 +82,6 @@ class RayWorker:
     def __init__(self, worker: EncodingWorker) -> None:
         self._worker = worker
 
-    def encode(self, piece: Piece, texts: list[str]) -> tuple[Piece, npt.NDArray[np.float16]]:
-        return piece, encoded(texts, self._worker.encoder).astype(np.float16)
+    def encode(self, piece: Piece, texts: list[str]) -> EncodedPiece:
+        encoder = self._worker.encoder
+        return EncodedPiece(piece, encoded(texts, encoder), encoder.devices)

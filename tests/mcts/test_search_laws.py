@@ -519,8 +519,8 @@ def test_where_nothing_is_in_common_the_search_is_as_if_nobody_had_asked(
 
 @given(config=configs, environment=environments)
 def test_rewards_lie_between_nothing_and_a_direct_right_answer(config: SearchConfig, environment: Environment) -> None:
-    """Under every rule a reward is in [0, alpha**(layer + 1)]: no answer below a step is nearer than the step. An
-    answer, however often it is visited and whoever judged it, is worth exactly outcome * alpha**n."""
+    """Under every rule a reward is in [0, alpha**(layer + 1)]: no answer below a step is nearer than the step. The
+    reward of an answer is exactly outcome * alpha**n, for any number of visits and any judge."""
     tree = searched(config, environment).tree
     for rule in (*ANSWER_REWARDS.values(), distinct_spre_rewards):
         for node, reward in zip(tree.nodes, rule(tree, alpha=config.alpha), strict=True):

@@ -31,7 +31,7 @@ values = st.floats(0, 1)
         (0.7, 3, 4, 1.414, 1.661206),  # ln 4 = 1.386294, / 3 = 0.462098, root 0.679778, times 1.414 = 0.961206
         (0.0, 4, 16, 2.0, 1.665109),  # ln 16 = 2.772589, / 4 = 0.693147, root 0.832555
         (0.9, 5, 100, 0.0, 0.9),  # without exploration the value alone
-        (0.0, 0, 100, 0.0, math.inf),  # nobody has been there: before every visited one
+        (0.0, 0, 100, 0.0, math.inf),  # not visited yet: before every visited one
     ],
 )
 def test_uct_is_the_value_plus_what_few_visits_leave_open(

@@ -56,6 +56,7 @@ class Judging(BaseModel):
     gold: bool
     """Whether it was shown golden answers."""
     seed: int
+    temperature: float = 0.0
     states: int
     """Number of states with at least two different steps."""
     picked: int
@@ -168,6 +169,7 @@ async def label_by_judge(
         model=asked.model.name,
         gold=asked.gold,
         seed=asked.seed,
+        temperature=asked.model.sampling.temperature,
         states=len(work.asked),
         picked=picks,
         none=verdicts.count("none"),

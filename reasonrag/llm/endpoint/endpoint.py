@@ -65,6 +65,7 @@ from reasonrag.llm.reasoning import (
     stops_may_cut,
     without_reasoning,
 )
+from reasonrag.llm.settings import LimitSettings
 from reasonrag.redaction import excerpt, secrets
 from reasonrag.rendering import counted, one_line
 from reasonrag.web.client import http_address, shown_url
@@ -142,6 +143,11 @@ class Limits:
     parts: int = 1
     max_wait: float = MOST_WAIT_S
     first_wait: float = FIRST_WAIT_S
+
+    @classmethod
+    def of(cls, given: LimitSettings, parts: int = 1) -> Limits:
+        max_wait = 60 * given.max_wait
+        return cls(given.concurrency, given.timeout, given.rpm, given.tpm, parts=parts, max_wait=max_wait)
 
     def pace(self) -> Pace:
         """Of one address, as it begins."""

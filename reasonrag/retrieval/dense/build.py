@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -76,9 +76,17 @@ BYTES_PER_DIMENSION: dict[IndexType, float] = {
 dimension."""
 
 
+class EncodedPiece(NamedTuple):
+    """The vectors of a piece, and the devices that encoded it."""
+
+    piece: Piece
+    vectors: Vectors
+    devices: tuple[str, ...]
+
+
 class Encoding(Protocol):
-    """Encodes pieces of a corpus, in any order. texts: the passages of one. reached: told how many passages of a piece
-    are encoded, before it is returned."""
+    """Encodes pieces of a corpus, in any order. texts: the passages of one.
+    reached: told how many passages of a piece are encoded, before it is returned."""
 
     def __call__(
         self,
@@ -86,15 +94,15 @@ class Encoding(Protocol):
         owed: Iterable[Piece],
         texts: Callable[[Piece], list[str]],
         reached: Callable[[int], None],
-    ) -> Iterator[tuple[Piece, Vectors]]: ...
+    ) -> Iterator[EncodedPiece]: ...
 
 
 def encode_here(
     encoder: Encoder, owed: Iterable[Piece], texts: Callable[[Piece], list[str]], reached: Callable[[int], None]
-) -> Iterator[tuple[Piece, Vectors]]:
+) -> Iterator[EncodedPiece]:
     """An `Encoding` of this process, and of those that the encoder has for its devices."""
     for piece in owed:
-        yield piece, encoded(texts(piece), encoder, reached)
+        yield EncodedPiece(piece, encoded(texts(piece), encoder, reached), encoder.devices)
 
 
 @dataclass(frozen=True)
@@ -257,11 +265,12 @@ class _Build:
         probe = self._begin(scan, encoder, wanted)
         np.save(self.unfinished / OFFSETS, scan.offsets)
         if adopted is None:
-            digest, seconds = self._encode(scan, encoder)
+            digest, seconds, devices = self._encode(scan, encoder)
             vectors: VectorRows = StoredVectors(self.unfinished / VECTORS)
             files = {VECTORS: FileDigest.of(self.unfinished / VECTORS)}
         else:
             digest, seconds, vectors = file_digest(adopted.path), 0.0, adopted
+            devices = list(encoder.devices)
             files = {str(adopted.path): FileDigest(bytes=adopted.path.stat().st_size, sha256=digest)}
         [place] = files
         files[OFFSETS] = FileDigest.of(self.unfinished / OFFSETS)
@@ -285,7 +294,7 @@ class _Build:
             indexes={file.plan.type: file},
             searched=file.plan.type,
             encoding_seconds=round(seconds, 2),
-            devices=list(encoder.devices),
+            devices=devices,
             versions=_versions(),
             files=files,
         )
@@ -330,8 +339,9 @@ class _Build:
                 "choose another --out or a smaller --type"
             )
 
-    def _encode(self, scan: CorpusScan, encoder: Encoder) -> tuple[str, float]:
-        """Encode the remaining passages; returns the digest of all vectors and the seconds spent in all sessions."""
+    def _encode(self, scan: CorpusScan, encoder: Encoder) -> tuple[str, float, list[str]]:
+        """Encode the remaining passages; returns the digest of all vectors, the seconds spent in all sessions, and the
+        devices of this one."""
         corpus, rows = Corpus(self.corpus, scan.offsets), len(scan.offsets)
         with VectorWriter(self.unfinished, rows=rows, dimension=encoder.spec.dimension) as writer:
             if done := writer.encoded:
@@ -344,12 +354,14 @@ class _Build:
             def reached(beside: int) -> None:
                 self.watcher.reached(writer.encoded + beside)
 
-            begun = time.monotonic()
-            for piece, vectors in self.options.encoding(encoder, list(writer.owed()), texts, reached):
+            begun, used = time.monotonic(), set[tuple[str, ...]]()
+            for piece, vectors, devices in self.options.encoding(encoder, list(writer.owed()), texts, reached):
                 now = time.monotonic()
                 writer.write(piece.number, vectors, seconds=now - begun)
                 begun = now
-            return writer.sha256, writer.seconds
+                used.add(devices)
+            devices_used = [name for each in sorted(used or {encoder.devices}) for name in each]
+            return writer.sha256, writer.seconds, devices_used
 
     def _unchanged(self, corpus: Corpus) -> Corpus:
         """Raises InputError if the corpus has changed since it was scanned."""

@@ -177,7 +177,7 @@ class DenseManifest(_CorpusManifest):
 
     @property
     def adopted(self) -> bool:
-        """Whether the vectors are those of somebody else's faiss index."""
+        """Whether the vectors are read from an adopted faiss index."""
         return Path(self.vectors).is_absolute()
 
     def file_of(self, index_type: IndexType | None, directory: Path) -> FaissFile:

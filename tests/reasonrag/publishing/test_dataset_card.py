@@ -217,8 +217,8 @@ def test_the_licence_is_the_strictest_that_the_parts_ask_for(datasets: list[str]
 
 
 def test_the_card_tells_how_labels_and_questions_came_about(tmp_path: Path) -> None:
-    """By outcome and by a judge without a price, whose cost nobody knows; each data set of a mixture has its own line,
-    with how its questions were drawn and helped."""
+    """Labels by outcome; labels by a judge without a known price. Each data set of a mixture has a line of its own that
+    says how its questions were drawn and helped."""
     shown = {"sampled": True, "steps_by_hops": True, "passage_order": "worst-first", "style": "long"}
     directory = data_set(tmp_path / "d", origin=HOTPOT.model_copy(update=shown))
     lines = list(map(orjson.loads, (directory / "questions.jsonl").read_bytes().splitlines()))

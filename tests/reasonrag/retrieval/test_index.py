@@ -254,7 +254,7 @@ def test_an_index_is_built_described_and_checked(reasonrag: Reasonrag) -> None:
 
 @pytest.mark.usefixtures("world")
 def test_a_packed_corpus_is_searched_like_a_plain_one(reasonrag: Reasonrag) -> None:
-    """Unpacked below index_home by whoever needs it first; an index that is named is of what was unpacked."""
+    """The first command that needs it unpacks it below index_home; a named index is one of the unpacked file."""
     Path("corpus.jsonl.gz").write_bytes(gzip.compress(Path("corpus.jsonl").read_bytes()))
     built = reasonrag("index", "build", "--corpus", "corpus.jsonl.gz")
     assert built.status == 0, built.err

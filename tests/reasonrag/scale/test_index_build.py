@@ -113,6 +113,7 @@ def test_a_worker_with_other_weights_is_named() -> None:
     [
         (("--on", "ray"), "--on ray is for dense indexes: give --kind dense"),
         (("--kind", "dense", "--workers", 2), "--workers goes with --on ray"),
+        (("--kind", "dense", "--on", "ray", "--device", "cuda:0"), "leave out --device"),
     ],
 )
 def test_flags_of_a_cluster_without_one_are_refused(
