@@ -84,7 +84,7 @@ def _items(window: _Window) -> Iterator[JsonItem]:
 
 
 class _Window:
-    """The part of a file that is looked at: from `place` on, it holds the longest item, or the rest of the file."""
+    """The part of a file that is looked at: from `place` on, twice the longest item, or the rest of the file."""
 
     def __init__(self, path: Path, file: TextIO, longest: int) -> None:
         self.path = path
@@ -100,7 +100,7 @@ class _Window:
         while True:
             blanks = _BLANKS.match(self.text, self.place)
             self.place = blanks.end() if blanks else self.place
-            if self._ended or len(self.text) - self.place > self._longest:
+            if self._ended or len(self.text) - self.place > 2 * self._longest:
                 return self.text[self.place : self.place + 1]
             more = self._file.read(2 * self._longest)
             self._ended = not more

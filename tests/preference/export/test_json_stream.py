@@ -140,6 +140,13 @@ def test_an_item_that_is_too_long_is_skipped(long: object, layout: str, file: Pa
     assert values(file, longest=len(written))[1] == long
 
 
+@pytest.mark.parametrize("before", range(0, 400, 23))
+def test_an_item_of_less_than_twice_that_is_skipped_wherever_it_stands(before: int, file: Path) -> None:
+    """Also where a part of it stands at the end of what was read before."""
+    file.write_text(json.dumps([*([{}] * before), {"a": "x" * 180}, {"n": 1}]))
+    assert [each.number for each in read_items(file, longest=100) if each.too_long] == [before + 1]
+
+
 def test_an_item_of_more_than_twice_that_ends_the_reading(file: Path) -> None:
     """With the place where it begins."""
     file.write_text('{"n": 1}\n{"a": "' + LONG)
