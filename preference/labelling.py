@@ -131,7 +131,7 @@ class _Tree:
         found: set[int] = set()
         for node in self.rollout.nodes:
             above = node.parent_id is None or node.parent_id in found
-            if above and node.reward is not None and len(node.children_ids) + node.children_lost > 1:
+            if above and node.reward is not None and len(node.children_ids) > 1:
                 found.add(node.id)
         return found
 

@@ -23,7 +23,6 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
-    field_validator,
     model_serializer,
     model_validator,
 )
@@ -198,13 +197,11 @@ class QuestionError(Record):
 class RolloutNode(SparseRecord):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
 
-    ABSENT_IF_EMPTY = ("reasoning", "children_lost", "decisive_draws", "in_common")
+    ABSENT_IF_EMPTY = ("reasoning", "decisive_draws", "in_common")
 
     id: int
     parent_id: int | None
     children_ids: Items[int]
-    children_lost: int = 0
-    """Children that the file of an imported tree lists and that are not here: missing, or without a reply."""
     layer: int | None
     """Layer of the state the step was taken in; root state 0, null at the root node."""
     action: AgentAction | None = None
@@ -348,13 +345,6 @@ class RecipeRef(SparseRecord):
     def shares_estimates(self) -> bool:
         shipped = RECIPES.get(self.name)
         return self.estimates == "shared" if self.estimates else shipped is not None and shipped.search.share_estimates
-
-    @field_validator("reward")
-    @classmethod
-    def _is_none_of_a_judge(cls, reward: str | None) -> str | None:
-        if reward and "judge-" in reward:  # read as any other, it would be taken for a mean of continuations
-            raise ValueError(f"the reward {reward} is an earlier version's; make the run again")
-        return reward
 
 
 class RolloutRecord(SparseRecord):

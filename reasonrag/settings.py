@@ -67,7 +67,6 @@ class Panel(StrEnum):
     CRITIC = "Critic"
     STATISTICS = "Statistics"
     SEARCH = "Tree search"
-    REWARDS = "Rewards"
     ORIGIN = "Origin of the data"
     OUTPUT = "Output"
     PAIRING = "Pair selection"

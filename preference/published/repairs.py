@@ -36,8 +36,6 @@ REPAIRS: Final[dict[str, str]] = {
     # trees
     "dangling_child": "a child that is not in the file: removed from the list",
     "renumbered": "a tree with gaps in its ids, or children before parents: renumbered",
-    "action_from_prompt": "an action name that is unknown or does not fit prompt and reply: taken from them",
-    "answer_from_pred": "the answer of a forced conclusion, stored as `pred`: moved to the answer",
     "answer_went_on": "an answer that the search continued from: kept as a step that is not terminal",
     # questions
     "id_from_question": "no question id: derived from the question",
@@ -54,23 +52,18 @@ REFUSALS: Final[dict[str, str]] = {
     "golden_answers": "the gold answers are no list",
     # trees
     "no_tree": "there is no tree: the published pipeline failed on the item, or it is something else",
-    "no_root": "the tree has no node 0",
-    "duplicate_id": "two nodes have the same id",
-    "broken_tree": "ids, parents, children and step counts do not describe one tree",
-    "broken_node": "a node lacks its reply, its visits (N) or its search value (Q)",
-    "no_steps": "the tree has no steps",
+    "broken_tree": "ids, parents, children and step counts do not describe one tree, or a node lacks its reply, its "
+    "visits (N) or its search value (Q)",
     "unreadable_prompt": "a prompt is not a system turn and a user turn that begins with `Question: `, in messages or "
     "in a known chat template",
     "duplicate_tree": "the same tree was already read",
     # rows
     "no_prompt": "instruction or input is missing, blank or no text, or the system turn is in another column",
     "other_prompt": "`prompt` differs from instruction and input",
-    "empty_chosen": "the chosen reply is missing, blank or no text",
-    "empty_rejected": "the rejected reply is missing, blank or no text",
+    "empty_reply": "a reply is missing, blank or no text",
     "identical_sides": "both replies are the same",
     "chosen_malformed": "the chosen reply has no tag with content",
-    "no_layer": "the layer is missing, or no depth of a step",
-    "other_layer": "an earlier row of the same state has another layer",
+    "no_layer": "the layer is missing, no depth of a step, or another than in an earlier row of the same state",
     "duplicate": "the same pair was already read",
 }
 """Name of a refusal -> why the item cannot be used."""

@@ -118,9 +118,7 @@ class PublishedRowReader:
         if sides in state.pairs:
             raise Unusable("duplicate")
         if state.layer != row.layer:
-            raise Unusable(
-                "other_layer", f"the layer is {row.layer}, of an earlier row of the same state {state.layer}"
-            )
+            raise Unusable("no_layer", f"the layer is {row.layer}, of an earlier row of the same state {state.layer}")
         state.pairs.append((state.step(row.chosen), state.step(row.rejected)))
         states[state_id] = state
         self._questions[key] = question, states
@@ -228,7 +226,7 @@ def _read(item: dict[str, Any], note: Notes) -> _ReadRow:
     turns = plain_turns(_turns(item), note)
     chosen, rejected = (_reply(item.get(side), note) for side in ("chosen", "rejected"))
     if chosen is None or rejected is None:
-        raise Unusable("empty_chosen" if chosen is None else "empty_rejected")
+        raise Unusable("empty_reply")
     if chosen.strip() == rejected.strip():
         raise Unusable("identical_sides")
     asked = question_of(turns.user)

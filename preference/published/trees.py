@@ -1,23 +1,21 @@
 """Trees of the published ReasonRAG pipeline as rollout records, with rewards recomputed.
 
 Decides what a published node means: `intermediate_node_N` is a step, `N` its visits, `Q` its search value, `answer` an
-end. Inconsistencies are repaired and counted, or the tree is refused; see `repairs`. Both the published builder's
-reward and the paper's are computed; the builder's makes the labels. Departures from the builder, unless
-`TreeRules.as_published`: (1) a child missing from the file does not leave its parents without a reward; (2) the answer
-is the content of the tag; (3) the answer of a forced conclusion counts.
+end, `pred` that of a forced conclusion. One walk from the root reads every node; inconsistencies are repaired and
+counted, or the tree is refused; see `repairs`. Both the published builder's reward and the paper's are computed; the
+builder's makes the labels. Departures from the builder: (1) a child missing from the file does not leave its parents
+without a reward; (2) the answer is the content of the tag; (3) the answer of a forced conclusion counts.
 """
 
 from __future__ import annotations
 
 import heapq
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from typing import Any, NamedTuple, Protocol
 
-from mcts import RECIPES, Estimate, Step, Tree, estimates, shortest_path_reward, spre_rewards, visit_weighted_rewards
+from mcts import RECIPES, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
 from preference.answer_scores import builder_f1, exact_match, f1_score
 from preference.candidates import question_key
 from preference.export.sanitize import plain_text
@@ -50,7 +48,6 @@ from preference.records import (
     RolloutRecord,
     Usage,
 )
-from preference.similarity import overlap
 
 RELEASED = RECIPES["released"]
 """Whose rewards make the labels: those of the published builder."""
@@ -61,13 +58,9 @@ RECIPE = RecipeRef(
     margin_by_layer=RELEASED.margin_by_layer,
 )
 _NODE = re.compile(r"intermediate_node_([0-9]{1,9})")
-_GOES_WITH: dict[str, tuple[AgentAction, tuple[ActionType, ...]]] = {
-    "begin_reasoning": ("think", ("query", "answer")),
-    "reasoning": ("think", ("query", "answer")),
-    "document_analysis": ("read", ("evidence",)),
-    "answer_generation": ("conclude", ("answer",)),
-}
-"""Published name of an action -> our name, and the action types of its replies."""
+_NO_REPLY = StepReply("", None, None)
+_FORCED = "answer_generation"
+"""Published name of the action that must answer."""
 
 
 class PassageText(NamedTuple):
@@ -89,10 +82,9 @@ class Support(Protocol):
 
 @dataclass(frozen=True)
 class TreeRules:
-    """How trees are read. as_published: rewards are exactly the builder's. config_hash, dataset, split: written to
-    every record. questions: known questions, by `question_key`."""
+    """How trees are read. config_hash, dataset, split: written to every record. questions: known questions, by
+    `question_key`."""
 
-    as_published: bool = False
     config_hash: str = ""
     dataset: str = "unknown"
     split: str = "unknown"
@@ -119,14 +111,11 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
     note = Notes(found, given or where)
     output = _nodes_of(item)
     if output is None:
-        raise Unusable("no_tree", _what_it_says(item))
-    steps = _steps(_skeleton(output, note), note)
+        reason = text(item.get("error")) or text(item.get("status"))
+        raise Unusable("no_tree", f"there is no tree; the item says {reason[:200]!r}" if reason else "")
+    steps = _steps(_by_id(output), note)
     question, facts = _about(item, steps, rules, note)
-    values = _values(steps, facts.golden_answers)
-    if rules.as_published:
-        exact = _builder_rewards(_by_id(output), facts.golden_answers, RELEASED.search.alpha)
-        for step, rewards in zip(steps, values.rewards, strict=True):
-            rewards["outcome"] = exact[step.place.old]
+    nodes = _records(steps, facts.golden_answers, rules.support)
     repair_log.include(found)
     return RolloutRecord(
         question_id=given or facts.id,
@@ -139,7 +128,7 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
         seed=0,
         recipe=RECIPE,
         usage=Usage(),
-        nodes=_with_common_passages([_record(i, steps, values, rules) for i in range(len(steps))], steps),
+        nodes=nodes,
     )
 
 
@@ -157,56 +146,42 @@ def _nodes_of(item: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _what_it_says(item: dict[str, Any]) -> str:
-    """Why there is no tree, from the item's own fields."""
-    reason = text(item.get("error")) or text(item.get("status"))
-    return f"there is no tree; the item says {reason[:200]!r}" if reason else ""
+def _about(
+    item: dict[str, Any], steps: list[_PublishedStep], rules: TreeRules, note: Notes
+) -> tuple[str, KnownQuestion]:
+    """The question, and the facts known about it."""
+    stated = text(item.get("question"))
+    asked = next((found for step in steps if step.turns and (found := question_of(step.turns.user))), None)
+    if stated is None or asked is None:
+        raise Unusable("no_question")
+    question = question_asked(stated, asked, note)
+    key = question_key(question)
+    known = rules.questions.get(key)
+    golds = golden_answers(item.get("golden_answers"), note, known)
+    if _id_of(item) is None and not known:
+        note("id_from_question")
+    facts = known or KnownQuestion(id=f"q-{key}", golden_answers=golds, dataset=rules.dataset, split=rules.split)
+    return question, replace(facts, golden_answers=golds)
 
 
-# -- parents and children ------------------------------------------------------------------------------------
+# -- the walk --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _PlacedNode:
-    """A node with its place in the tree: ids are new, `old` is the file's."""
+class _PublishedStep:
+    """A node at its place: `parent` is the new id of the node above. The root has no `turns` and no `reply`."""
 
-    old: int
     parent: int | None
     depth: int
-    node: dict[str, Any]
-    lost: int
-    """Children that it lists and that are not in the file."""
-
-
-def _skeleton(output: dict[str, Any], note: Notes) -> list[_PlacedNode]:
-    """The nodes of the tree, parents first; ids are kept where possible."""
-    nodes = _by_id(output)
-    if 0 not in nodes:
-        raise Unusable("no_root")
-    children = _children(nodes, note)
-    places: list[_PlacedNode] = []
-    new_ids: dict[int, int] = {}
-    waiting = [0]
-    while waiting:
-        old = heapq.heappop(waiting)
-        new_ids[old] = len(places)
-        parent = new_ids[nodes[old]["parent_id"]] if old else None
-        depth = 0 if parent is None else places[parent].depth + 1
-        if nodes[old].get("step") != depth:
-            raise Unusable("broken_tree", f"node {old} is step {depth}, and the file does not say so")
-        lost = sum(each not in nodes for each in nodes[old]["children_ids"])
-        places.append(_PlacedNode(old, parent, depth, nodes[old], lost))
-        for child in children[old]:
-            heapq.heappush(waiting, child)
-    if len(places) < len(nodes):
-        raise Unusable(
-            "broken_tree", f"node {min(nodes.keys() - new_ids.keys())} is below itself, or below one that is"
-        )
-    if len(places) == 1:
-        raise Unusable("no_steps")
-    if any(place.old != position for position, place in enumerate(places)):
-        note("renumbered")
-    return places
+    visits: int
+    value: float
+    turns: Turns | None = None
+    reply: StepReply = _NO_REPLY
+    action: AgentAction | None = None
+    answer: str | None = None
+    """The answer, if the node is an end."""
+    passages: list[PassageText] | None = None
+    """Passages of a read turn; None if the file does not have them, and for other turns."""
 
 
 def _by_id(output: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -216,129 +191,93 @@ def _by_id(output: dict[str, Any]) -> dict[int, dict[str, Any]]:
         if not match:
             continue  # FlashRAG keeps metrics beside the nodes
         here = int(match[1])
-        if here in nodes:
-            raise Unusable("duplicate_id", f"two nodes have id {here}")
-        if not isinstance(node, dict) or (here and node.get("id") != here):
-            raise Unusable("broken_tree", f"node {here} is no object, or has another id than its name")
+        if here in nodes or not isinstance(node, dict) or (here and node.get("id") != here):
+            raise Unusable("broken_tree", f"node {here} is there twice, is no object, or has another id than its name")
         nodes[here] = node
+    if not nodes.keys() > {0}:
+        raise Unusable("broken_tree", "the tree has no node 0, or no other")
     return nodes
 
 
-def _children(nodes: dict[int, dict[str, Any]], note: Notes) -> dict[int, list[int]]:
-    """The children of each node that are in the file. Raises Unusable where a node and its parent contradict."""
-    children: dict[int, list[int]] = {}
-    for here, node in nodes.items():
-        listed = node.get("children_ids")
+def _steps(nodes: dict[int, dict[str, Any]], note: Notes) -> list[_PublishedStep]:
+    """The nodes from the root down, parents first; ids are kept where possible."""
+    steps: list[_PublishedStep] = []
+    places: dict[int, int | None] = {0: None}
+    """New id of the parent, by the file's id of every node that was met."""
+    order: list[int] = []
+    waiting = [0]
+    while waiting:
+        here = heapq.heappop(waiting)
+        listed = nodes[here].get("children_ids")
         if not isinstance(listed, list) or any(whole_number(each) is None for each in listed):
             raise Unusable("broken_tree", f"node {here} has no list of children")
-        children[here] = [each for each in listed if each in nodes]
-        for _ in range(len(listed) - len(children[here])):
-            note.at(f"node {here}")("dangling_child")
-    ids = Counter(each for listed in children.values() for each in listed)
-    for here, node in nodes.items():
-        parent = node.get("parent_id")
-        if here and (ids[here] != 1 or not isinstance(parent, int) or here not in children.get(parent, ())):
-            raise Unusable("broken_tree", f"node {here} is not once among the children of its parent, and of no other")
-    if ids[0]:
-        raise Unusable("broken_tree", "node 0 is listed as a child")
-    return children
+        for child in listed:
+            if child not in nodes:
+                note.at(f"node {here}")("dangling_child")
+                continue
+            if child in places or nodes[child].get("parent_id") != here:
+                raise Unusable("broken_tree", f"node {child} is not a child of node {here} and of no other")
+            places[child] = len(order)
+            heapq.heappush(waiting, child)
+        parent = places[here]
+        depth = 0 if parent is None else steps[parent].depth + 1
+        ends = nodes.keys().isdisjoint(listed)
+        steps.append(_step(nodes[here], parent, depth, note.at(f"node {here}"), ends=ends))
+        order.append(here)
+    if len(steps) < len(nodes):
+        raise Unusable("broken_tree", f"node {min(nodes.keys() - places.keys())} is not below the root")
+    if order != list(range(len(order))):
+        note("renumbered")
+    return steps
 
 
-# -- nodes ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _PublishedStep:
-    """A parsed node. The root has no `turns` and no `reply`."""
-
-    place: _PlacedNode
-    turns: Turns | None
-    reply: StepReply
-    action: AgentAction | None
-    answer: str | None
-    """The answer, if the node is an end."""
-    visits: int
-    value: float
-    passages: list[PassageText] | None
-    """Passages of a read turn; None if the file does not have them, and for other turns."""
-
-
-def _steps(places: list[_PlacedNode], note: Notes) -> list[_PublishedStep]:
-    inner = {place.parent for place in places}
-    return [_step(place, inner=i in inner, note=note.at(f"node {place.old}")) for i, place in enumerate(places)]
-
-
-def _step(place: _PlacedNode, *, inner: bool, note: Notes) -> _PublishedStep:
-    node = place.node
+def _step(node: dict[str, Any], parent: int | None, depth: int, note: Notes, *, ends: bool) -> _PublishedStep:
+    """ends: whether the search went on from no such node."""
     visits, value = whole_number(node.get("N")), number(node.get("Q"))
-    if visits is None or value is None or (place.depth and not isinstance(node.get("response"), str)):
-        raise Unusable("broken_node", f"node {place.old} has no reply, no usable N or no usable Q")
-    turns: Turns | None = None
-    reply = StepReply("", None, None)
-    action: AgentAction | None = None
-    answer: str | None = None
-    if place.depth:
-        turns = _prompt(place, note)
-        reply, ending = _reply(node, note)
-        action = _action(node, turns, reply, note)
-        if ending is not None and inner:
-            note("answer_went_on")
-        elif ending is not None:
-            answer = ending
+    if node.get("step") != depth or visits is None or value is None:
+        raise Unusable("broken_tree", f"{note.where} is {depth} steps deep, and lacks that `step`, or its N or Q")
+    if parent is None:
+        return _PublishedStep(parent, depth, visits, value)
+    turns = read_prompt(node.get("input_prompt"), note)
+    if turns is None:
+        begins = str(node.get("input_prompt"))[:80]
+        raise Unusable("unreadable_prompt", f"{note.where} has no readable prompt; it begins {begins!r}")
+    turns = plain_turns(turns, note)
+    reply, answer = _reply(node, turns, note)
+    if answer is not None and not ends:
+        note("answer_went_on")
+        answer = None
+    concludes = node.get("action_name") == _FORCED and reply.action_type != "query"
     return _PublishedStep(
-        place,
+        parent,
+        depth,
+        visits,
+        value,
         turns,
         reply,
-        action,
-        answer,
-        visits=visits,
-        value=value,
-        passages=_passages(node.get("retrieval_result")) if action == "read" else None,
+        action="read" if turns.is_read else "conclude" if concludes else "think",
+        answer=answer,
+        passages=_passages(node.get("retrieval_result")) if turns.is_read else None,
     )
 
 
-def _prompt(place: _PlacedNode, note: Notes) -> Turns:
-    turns = read_prompt(place.node.get("input_prompt"), note)
-    if turns is None:
-        begins = str(place.node.get("input_prompt"))[:80]
-        raise Unusable("unreadable_prompt", f"node {place.old} has no readable prompt; it begins {begins!r}")
-    return plain_turns(turns, note)
-
-
-def _reply(node: dict[str, Any], note: Notes) -> tuple[StepReply, str | None]:
+def _reply(node: dict[str, Any], turns: Turns, note: Notes) -> tuple[StepReply, str | None]:
     """The parsed reply and its answer, if any: the content of the tag, else the file's."""
-    answer, query = node.get("answer"), node.get("next_query")
-    if not isinstance(answer, str) and isinstance(node.get("pred"), str):
-        note("answer_from_pred")
-        answer = node["pred"]
-    stated: ActionType | None = None
-    if isinstance(answer, str):
-        stated = "answer"
-    elif text(query):
-        stated = "query"
-    elif node.get("action_name") == "document_analysis":
-        stated = "evidence"
-    recorded = answer if isinstance(answer, str) else query if isinstance(query, str) else None
-    recorded = None if recorded is None else plain_text(recorded)
-    reply = read_reply(plain(node["response"], note), note, stated=stated)
+    if not isinstance(node.get("response"), str):
+        raise Unusable("broken_tree", f"{note.where} has no reply")
+    answer, query = (
+        next((plain_text(node[name]) for name in names if isinstance(node.get(name), str)), None)
+        for names in (("answer", "pred"), ("next_query",))
+    )
+    stated: ActionType | None = "answer" if answer is not None else "query" if text(query) else None
+    reply = read_reply(plain(node["response"], note), note, stated=stated or ("evidence" if turns.is_read else None))
+    recorded = query if answer is None else answer
     if reply.action_type in ("query", "answer") and reply.content != (recorded or "").strip():
         note("content_from_tag")
     if reply.action_type == "answer":
         return reply, reply.content
     # without a tag the reply is not a step, but the published search took it for an end
-    return reply, recorded if reply.action_type is None and isinstance(answer, str) else None
-
-
-def _action(node: dict[str, Any], turns: Turns, reply: StepReply, note: Notes) -> AgentAction:
-    """The agent's action: the recorded one, unless prompt or reply contradict it."""
-    name = node.get("action_name")
-    named, types = _GOES_WITH.get(name, (None, ())) if isinstance(name, str) else (None, ())
-    if named and (named == "read") == turns.is_read and (reply.action_type is None or reply.action_type in types):
-        return named
-    note("action_from_prompt")
-    if turns.is_read:
-        return "read"
-    return "conclude" if named == "conclude" and reply.action_type != "query" else "think"
+    return reply, answer if reply.action_type is None else None
 
 
 def _passages(retrieved: object) -> list[PassageText] | None:
@@ -367,95 +306,53 @@ def _unquoted(title: str) -> str:
     return title
 
 
-# -- the question ----------------------------------------------------------------------------------------------
+# -- the record ------------------------------------------------------------------------------------------------
 
 
-def _about(
-    item: dict[str, Any], steps: list[_PublishedStep], rules: TreeRules, note: Notes
-) -> tuple[str, KnownQuestion]:
-    """The question, and the facts known about it."""
-    stated = text(item.get("question"))
-    asked = next((found for step in steps if step.turns and (found := question_of(step.turns.user))), None)
-    if stated is None or asked is None:
-        raise Unusable("no_question")
-    question = question_asked(stated, asked, note)
-    key = question_key(question)
-    known = rules.questions.get(key)
-    golds = golden_answers(item.get("golden_answers"), note, known)
-    if _id_of(item) is None and not known:
-        note("id_from_question")
-    facts = known or KnownQuestion(id=f"q-{key}", golden_answers=golds, dataset=rules.dataset, split=rules.split)
-    return question, replace(facts, golden_answers=golds)
-
-
-# -- rewards --------------------------------------------------------------------------------------
-
-
-def _builder_rewards(nodes: Mapping[int, dict[str, Any]], golds: list[str], alpha: float) -> dict[int, float | None]:
-    """The reward of each node of the file exactly as the published builder has it.
-
-    A leaf with an `answer` has F1 * alpha**`step`, another leaf none; other nodes have the mean of their children's
-    rewards by visits `N`. A node above one that is missing is never computed: it keeps what the file has.
-    """
-    children = {here: node["children_ids"] for here, node in nodes.items()}
-    rewards = {here: number(node.get("reward")) for here, node in nodes.items()}
-    computed: set[int] = set()
-    waiting = [here for here in nodes if not children[here]]
-    while waiting:
-        here = waiting.pop()
-        computed.add(here)
-        node = nodes[here]
-        if children[here]:
-            known = [(rewards[each], nodes[each]["N"]) for each in children[here]]
-            rewards[here] = _mean_by_visits([(reward, visits) for reward, visits in known if reward is not None])
-        else:
-            f1 = _builder_f1(node, golds)
-            rewards[here] = None if f1 is None else shortest_path_reward(f1, steps=node["step"], alpha=alpha)
-        above = node.get("parent_id")
-        if isinstance(above, int) and above in nodes and above not in computed and computed.issuperset(children[above]):
-            waiting.append(above)
-    return rewards
-
-
-def _builder_f1(node: dict[str, Any], golds: list[str]) -> float | None:
-    """F1 of a leaf; None where it has no answer that the builder sees."""
-    answer = node.get("answer")
-    return builder_f1(answer, golds) if golds and isinstance(answer, str) and node.get("response") else None
-
-
-def _mean_by_visits(known: list[tuple[float, int]]) -> float | None:
-    visits = sum(counted for _, counted in known)
-    return sum(reward * counted for reward, counted in known) / visits if visits > 0 else None
-
-
-@dataclass(frozen=True)
-class _LabelValues:
-    """Per node: rewards by rule, and estimates of the tree behind the labels."""
-
-    rewards: list[dict[str, float | None]]
-    tree: Tree[int]
-    estimates: list[Estimate | None]
-    outcomes: dict[int, Outcome]
-    f1: dict[int, float]
-    em: dict[int, float]
-
-
-def _values(steps: list[_PublishedStep], golds: list[str]) -> _LabelValues:
+def _records(steps: list[_PublishedStep], golds: list[str], support: Support | None) -> list[RolloutNode]:
+    """The nodes, with rewards by both rules."""
     ends = {i: step.answer for i, step in enumerate(steps) if step.answer is not None and golds}
     f1 = {i: f1_score(answer, golds) for i, answer in ends.items()}
-    by_builder = {i: builder_f1(answer, golds) for i, answer in ends.items()}
-    published, paper = _tree(steps, by_builder), _tree(steps, f1)
-    outcome = visit_weighted_rewards(published, alpha=RELEASED.search.alpha)
-    spre = spre_rewards(paper, alpha=RELEASED.search.alpha)
-    rewards: list[dict[str, float | None]] = [{"outcome": outcome[i], "spre": spre[i]} for i in range(len(steps))]
-    return _LabelValues(
-        rewards,
-        published,
-        estimates(published, lambda end: end.outcome),
-        outcomes={i: Outcome(name="builder_f1", value=by_builder[i]) for i in ends},
-        f1=f1,
-        em={i: exact_match(answer, golds) for i, answer in ends.items()},
-    )
+    em = {i: exact_match(answer, golds) for i, answer in ends.items()}
+    outcomes = {i: builder_f1(answer, golds) for i, answer in ends.items()}
+    tree, alpha = _tree(steps, outcomes), RELEASED.search.alpha
+    rules = {
+        "outcome": visit_weighted_rewards(tree, alpha=alpha),
+        "spre": spre_rewards(_tree(steps, f1), alpha=alpha),
+    }
+    found = []
+    for node, step, estimate in zip(tree.nodes, steps, estimates(tree, lambda end: end.outcome), strict=True):
+        about = {} if step.turns is None else _of_reply(step, step.turns, steps, support)
+        outcome = outcomes.get(node.id)
+        record = RolloutNode(
+            id=node.id,
+            parent_id=node.parent_id,
+            children_ids=node.children_ids,
+            layer=node.layer,
+            terminal=step.answer is not None,
+            visits=node.visits,
+            value=step.value,
+            reward=rules[RELEASED.reward][node.id],
+            rewards={name: rewards[node.id] for name, rewards in rules.items()},
+            observations=estimate.observations if estimate else None,
+            expected_outcome=estimate.mean if estimate else None,
+            f1=f1.get(node.id),
+            em=em.get(node.id),
+            outcome=None if outcome is None else Outcome(name="builder_f1", value=outcome),
+            rollouts=[
+                FinalScore(
+                    f1=f1[end.final],
+                    em=em[end.final],
+                    steps=end.steps,
+                    end="conclusion" if steps[end.final].action == "conclude" else "answer",
+                    outcome=end.outcome,
+                )
+                for end in node.rollouts
+            ],
+            **about,
+        )
+        found.append(record)
+    return found
 
 
 def _tree(steps: list[_PublishedStep], outcomes: Mapping[int, float]) -> Tree[int]:
@@ -463,101 +360,45 @@ def _tree(steps: list[_PublishedStep], outcomes: Mapping[int, float]) -> Tree[in
     tree: Tree[int] = Tree()
     tree.root.visits = steps[0].visits
     for i, step in enumerate(steps[1:], start=1):
-        if step.place.parent is None:
-            raise ValueError(f"node {i} has no parent")
         added = Step(i, terminal=i in outcomes, outcome=outcomes.get(i, 0.0))
-        tree.add(tree[step.place.parent], added).visits = step.visits
+        tree.add(tree[step.parent or 0], added).visits = step.visits
     return tree
 
 
-# -- the record ------------------------------------------------------------------------------------------------
-
-
-def _record(i: int, steps: list[_PublishedStep], values: _LabelValues, rules: TreeRules) -> RolloutNode:
-    node, step, estimate = values.tree[i], steps[i], values.estimates[i]
-    common: dict[str, Any] = {
-        "id": i,
-        "parent_id": node.parent_id,
-        "children_ids": node.children_ids,
-        "children_lost": step.place.lost,
-        "layer": node.layer,
-        "visits": node.visits,
-        "value": step.value,
-        "reward": values.rewards[i][RELEASED.reward],
-        "rewards": values.rewards[i],
-        "observations": estimate.observations if estimate else None,
-        "expected_outcome": estimate.mean if estimate else None,
-        "rollouts": [_end(end.final, end.steps, steps, values) for end in node.rollouts],
+def _of_reply(
+    step: _PublishedStep, turns: Turns, steps: list[_PublishedStep], support: Support | None
+) -> dict[str, Any]:
+    """The fields of a node that its prompt and reply decide."""
+    grounded, in_evidence = _supported(step, steps, support)
+    refs = [PassageRef(id=each.id, title=each.title, score=each.score) for each in step.passages or ()]
+    return {
+        "action": step.action,
+        "prompt": turns.messages,
+        "response": step.reply.response,
+        "action_type": step.reply.action_type,
+        "content": step.reply.content,
+        "parse_error": step.reply.parse_error,
+        "passages": None if step.passages is None else refs,
+        "grounded": grounded,
+        "in_evidence": in_evidence,
     }
-    if step.turns is None:
-        return RolloutNode(**common)
-    grounded, in_evidence = _supported(step, _above(step, steps), rules.support)
-    return RolloutNode(
-        **common,
-        action=step.action,
-        prompt=step.turns.messages,
-        response=step.reply.response,
-        action_type=step.reply.action_type,
-        content=step.reply.content,
-        passages=None
-        if step.passages is None
-        else [PassageRef(id=each.id, title=each.title, score=each.score) for each in step.passages],
-        terminal=step.answer is not None,
-        parse_error=step.reply.parse_error,
-        f1=values.f1.get(i),
-        em=values.em.get(i),
-        outcome=values.outcomes.get(i),
-        grounded=grounded,
-        in_evidence=in_evidence,
-    )
-
-
-def _with_common_passages(nodes: list[RolloutNode], steps: list[_PublishedStep]) -> list[RolloutNode]:
-    """The nodes, with what queries have in common of the passages that the next turn shows, by title and text."""
-    read = ((node, steps[node.id].passages or ()) for node in nodes)
-    shown = {node.parent_id: [f"{each.title}\n{each.text}" for each in found] for node, found in read if found}
-    found: dict[int, dict[int, float]] = {}
-    for state in nodes:
-        queries = [each for each in state.children_ids if each in shown and nodes[each].action_type == "query"]
-        for other, query in combinations(queries, 2):
-            if share := overlap(shown[query], shown[other]):
-                found.setdefault(query, {})[other] = share
-    return [each.model_copy(update={"in_common": found[each.id]}) if each.id in found else each for each in nodes]
-
-
-def _end(last: int, edges: int, steps: list[_PublishedStep], values: _LabelValues) -> FinalScore:
-    outcome = values.outcomes[last]
-    return FinalScore(
-        f1=values.f1[last],
-        em=values.em[last],
-        steps=edges,
-        end="conclusion" if steps[last].action == "conclude" else "answer",
-        outcome=None if outcome.name == "f1" else outcome.value,
-    )
-
-
-def _above(step: _PublishedStep, steps: list[_PublishedStep]) -> list[_PublishedStep]:
-    """The earlier steps of its path, the first one last."""
-    above = []
-    parent = step.place.parent
-    while parent:
-        above.append(steps[parent])
-        parent = steps[parent].place.parent
-    return above
 
 
 def _supported(
-    step: _PublishedStep, above: list[_PublishedStep], support: Support | None
+    step: _PublishedStep, steps: list[_PublishedStep], support: Support | None
 ) -> tuple[bool | None, bool | None]:
     """Support by the passages read so far, and by the evidence reported before; None where that does not apply or the
     file does not tell what was read."""
     reply = step.reply
     if support is None or reply.parse_error or reply.action_type is None or reply.content is None:
         return None, None
-    read = [each.passages for each in (step, *above) if each.action == "read"]
+    path = [step]
+    while path[-1].parent:
+        path.append(steps[path[-1].parent])
+    read = [each.passages for each in path if each.action == "read"]
     passages = [passage for each in read for passage in each or ()]
     grounded = None if None in read else support.grounded(reply.action_type, reply.content, passages)
     if reply.action_type != "answer":
         return grounded, None
-    evidence = [each.reply.content or "" for each in above if each.reply.action_type == "evidence"]
+    evidence = [each.reply.content or "" for each in path[1:] if each.reply.action_type == "evidence"]
     return grounded, support.in_evidence(reply.content, evidence)

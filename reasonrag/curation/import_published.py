@@ -94,9 +94,8 @@ class ImportReport(BaseModel):
     dataset: str | None = None
     split: str | None = None
     teacher: str | None = None
-    as_published: bool = False
-    """Whether rewards are exactly the published builder's; this and the next: of trees only."""
     config_hash: str | None = None
+    """Of trees only."""
     items: int = 0
     """Trees or rows in the files."""
     kept: int = 0
@@ -188,12 +187,9 @@ def import_published(
                 versions=versions(),
             )
             if kind == "pairs":
-                if settings.as_published:
-                    raise InputError("--as-published is for trees: rows of pairs have no rewards; leave it out")
                 report = _import_pairs(found, out, staged, begun, known)
             else:
                 rules = TreeRules(
-                    as_published=settings.as_published,
                     dataset=settings.dataset or UNKNOWN,
                     split=settings.split or UNKNOWN,
                     questions=known,
@@ -387,7 +383,6 @@ def _import_trees(found: ImportFiles, staged: Path, begun: ImportReport, rules: 
         begun,
         found,
         trees.repair_log,
-        as_published=rules.as_published,
         config_hash=rules.config_hash,
         kept=trees.kept,
         questions=len(trees.places),
@@ -411,8 +406,6 @@ def _config(found: ImportFiles, teacher: str | None, rules: TreeRules) -> RunCon
     }
     if teacher:
         decides["model"] = teacher
-    if rules.as_published:
-        decides["as_published"] = True
     files = [file.source.model_dump(include={"name", "sha256", "bytes"}) for file in found.files]
     return RunConfig.of(decides, {"imported": files})
 

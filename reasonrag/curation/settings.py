@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field
 
 from reasonrag.curation.token_counters import TokenizerName
 from reasonrag.settings import (
-    Opposite,
     Panel,
     Places,
     Seed,
@@ -79,12 +78,6 @@ class ImportSettings(Settings):
 
     out: Path = Field(description="Output folder: a run if trees are imported, a data set if pairs are")
     replace: bool = setting("Replace an import of other files", default=False)
-    as_published: Annotated[bool, Opposite(None)] = setting(
-        "Compute the rewards of trees exactly as the published builder does: none above a missing node, none "
-        "for a forced conclusion",
-        Panel.REWARDS,
-        default=False,
-    )
     dataset: str | None = setting("Data set that the questions come from [default: unknown]", Panel.ORIGIN)
     split: str | None = setting("Split that the questions come from [default: unknown]", Panel.ORIGIN)
     questions: Places = setting(

@@ -17,17 +17,14 @@ Row = dict[str, Any]
 
 QUESTION = "Which river flows through the capital of France?"
 GOLDS = ["Seine", "the River Seine"]
-_THINK, _READ, _CONCLUDE = "Think, then search or answer.", "Report evidence.", "Answer now."
+_THINK, _READ = "Think, then search or answer.", "Report evidence."
 _SAID = ("Seine", "the Seine", "SEINE", "River", "a river", "Loire", "yes", "")
 _DISCOUNT, _LEAST_DIFFERENCE = 0.9, 0.01
 
 
-def random_tree(random: Random, *, incomplete: bool) -> Json:
+def random_tree(random: Random) -> Json:
     """A tree as the published search may leave it: equal siblings, contents that differ in case or stand in other
-    tags, single children, replies without a whole tag, forced conclusions, steps that nothing came of.
-
-    incomplete: also rewards of the search, nodes that are missing from the file, and several tags in a reply.
-    """
+    tags, single children, replies without a whole tag, steps that nothing came of."""
     nodes: list[Json] = [{"Q": 0.1, "N": random.randint(1, 9), "step": 0, "parent_id": -1, "children_ids": []}]
     states = [(0, f"Question: {QUESTION}", "begin_reasoning")]
     for new in range(1, random.randint(4, 40)):
@@ -45,42 +42,32 @@ def random_tree(random: Random, *, incomplete: bool) -> Json:
             "Q": 0.5,
             "N": random.choice([0, 1, 1, 2, 2, 3, 5, 5, 8]),
             "step": above["step"] + 1,
-        } | _said(random, action, several=incomplete)
+        } | _said(random, action)
         above["children_ids"].append(new)
         nodes.append(node)
-        if "pred" not in node and node.get("answer") is None:
+        if node.get("answer") is None:
             thoughts = f"{user} {node['response']}" if parent else f"{user}\nPrevious Thoughts: {node['response']}"
             following = "reasoning" if action == "document_analysis" else "document_analysis"
-            states.append((new, thoughts, "answer_generation" if node["step"] > 3 else following))
+            states.append((new, thoughts, following))
         if random.random() < 0.5:
             node["reward"] = 0.25
-    if incomplete:
-        _cut(random, nodes)
-    output = {f"intermediate_node_{i}": node for i, node in enumerate(nodes) if node}
+    output = {f"intermediate_node_{i}": node for i, node in enumerate(nodes)}
     return {"id": "dev_1", "question": QUESTION, "golden_answers": list(GOLDS), "output": output}
 
 
 def _prompt(action: str, user: str) -> list[Json]:
-    system = {"document_analysis": _READ, "answer_generation": _CONCLUDE}.get(action, _THINK)
+    system = _READ if action == "document_analysis" else _THINK
     passages = ". Reference: <reference>Wikipedia Title: Paris\nIt lies on the Seine.\n\n</reference>"
     shown = f"{user}{passages}" if action == "document_analysis" else user
     return [{"role": "system", "content": system}, {"role": "user", "content": shown}]
 
 
-def _said(random: Random, action: str, *, several: bool) -> Json:
+def _said(random: Random, action: str) -> Json:
     content = random.choice(_SAID)
     if action == "document_analysis":
         whole = random.random() < 0.8
         return {"response": f"So <evidence>{content}</evidence>." if whole else f"So {content}", "query": "q"}
-    if action == "answer_generation":
-        return {"response": random.choice([f"So <answer>{content}</answer>", f"{content}."]), "pred": content}
     kind = random.choice(["query", "query", "answer", "answer", "answer", "open", "none"])
-    if several and random.random() < 0.1:
-        return {
-            "response": f"Not <answer>{content}</answer> but <query>{content}?</query>",
-            "next_query": f"{content}?",
-            "answer": content,
-        }
     if kind == "answer":
         return {"response": f"Hm. <answer> {content}</answer>", "next_query": None, "answer": f" {content}"}
     if kind == "query":
@@ -89,36 +76,20 @@ def _said(random: Random, action: str, *, several: bool) -> Json:
     return {"response": response, "next_query": None, "answer": None}
 
 
-def _cut(random: Random, nodes: list[Json]) -> None:
-    """Take nodes out of the file, each with everything below it."""
-    for node in nodes[2:]:
-        if not nodes[node["parent_id"]] or random.random() < 0.06:
-            node.clear()
-
-
 def builder_rewards(tree: Json) -> dict[int, float | None]:
     """A leaf with an answer: token F1, articles counted, times .9**step; a leaf without: none. Others: the mean over
-    children with a reward, weighted by visits. Where a child is missing from the file, nothing above is computed."""
+    children with a reward, weighted by visits."""
     nodes = _by_id(tree)
     found: dict[int, float | None] = {}
-
-    def computed(here: int) -> bool:
-        node = nodes[here]
-        below = [child in nodes and computed(child) for child in node["children_ids"]]
-        if not all(below):
-            found[here] = node.get("reward")
-            return False
+    for here, node in sorted(nodes.items(), reverse=True):  # children have higher ids
         if not node["children_ids"]:
             answered = node.get("answer") is not None and node.get("response")
             best = max(_f1(node["answer"], gold) for gold in tree["golden_answers"]) if answered else 0.0
             found[here] = best * _DISCOUNT ** node["step"] if answered else None
-            return True
+            continue
         known = [(found[child], nodes[child]["N"]) for child in node["children_ids"] if found[child] is not None]
         visits = sum(count for _, count in known)
         found[here] = sum((reward or 0.0) * count for reward, count in known) / visits if visits else None
-        return True
-
-    computed(0)
     return found
 
 
@@ -132,7 +103,7 @@ def builder_rows(tree: Json) -> list[Row]:
     def visit(here: int, layer: int) -> None:
         if len(nodes[here]["children_ids"]) < 2:
             return
-        valued = [child for child in nodes[here]["children_ids"] if child in nodes and rewards[child] is not None]
+        valued = [child for child in nodes[here]["children_ids"] if rewards[child] is not None]
         for one, other in combinations(valued, 2):
             left, right = rewards[one] or 0.0, rewards[other] or 0.0
             better, worse = (one, other) if left > right else (other, one)

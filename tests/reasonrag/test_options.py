@@ -129,7 +129,6 @@ MEANINGS = {
     "--allow": "what is done despite this objection",
     "--allow-critic": "critics are used despite their verdict",
     "--allow-eval": "questions of this evaluation split stay",
-    "--as-published": "as the published system's code does",
     "--base-model": "the model that an adapter changes",
     "--base-url": "endpoint of the model that is asked",
     "--bootstrap": "resamples for intervals",

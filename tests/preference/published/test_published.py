@@ -182,42 +182,6 @@ def test_passages_are_named_and_best_first() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("shown", "common"),
-    [
-        pytest.param([("7", "Rome"), ("9", "Paris")], {2: 1.0}, id="both passages"),
-        pytest.param([("", "Rome"), ("", "Paris")], {2: 1.0}, id="both, without ids"),
-        pytest.param([("7", "Rome"), ("8", "Oslo"), ("9", "Paris")], {2: pytest.approx(2 / 3)}, id="two of three"),
-        pytest.param([("7", "Rome"), ("8", "Oslo")], {}, id="one of three"),
-        pytest.param([("7", "Oslo"), ("9", "Bern")], {}, id="other passages under the same ids"),
-        pytest.param([], {}, id="none"),
-    ],
-)
-def test_imported_queries_that_show_mostly_the_same_have_that_in_common(
-    shown: list[tuple[str, str]], common: dict[int, float]
-) -> None:
-    """By title and text: ids of a file may be anything. Such a pair is dropped, unless that is allowed."""
-    texts = {"Rome": '"Rome"\nRome lies on the Tiber.', "Paris": '"Paris ""city"""\nParis lies on the Seine.'}
-    passages = [{"id": key, "title": "", "contents": texts.get(name, f'"{name}"\nA town.')} for key, name in shown]
-    tree = published_tree()
-    nodes = nodes_of(tree)
-    nodes["intermediate_node_0"]["children_ids"] = [1, 2, 7]
-    nodes["intermediate_node_7"] = published_node(7, 0, [8], 1, THOUGHT, answer=None, next_query="capital", N=2) | {
-        "action_name": "begin_reasoning",
-        "response": "So the next query is <query>capital</query>",
-    }
-    nodes["intermediate_node_8"] = nodes["intermediate_node_4"] | {
-        "id": 8, "parent_id": 7, "children_ids": [9], "query": "capital", "retrieval_result": passages, "N": 2,
-    }  # fmt: skip
-    nodes["intermediate_node_9"] = nodes["intermediate_node_6"] | {"id": 9, "parent_id": 8, "children_ids": [], "N": 2}
-    record, _ = read(tree)
-    assert record.nodes[7].in_common == common
-    kept = [{row["chosen_content"], row["rejected_content"]} for row in exported([record], PUBLISHED_RULE)]
-    strict = replace(PUBLISHED_RULE, allow_same_findings=False)
-    left = [{row["chosen_content"], row["rejected_content"]} for row in exported([record], strict)]
-    assert [each for each in kept if each not in left] == ([{"capital", "capital of France"}] if common else [])
-
-
 # -- trees that are not ----------------------------------------------------------------------------------------
 
 
@@ -259,12 +223,11 @@ REPAIRED: list[tuple[str, Callable[[Json], None], dict[str, int]]] = [
     ("a child that is not there", set_in(1, children_ids=[12]), {"dangling_child": 1}),
     ("a leaf cut away", leave_out(6), {"dangling_child": 1}),
     ("a node cut away before another", leave_out(4, 6), {"dangling_child": 1, "renumbered": 1}),
-    ("an action that lies", set_in(5, action_name="document_analysis"), {"action_from_prompt": 1}),
-    ("an unknown action", set_in(3, action_name="dance"), {"action_from_prompt": 1}),
+    ("an action that lies", set_in(5, action_name="document_analysis"), {}),
     ("an answer only in the tag", set_in(5, answer=None), {"content_from_tag": 1}),
     ("an answer cut at its point", set_in(5, answer="the"), {"content_from_tag": 1}),
     ("a query only in the tag", set_in(2, next_query=None), {"content_from_tag": 1}),
-    ("a forced answer", forced, {"answer_from_pred": 1}),
+    ("a forced answer", forced, {}),
     ("a tag that stays open", set_in(3, response="<evidence>Paris lies on"), {"no_tag": 1}),
     ("two tags", set_in(5, response="<query>who?</query> <answer>the Seine river</answer>"), {"mixed_tags": 1}),
     ("nothing in the tag", set_in(5, response="<answer> </answer>", answer=""), {"empty_content": 1}),
@@ -338,8 +301,8 @@ def lone(tree: Json) -> None:
 REFUSED: list[tuple[str, Callable[[Json], None]]] = [
     ("no_tree", top(output=None, error="CUDA out of memory")),
     ("no_tree", top(output={"metric_score": {"f1": 1}})),
-    ("no_root", leave_out(0)),
-    ("duplicate_id", lambda tree: nodes_of(tree).update(intermediate_node_01=nodes_of(tree)["intermediate_node_1"])),
+    ("broken_tree", leave_out(0)),
+    ("broken_tree", lambda tree: nodes_of(tree).update(intermediate_node_01=nodes_of(tree)["intermediate_node_1"])),
     ("broken_tree", set_in(3, parent_id=3)),
     ("broken_tree", circle),
     ("broken_tree", set_in(1, children_ids=["x", None])),
@@ -351,10 +314,10 @@ REFUSED: list[tuple[str, Callable[[Json], None]]] = [
     ("broken_tree", leave_out(4)),
     ("broken_tree", lambda tree: nodes_of(tree).update(intermediate_node_6=None)),
     ("broken_tree", set_in(5, step=9)),
-    ("broken_node", take_out(4, "response")),
-    ("broken_node", set_in(5, N=-3)),
-    ("broken_node", set_in(5, Q=None)),
-    ("no_steps", lone),
+    ("broken_tree", take_out(4, "response")),
+    ("broken_tree", set_in(5, N=-3)),
+    ("broken_tree", set_in(5, Q=None)),
+    ("broken_tree", lone),
     ("unreadable_prompt", set_in(1, input_prompt="[INST] Who? [/INST]")),
     ("unreadable_prompt", set_in(5, input_prompt=[*chat("Who?"), {"role": "assistant", "content": "I"}])),
     ("unreadable_prompt", set_in(5, input_prompt=[{"role": "user", "content": "Question: Who?"}])),
@@ -597,9 +560,9 @@ def test_a_row_is_repaired_to_what_it_should_have_been(what: str, changed: Json,
         ("no_question", {"input": f"{SYSTEM}\n{USER}", "prompt": ..., "question": QUESTION}),
         ("other_question", {"question": "Who was Ada?"}),
         ("golden_answers", {"golden_answers": "Seine"}),
-        ("empty_chosen", {"chosen": " "}),
-        ("empty_chosen", {"chosen": [{"role": "assistant", "content": "<answer>Seine</answer>"}]}),
-        ("empty_rejected", {"rejected": None}),
+        ("empty_reply", {"chosen": " "}),
+        ("empty_reply", {"chosen": [{"role": "assistant", "content": "<answer>Seine</answer>"}]}),
+        ("empty_reply", {"rejected": None}),
         ("identical_sides", {"rejected": "<answer>Seine</answer> "}),
         ("chosen_malformed", {"chosen": "Seine"}),
         ("chosen_malformed", {"chosen": "<answer></answer>"}),

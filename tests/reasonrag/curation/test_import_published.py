@@ -102,22 +102,6 @@ def test_every_record_says_where_it_is_from(tmp_path: Path) -> None:
     assert {each["teacher"] for each in rows} == {"gpt-4o"}
 
 
-def test_rewards_and_rows_are_exactly_the_builder_s_where_that_is_asked_for(
-    tmp_path: Path, reasonrag: Reasonrag
-) -> None:
-    """The answer of a forced conclusion has no reward then, and what stands beside it gives no row."""
-    forced = tree()
-    first = forced["output"]["intermediate_node_1"]
-    first |= {"action_name": "answer_generation", "pred": first.pop("answer")}
-    saved(tmp_path / "trees.json", [forced, tree("dev_2", question="Who was Ada Lovelace?")])
-    assert reasonrag("import", "trees.json", "--out", "runs/a", "--as-published").status == 0
-    assert reasonrag("import", "trees.json", "--out", "runs/b").status == 0
-    made = {run: [each.nodes[1].reward for each in read_rollouts(Path(f"runs/{run}/rollouts.jsonl"))] for run in "ab"}
-    assert made == {"a": [None, pytest.approx(0.6)], "b": [pytest.approx(0.6)] * 2}
-    assert reasonrag("pairs", "runs/a", "--out", "data/a", "--as-published").status == 0
-    assert read_json(tmp_path / "data/a/summary.json")["pairs"] == 1
-
-
 def test_trees_of_one_question_stand_together_under_ids_of_their_own(tmp_path: Path) -> None:
     """One that was read before is refused."""
     again = tree("dev_1", right="mathematician")
@@ -139,14 +123,14 @@ def test_trees_that_cannot_be_used_are_failures_and_counted(tmp_path: Path, reas
     assert (done.status, report["items"], report["kept"]) == (0, 4, 1)
     assert {name: each["count"] for name, each in report["refusals"].items()} == {
         "no_tree": 1,
-        "no_root": 1,
+        "broken_tree": 1,
         "too_long": 1,
     }
     assert report == read_json(tmp_path / "runs/a/import.json")
     failures = lines(tmp_path / "runs/a/failures.jsonl")
     assert [(each["item"], each["cause"]) for each in failures] == [
         ("trees.json:2", "no_tree"),
-        ("trees.json:3", "no_root"),
+        ("trees.json:3", "broken_tree"),
         ("trees.json:4", "too_long"),
     ]
     assert "[red]fault" in failures[0]["message"]
@@ -327,7 +311,7 @@ def test_rows_that_are_no_pairs_are_kept_apart_with_their_cause(tmp_path: Path, 
     report = library.import_published("rows.json", out="data/p")
     rejected = lines(tmp_path / "data/p/rejected_rows.jsonl")
     assert [(each["item"], each["cause"]) for each in rejected] == [
-        ("rows.json:2", "empty_rejected"),
+        ("rows.json:2", "empty_reply"),
         ("rows.json:3", "duplicate"),
     ]
     assert rejected[0]["row"] == rows[1]
@@ -427,16 +411,12 @@ def test_bad_input_is_said_and_nothing_is_written(
 
 
 def test_trees_and_pairs_do_not_go_together(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """One becomes a run, the other a data set; rows have no rewards that could be made anew."""
+    """One becomes a run, the other a data set."""
     saved(tmp_path / "trees.json", [tree()])
     saved(tmp_path / "rows.json", [row()])
-    for words, says in (
-        (("trees.json", "rows.json"), "one after the other"),
-        (("rows.json", "--as-published"), "is for trees"),
-    ):
-        done = reasonrag("import", *words, "--out", "out")
-        assert (done.status, says in done.err) == (2, True)
-        assert not (tmp_path / "out").exists()
+    done = reasonrag("import", "trees.json", "rows.json", "--out", "out")
+    assert (done.status, "one after the other" in done.err) == (2, True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path, reasonrag: Reasonrag) -> None:
