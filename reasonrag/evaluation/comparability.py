@@ -7,12 +7,13 @@ Decides whether evaluations are comparable, which questions are left out, and ho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.predictions import Prediction, read_predictions
@@ -20,6 +21,7 @@ from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.significance import Values
 from reasonrag.files import CONFIG
 from reasonrag.rendering import counted
+from reasonrag.retrieval.settings import BEST_FIRST
 from reasonrag.run_config import RunConfig, read_config
 
 
@@ -47,17 +49,9 @@ class Condition:
 
     def values(self, metric: str, questions: Sequence[str]) -> Values:
         """Shape (seeds, questions); nan without a value."""
-        of = METRICS[metric]
+        of = METRICS[metric].value
         rows = [[of(seed.predictions[each]) for each in questions] for seed in self.seeds]
         return np.array(rows, dtype=np.float64).reshape(len(self.seeds), len(questions))
-
-
-@dataclass(frozen=True)
-class LeftOutQuestions:
-    """Questions that are not compared: missing in an evaluation, or failed in one."""
-
-    missing: int
-    failed: int
 
 
 def read_conditions(runs: Sequence[Path], groups: Sequence[str]) -> list[Condition]:
@@ -109,8 +103,9 @@ def _read_evaluation(path: Path) -> EvaluationRun:
 # -- common questions ------------------------------------------------------------------------------------------
 
 
-def common_questions(conditions: Sequence[Condition]) -> tuple[list[str], LeftOutQuestions]:
-    """Sorted ids of the questions that every evaluation has replies to, and how many are left out.
+def common_questions(conditions: Sequence[Condition]) -> tuple[list[str], dict[str, int]]:
+    """Sorted ids of the questions that every evaluation has replies to, and how many are left out: missing in one, or
+    failed in one.
 
     Raises InputError if the evaluations are on different data, or share no question.
     """
@@ -125,7 +120,7 @@ def common_questions(conditions: Sequence[Condition]) -> tuple[list[str], LeftOu
         held = ", ".join(f"{each.path} has {len(each.predictions):,}" for each in evaluations)
         why = "every question they share failed in one of them" if shared else "they share no question"
         raise InputError(f"nothing to compare: {why} ({held}). Evaluate the same questions, with the same --limit")
-    return usable, LeftOutQuestions(len(every) - len(shared), len(shared) - len(usable))
+    return usable, {"missing": len(every) - len(shared), "failed": len(shared) - len(usable)}
 
 
 def _check_same_data(one: EvaluationRun, other: EvaluationRun) -> None:
@@ -150,15 +145,30 @@ def _check_same_data(one: EvaluationRun, other: EvaluationRun) -> None:
 # -- differences between conditions ----------------------------------------------------------------------------
 
 
-def comparability_warnings(conditions: Sequence[Condition], left_out: LeftOutQuestions) -> list[str]:
+_EXPLAIN: dict[str, Callable[[Report], object]] = {
+    "top-k": lambda run: run.asked.top_k,
+    "retriever": lambda run: run.asked.retriever,
+    "prompts (renderer)": lambda run: run.asked.renderer,
+    "max-steps": lambda run: run.asked.max_steps,
+    "passages of characters": lambda run: run.asked.max_passage_chars or "any length",
+    "passage order": lambda run: run.asked.passage_order or BEST_FIRST,
+    "answer style": lambda run: run.asked.style or SHORT,
+    "repair turns": lambda run: "one" if run.repair else "none",
+    "judge": lambda run: run.judge,
+    "critic": lambda run: run.critic,
+    "replies or attempts, of which one is taken,": lambda run: run.best_of or run.vote,
+}
+"""What may explain a difference beside the method; null where an evaluation has none."""
+
+
+def comparability_warnings(conditions: Sequence[Condition], left_out: Mapping[str, int]) -> list[str]:
     """Warnings about anything but the intended difference that may explain the result."""
-    found = []
-    if left_out.missing:
-        found.append(f"{counted(left_out.missing, 'question')} left out: missing in an evaluation")
-    if left_out.failed:
-        found.append(
-            f"{counted(left_out.failed, 'question')} left out: failed in an evaluation; run it again to retry them"
-        )
+    retried = {"missing": "", "failed": "; run it again to retry them"}
+    found = [
+        f"{counted(count, 'question')} left out: {why} in an evaluation{retried[why]}"
+        for why, count in left_out.items()
+        if count
+    ]
     for condition in conditions:
         found += _warnings_within(condition)
     reference, *others = conditions
@@ -177,51 +187,12 @@ def _warnings_within(condition: Condition) -> list[str]:
 
 def _warnings_between(one: Condition, other: Condition) -> list[str]:
     ours, theirs = one.first.report, other.first.report
-    asked = [(name, getattr(ours.asked, name), getattr(theirs.asked, name)) for name in _SAID]
-    found = [
-        f"{other.name} used {_SAID[name]} {its}, {one.name} {mine}: that alone may explain a difference"
-        for name, mine, its in asked
-        if mine != its and None not in (mine, its)
+    values = [(what, of(theirs), of(ours)) for what, of in _EXPLAIN.items()]
+    if ours.method == theirs.method:
+        prompts = (each.first.config.decides_answers.baseline_prompts for each in (other, one))
+        values.append(("baseline prompts", *prompts))
+    return [
+        f"{other.name} used {what} {its}, {one.name} {mine}: that alone may explain a difference"
+        for what, its, mine in values
+        if its != mine and None not in (its, mine)
     ]
-    found += [
-        f"{other.name} and {one.name} {differ}"
-        for name, differ in _DIFFER.items()
-        if getattr(ours.asked, name) != getattr(theirs.asked, name)
-    ]
-    repaired, unrepaired = (other.name, one.name) if theirs.repair else (one.name, other.name)
-    if ours.repair != theirs.repair:
-        found.append(
-            f"{repaired} gave unreadable replies a repair turn, {unrepaired} did not: that alone may explain a "
-            "difference"
-        )
-    shown = [each.first.config.decides_answers.baseline_prompts for each in (one, other)]
-    if ours.method == theirs.method and shown[0] != shown[1]:
-        found.append(f"{other.name} and {one.name} used different prompts: that alone may explain a difference")
-    if ours.judge and theirs.judge and ours.judge != theirs.judge:
-        found.append(
-            f"{other.name} was judged by {theirs.judge}, {one.name} by {ours.judge}: their scores are not comparable"
-        )
-    if ours.critic and theirs.critic and ours.critic != theirs.critic:
-        found.append(
-            f"the steps of {other.name} were chosen by the critic {theirs.critic}, those of {one.name} by {ours.critic}"
-        )
-    if (theirs_drawn := _drawn(theirs)) and (ours_drawn := _drawn(ours)) and theirs_drawn[0] != ours_drawn[0]:
-        found.append(
-            f"{other.name} is {theirs_drawn[1]}, {one.name} {ours_drawn[1]}: they do not take as many completions"
-        )
-    return found
-
-
-def _drawn(report: Report) -> tuple[int, str] | None:
-    """How many replies or attempts one was chosen of, and how, in words; None where there was no choice."""
-    if report.best_of:
-        return report.best_of, f"the best of {report.best_of} by a critic"
-    return (report.vote, f"the vote of {report.vote}") if report.vote else None
-
-
-_DIFFER = {
-    "max_passage_chars": "cut passages differently: that alone may explain a difference",
-    "style": "ask for different answer styles: they are not comparable",
-    "passage_order": "order passages differently: that alone may explain a difference",
-}
-_SAID = {"top_k": "top-k", "retriever": "retriever", "renderer": "prompts (renderer)", "max_steps": "max-steps"}

@@ -8,7 +8,6 @@ and `pages.comparison_page`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,9 @@ from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import (
     MetricDelta,
     SignificanceTest,
-    TTest,
     Values,
+    changes,
     paired_differences,
-    paired_t_test,
     paired_test,
 )
 from reasonrag.redaction import mask_secrets_in, secrets
@@ -52,7 +50,7 @@ from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
 OF_PARTS = ("em", "f1", "cover_em")
-"""Metrics reported by question type and by hops, and with a t-test; that has accuracy too."""
+"""Metrics reported by question type and by hops."""
 TESTED = ("em", "cover_em")
 """Metrics that decide the verdict."""
 
@@ -93,7 +91,7 @@ def build_comparison(conditions: Sequence[Condition], settings: CompareSettings)
         dataset=first.dataset,
         split=first.split,
         questions=len(questions),
-        left_out=asdict(left_out),
+        left_out=left_out,
         confidence=settings.confidence,
         bootstrap=settings.bootstrap,
         seed=settings.seed,
@@ -150,7 +148,7 @@ class _PairComparer:
     ) -> None:
         self.reference, self.other, self.questions, self.settings = reference, other, questions, settings
         self.values = {name: (reference.values(name, questions), other.values(name, questions)) for name in METRICS}
-        self.em, self.cover = (_change(*self.values[name]) for name in ("em", "cover_em"))
+        self.em, self.cover = (changes(*self.values[name]) for name in TESTED)
 
     def pair(self) -> PairedComparison:
         deltas = self._deltas(METRICS, np.arange(len(self.questions)))
@@ -170,7 +168,6 @@ class _PairComparer:
             ),
             metrics=deltas,
             tests=tests,
-            t_tests=self._t_tests(),
             outcomes=self._outcomes(np.arange(len(self.questions))),
             by_type=self._parts(lambda each: each.type),
             by_hops=self._parts(lambda each: each.hops),
@@ -191,10 +188,6 @@ class _PairComparer:
 
     def _tests(self) -> dict[str, SignificanceTest]:
         found = {name: paired_test(*self.values[name], seed=self.settings.seed) for name in ("accuracy", *TESTED)}
-        return {name: each for name, each in found.items() if each}
-
-    def _t_tests(self) -> dict[str, TTest]:
-        found = {name: paired_t_test(*self.values[name]) for name in ("accuracy", *OF_PARTS)}
         return {name: each for name, each in found.items() if each}
 
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest]) -> ComparisonVerdict:
@@ -231,12 +224,6 @@ class _PairComparer:
 
     def _ids(self, chosen: np.ndarray[Any, Any]) -> list[str]:
         return [self.questions[int(each)] for each in np.flatnonzero(chosen)]
-
-
-def _change(one: Values, other: Values) -> Values:
-    """Difference per question, of the means over seeds."""
-    change: Values = np.round(other.mean(axis=0) - one.mean(axis=0), 12)
-    return change
 
 
 # -- the sentence ----------------------------------------------------------------------------------------------

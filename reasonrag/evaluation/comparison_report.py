@@ -11,7 +11,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from preference.records import Record
-from reasonrag.evaluation.significance import MetricDelta, SignificanceTest, TTest
+from reasonrag.evaluation.significance import MetricDelta, SignificanceTest
 
 COMPARISON: Final = "compare.json"
 COMPARISON_SCHEMA: Final = "reasonrag.comparison/1"
@@ -67,8 +67,6 @@ class PairedComparison(Record):
     metrics: dict[str, MetricDelta]
     tests: dict[str, SignificanceTest]
     """Tests of EM and cover-EM, and of accuracy where questions have options."""
-    t_tests: dict[str, TTest] = Field(default_factory=dict)
-    """Of the same and of F1, for comparison with papers; the verdict does not use them."""
     outcomes: WinLossCounts
     by_type: dict[str, ComparisonPart] = Field(default_factory=dict)
     by_hops: dict[str, ComparisonPart] = Field(default_factory=dict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from preference import cover_em, exact_match, f1_score, token_precision, token_recall
 from preference.records import QuestionError
@@ -23,33 +24,50 @@ from reasonrag.llm.budget import Tokens
 RIGHT_FROM = 0.5
 """Judge score from which an answer counts as right; on the judge's scale 50 of 100, half right (prompts/answer.txt)."""
 
-METRICS: dict[str, Callable[[Prediction], float | None]] = {
-    "accuracy": lambda each: choice_accuracy(each.question, each.golden_answers, each.answer),
-    "em": lambda each: each.em,
-    "f1": lambda each: each.f1,
-    "precision": lambda each: _of_answer(token_precision, each),
-    "recall": lambda each: _of_answer(token_recall, each),
-    "cover_em": lambda each: each.cover_em,
-    "judged_right": lambda each: None if each.judged is None else float(each.judged >= RIGHT_FROM),
-    "judge_score": lambda each: each.judged,
-    "gold_recall": lambda each: each.gold_recall,
-    "no_answer": lambda each: float(each.answer is None),
-    "malformed": lambda each: float(each.malformed),
-    "repaired": lambda each: float(any(step.repaired for step in each.steps)),
-    "searches": lambda each: float(each.searches),
-    "calls": lambda each: float(each.calls),
-    "prompt_tokens": lambda each: float(each.prompt_tokens),
-    "completion_tokens": lambda each: float(each.completion_tokens),
-    "critic_calls": lambda each: None if each.critic is None else float(each.critic.calls),
-    "critic_prompt_tokens": lambda each: None if each.critic is None else float(each.critic.prompt_tokens),
-}
-"""Every metric by name: its value for a prediction, or None. no_answer (nothing to score), malformed (a reply could not
-be parsed, even after its repair turn) and repaired (the repair turn mended a reply) average to shares of questions."""
 
-PER_QUESTION = frozenset(
-    {"searches", "calls", "prompt_tokens", "completion_tokens", "critic_calls", "critic_prompt_tokens"}
-)
-"""Metrics that are numbers per question; all others are in [0, 1]."""
+class Metric(NamedTuple):
+    """name: as it is shown. value: for a prediction; None where it has none. of_groups: shown by type and hops, too.
+    counts: a number per question; others are in [0, 1] and shown in percent."""
+
+    name: str
+    value: Callable[[Prediction], float | None]
+    of_groups: bool = False
+    counts: bool = False
+
+
+METRICS = {
+    "accuracy": Metric(
+        "accuracy", lambda each: choice_accuracy(each.question, each.golden_answers, each.answer), of_groups=True
+    ),
+    "em": Metric("EM", lambda each: each.em, of_groups=True),
+    "f1": Metric("F1", lambda each: each.f1, of_groups=True),
+    "precision": Metric("precision", lambda each: _of_answer(token_precision, each)),
+    "recall": Metric("recall", lambda each: _of_answer(token_recall, each)),
+    "cover_em": Metric("cover-EM", lambda each: each.cover_em, of_groups=True),
+    "judged_right": Metric(
+        "judged right", lambda each: None if each.judged is None else float(each.judged >= RIGHT_FROM), of_groups=True
+    ),
+    "judge_score": Metric("judge's score", lambda each: each.judged),
+    "gold_recall": Metric("gold passages found", lambda each: each.gold_recall, of_groups=True),
+    "no_answer": Metric("no answer", lambda each: float(each.answer is None), of_groups=True),
+    "malformed": Metric("unreadable reply", lambda each: float(each.malformed)),
+    "repaired": Metric("repaired reply", lambda each: float(any(step.repaired for step in each.steps))),
+    "searches": Metric("searches", lambda each: float(each.searches), of_groups=True, counts=True),
+    "calls": Metric("completions", lambda each: float(each.calls), counts=True),
+    "prompt_tokens": Metric("prompt tokens", lambda each: float(each.prompt_tokens), counts=True),
+    "completion_tokens": Metric("completion tokens", lambda each: float(each.completion_tokens), counts=True),
+    "critic_calls": Metric(
+        "scores of the critic", lambda each: None if each.critic is None else float(each.critic.calls), counts=True
+    ),
+    "critic_prompt_tokens": Metric(
+        "tokens read by the critic",
+        lambda each: None if each.critic is None else float(each.critic.prompt_tokens),
+        counts=True,
+    ),
+}
+"""Every metric by its name in records, in the order in which they are shown. no_answer (nothing to score), malformed (a
+reply could not be parsed, even after its repair turn) and repaired (the repair turn mended a reply) average to shares
+of questions."""
 
 
 # -- one question ------------------------------------------------------------------------------------------------------
@@ -130,7 +148,7 @@ class MetricAggregator:
     def of(self, predictions: Iterable[Prediction]) -> dict[str, MetricMean]:
         """Every metric that any answered question has."""
         answered = [each for each in predictions if each.error is None]
-        found = {name: self.metric([value(each) for each in answered]) for name, value in METRICS.items()}
+        found = {name: self.metric(map(metric.value, answered)) for name, metric in METRICS.items()}
         return {name: metric for name, metric in found.items() if metric.n}
 
     def metric(self, values: Iterable[float | None]) -> MetricMean:

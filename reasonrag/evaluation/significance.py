@@ -1,14 +1,13 @@
 """The significance of differences: paired bootstrap intervals and permutation tests on the same questions.
 
-Decides the bootstrap and the test; beside them stands the t-test that papers report. The bootstrap is paired: every
-resample draws the same questions for both, so that question difficulty cancels out; if a condition was run with several
-seeds, each resample draws seeds too, so that the interval covers other questions *and* other seeds. Percentile
-intervals, not corrected for multiple comparisons. Knows numbers only: no question, no file, no metric's name.
+Decides the bootstrap and the test. The bootstrap is paired: every resample draws the same questions for both, so that
+question difficulty cancels out; if a condition was run with several seeds, each resample draws seeds too, so that the
+interval covers other questions *and* other seeds. Percentile intervals, not corrected for multiple comparisons. Knows
+numbers only: no question, no file, no metric's name.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
@@ -62,11 +61,7 @@ class SignificanceTest(Record):
     def __str__(self) -> str:
         """`McNemar p = 0.25`."""
         name = "McNemar" if self.test == "exact" else "permutation test"
-        return f"{name} {_p_text(self.p)}"
-
-
-def _p_text(p: float) -> str:
-    return f"p = {p:.2g}" if p >= _SMALLEST_P else "p < 0.0001"
+        return f"{name} p = {self.p:.2g}" if self.p >= _SMALLEST_P else f"{name} p < {_SMALLEST_P:g}"
 
 
 def paired_differences(
@@ -98,8 +93,8 @@ def _valued(one: Values, other: Values) -> NDArray[np.bool_]:
     return valued
 
 
-def _changes(one: Values, other: Values) -> Values:
-    """Of them, how much each changes, in the mean over seeds."""
+def changes(one: Values, other: Values) -> Values:
+    """How much each question changes that has a value under all seeds of both, in the mean over seeds."""
     used = _valued(one, other)
     change: Values = np.round(other[:, used].mean(axis=0) - one[:, used].mean(axis=0), _ROUNDED)
     return change
@@ -150,7 +145,7 @@ def paired_test(one: Values, other: Values, *, seed: int) -> SignificanceTest | 
     seeds count as part of what was run: other seeds are the bootstrap's matter.
     """
     used = _valued(one, other)
-    change = _changes(one, other)
+    change = changes(one, other)
     if not change.size:
         return None
     if len(one) == len(other) == 1 and set(np.unique(np.concatenate([one[:, used], other[:, used]]))) <= {0.0, 1.0}:
@@ -177,52 +172,6 @@ def _mcnemar(wins: int, losses: int) -> float:
         at_most += ways
         ways = ways * (thrown - fewer) // (fewer + 1)
     return min(1.0, float(2 * at_most / 2**thrown))
-
-
-class TTest(Record):
-    """Two-sided paired t-test over questions: the null hypothesis is that their mean difference is 0.
-
-    t (six significant digits) and p (ten decimals) are null where there is no test: with one question, or where all
-    questions differ by the same amount. df: questions - 1.
-    """
-
-    t: float | None
-    df: int
-    p: float | None
-
-    def __str__(self) -> str:
-        """`t(199) = 2.31, p = 0.022`."""
-        if self.t is None or self.p is None:
-            return "t not defined"
-        return f"t({self.df:,}) = {self.t:.3g}, {_p_text(self.p)}"
-
-
-def paired_t_test(one: Values, other: Values) -> TTest | None:
-    """Student's paired t-test of the questions' mean differences over seeds. None without a question."""
-    change = _changes(one, other)
-    if not change.size:
-        return None
-    df = change.size - 1
-    if np.ptp(change) == 0:
-        return TTest(t=None, df=df, p=None)
-    t = float(change.mean() / (change.std(ddof=1) / math.sqrt(change.size)))
-    return TTest(t=float(f"{t:.6g}"), df=df, p=round(t_test_p(t, df), 10))
-
-
-def t_test_p(t: float, df: int) -> float:
-    """The chance that |T| of Student's distribution is at least |t|, to about ten decimals.
-
-    df: degrees of freedom, whole, at least 1: for those the distribution has a finite form (Abramowitz and Stegun,
-    Handbook of Mathematical Functions, 26.7.3 for odd df, 26.7.4 for even).
-    """
-    if df == 1:
-        return 1 - 2 / math.pi * math.atan(abs(t))
-    theta, odd = math.atan(abs(t) / math.sqrt(df)), df % 2
-    sine, cosine = math.sin(theta), math.cos(theta)
-    k = np.arange(1, (df - odd) // 2)
-    series = 1 + float(np.cumprod((2 * k - 1 + odd) / (2 * k + odd) * cosine**2).sum())
-    inside = 2 / math.pi * (theta + sine * cosine * series) if odd else sine * series
-    return min(1.0, max(0.0, 1 - inside))
 
 
 def mean_interval(

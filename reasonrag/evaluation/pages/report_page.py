@@ -10,7 +10,7 @@ from pathlib import Path
 
 from preference.export.files import write_file
 from reasonrag.evaluation.methods.choice import StepBudget
-from reasonrag.evaluation.metrics import PER_QUESTION
+from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction
 from reasonrag.evaluation.report import REPORT, MetricMean, QuestionGroup, Report
 from reasonrag.files import FAILURES
@@ -34,38 +34,6 @@ EXAMPLES = 3
 """Examples of each kind."""
 LONGEST = 300
 """Characters shown of a text."""
-METRIC_NAMES = {
-    "accuracy": "accuracy",
-    "em": "EM",
-    "f1": "F1",
-    "precision": "precision",
-    "recall": "recall",
-    "cover_em": "cover-EM",
-    "judged_right": "judged right",
-    "judge_score": "judge's score",
-    "gold_recall": "gold passages found",
-    "no_answer": "no answer",
-    "malformed": "unreadable reply",
-    "repaired": "repaired reply",
-    "searches": "searches",
-    "calls": "completions",
-    "prompt_tokens": "prompt tokens",
-    "completion_tokens": "completion tokens",
-    "critic_calls": "scores of the critic",
-    "critic_prompt_tokens": "tokens read by the critic",
-}
-"""Display names of the metrics, in display order. Those of questions are means per question, the others shares."""
-COLUMN_METRICS = {
-    "accuracy": "acc.",
-    "em": "EM",
-    "f1": "F1",
-    "cover_em": "cover-EM",
-    "judged_right": "judged",
-    "gold_recall": "gold",
-    "searches": "searches",
-    "no_answer": "none",
-}
-"""Metrics shown by type and hops, as columns."""
 
 
 def write_page(folder: Path, report: Report, predictions: Sequence[Prediction]) -> None:
@@ -85,7 +53,7 @@ def evaluation_parts(report: Report) -> Iterator[Part]:
 
 
 def _tables(report: Report) -> Iterator[Table]:
-    known = ((name, report.metrics[name]) for name in METRIC_NAMES if name in report.metrics)
+    known = ((name, report.metrics[name]) for name in METRICS if name in report.metrics)
     yield Table(
         f"{report.dataset}/{report.split}  method {report.method}  model {report.model}",
         [(metric_name(name), number(name, each.value), interval(name, each), each.n) for name, each in known],
@@ -132,16 +100,17 @@ def _page(report: Report, predictions: Sequence[Prediction]) -> Iterator[Part]:
 
 def metric_name(name: str) -> str:
     """The name with its unit: `EM (%)`, `searches`."""
-    shown = METRIC_NAMES.get(name, name)
-    return shown if name in PER_QUESTION else f"{shown} (%)"
+    metric = METRICS[name]
+    return metric.name if metric.counts else f"{metric.name} (%)"
 
 
 def number(name: str, value: float | None) -> str:
     """A metric, or a difference of two: shares and scores in percent, counts per question as they are."""
     if value is None:
         return "-"
-    digits = 2 if name in ("searches", "calls", "critic_calls") else 1
-    shown = round(value if name in PER_QUESTION else 100 * value, digits) + 0.0  # no -0.0
+    counts = METRICS[name].counts
+    digits = 2 if counts and not name.endswith("tokens") else 1
+    shown = round(value if counts else 100 * value, digits) + 0.0  # no -0.0
     return f"{shown:,.{digits}f}"
 
 
@@ -151,25 +120,17 @@ def interval(name: str, metric: MetricMean) -> str:
 
 def _by_group(title: str, groups: Mapping[str, QuestionGroup], level: str) -> Table:
     """The questions by type or hops. level: of the intervals."""
-    shown = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
-    columns = [
-        COLUMN_METRICS[name] if name in PER_QUESTION else f"{COLUMN_METRICS[name]}, % ({level} CI)" for name in shown
-    ]
+    found = {name for each in groups.values() for name in each.metrics}
+    shown = [name for name, metric in METRICS.items() if metric.of_groups and name in found]
     rows = [
         (name, each.questions, *(_cell(metric, each.metrics.get(metric)) for metric in shown))
         for name, each in groups.items()
     ]
-    return Table(f"By {title}", rows, (title, "questions", *columns))
+    return Table(f"By {title}, with {level} CI", rows, (title, "questions", *map(metric_name, shown)))
 
 
 def _cell(name: str, metric: MetricMean | None) -> str:
-    if metric is None:
-        return "-"
-    return (
-        number(name, metric.value)
-        if name in PER_QUESTION
-        else f"{number(name, metric.value)} ({interval(name, metric)})"
-    )
+    return "-" if metric is None else f"{number(name, metric.value)} ({interval(name, metric)})"
 
 
 def _costs(report: Report) -> Iterator[tuple[str, object]]:

@@ -227,10 +227,6 @@ def test_an_interval_without_0_is_no_gain_where_few_questions_differ(make_run: M
     assert pair.tests["em"].p == 0.125
     assert pair.verdict == "no_difference"
     assert "McNemar p = 0.12): not significant. Too few questions differ" in pair.sentence
-    t_test = pair.t_tests["em"]  # papers would call it a gain; the page says both
-    assert (t_test.t, t_test.df) == (pytest.approx((59 / 14) ** 0.5, rel=1e-5), 59)
-    assert str(t_test) == "t(59) = 2.05, p = 0.045"
-    assert str(pair.t_tests["f1"]) == str(t_test)
 
 
 def test_wins_losses_and_ties_are_counted_and_named(make_run: MakeRun) -> None:
@@ -297,29 +293,34 @@ def test_evaluations_of_different_data_do_not_compare(changes: dict[str, Any], s
 @pytest.mark.parametrize(
     ("a", "b", "warned"),
     [
-        ({"repair": True}, {"repair": False}, "a gave unreadable replies a repair turn, b did not"),
-        ({"repair": True}, {"repair": True, "method": "rag"}, ""),
-        ({"method": "rag"}, {"method": "direct", "asked": {"max_steps": 9}}, "b used max-steps 9, a 7"),
-        ({"method": "direct"}, {"asked": {"top_k": 5}}, ""),
-        ({"method": "rag"}, {"method": "rag", "asked": {"renderer": "s"}}, ""),
-        ({"method": "rag"}, {"method": "rag", "config": {"baseline_prompts": "2"}}, "b and a used different prompts"),
-        ({}, {"asked": {"top_k": 5}}, "b used top-k 5, a 3"),
-        ({}, {"asked": {"renderer": "s"}}, "b used prompts (renderer) s, a r"),
-        ({}, {"asked": {"max_passage_chars": 9}}, "b and a cut passages differently"),
-        ({}, {"asked": {"passage_order": "worst-first"}}, "b and a order passages differently"),
-        ({}, {"asked": {"style": "long"}}, "b and a ask for different answer styles"),
-        ({"judge": "i"}, {"judge": "j"}, "b was judged by j, a by i"),
-    ],
-    ids=[
-        *("one repairs", "both repair", "another budget", "one has no top-k", "a baseline has no prompts of the agent"),
-        *(
-            "other prompts of a baseline",
-            "another top-k",
-            "another renderer",
-            "passages cut",
-            "passages in another order",
-            "another style",
-            "another judge",
+        pytest.param({"repair": True}, {"repair": False}, "b used repair turns none, a one", id="one repairs"),
+        pytest.param({"repair": True}, {"repair": True, "method": "rag"}, "", id="both repair"),
+        pytest.param(
+            *({"method": "rag"}, {"method": "direct", "asked": {"max_steps": 9}}, "b used max-steps 9, a 7"),
+            id="another budget",
+        ),
+        pytest.param({"method": "direct"}, {"asked": {"top_k": 5}}, "", id="one has no top-k"),
+        pytest.param(
+            *({"method": "rag"}, {"method": "rag", "asked": {"renderer": "s"}}, ""),
+            id="a baseline has no prompts of the agent",
+        ),
+        pytest.param(
+            {"method": "rag", "config": {"baseline_prompts": "1"}},
+            {"method": "rag", "config": {"baseline_prompts": "2"}},
+            "b used baseline prompts 2, a 1",
+            id="other prompts of a baseline",
+        ),
+        pytest.param({}, {"asked": {"renderer": "s"}}, "b used prompts (renderer) s, a r", id="another renderer"),
+        pytest.param(
+            {},
+            {"asked": {"passage_order": "worst-first"}},
+            "b used passage order worst-first, a best-first",
+            id="order",
+        ),
+        pytest.param({}, {"asked": {"style": "long"}}, "b used answer style long, a short", id="another style"),
+        pytest.param({"judge": "i"}, {"judge": "j"}, "b used judge j, a i", id="another judge"),
+        pytest.param(
+            {"best_of": 2}, {"vote": 4}, "b used replies or attempts, of which one is taken, 4, a 2", id="other draws"
         ),
     ],
 )
@@ -403,7 +404,6 @@ def test_files_are_written_beside_the_first_evaluation(make_run: MakeRun, tmp_pa
     assert folder == default_out(read_conditions([a, b], []))
     first = {each.name: each.read_bytes() for each in folder.iterdir()}
     assert sorted(first) == ["compare.json", "compare.md"]
-    assert b"the verdict does not use it: EM t not defined" in first["compare.md"]
     assert Comparison.model_validate_json(first["compare.json"]).pairs[0].verdict == "gain"
     printed = reasonrag("compare", a, b, "--out", tmp_path / "here", "--json").out
     assert orjson.loads(printed) == orjson.loads(first["compare.json"])
