@@ -1,23 +1,17 @@
-"""The commands that start: `reasonrag init`, and `reasonrag generate` with its estimate by `--dry-run`."""
+"""The command that starts: `reasonrag generate`, with its estimate by `--dry-run`."""
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
-from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reasonrag.errors import CapReached, InputError, WaitTooLong
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.exploration.settings_file import InitSettings, settings_file
-from reasonrag.files import writing
 from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
-from reasonrag.redaction import redact
-from reasonrag.settings import COMMON, SETTINGS_FILE, Panel, resolve
+from reasonrag.settings import COMMON, Panel
 from reasonrag.terminal import print_shown
 
 if TYPE_CHECKING:
@@ -25,51 +19,6 @@ if TYPE_CHECKING:
 
 WITHOUT_A_FLAG = ("index_home", "max_wait")
 """Settings of `generate` that stand in reasonrag.toml, the environment and Python only."""
-
-
-@options(InitSettings, example="reasonrag init --dataset hotpotqa --budget 20 --yes")
-def init(
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: take the defaults where no flag is given")] = False,
-    **flags: Any,
-) -> None:
-    """Write a commented reasonrag.toml from four answers: teacher, data, budget, student.
-
-    Every later command in this folder reads it. Answers are read from the terminal, or from stdin one per line; an
-    empty line takes the default. An existing file is replaced only after a yes in a terminal.
-    """
-    file = Path(SETTINGS_FILE)
-    asks = sys.stdin.isatty() and not yes
-    if file.exists() and not (
-        asks and _answer(f"{file} is there already. Replace it? [y/N]").casefold() in ("y", "yes")
-    ):
-        raise InputError(f"{file} is there already and was not changed; move it away, or edit it")
-    for name, field in () if yes else InitSettings.model_fields.items():
-        while flags[name] is None:
-            default = f"{field.default:g}" if isinstance(field.default, float) else field.default
-            given = {name: _answer(f"{name.capitalize()}. {field.description} [{default}]") or field.default}
-            try:
-                flags[name] = getattr(_answers(given), name)
-            except InputError as error:
-                if not asks:
-                    raise
-                print_shown(redact(str(error)), file=sys.stderr)
-    text = settings_file(**_answers(flags).model_dump())
-    with writing(file):
-        file.write_text(text, encoding="utf-8")
-    print_shown(f"wrote {file}")
-    print_shown("next: reasonrag generate --limit 100 --dry-run")
-
-
-def _answers(given: dict[str, Any]) -> InitSettings:
-    """By flags only: the environment and the file are for the other commands."""
-    return resolve(InitSettings, "init", given, environment={}, file=Path(os.devnull))
-
-
-def _answer(question: str) -> str:
-    print_shown(fill(question, 79), file=sys.stderr)
-    print_shown("> ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip()
 
 
 @options(

@@ -122,7 +122,7 @@ def test_every_flag_of_every_command_has_a_help_text() -> None:
     """A setting without a description would be a flag that says nothing."""
     silent = [(words, flag.name) for words, each in COMMANDS.items() for flag in each.params if not flag.help]
     assert not silent
-    assert len(COMMANDS) == 25
+    assert len(COMMANDS) == 24
 
 
 MEANINGS = {
@@ -160,11 +160,9 @@ MEANINGS = {
     "--seed": "seed of what is drawn",
     "--set": "a key of the recipe or training configuration",
     "--split": "split of the data set",
-    "--teacher": "the model that explores",
     "--temperature": "sampling temperature",
     "--top-k": "passages of a query",
     "--workers": "processes at a time with --on ray",
-    "--yes": "nothing is asked",
 }
 """What a flag means in every command that has it, where its help says more than that."""
 
@@ -184,7 +182,7 @@ def test_one_flag_name_has_one_meaning() -> None:
 
 
 def test_a_flag_that_is_named_otherwise_names_the_other(reasonrag: Reasonrag) -> None:
-    done = reasonrag("init", "--data", 3)
+    done = reasonrag("generate", "--data", 3)
     assert (done.status, done.err.count("No such option: --data ")) == (2, 1)
     assert "--dataset" in done.err.partition("No such option")[2]
 

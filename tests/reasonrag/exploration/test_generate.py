@@ -8,7 +8,14 @@ import orjson
 import pytest
 
 import reasonrag
+from reasonrag.curation.pairs_settings import PairsSettings
 from reasonrag.errors import InputError
+from reasonrag.evaluation.settings import EvaluateSettings
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.settings import Settings, resolve
+from reasonrag.training.settings import TrainSettings
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_function_that_is_corrected_gets_the_answers_that_were_paid_for() -> None:
@@ -41,3 +48,18 @@ def test_steps_by_hops_need_hops_and_are_the_steps_that_a_model_is_asked_with(tm
     own = {"questions": tmp_path / "own.jsonl", "corpus": tmp_path / "corpus.jsonl", "model": "offline"}
     with pytest.raises(InputError, match=r"no question says how many hops it has .* leave out agent.steps_by_hops"):
         reasonrag.generate(**own, run="runs/e", set="agent.steps_by_hops=true")
+
+
+@pytest.mark.parametrize(
+    ("command", "settings"),
+    [
+        ("generate", GenerateSettings),
+        ("pairs", PairsSettings),
+        ("train", TrainSettings),
+        ("evaluate", EvaluateSettings),
+    ],
+)
+def test_each_command_reads_its_table_of_the_documented_settings_file(command: str, settings: type[Settings]) -> None:
+    page = (ROOT / "docs/reference/index.md").read_text(encoding="utf-8")
+    Path("reasonrag.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    assert resolve(settings, command, {}).model_dump(exclude_defaults=True)
