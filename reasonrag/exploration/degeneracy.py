@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import chain, repeat
+from typing import NamedTuple
 
 from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, candidates, normalize_answer
 from preference.diversity import drawn_states
@@ -19,21 +20,18 @@ from preference.records import OF_THE_STATE
 from reasonrag.llm.reasoning import more_room, parser_advice
 
 PAGE = "docs/troubleshooting/degenerate-trees.md"
-SAID_FROM, WARNED_FROM = 10, 5
-"""Finished questions before a sign is reported during a run, and before the summary warns of it."""
-STOPS_FROM, OUTCOMES_STOP_FROM = 20, 100
+TOLD_FROM = 10
+"""Finished questions before a sign is reported."""
+FAULTS_STOP_FROM, STOPS_FROM = 20, 100
 """Finished questions after which it is decided whether a run goes on. A fault of the endpoint or of the form of replies
 shows in every question alike, after 20 and again after 100. A good teacher with hard questions may show everything
 else, which therefore counts after 100, and only where no question at all gives a pair: if one in ten does, 20 in a row
 without are common, and 100 are not."""
-TELLING_SHARE, OUTCOMES_TELLING_SHARE = 0.5, 0.75
-"""Share of questions with a sign before it is reported; higher for outcome signs, which half of the questions show in
-healthy runs."""
 SEVERAL = 2
 """Minimum number of cases for *most*, of continuations that all end alike, and of siblings."""
 NEARLY_ALL = 0.75
-"""Share of continuations without an answer of their own that marks a question; a long-thinking teacher is forced to
-conclude half of the time."""
+"""Share of states whose siblings are alike, and of continuations without an answer of their own, that marks a question:
+a long-thinking teacher is forced to conclude half of the time, and may report None in every draw of a state."""
 STEPS_TO_AN_ANSWER = 3
 """Query, evidence, answer: a forced conclusion after more steps means that the agent could have answered before."""
 STEPS_WITHOUT_END = 8
@@ -45,52 +43,89 @@ follow every step to its end."""
 class Sign:
     """One kind of degeneracy.
 
-    means: description of a question that shows it. remedy: what to try first. stops_from: finished questions after
-        which it ends a run if nearly every one shows it and can give no pair. told_at: share of questions from which it
-        is reported.
+    means: description of a question that shows it. remedy: what to try first. fault: of the endpoint or of the form of
+        replies, not of questions and teacher.
     """
 
     name: str
     means: str
     remedy: str
     shown_by: Callable[[RolloutRecord], bool]
-    stops_from: int = STOPS_FROM
-    told_at: float = TELLING_SHARE
+    fault: bool = False
 
-    def tell(self, shown: int, questions: int) -> str:
-        """A message: how often, what it means, what helps and where to read more."""
-        return f"{self.words} in {shown:,} of {questions:,} questions: {self.means}. {self.advice}"
+    @property
+    def told_at(self) -> float:
+        """Share of questions from which it is reported. In healthy runs half of the questions show others than
+        faults."""
+        return 0.5 if self.fault else 0.75
 
     @property
     def words(self) -> str:
         """The name as people read it."""
         return self.name.replace("_", " ")
 
-    @property
-    def advice(self) -> str:
-        return f"{self.remedy}; see {PAGE}#{self.name.replace('_', '-')}"
+    def tell(self, shown: int, questions: int) -> str:
+        """A message: how often, what it means, what helps and where to read more."""
+        told = f"{self.words} in {shown:,} of {questions:,} questions: {self.means}. {self.remedy}"
+        return f"{told}; see {PAGE}#{self.name.replace('_', '-')}"
+
+
+SIGNS: list[Sign] = []
+"""Ordered from causes to consequences: a stopped run names the first that holds."""
+_Shown = Callable[[RolloutRecord], bool]
+
+
+def _sign(means: str, remedy: str, *, fault: bool = False) -> Callable[[_Shown], _Shown]:
+    """Make a sign of the function that follows; see `Sign`."""
+
+    def named(shown_by: _Shown) -> _Shown:
+        SIGNS.append(Sign(shown_by.__name__, means, remedy, shown_by, fault))
+        return shown_by
+
+    return named
 
 
 # -- the signs -------------------------------------------------------------------------------------------------
 
 
+@_sign(
+    "most replies are nothing but reasoning",
+    f"If --max-reply-tokens cut them, {more_room()}; if they ended by themselves, {parser_advice()}",
+    fault=True,
+)
 def only_reasoning(rollout: RolloutRecord) -> bool:
     """Most draws are nothing but reasoning, perhaps unseen: cut by the token limit, or ended by themselves."""
     failed = ((each.parse_error, each.reasoning and not each.response) for each in _draws(rollout))
     return _most(error is not None and (error.cause == "reasoning_cut" or bool(only)) for error, only in failed)
 
 
+@_sign(
+    "steps sampled in the same state are equivalent, so there is nothing to compare",
+    "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and check that the server "
+    "honours temperature, top_p and seed",
+    fault=True,
+)
 def identical_siblings(rollout: RolloutRecord) -> bool:
-    """In most states with at least two draws, all steps are equivalent; not where they have no text."""
-    return not only_reasoning(rollout) and _most(state.distinct == 1 for state in drawn_states(rollout))
+    """In `NEARLY_ALL` states with at least two draws, all steps are equivalent; not where they have no text."""
+    alike = (state.distinct == 1 for state in drawn_states(rollout))
+    return not only_reasoning(rollout) and _most(alike, share=NEARLY_ALL)
 
 
+@_sign(
+    "every continuation ends in a reply that does not parse",
+    "Read some replies: the model does not follow the format that the prompt asks for (--prompts)",
+    fault=True,
+)
 def never_parses(rollout: RolloutRecord) -> bool:
     """All continuations, at least two, end in a failed step."""
     ends = _all_ends(rollout)
     return len(ends) >= SEVERAL and all(each.end == "failed" for each in ends)
 
 
+@_sign(
+    "an answer came only when it was forced: nearly all continuations end in the forced conclusion or in failed steps",
+    "Read some replies: the model may ignore the prompt (--prompts), omit the tags, or find nothing",
+)
 def answered_only_when_forced(rollout: RolloutRecord) -> bool:
     """More than `NEARLY_ALL` of at least two continuations end in a failed step, or in a conclusion after more than
     `STEPS_TO_AN_ANSWER` steps; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
@@ -103,111 +138,49 @@ def answered_only_when_forced(rollout: RolloutRecord) -> bool:
     return _most(unwilling, share=NEARLY_ALL)
 
 
+@_sign(
+    "most first steps are answers, so the pairs teach no searching",
+    "Use questions that the teacher cannot answer from memory, or tell it to search first (--prompts)",
+)
 def instant_answer(rollout: RolloutRecord) -> bool:
     """Most draws of the first turn are answers; not where that turn must conclude (`--max-steps 1`)."""
     return _most(node.action_type == "answer" for node in _draws(rollout) if node.layer == 0 and node.action == "think")
 
 
+@_sign(
+    "most read turns report None",
+    "Check that the corpus covers the questions, and raise --top-k",
+)
 def none_loop(rollout: RolloutRecord) -> bool:
     """Most draws of evidence report nothing."""
-    return _most(_said(node) == "none" for node in _draws(rollout) if node.action_type == "evidence")
+    said = (normalize_answer(node.content or "") for node in _draws(rollout) if node.action_type == "evidence")
+    return _most(each == "none" for each in said)
 
 
+@_sign(
+    "no continuation ends in a right answer that the evidence supports, so all steps have the same reward",
+    "Compare its answers with the gold answers: the teacher may be too weak, the corpus wrong, or the gold "
+    "answers too long; if it answers from memory, --outcome f1 counts such answers",
+)
 def all_wrong(rollout: RolloutRecord) -> bool:
     """All continuations, at least two, have outcome 0: F1 0, or an answer that no evidence supports."""
     return _all_have(rollout, outcome=0.0)
 
 
+@_sign(
+    "every continuation is right, so steps differ only in the length of their paths",
+    "Use harder questions or a weaker teacher",
+)
 def all_right(rollout: RolloutRecord) -> bool:
     """All continuations, at least two, have outcome 1; not where a judge alone decides which step is better."""
     return rollout.recipe.reward != "rank" and _all_have(rollout, outcome=1.0)
 
 
-ALIKE = "identical_siblings"
-SIGNS = (
-    Sign(
-        "only_reasoning",
-        "most replies are nothing but reasoning",
-        f"If --max-reply-tokens cut them, {more_room()}; if they ended by themselves, {parser_advice()}",
-        only_reasoning,
-    ),
-    Sign(
-        ALIKE,
-        "steps sampled in the same state are equivalent, so there is nothing to compare",
-        "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and check that the server "
-        "honours temperature, top_p and seed",
-        identical_siblings,
-    ),
-    Sign(
-        "never_parses",
-        "every continuation ends in a reply that does not parse",
-        "Read some replies: the model does not follow the format that the prompt asks for (--prompts)",
-        never_parses,
-    ),
-    Sign(
-        "answered_only_when_forced",
-        "an answer came only when it was forced: nearly all continuations end in the forced conclusion or in failed "
-        "steps",
-        "Read some replies: the model may ignore the prompt (--prompts), omit the tags, or find nothing",
-        answered_only_when_forced,
-        stops_from=OUTCOMES_STOP_FROM,
-        told_at=OUTCOMES_TELLING_SHARE,
-    ),
-    Sign(
-        "instant_answer",
-        "most first steps are answers, so the pairs teach no searching",
-        "Use questions that the teacher cannot answer from memory, or tell it to search first (--prompts)",
-        instant_answer,
-        stops_from=OUTCOMES_STOP_FROM,
-    ),
-    Sign(
-        "none_loop",
-        "most read turns report None",
-        "Check that the corpus covers the questions, and raise --top-k",
-        none_loop,
-        stops_from=OUTCOMES_STOP_FROM,
-    ),
-    Sign(
-        "all_wrong",
-        "no continuation ends in a right answer that the evidence supports, so all steps have the same reward",
-        "Compare its answers with the gold answers: the teacher may be too weak, the corpus wrong, or the gold "
-        "answers too long; if it answers from memory, --outcome f1 counts such answers",
-        all_wrong,
-        stops_from=OUTCOMES_STOP_FROM,
-        told_at=OUTCOMES_TELLING_SHARE,
-    ),
-    Sign(
-        "all_right",
-        "every continuation is right, so steps differ only in the length of their paths",
-        "Use harder questions or a weaker teacher",
-        all_right,
-        stops_from=OUTCOMES_STOP_FROM,
-        told_at=OUTCOMES_TELLING_SHARE,
-    ),
-)
-"""Ordered from causes to consequences: a stopped run names the first that holds."""
-
-
 # -- counting over a run ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedSigns:
-    """Signs of one record. `alike`: whether all draws of every state are equivalent; `pairless`: whether it shows a
-    sign that may end a run, and can give no pair; False where that was not looked at."""
-
-    signs: frozenset[str]
-    alike: bool
-    pairless: bool = False
-
-
-def observed_signs(rollout: RolloutRecord, *, for_stop: bool = False) -> ObservedSigns:
-    """for_stop: also compute `pairless`, which takes as long as the rest."""
-    # replies without any text are alike for another reason
-    alike = [] if only_reasoning(rollout) else [state.distinct == 1 for state in drawn_states(rollout)]
-    signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
-    pairless = for_stop and bool(signs) and not gives_a_pair(rollout)
-    return ObservedSigns(signs, all(alike), pairless)
+def observed_signs(rollout: RolloutRecord) -> frozenset[str]:
+    return frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
 
 
 def gives_a_pair(rollout: RolloutRecord) -> bool:
@@ -217,39 +190,41 @@ def gives_a_pair(rollout: RolloutRecord) -> bool:
     return any(each.dropped is None and "efficiency_only" not in each.tags for each in candidates(rollout, NO_FILTERS))
 
 
+class Look(NamedTuple):
+    """What a record says of whether its run goes on. pairless: it shows a sign, and can give no pair."""
+
+    signs: frozenset[str]
+    pairless: bool
+
+    @classmethod
+    def at(cls, rollout: RolloutRecord) -> Look:
+        signs = observed_signs(rollout)
+        return cls(signs, bool(signs) and not gives_a_pair(rollout))
+
+
 @dataclass
 class SignCounts:
     """Counts of signs over questions."""
 
     questions: int = 0
     shown: Counter[str] = field(default_factory=Counter)
-    _said: set[str] = field(default_factory=set)
+    _told: set[str] = field(default_factory=set)
 
-    def add(self, look: ObservedSigns) -> None:
+    def add(self, signs: Iterable[str]) -> None:
         self.questions += 1
-        self.shown.update(look.signs)
+        self.shown.update(signs)
 
     @property
     def by_sign(self) -> dict[str, int]:
         """Number of questions per sign, without zeros."""
         return {sign.name: self.shown[sign.name] for sign in SIGNS if self.shown[sign.name]}
 
-    def new_messages(self) -> list[str]:
-        """Messages that became due since the last call. Each sign is reported once."""
-        due = [each for each in self._telling(from_questions=SAID_FROM) if each.name not in self._said]
-        self._said.update(each.name for each in due)
-        return [each.tell(self.shown[each.name], self.questions) for each in due]
-
     def warnings(self) -> list[str]:
-        """Warnings about the questions as a whole."""
-        telling = self._telling(from_questions=WARNED_FROM)
-        return [sign.tell(self.shown[sign.name], self.questions) for sign in telling]
-
-    def _telling(self, *, from_questions: int) -> list[Sign]:
-        """Signs shown by at least their share of questions."""
-        if self.questions < from_questions:
-            return []
-        return [sign for sign in SIGNS if self.shown[sign.name] >= sign.told_at * self.questions]
+        """Of signs that became due since the last call: each is reported once."""
+        shown = (each for each in SIGNS if self.shown[each.name] >= each.told_at * self.questions)
+        due = [each for each in shown if self.questions >= TOLD_FROM and each.name not in self._told]
+        self._told.update(each.name for each in due)
+        return [each.tell(self.shown[each.name], self.questions) for each in due]
 
 
 class StopDecision:
@@ -266,21 +241,21 @@ class StopDecision:
         self.counts = SignCounts()
         self.reason: str | None = None
         self._share, self._questions = share, questions
-        self._seen: dict[int, ObservedSigns | None] = {}
+        self._seen: dict[int, Look | None] = {}
         self._decided = 0
         """Number of leading questions that have ended and were considered."""
-        self._pairless: Counter[str] = Counter()
-        """Leading questions that count towards a stop, by sign; their total under the empty name."""
+        self._pairless = SignCounts()
 
-    def add(self, position: int, look: ObservedSigns | None) -> None:
+    def add(self, position: int, look: Look | None) -> None:
         """A question has ended. position: its place in order, from 0. look: None if it failed, and is not counted."""
         self._seen[position] = look
         while self.reason is None and self._decided in self._seen:
             first = self._seen[self._decided]
             self._decided += 1
             if first is not None:
-                self.counts.add(first)
-                self._pairless.update(_counted(first))
+                self.counts.add(first.signs)
+                if first.pairless:
+                    self._pairless.add(first.signs)
                 self.reason = self._reason()
 
     @property
@@ -289,7 +264,7 @@ class StopDecision:
         if self.reason:
             return self._decided
         count = self.counts.questions
-        next_decision = next((each for each in (STOPS_FROM, OUTCOMES_STOP_FROM) if count < each), None)
+        next_decision = next((each for each in (FAULTS_STOP_FROM, STOPS_FROM) if count < each), None)
         if not self._share or next_decision is None:
             return self._questions
         found = self._decided
@@ -299,22 +274,13 @@ class StopDecision:
         return found
 
     def _reason(self) -> str | None:
-        count = self.counts.questions
-        if not self._share or self._decided >= self._questions or count not in (STOPS_FROM, OUTCOMES_STOP_FROM):
+        count, pairless = self.counts.questions, self._pairless
+        if not self._share or self._decided >= self._questions or count not in (FAULTS_STOP_FROM, STOPS_FROM):
             return None
-        for sign in SIGNS:
-            enough = count >= sign.stops_from and self._pairless[sign.name] >= self._share * count
-            if enough and (sign.stops_from == STOPS_FROM or self._pairless[""] == count):
-                return sign.tell(self._pairless[sign.name], count)
-        return None
-
-
-def _counted(look: ObservedSigns) -> set[str]:
-    """Signs for which a question counts towards a stop, and the empty name if it counts at all. Identical siblings
-    count only if all states have them: in some states, such as three times `None`, the endpoint is not at fault."""
-    if not look.pairless:
-        return set()
-    return {"", *look.signs} - ({ALIKE} if not look.alike else set())
+        hopeless = count == STOPS_FROM == pairless.questions
+        telling = (each for each in SIGNS if pairless.shown[each.name] >= self._share * count)
+        first = next((each for each in telling if each.fault or hopeless), None)
+        return first.tell(pairless.shown[first.name], count) if first else None
 
 
 # -- helpers -----------------------------------------------------------------------------------------
@@ -340,12 +306,7 @@ def _all_ends(rollout: RolloutRecord) -> list[FinalScore]:
 
 def _draws(rollout: RolloutRecord) -> Iterator[RolloutNode]:
     """Every step, repeated by its number of draws."""
-    for node in _steps(rollout):
-        yield from repeat(node, node.draws)
-
-
-def _said(node: RolloutNode) -> str:
-    return normalize_answer(node.content or "")
+    return chain.from_iterable(repeat(node, node.draws) for node in _steps(rollout))
 
 
 def _all_have(rollout: RolloutRecord, *, outcome: float) -> bool:

@@ -18,7 +18,7 @@ from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.data.questions import Question, Questions
 from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
-from reasonrag.exploration.degeneracy import StopDecision, observed_signs
+from reasonrag.exploration.degeneracy import Look, StopDecision
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.run_directory import RunDirectory
@@ -74,8 +74,7 @@ class Exploring:
             return None
         for position, question_id in done:
             undecided = self._decision.reach < self._total  # a tree is read only if it can matter
-            signs = observed_signs(self.run.tree(question_id), for_stop=True) if undecided else None
-            self._decision.add(position, signs)
+            self._decision.add(position, Look.at(self.run.tree(question_id)) if undecided else None)
         return self._degenerate()
 
     def tell_what_waits(self) -> None:
@@ -117,8 +116,7 @@ class Exploring:
             message = f"{type(error).__name__}: {error}"
             rollout = self._failed(explorer, INTERNAL, message, details=traceback.format_exc())
         self._waiting[asked.position] = rollout
-        undecided = self._decision.reach < self._total  # whether it may stop the run
-        self._decision.add(asked.position, None if rollout.error else observed_signs(rollout, for_stop=undecided))
+        self._decision.add(asked.position, None if rollout.error else Look.at(rollout))
         self._write_decided()
         asked.failed = rollout.error is not None
         asked.stop = self._degenerate()
@@ -139,7 +137,7 @@ class Exploring:
     def _degenerate(self) -> DegenerateRun | None:
         """Report signs of degeneracy so far, in question order, because questions that end first are not typical.
         Returns a reason where continuing would waste money."""
-        for message in self._decision.counts.new_messages():
+        for message in self._decision.counts.warnings():
             self.watcher.warn(message)
         return DegenerateRun(self._decision.reason) if self._decision.reason else None
 

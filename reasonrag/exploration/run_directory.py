@@ -27,7 +27,7 @@ from preference.export.files import PRIVATE, atomic_replacement, open_private, w
 from preference.export.summary import SUMMARY
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import DegenerateRun, InputError
-from reasonrag.exploration.degeneracy import StopDecision, observed_signs
+from reasonrag.exploration.degeneracy import Look, StopDecision
 from reasonrag.exploration.summary import RunSummary, StopReason, added_up
 from reasonrag.files import (
     CONFIG,
@@ -321,7 +321,7 @@ def _before_a_stop(
     for position, each in enumerate(question_ids):
         if each in lines and not decision.reason and decision.reach < len(question_ids):
             rollout = parse_rollout(lines[each].read(), where=str(lines[each]))
-            decision.add(position, None if rollout.error else observed_signs(rollout, for_stop=True))
+            decision.add(position, None if rollout.error else Look.at(rollout))
     kept = [each for each in question_ids[: decision.reach] if each in lines]
     return kept, StopReason.of(DegenerateRun(decision.reason)) if decision.reason else None
 

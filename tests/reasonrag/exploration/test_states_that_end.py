@@ -114,7 +114,7 @@ def test_what_passages_bring_on_ends_their_state_and_nothing_else(case: str) -> 
     [warning] = [each for each in summary.warnings if "which counts nowhere: " in each]
     assert cause.replace("_", " ") in warning
     assert f": {AGAINST[cause]}; see docs/" in warning
-    assert not any("never_parses" in observed_signs(tree).signs for tree in trees())
+    assert not any("never_parses" in observed_signs(tree) for tree in trees())
 
 
 @pytest.mark.parametrize("case", ["a null message", "OpenAI's context"])
