@@ -9,12 +9,11 @@ by that share. Knows neither the search nor what the estimates are used for.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from mcts.tree import Node, Rollout, Tree
 
-P = TypeVar("P")
 EndValue = Callable[[Rollout[Any]], float]
 
 
@@ -40,22 +39,64 @@ def estimates(tree: Tree[Any], end_value: EndValue, *, plain_only: bool = True) 
     end_value: value of a path's end, in [0, 1].
     plain_only: count only plain samples of a state's policy, and of these none that decided where the search goes on.
     """
-    own: list[Estimate | None] = [None] * len(tree)
-    shared: list[Estimate | None] = [None] * len(tree)
-    firsts = [node.id if node.same_as is None else node.same_as for node in tree.nodes]
-    equal, common = defaultdict[int, list[int]](list), [dict(node.in_common) for node in tree.nodes]
-    for node, first in zip(tree.nodes, firsts, strict=True):
-        equal[first].append(node.id)
-        for earlier, share in node.in_common.items():
-            common[earlier][node.id] = share
-    for node in reversed(tree.nodes):  # children have higher ids than their parents
-        own[node.id] = _own_estimate(tree, node, end_value, shared, plain_only=plain_only)
-        if node.same_as is None:
-            both = _pooled([(each, 1.0) for each in map(own.__getitem__, equal[node.id]) if each])
-            for each in equal[node.id]:
-                shared[each] = both
-    root, *steps = zip(shared, firsts, strict=True)
-    return [root[0], *(_with_common(each, common[first], shared) for each, first in steps)]
+    return Estimates(tree, end_value, plain_only=plain_only).update(range(len(tree)))
+
+
+class Estimates:
+    """The estimates of a tree that grows: what stands neither above nor beside a change is not made anew."""
+
+    def __init__(self, tree: Tree[Any], end_value: EndValue, *, plain_only: bool) -> None:
+        """As `estimates`."""
+        self._tree, self._end_value, self._plain_only = tree, end_value, plain_only
+        self._firsts: list[int] = []
+        """By node: the first of its equivalent siblings, or itself."""
+        self._equal: defaultdict[int, list[int]] = defaultdict(list)
+        self._own: list[Estimate | None] = []
+        self._shared: list[Estimate | None] = []
+
+    def update(self, changed: Iterable[int]) -> list[Estimate | None]:
+        """The estimate of each node. changed: ids of all nodes that were drawn, or continued, since the last call."""
+        for node in self._tree.nodes[len(self._own) :]:
+            first = node.id if node.same_as is None else node.same_as
+            self._firsts.append(first)
+            self._equal[first].append(node.id)
+            self._own.append(None)
+            self._shared.append(None)
+        due = {above.id for each in changed for above in self._tree.path_up(self._tree[each])}
+        for each in sorted(due.union(map(self._firsts.__getitem__, due)), reverse=True):  # children before parents
+            node = self._tree[each]
+            self._own[each] = self._own_estimate(node)
+            if node.same_as is None:
+                both = _pooled([(estimate, 1.0) for one in self._equal[each] if (estimate := self._own[one])])
+                for one in self._equal[each]:
+                    self._shared[one] = both
+        common = [dict(node.in_common) for node in self._tree.nodes]
+        for node in self._tree.nodes:
+            for earlier, share in node.in_common.items():
+                common[earlier][node.id] = share
+        root, *steps = zip(self._shared, self._firsts, strict=True)
+        return [root[0], *(self._with_common(each, common[first]) for each, first in steps)]
+
+    def _own_estimate(self, node: Node[Any]) -> Estimate | None:
+        """The estimate from a step's own draws."""
+        if node.terminal:
+            draws = max(1, node.counted_draws if self._plain_only else node.draws)
+            return Estimate(self._end_value(node.rollouts[0]), draws, draws) if node.rollouts else None
+        parts: dict[int, tuple[Estimate, int]] = {}
+        for child in self._tree.children(node):
+            estimate, draws = self._shared[child.id], child.counted_draws if self._plain_only else child.draws
+            if estimate and draws:
+                said = child.id if child.same_as is None else child.same_as
+                parts[said] = (estimate, draws + (parts[said][1] if said in parts else 0))
+        ends = [(Estimate(self._end_value(rollout), 1, 1), 1) for rollout in node.unkept]
+        return _mean([*parts.values(), *ends])
+
+    def _with_common(self, own: Estimate | None, common: dict[int, float]) -> Estimate | None:
+        """A step's estimate, if it has one, with those of siblings by what they have in common."""
+        if own is None:
+            return None
+        known = [(each, share) for one, share in common.items() if (each := self._shared[one])]
+        return _pooled([(own, 1.0), *known])
 
 
 def _pooled(several: list[tuple[Estimate, float]]) -> Estimate | None:
@@ -70,31 +111,6 @@ def _pooled(several: list[tuple[Estimate, float]]) -> Estimate | None:
         return None
     mean = sum([weight * each.mean for weight, (each, _) in zip(weights, several, strict=True)]) / observations
     return Estimate(mean, observations, sum([share * each.answers for each, share in several]))
-
-
-def _with_common(own: Estimate | None, common: dict[int, float], shared: list[Estimate | None]) -> Estimate | None:
-    """A step's estimate, if it has one, with those of siblings by what they have in common."""
-    if own is None:
-        return None
-    known = [(estimate, share) for each, share in common.items() if (estimate := shared[each])]
-    return _pooled([(own, 1.0), *known])
-
-
-def _own_estimate(
-    tree: Tree[Any], node: Node[Any], end_value: EndValue, shared: list[Estimate | None], *, plain_only: bool
-) -> Estimate | None:
-    """The estimate from a step's own draws."""
-    if node.terminal:
-        draws = max(1, node.counted_draws if plain_only else node.draws)
-        return Estimate(end_value(node.rollouts[0]), draws, draws) if node.rollouts else None
-    parts: dict[int, tuple[Estimate, int]] = {}
-    for child in tree.children(node):
-        estimate, draws = shared[child.id], child.counted_draws if plain_only else child.draws
-        if estimate and draws:
-            said = child.id if child.same_as is None else child.same_as
-            parts[said] = (estimate, draws + (parts[said][1] if said in parts else 0))
-    ends = [(Estimate(end_value(rollout), 1, 1), 1) for rollout in node.unkept]
-    return _mean([*parts.values(), *ends])
 
 
 def _mean(parts: list[tuple[Estimate, int]]) -> Estimate | None:

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from mcts.estimates import estimates
+from mcts.estimates import Estimates
 from mcts.rewards import shortest_path_reward
 from mcts.selection import (
     OF_SIBLINGS,
@@ -247,6 +247,16 @@ class Search(Generic[P]):
         self._apart: Counter[int] = Counter()
         """By node: visits through a step below that only such a path has brought. They value no step above that one."""
         self._chain_end = ROOT_ID
+        self._outcomes: Counter[float] = Counter()
+        """Of all answers, every draw counted."""
+        self._lengths: Counter[int] = Counter()
+        """Steps from the root to each answer, every draw counted."""
+        self._estimates: Estimates | None = None
+        """Of the tree's usual outcome, once they are needed."""
+        self._usual: tuple[float | None, bool] = (None, False)
+        """What they are estimates of: the usual outcome, and whether all are wrong."""
+        self._grown: set[int] = set()
+        """Nodes that were drawn, or drawn from, since they were made."""
 
     def ask(self) -> list[Work]:
         """The work of the current wave without a result yet; empty when the search is over.
@@ -460,8 +470,11 @@ class Search(Generic[P]):
         nodes = None
         if kept:
             nodes = self.tree.follow(node, path, decisive=decisive, level_discount=self._level_discount)
-        else:
-            self.tree.add_continuation(node, path)
+            if nodes[-1].terminal:
+                self._count_answer(_last_step(nodes[-1]).outcome, nodes[-1].depth)
+        elif self.tree.add_continuation(node, path):
+            self._count_answer(last.outcome, node.depth + len(path))
+        self._grown.update(each.id for each in (node, *(nodes or ())))
         if decisive:
             self._decided.update(each.id for each in nodes or ())
         if self.config.share_estimates:
@@ -536,10 +549,8 @@ class Search(Generic[P]):
 
     def _mean_length(self) -> float:
         """Mean steps from the root to an answer, every draw counted; 1 before the first."""
-        ends = [(node.depth, node.draws) for node in self.tree.nodes if node.terminal]
-        ends += [(end.steps, 1) for node in self.tree.nodes for end in node.unkept]
-        draws = sum(count for _, count in ends)
-        return sum(steps * count for steps, count in ends) / draws if draws else 1.0
+        draws = self._lengths.total()
+        return sum(steps * count for steps, count in self._lengths.items()) / draws if draws else 1.0
 
     def _usual_outcome_chances(self) -> list[float]:
         """For each node by id, the chance that an answer below it has the tree's usual outcome.
@@ -550,7 +561,13 @@ class Search(Generic[P]):
         usual = self._usual_outcome()
         usually_right = usual is not None and usual >= RIGHT
         all_wrong = _all_wrong(self.tree.outcomes)  # then how wrong they are is not what is sought
-        found = estimates(self.tree, lambda end: float(all_wrong or end.outcome == usual), plain_only=False)
+        if self._estimates is None or self._usual != (usual, all_wrong):
+            self._usual, self._grown = (usual, all_wrong), set(range(len(self.tree)))
+            self._estimates = Estimates(
+                self.tree, lambda end: float(all_wrong or end.outcome == usual), plain_only=False
+            )
+        found = self._estimates.update(self._grown)
+        self._grown.clear()
         expected: list[float] = []
         for node, estimate in zip(self.tree.nodes, found, strict=True):  # parents come before their children
             above, weight = (0.5, ROOT_PRIOR) if node.parent_id is None else (expected[node.parent_id], PARENT_PRIOR)
@@ -562,11 +579,12 @@ class Search(Generic[P]):
 
     def _usual_outcome(self) -> float | None:
         """The most frequent outcome, the lowest on a tie; None before the first answer."""
-        outcomes = Counter(end.outcome for node in self.tree.nodes for end in node.unkept)
-        for node in self.tree.nodes:
-            if node.step is not None and node.terminal and node.step.outcome is not None:
-                outcomes[node.step.outcome] += node.draws
-        return min(outcomes, key=lambda outcome: (-outcomes[outcome], outcome), default=None)
+        return min(self._outcomes, key=lambda outcome: (-self._outcomes[outcome], outcome), default=None)
+
+    def _count_answer(self, outcome: float | None, steps: int) -> None:
+        self._lengths[steps] += 1
+        if outcome is not None:
+            self._outcomes[outcome] += 1
 
     def _answers_disagree(self) -> bool:
         """Whether the tree has answers of different outcomes, one of them right. Among wrong ones a right one is still

@@ -210,12 +210,13 @@ class Tree(Generic[P]):
         node.plain_draws += step.plain
         return node
 
-    def add_continuation(self, node: Node[P], path: Sequence[Step[P]]) -> None:
-        """Record the answer at the end of `path`, drawn from `node`, without keeping its steps."""
+    def add_continuation(self, node: Node[P], path: Sequence[Step[P]]) -> bool:
+        """Record the answer at the end of `path`, drawn from `node`, without keeping its steps. Whether it counts."""
         counted = list(self.counting(node, path)) if path[-1].outcome is not None else []
         self._record(counted, path[-1], node.depth + len(path))
         if counted:
             node.unkept.append(node.rollouts[-1])
+        return bool(counted)
 
     def counting(
         self,

@@ -18,7 +18,7 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1463,
+    "mcts": 1498,
     "preference": 5886,
     "hall": 3961,
     "agent": 2359,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1738,
     "training": 5059,
     "viewing": 2759,
-    "tests": 53_528,
+    "tests": 53_550,
     "benchmarks": 8024,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcts import Estimate, Node, Rollout, Step, Tree, estimates, evenly_drawn_rewards, spre_rewards
+from mcts.estimates import Estimates
 
 
 def same(payload: str, *, plain: bool = True) -> Step[str]:
@@ -234,6 +235,27 @@ def trees(draw: st.DrawFn) -> Tree[str]:
         for twin in twins[1:]:
             twin.same_as = twins[0].id if draw(st.booleans()) else None
     return tree
+
+
+@given(drawn=st.lists(st.tuples(st.integers(0, 9), paths), max_size=6), plain_only=st.booleans())
+def test_what_is_kept_up_to_date_is_what_is_made_anew(
+    drawn: list[tuple[int, list[list[Step[str]]]]], *, plain_only: bool
+) -> None:
+    """Wherever the tree grows, if a and b say the same, and c has a half in common with them."""
+    tree: Tree[str] = Tree()
+    kept = Estimates(tree, outcome, plain_only=plain_only)
+    for place, several in drawn:
+        changed = set[int]()
+        for path in several:
+            open_nodes, before = [node for node in tree.nodes if not node.terminal], len(tree)
+            start = open_nodes[place % len(open_nodes)]
+            changed |= {each.id for each in (start, *tree.follow(start, path))}
+            for node in tree.nodes[before:]:
+                beside = [each for each in tree.children(tree[node.parent_id or 0]) if each.id < node.id]
+                said = {each.payload: each.id for each in beside if each.same_as is None}
+                node.same_as = said.get({"a": "b", "b": "a"}.get(node.payload, ""))
+                node.in_common = {said[each]: 0.5 for each in "ab" if node.payload == "c" and each in said}
+        assert kept.update(changed) == estimates(tree, outcome, plain_only=plain_only)
 
 
 def things_said(tree: Tree[str], state: Node[str]) -> dict[int, list[Node[str]]]:
