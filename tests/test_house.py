@@ -25,7 +25,7 @@ LINES = {
     "critics": 1567,
     "curation": 4823,
     "data": 3642,
-    "evaluation": 4202,
+    "evaluation": 4067,
     "exploration": 3058,
     "llm": 5177,
     "publishing": 1316,

@@ -7,35 +7,21 @@ behind it depart from their own publications as they say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
 
-from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import ParseError, TaggedReply
-from reasonrag.data.questions import Question
-from reasonrag.evaluation.methods.baseline_prompts import ROUTES, BaselinePrompts, render_baseline
-from reasonrag.evaluation.methods.choice import BaselineName
-from reasonrag.evaluation.methods.method import Attempt, Method
-from reasonrag.evaluation.methods.replies import asked, step_of
+from reasonrag.evaluation.methods.baseline import BaselineAttempt
+from reasonrag.evaluation.methods.baseline_prompts import ROUTES
 
 
-@dataclass(frozen=True)
-class AdaptiveRag:
-    """methods: by route. A route that cannot be read ends the attempt without an answer."""
-
-    caller: ModelCaller
-    prompts: BaselinePrompts
-    methods: Mapping[str, Method]
-    name: BaselineName = "adaptive-rag-prompted"
-
-    async def answer(self, question: Question) -> Attempt:
-        messages = render_baseline(self.prompts, self.name, question.question)
-        reply = await asked(self.caller, question, messages, ("route",), check=_known)
-        step = step_of("route", reply)
-        if isinstance(reply.content, ParseError):
-            return Attempt(None, (step,))
-        attempt = await self.methods[reply.content.content.casefold()].answer(question)
-        return replace(attempt, steps=(step, *attempt.steps))
+async def adaptive_rag(
+    methods: Mapping[str, Callable[[BaselineAttempt], Awaitable[str | None]]], at: BaselineAttempt
+) -> str | None:
+    """methods: by name. A route that cannot be read ends the attempt without an answer."""
+    reply = await at.ask("route", at.prompt("adaptive-rag-prompted"), ("route",), check=_known)
+    if isinstance(reply.content, ParseError):
+        return None
+    return await methods[ROUTES[reply.content.content.casefold()]](at)
 
 
 def _known(reply: TaggedReply) -> TaggedReply | ParseError:

@@ -24,22 +24,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from preference.export.sanitize import plain_text
-from reasonrag.agent.model_calls import ModelCaller
-from reasonrag.agent.parsing import TaggedReply
+from reasonrag.agent.parsing import ParseError, TaggedReply
 from reasonrag.agent.prompting import folded
 from reasonrag.data.corpus import Passage
-from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
-from reasonrag.evaluation.methods.baseline_prompts import FLARE_ANSWER, BaselinePrompts, in_style, render_baseline
-from reasonrag.evaluation.methods.choice import BaselineName, StepBudget
-from reasonrag.evaluation.methods.method import Attempt
-from reasonrag.evaluation.methods.replies import Tagged, answered, as_query, asked, step_of
-from reasonrag.evaluation.predictions import PredictedStep
+from reasonrag.evaluation.methods.baseline import BaselineAttempt, Tagged
+from reasonrag.evaluation.methods.baseline_prompts import FLARE_ANSWER
 from reasonrag.llm.chat import NO_LOGPROBS, TokenLogprob, tokens_within
-from reasonrag.retrieval.retriever import Retriever
 
 THETA = 0.8
 """A sentence with a token below this probability is searched with (`look_ahead_filter_prob` for 2WikiMultiHopQA)."""
@@ -47,51 +41,37 @@ BETA = 0.4
 """Tokens below this probability are left out of the query (`look_ahead_mask_prob`)."""
 
 
-@dataclass(frozen=True)
-class Flare:
+async def flare(at: BaselineAttempt) -> str | None:
     """Drafts the next sentence; if it is certain, keeps it, else searches with it and writes it anew from what was
     found, until a sentence is the answer or one reply is left, which must be it.
 
     A sentence that is written anew is kept, certain or not. One that cannot be read is followed by the last reply.
     """
-
-    caller: ModelCaller
-    prompts: BaselinePrompts
-    retriever: Retriever
-    top_k: int
-    budget: StepBudget
-    name: BaselineName = "flare"
-
-    async def answer(self, question: Question) -> Attempt:
-        prompts = in_style(self.prompts, self.caller.prompts, question.style)
-        steps, sentences, searches = list[PredictedStep](), list[str](), 0
-        read: dict[str, Passage] = {}
-        query, shown = question.question, tuple[Passage, ...]()
-        while True:
-            if query:
-                shown = tuple(await self.retriever.retrieve(as_query(query), self.top_k))
-                searches += 1
-                read |= {each.id: each for each in shown if each.id not in read}
-            if len(steps) >= self.budget.completions - 1 or (steps and steps[-1].parse_error):
-                messages = render_baseline(prompts, FLARE_ANSWER, question.question, shown, sentences)
-                step, answer = await answered(self.caller, question, messages, shown, sample=len(steps))
-                return Attempt(answer, (*steps, step), searches, tuple(read.values()))
-            messages = render_baseline(prompts, self.name, question.question, shown, sentences)
-            # a search that finds the same passages makes the same prompt, whose next draw must be another one
-            reply = await asked(self.caller, question, messages, ("sentence", "answer"), sample=len(steps))
-            anew = bool(steps) and bool(query)
-            step, query = step_of("rewrite" if anew else "draft", reply, shown), ""
-            if isinstance(reply.content, TaggedReply):
-                said = tokens_of(reply, reply.content)
-                doubtful = [each for each in said if math.exp(each.logprob) < THETA]
-                if doubtful and not anew and searches < self.budget.searches:
-                    query = masked(said) or reply.content.content
-                step = step.model_copy(update={"uncertain": list(map(_shown, doubtful)), "query": query})
-            steps.append(step)
-            if isinstance(reply.content, TaggedReply) and not query:
-                if reply.content.tag == "answer":
-                    return Attempt(reply.content.content, tuple(steps), searches, tuple(read.values()))
-                sentences.append(reply.content.content)
+    at.caller = replace(at.caller, sampling=at.caller.sampling.model_copy(update={"logprobs": True}))
+    query, shown, sentences = at.question.question, tuple[Passage, ...](), list[str]()
+    while True:
+        if query:
+            shown = await at.search(query)
+        drawn = len(at.steps)
+        if drawn >= at.budget.completions - 1 or (at.steps and at.steps[-1].parse_error):
+            return await at.answered(FLARE_ANSWER, shown, sentences, sample=drawn)
+        anew = bool(at.steps) and bool(query)
+        action, messages = "rewrite" if anew else "draft", at.prompt("flare", shown, sentences)
+        # a search that finds the same passages makes the same prompt, whose next draw must be another one
+        reply = await at.ask(action, messages, ("sentence", "answer"), shown=shown, sample=drawn)
+        query = ""
+        if isinstance(reply.content, ParseError):
+            continue
+        said = tokens_of(reply, reply.content)
+        doubtful = [each for each in said if math.exp(each.logprob) < THETA]
+        if doubtful and not anew and at.searches < at.budget.searches:
+            query = masked(said) or reply.content.content
+        at.steps[-1] = at.steps[-1].model_copy(update={"uncertain": list(map(_shown, doubtful)), "query": query})
+        if query:
+            continue
+        if reply.content.tag == "answer":
+            return reply.content.content
+        sentences.append(reply.content.content)
 
 
 def tokens_of(reply: Tagged, read: TaggedReply) -> Sequence[TokenLogprob]:

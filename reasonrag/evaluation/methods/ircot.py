@@ -15,60 +15,29 @@ publication:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import ParseError
-from reasonrag.data.corpus import Passage
-from reasonrag.data.questions import Question
-from reasonrag.evaluation.methods.baseline_prompts import IRCOT_READER, BaselinePrompts, in_style, render_baseline
-from reasonrag.evaluation.methods.choice import BaselineName
-from reasonrag.evaluation.methods.method import Attempt
-from reasonrag.evaluation.methods.replies import answered, as_query, asked, step_of
-from reasonrag.evaluation.predictions import PredictedStep
-from reasonrag.retrieval.retriever import Retriever
+from reasonrag.evaluation.methods.baseline import BaselineAttempt
+from reasonrag.evaluation.methods.baseline_prompts import IRCOT_READER
 
 MOST_PASSAGES = 15
 """Most passages that are collected and shown (`global_max_num_paras` of the published configurations)."""
 
 
-@dataclass(frozen=True)
-class IRCoT:
+async def ircot(at: BaselineAttempt) -> str | None:
     """Searches with the question, then with each sentence; the reader answers from what was collected.
 
     A sentence that gives the answer ends the search, and so does one that cannot be read.
-
-    max_searches: as many replies are used at most, the reader's among them.
     """
-
-    caller: ModelCaller
-    prompts: BaselinePrompts
-    retriever: Retriever
-    top_k: int
-    max_searches: int
-    name: BaselineName = "ircot"
-
-    async def answer(self, question: Question) -> Attempt:
-        prompts = in_style(self.prompts, self.caller.prompts, question.style)
-        steps: list[PredictedStep] = []
-        thoughts: list[str] = []
-        collected: dict[str, Passage] = {}
-        query, searches = question.question, 0
-        while True:
-            found = await self.retriever.retrieve(as_query(query), self.top_k)
-            searches += 1
-            collected |= {each.id: each for each in found if each.id not in collected}
-            collected = dict(list(collected.items())[:MOST_PASSAGES])
-            shown = tuple(collected.values())
-            if searches == self.max_searches or len(collected) == MOST_PASSAGES:
-                break
-            messages = render_baseline(prompts, self.name, question.question, shown, thoughts)
-            reply = await asked(self.caller, question, messages, ("sentence", "answer"))
-            steps.append(step_of("sentence", reply, shown))
-            if isinstance(reply.content, ParseError) or reply.content.tag == "answer":
-                break
-            query = reply.content.content
-            thoughts.append(query)
-        messages = render_baseline(prompts, IRCOT_READER, question.question, shown)
-        step, answer = await answered(self.caller, question, messages, shown)
-        return Attempt(answer, (*steps, step), searches, shown)
+    query, thoughts = at.question.question, list[str]()
+    while True:
+        await at.search(query)
+        at.read = dict(list(at.read.items())[:MOST_PASSAGES])
+        shown = tuple(at.read.values())
+        if at.searches == at.budget.searches or len(shown) == MOST_PASSAGES:
+            break
+        reply = await at.ask("sentence", at.prompt("ircot", shown, thoughts), ("sentence", "answer"), shown=shown)
+        if isinstance(reply.content, ParseError) or reply.content.tag == "answer":
+            break
+        query = reply.content.content
+        thoughts.append(query)
+    return await at.answered(IRCOT_READER, shown)

@@ -3,7 +3,8 @@ metrics."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,16 +12,17 @@ from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.corpus import Passage
-from reasonrag.evaluation.methods.adaptive_rag import AdaptiveRag
-from reasonrag.evaluation.methods.baseline_prompts import ROUTES, BaselinePrompts, baseline_hash
+from reasonrag.data.questions import Question
+from reasonrag.evaluation.methods.adaptive_rag import adaptive_rag
+from reasonrag.evaluation.methods.baseline import BaselineAttempt
+from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, baseline_hash, in_style
 from reasonrag.evaluation.methods.choice import BaselineName, MethodChoice, StepBudget
-from reasonrag.evaluation.methods.closed_book import ClosedBook
-from reasonrag.evaluation.methods.flare import Flare
-from reasonrag.evaluation.methods.ircot import IRCoT
-from reasonrag.evaluation.methods.iter_retgen import IterRetGen
+from reasonrag.evaluation.methods.flare import flare
+from reasonrag.evaluation.methods.ircot import ircot
+from reasonrag.evaluation.methods.iter_retgen import iter_retgen
 from reasonrag.evaluation.methods.linear_agent import LinearAgent, MajorityVote
-from reasonrag.evaluation.methods.method import Method
-from reasonrag.evaluation.methods.search_r1 import SearchR1
+from reasonrag.evaluation.methods.method import Attempt, Method
+from reasonrag.evaluation.methods.search_r1 import search_r1
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.llm.critic import Critic
 from reasonrag.retrieval.retriever import Retriever
@@ -35,50 +37,42 @@ class NoRetriever:
         return []
 
 
+_WITHOUT_ROUTES: dict[str, Callable[[BaselineAttempt], Awaitable[str | None]]] = {
+    "direct": lambda at: at.answered("direct"),
+    "cot": lambda at: at.answered("cot"),
+    "rag": partial(iter_retgen, "rag"),
+    "iter-retgen": partial(iter_retgen, "iter-retgen"),
+    "search-r1": search_r1,
+    "ircot": ircot,
+    "flare": flare,
+}
+_BASELINES = _WITHOUT_ROUTES | {"adaptive-rag-prompted": partial(adaptive_rag, _WITHOUT_ROUTES)}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A baseline as a method. caller: of the evaluated model."""
+
+    name: BaselineName
+    caller: ModelCaller
+    prompts: BaselinePrompts
+    retriever: Retriever
+    top_k: int
+    budget: StepBudget
+
+    async def answer(self, question: Question) -> Attempt:
+        prompts = in_style(self.prompts, self.caller.prompts, question.style)
+        at = BaselineAttempt(question, self.caller, prompts, self.retriever, self.top_k, self.budget)
+        answer = await _BASELINES[self.name](at)
+        return Attempt(answer, tuple(at.steps), at.searches, tuple(at.read.values()))
+
+
 def method_for(choice: MethodChoice, agent: Agent, prompts: BaselinePrompts, critic: Critic | None = None) -> Method:
     """The method. agent: the one that is evaluated; a baseline asks its model and searches its retriever. critic:
     chooses among draws."""
-    if choice.name == "agent":
-        return (
-            MajorityVote(LinearAgent(agent), choice.vote) if choice.vote else LinearAgent(agent, critic, choice.draws)
-        )
-    return baseline(
-        choice.name,
-        caller=agent.caller,
-        prompts=prompts,
-        retriever=agent.retriever,
-        top_k=agent.top_k,
-        budget=choice.budget,
-    )
-
-
-def baseline(
-    name: BaselineName,
-    *,
-    caller: ModelCaller,
-    prompts: BaselinePrompts,
-    retriever: Retriever,
-    top_k: int,
-    budget: StepBudget,
-) -> Method:
-    """The method of this name."""
-    match name:
-        case "direct" | "cot":
-            return ClosedBook(name, caller, prompts)
-        case "rag":
-            return IterRetGen(name, caller, prompts, retriever, top_k, iterations=1)
-        case "iter-retgen":
-            return IterRetGen(name, caller, prompts, retriever, top_k, iterations=budget.searches)
-        case "search-r1":
-            return SearchR1(replace(caller, think_in_format=True), prompts, retriever, top_k, budget.searches)
-        case "ircot":
-            return IRCoT(caller, prompts, retriever, top_k, budget.searches)
-        case "flare":
-            sampling = caller.sampling.model_copy(update={"logprobs": True})
-            return Flare(replace(caller, sampling=sampling), prompts, retriever, top_k, budget)
-        case "adaptive-rag-prompted":
-            same = partial(baseline, caller=caller, prompts=prompts, retriever=retriever, top_k=top_k, budget=budget)
-            return AdaptiveRag(caller, prompts, {route: same(method) for route, method in ROUTES.items()})
+    if choice.name != "agent":
+        return Baseline(choice.name, agent.caller, prompts, agent.retriever, agent.top_k, choice.budget)
+    return MajorityVote(LinearAgent(agent), choice.vote) if choice.vote else LinearAgent(agent, critic, choice.draws)
 
 
 def conditions_of_method(method: MethodChoice, asked: EvaluationConditions) -> EvaluationConditions:

@@ -16,71 +16,46 @@ Decides when it searches and stops; knows no golden answer and no score. Departu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 from preference import Message
-from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import ParseError, TaggedReply
 from reasonrag.agent.prompting import render_repair
 from reasonrag.data.corpus import Passage
-from reasonrag.data.questions import Question
-from reasonrag.evaluation.methods.baseline_prompts import (
-    BaselinePrompts,
-    in_style,
-    search_r1_found,
-    search_r1_rethink,
-    search_r1_start,
-)
-from reasonrag.evaluation.methods.method import Attempt
-from reasonrag.evaluation.methods.replies import asked, step_of
-from reasonrag.evaluation.predictions import PredictedStep
-from reasonrag.retrieval.retriever import Retriever
+from reasonrag.evaluation.methods.baseline import BaselineAttempt
+from reasonrag.evaluation.methods.baseline_prompts import search_r1_found, search_r1_rethink, search_r1_start
 
 
-@dataclass(frozen=True)
-class SearchR1:
+async def search_r1(at: BaselineAttempt) -> str | None:
     """Think, search, read, until there is an answer or the searches are spent (arXiv 2503.09516, algorithm 1).
 
-    max_searches: the reply after the last one must answer. The published four are --max-steps 9.
+    The reply after the last search must answer. The published four are --max-steps 9.
     """
+    at.caller = replace(at.caller, think_in_format=True)
+    messages, shown = search_r1_start(at.prompts, at.question.question), tuple[Passage, ...]()
+    while True:
+        reply = await at.ask(
+            "think",
+            messages,
+            ("search", "answer"),
+            shown=shown,
+            check=_must_answer if at.searches == at.budget.searches else lambda said: said,
+            repair_turn=partial(_repair_turn, at, messages),
+        )
+        found = reply.content
+        if isinstance(found, ParseError) or found.tag == "answer":
+            return at.steps[-1].content
+        shown = await at.search(found.content)
+        messages = reply.messages + search_r1_found(found.response, shown)
 
-    caller: ModelCaller
-    prompts: BaselinePrompts
-    retriever: Retriever
-    top_k: int
-    max_searches: int
 
-    async def answer(self, question: Question) -> Attempt:
-        prompts = in_style(self.prompts, self.caller.prompts, question.style)
-        messages = search_r1_start(prompts, question.question)
-        steps: list[PredictedStep] = []
-        read: dict[str, Passage] = {}
-        searches, shown = 0, tuple[Passage, ...]()
-        while True:
-            reply = await asked(
-                self.caller,
-                question,
-                messages,
-                ("search", "answer"),
-                check=_must_answer if searches == self.max_searches else lambda said: said,
-                repair_turn=partial(self._repair_turn, prompts, messages),
-            )
-            steps.append(step_of("think", reply, shown))
-            found = reply.content
-            if isinstance(found, ParseError) or found.tag == "answer":
-                return Attempt(steps[-1].content, tuple(steps), searches, tuple(read.values()))
-            shown = tuple(await self.retriever.retrieve(found.content, self.top_k))
-            searches += 1
-            read |= {each.id: each for each in shown if each.id not in read}
-            messages = reply.messages + search_r1_found(found.response, shown)
-
-    def _repair_turn(
-        self, prompts: BaselinePrompts, messages: tuple[Message, ...], said: str, error: ParseError
-    ) -> tuple[Message, ...]:
-        if error.cause == "wrong_tag":
-            return render_repair(self.caller.prompts, messages, reply=said, detail=error.detail)
-        return messages + search_r1_rethink(prompts, said)
+def _repair_turn(
+    at: BaselineAttempt, messages: tuple[Message, ...], said: str, error: ParseError
+) -> tuple[Message, ...]:
+    if error.cause == "wrong_tag":
+        return render_repair(at.caller.prompts, messages, reply=said, detail=error.detail)
+    return messages + search_r1_rethink(at.prompts, said)
 
 
 def _must_answer(reply: TaggedReply) -> TaggedReply | ParseError:

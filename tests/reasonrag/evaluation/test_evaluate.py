@@ -165,7 +165,7 @@ def test_questions_with_options_have_an_accuracy(own: dict[str, Any], reasonrag:
         assert report.metrics["em"].n == 5
         last = predictions(Path("evals", method))[-1]
         assert (last.answer, last.em, last.f1, last.cover_em) == ("(B)", 1.0, 1.0, 1.0)
-        assert [METRICS[name](last) for name in ("precision", "recall")] == [1.0, 1.0]
+        assert [METRICS[name].value(last) for name in ("precision", "recall")] == [1.0, 1.0]
         [asked] = [each.messages[-1].content for each in model.requests if "What does" in each.messages[-1].content]
         [line] = [each for each in asked.splitlines() if "What does the Seine do? Options: (A) sleep (B) flow" in each]
         assert "Previous Thoughts: none [A]" in line

@@ -34,7 +34,7 @@ from reasonrag.evaluation.methods.baseline_prompts import (
 from reasonrag.evaluation.methods.choice import SEARCHLESS, BaselineName, MethodChoice, MethodName, StepBudget
 from reasonrag.evaluation.methods.ircot import MOST_PASSAGES
 from reasonrag.evaluation.methods.method import Method
-from reasonrag.evaluation.methods.opening import baseline, method_for
+from reasonrag.evaluation.methods.opening import Baseline, method_for
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import OfflineTeacher
@@ -59,8 +59,8 @@ def make(name: BaselineName, model: ChatModel, retriever: IndexRetriever, **chan
     """A baseline with some model, over the four passages. repair: whether unreadable replies are repaired."""
     sampling, repair = Sampling(temperature=0.0, top_p=0.9, max_tokens=64), changes.pop("repair", True)
     caller = ModelCaller(model, AGENT_PROMPTS, sampling, 5, repair=repair)
-    parts = {"caller": caller, "prompts": PROMPTS, "retriever": retriever, "top_k": 2, "budget": BUDGET} | changes
-    return baseline(name, **parts)
+    parts = {"prompts": PROMPTS, "retriever": retriever, "top_k": 2, "budget": BUDGET} | changes
+    return Baseline(name, caller, **parts)
 
 
 @pytest.fixture

@@ -169,11 +169,11 @@ def test_what_a_critic_reads_is_told_apart(tmp_path: Path, reasonrag: Reasonrag)
     compared = reasonrag("compare", best, vote, tmp_path / "other", tmp_path / "few")
     assert compared.status == 0, compared.err
     said = " ".join(compared.out.split())
-    for changed in ("best of │ 4 -> none", "critic │ critic -> none", "vote │ none -> 4"):
+    for changed in ("best_of was 4, is None", "critic was 'critic', is None", "vote was None, is 4"):
         assert changed in said
-    assert "the steps of other were chosen by the critic another, those of best by critic" in compared.err
-    assert "few is the vote of 2, best the best of 4 by a critic: they do not take as many completions" in compared.err
-    assert "other is the best of" not in compared.err
+    assert "other used critic another, best critic: that alone may explain a difference" in compared.err
+    assert "few used replies or attempts, of which one is taken, 2, best 4" in compared.err
+    assert "other used replies" not in compared.err
 
 
 def test_without_a_critic_files_are_as_they_were(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from reasonrag.evaluation.methods.baseline_prompts import load_baseline_prompts
 from reasonrag.evaluation.methods.choice import StepBudget
 from reasonrag.evaluation.methods.flare import BETA, THETA
 from reasonrag.evaluation.methods.method import Attempt
-from reasonrag.evaluation.methods.opening import baseline
+from reasonrag.evaluation.methods.opening import Baseline
 from reasonrag.evaluation.predictions import read_predictions
 from reasonrag.llm.chat import Completion, Sampling, TokenLogprob
 from reasonrag.retrieval.retriever import IndexRetriever
@@ -55,8 +55,8 @@ async def attempted(
     """An attempt with these replies, what it searched, and its model."""
     model, recorded = ScriptedModel(replies), Recorded(retriever)
     caller = ModelCaller(model, load_prompts(), Sampling(temperature=0.0, top_p=1.0, max_tokens=64), 5)
-    parts = {"prompts": load_baseline_prompts(), "retriever": recorded, "top_k": 1, "budget": StepBudget.of(steps)}
-    return await baseline("flare", caller=caller, **parts).answer(QUESTION), recorded.queries, model  # type: ignore[arg-type]
+    flare = Baseline("flare", caller, load_baseline_prompts(), recorded, 1, StepBudget.of(steps))
+    return await flare.answer(QUESTION), recorded.queries, model
 
 
 @pytest.mark.parametrize(
