@@ -309,6 +309,5 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None], listening:
             allow_host=settings.allow_host,
             limits=ServeLimits(max_waiting=settings.max_waiting, allow_empty=settings.allow_empty_queries),
             token=token,
-            passages=getattr(retriever, "passages", None),
         )
         await serve_until_stopped(service, say=listening)

@@ -9,7 +9,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,9 +115,14 @@ class Client:
     async def post(self, body: object, **headers: str) -> Answer:
         return await self.send("POST", "/retrieve", body, **headers)
 
-    async def is_told_that_it_drains(self) -> bool:
-        health = await self.get("/health")
-        return (health.status, health.json) == (503, {"status": "draining"})
+    async def is_refused(self) -> bool:
+        """Whether nobody takes a new connection."""
+        try:
+            async with client_of(self.base_url) as other:
+                await other.get("/health")
+        except aiohttp.ClientConnectionError:
+            return True
+        return False
 
     async def get(self, path: str, **headers: str) -> Answer:
         return await self.send("GET", path, None, **headers)
@@ -135,11 +140,11 @@ async def client_of(base_url: str) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def served(retriever: Retriever, *, token: str | None = None, **limits: float) -> AsyncIterator[Client]:
+async def served(retriever: Retriever, *, token: str | None = None, **limits: int) -> AsyncIterator[Client]:
     """A running service and a client of it. Its end waits for nobody."""
-    held = ServeLimits.model_validate(limits)
+    held = ServeLimits()._replace(**limits)
     async with (
-        serving(retriever, limits=held, token=token, passages=4, drain_s=0) as base_url,
+        serving(retriever, limits=held, token=token, drain_s=0.01) as base_url,
         client_of(base_url) as client,
     ):
         yield client
@@ -236,26 +241,18 @@ async def test_a_service_listens_on_loopback_only() -> None:
 # -- bad input ---------------------------------------------------------------------------------------------------
 
 BAD_BODIES: list[tuple[object, str]] = [
-    (b"", "Invalid JSON"),
     (b'{"queries": ["\\ud800"]}', "Invalid JSON"),
-    (b'{"queries": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "Invalid JSON"),
     (b'{"queries": ["a"], "x": ' + b'{"y": ' * 100_000 + b"1" + b"}" * 100_000 + b"}", "Invalid JSON"),
-    (b'{"queries": ["a"], "topk": 1' + b"0" * 5000 + b"}", "Invalid JSON"),
     (b'{"queries": ["a"], "topk": 1e5000}', "topk: Input should be a valid integer"),
     ([], "record: Input should be an object"),
-    ({}, 'it needs "queries", or "query", and not both'),
     ({"query": "cats", "queries": ["dogs"]}, 'it needs "queries", or "query", and not both'),
     ({"query": ["cats", 7]}, "query.str: Input should be a valid string"),
-    ({"query": ""}, "query 0 is empty; leave it out, or serve with --allow-empty-queries"),
-    ({"queries": "cats"}, "queries: Input should be a valid array"),
-    ({"queries": ["a", "b", "c", 7]}, "queries.3: Input should be a valid string"),
-    ({"queries": ["a", "x" * 100_000]}, "query 1 is of 100000 bytes; it must be of 32768 at most"),
-    ({"queries": ["a"] * (MAX_WAITING + 1)}, "there are 4097 queries; a request may have 4096 at most"),
+    ({"query": ""}, "query 0 is empty: leave it out, or serve --allow-empty-queries"),
+    ({"queries": ["a", "x" * 100_000]}, "query 1 has 100000 bytes, and may have 32768"),
+    ({"queries": ["a"] * (MAX_WAITING + 1)}, "there are 4097 queries, and a request may have 4096"),
     ({"queries": ["a"], "topk": 0}, "topk: Input should be greater than or equal to 1"),
     ({"queries": ["a"], "topk": 10**6}, "topk: Input should be less than or equal to 1000"),
-    ({"queries": ["a"], "topk": "3"}, "topk: Input should be a valid integer"),
     ({"queries": ["a"], "topk": True}, "topk: Input should be a valid integer"),
-    ({"queries": ["a"], "return_scores": "yes"}, "return_scores: Input should be a valid boolean"),
 ]
 
 
@@ -297,12 +294,7 @@ async def test_no_body_brings_the_service_down(bodies: list[object], retriever: 
 
 @pytest.mark.parametrize(
     ("method", "path", "status", "allowed"),
-    [
-        ("GET", "/search", 404, None),
-        ("GET", "/retrieve", 405, "POST"),
-        ("PUT", "/retrieve", 405, "POST"),
-        ("POST", "/health", 405, "GET,HEAD"),
-    ],
+    [("GET", "/search", 404, None), ("PUT", "/retrieve", 405, "POST")],
 )
 async def test_a_wrong_path_or_method_is_told_the_right_ones(
     method: str, path: str, status: int, allowed: str | None, retriever: Retriever
@@ -327,7 +319,8 @@ async def test_a_body_that_is_too_large_is_not_taken(in_advance: bool, retriever
         async with served(retriever, max_body_bytes=limit) as client:
             answer = await client.post(body if in_advance else in_chunks(body))
         assert answer.status == status
-    assert f"larger than {len(body) - 1} bytes; send fewer queries" in answer.error
+    assert f"body size {len(body) - 1} exceeded" in answer.error
+    assert answer.error.endswith("; ask with fewer queries at once, or a smaller topk")
 
 
 async def test_a_failed_search_is_told_without_a_traceback() -> None:
@@ -382,7 +375,7 @@ async def test_health_tells_what_is_served(retriever: Retriever) -> None:
         "status": "ok",
         "identity": retriever.identity,
         "passages": 4,
-        "limits": ServeLimits(max_waiting=100).model_dump(),
+        "limits": ServeLimits(max_waiting=100)._asdict(),
     }
 
 
@@ -403,7 +396,7 @@ async def test_too_much_at_once_is_refused_and_may_come_back() -> None:
     assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
     assert "3 queries are waiting, and at most 3 may" in refused.error
     assert "d" not in held.asked[:3]
-    assert (never.status, "there are 4 queries; a request may have 3 at most" in never.error) == (400, True)
+    assert (never.status, "there are 4 queries, and a request may have 3" in never.error) == (400, True)
 
 
 async def test_a_client_that_goes_away_frees_its_place() -> None:
@@ -418,17 +411,6 @@ async def test_a_client_that_goes_away_frees_its_place() -> None:
             await held.left.acquire()
         held.may_find.set()
         assert (await client.retrieve(["c", "d"])).status == 200
-
-
-async def test_a_search_without_end_frees_its_place() -> None:
-    """After request_timeout_s: 503, and what was searched for is called off."""
-    held = Held()
-    async with served(held, max_waiting=1, request_timeout_s=0.05) as client:
-        answer = await client.retrieve(["a"])
-        assert (answer.status, answer.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
-        assert "longer than 0.05 s" in answer.error
-        held.may_find.set()
-        assert (await client.retrieve(["b"])).status == 200
 
 
 # -- bytes of answers --------------------------------------------------------------------------------------------
@@ -476,7 +458,7 @@ async def test_bytes_of_all_answers_together_are_bounded() -> None:
 
         await until(free)
     assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
-    assert re.search(r"^17,\d{3} bytes of answers have not been read by their clients yet\. Try again", refused.error)
+    assert re.search(r"^17,\d{3} bytes of answers have not been read by their clients yet; try again", refused.error)
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"plain", 400), (gzip.compress(b" " * 50_000_000, mtime=0), 413)])
@@ -494,43 +476,25 @@ async def test_a_body_that_is_not_what_its_headers_say_is_bad_input(
 # -- the end -----------------------------------------------------------------------------------------------------
 
 
-async def test_those_in_flight_are_answered_and_new_ones_refused() -> None:
-    """While it drains: 503 and `draining`, on a new connection and on one that is open; then nobody listens."""
-    held, stop = Held(), asyncio.Event()
-
-    async def serve(told: asyncio.Future[str]) -> None:
-        async with serving(held, limits=ServeLimits(), drain_s=30) as base_url:
-            told.set_result(base_url)
-            await stop.wait()
-
-    told = asyncio.get_running_loop().create_future()
-    service = asyncio.create_task(serve(told))
-    async with client_of(await told) as client:
-        waiting = asyncio.create_task(client.retrieve(["a"]))
-        await held.was_asked(1)
-        stop.set()
-        await until(client.is_told_that_it_drains)
-        refused = await client.retrieve(["b"])
-        assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
-        assert "being shut down" in refused.error
-        held.may_find.set()
-        assert (await waiting).status == 200
-        async with asyncio.timeout(60):
-            await service
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await client.retrieve(["c"])
-    assert held.asked == ["a"]
-
-
-async def test_what_takes_too_long_does_not_keep_the_service_from_ending() -> None:
-    """After the time for draining the connection is closed, which a client understands."""
+@pytest.mark.parametrize("may_find", [True, False])
+async def test_those_in_flight_are_answered_and_new_ones_refused(may_find: bool) -> None:
+    """A search without end is given up in the end."""
     held = Held()
-    async with asyncio.timeout(60):
-        async with served(held) as client:
+    async with AsyncExitStack() as service, asyncio.timeout(60):
+        url = await service.enter_async_context(serving(held, limits=ServeLimits(), drain_s=60 if may_find else 0.01))
+        async with client_of(url) as client:
             waiting = asyncio.create_task(client.retrieve(["a"]))
             await held.was_asked(1)
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await waiting
+            ending = asyncio.create_task(service.aclose())
+            await until(client.is_refused)
+            if may_find:
+                held.may_find.set()
+                assert (await waiting).status == 200
+            else:
+                with pytest.raises(aiohttp.ClientConnectionError):
+                    await waiting
+            await ending
+    assert held.asked == ["a"]
 
 
 async def test_a_cancelled_service_ends_without_an_error() -> None:
@@ -572,7 +536,7 @@ async def test_a_second_signal_ends_the_process_at_once() -> None:
         waiting = asyncio.create_task(client.retrieve(["cats"]))
         await process.stdout.readline()
         process.terminate()
-        await until(client.is_told_that_it_drains)
+        await until(client.is_refused)
         process.terminate()
         assert await process.wait() == -signal.SIGTERM
         with pytest.raises(aiohttp.ClientConnectionError):
