@@ -10,19 +10,15 @@ environment are ignored: a retriever is expected on one's own network.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import orjson
 
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
 from reasonrag.retrieval.retriever import ResultCache, RetrieverUnavailable, check_query
 from reasonrag.retrieval.search_r1 import (
-    ATTEMPTS,
-    ATTEMPTS_AT_OPENING,
     FIRST_WAIT_S,
-    PASSING,
-    FailureKind,
+    GARBLED,
+    REJECTED,
     SearchFailed,
     SearchServer,
     checked_address,
@@ -39,9 +35,6 @@ _MOST_REJECTED = 20
 """After this many different queries that were rejected in a row, none is blamed alone."""
 PROBE = "Who wrote Hamlet?"
 """The first query sent to a server; it need not find anything."""
-
-_OF_ITS_QUERY: frozenset[FailureKind] = frozenset({"bad_request", "broken", "too_much"})
-"""Failures that a query may have caused, and others would not have."""
 
 
 async def open_remote(
@@ -64,7 +57,7 @@ async def open_remote(
         await retriever.probe(top_k)
     except SearchFailed as failed:
         await server.close()
-        raise InputError(f"the retriever {server.url} cannot be used: {failed}. {failed.advice()}") from failed
+        raise InputError(f"the retriever {server.url} cannot be used: {failed}") from failed
     except BaseException:
         await server.close()
         raise
@@ -89,9 +82,6 @@ class RemoteRetriever:
         self._rejected: set[str] = set()
         """Queries since the last answer."""
 
-    def __repr__(self) -> str:
-        return f"RemoteRetriever({self.url!r}, identity={self.identity!r})"
-
     @property
     def warning(self) -> str | None:
         """A warning about the server for the user, or None."""
@@ -110,53 +100,47 @@ class RemoteRetriever:
         if latest is not None:
             return latest
         try:
-            listed = await self._search(query, top_k, ATTEMPTS)
-        except SearchFailed as failed:
-            self._failed_in_a_row += failed.kind not in _OF_ITS_QUERY
-            self._rejected |= {query} if failed.kind in ("bad_request", "too_much") else set()
-            raise self._given_up(failed) from failed
-        self._failed_in_a_row = 0  # the server is there, also where one of its passages cannot be read
-        self._rejected.clear()
-        try:
+            listed = await self._search(query, top_k)
+            self._failed_in_a_row = 0  # the server is there, also where one of its passages cannot be read
+            self._rejected.clear()
             found = parsed_passages(listed, top_k)
         except SearchFailed as failed:
-            raise self._given_up(failed) from failed
+            raise self._given_up(query, failed) from failed
         self._latest.keep(query, top_k, found)
         return found
 
     async def probe(self, top_k: int) -> None:
         """One search, not cached. Raises SearchFailed."""
-        parsed_passages(await self._search(PROBE, top_k, ATTEMPTS_AT_OPENING), top_k)
+        parsed_passages(await self._search(PROBE, top_k, opening=True), top_k)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._server.close()
 
-    async def _search(self, query: str, top_k: int, attempts: Mapping[FailureKind, int]) -> object:
+    async def _search(self, query: str, top_k: int, *, opening: bool = False) -> object:
         """The list of one request, as it came. Raises SearchFailed after the allowed attempts."""
         sent = query.encode("utf-8", "replace").decode()  # JSON has no lone surrogates
         body = orjson.dumps({"queries": [sent], "topk": top_k, "return_scores": True})
-        answer = await self._server.ask("POST", "/retrieve", body, attempts)
+        answer = await self._server.ask("POST", "/retrieve", body, opening=opening)
         lists = answer.get("result") if isinstance(answer, dict) else None
         if not isinstance(answer, dict) or not isinstance(lists, list):
-            raise SearchFailed("garbled", 'its answer is not {"result": [..]}')
+            raise SearchFailed(GARBLED, 'its answer is not {"result": [..]}')
         if not self.foreign and answer.get("identity") != self.identity:
             now = identity_of(answer) or "one without an identity"
-            raise SearchFailed("garbled", f"the server now serves another index: {now}, not {self.identity}")
+            raise SearchFailed(GARBLED, f"the server now serves another index: {now}, not {self.identity}")
         if len(lists) != 1:
-            raise SearchFailed("garbled", f"it gave {len(lists)} lists of passages for a query")
+            raise SearchFailed(GARBLED, f"it gave {len(lists)} lists of passages for a query")
         return lists[0]
 
-    def _given_up(self, failed: SearchFailed) -> RetrievalError | EndpointLost:
-        """The error of the searches, or of the whole run: otherwise each question would pay for its first steps in
+    def _given_up(self, query: str, failed: SearchFailed) -> RetrievalError | EndpointLost:
+        """The error of the search, or of the whole run: otherwise each question would pay for its first steps in
         vain."""
+        self._failed_in_a_row += not failed.cause.of_query
+        self._rejected |= {query} if failed.cause is REJECTED else set()
         times = f" after {failed.attempts} attempts" if failed.attempts > 1 else ""
+        message = f"the retriever {self.url} gave no passages{times}: {failed}"
         if self._failed_in_a_row >= LOST_AFTER:
-            return EndpointLost(
-                f"the retriever {self.url} gave no passages, {self._failed_in_a_row} times in a row{times}: {failed}. "
-                f"{failed.advice()}, then run the same command"
-            )
-        message = f"the retriever {self.url} gave no passages{times}: {failed}. {failed.advice()}"
-        if failed.kind in PASSING:
+            return EndpointLost(f"{message}. It failed {LOST_AFTER} times in a row; then run the same command")
+        if failed.cause.passing:
             return RetrieverUnavailable(message)
         return RetrievalError(message, of_query=0 < len(self._rejected) < _MOST_REJECTED)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import random
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 from aiohttp import ClientError, ClientResponse, ClientSession, ConnectionTimeoutError
@@ -44,48 +43,55 @@ MAX_SAID = 300
 MAX_IDENTITY = 1000
 """Most characters of an identity, which goes into every run's configuration."""
 
-FailureKind = Literal["unreachable", "busy", "slow", "broken", "bad_request", "refused", "garbled", "too_much"]
-"""unreachable: no connection, or it was lost. busy: 429, 502, 503, 504. slow: timeout. broken: another 5xx.
-bad_request: the server rejects the request. refused: it rejects the client or the address. garbled: an answer outside
-the protocol. too_much: an answer longer than MAX_ANSWER_BYTES."""
-PASSING: frozenset[FailureKind] = frozenset({"unreachable", "busy", "slow"})
-"""Failures after which the same search may succeed later."""
-ATTEMPTS: Mapping[FailureKind, int] = {"unreachable": 8, "busy": 8, "slow": 3, "broken": 3}
-"""Attempts per kind of failure; 1 for others, which would fail again. With waits of .5, 1, 2, .. seconds, 8 attempts
-take a minute: the time to restart a server."""
-ATTEMPTS_AT_OPENING: Mapping[FailureKind, int] = {"busy": 3}
-"""At opening fewer attempts, so that a wrong address is reported at once."""
-_BUSY_STATUSES = frozenset({429, 502, 503, 504})
-_BAD_REQUEST_STATUSES = frozenset({400, 413, 422})
-_LOCKED_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a request fails, and what the user should do next.
+
+    attempts: after which it is given up; with waits of .5, 1, 2, .. seconds, 8 take a minute: the time to restart a
+        server. at_opening: fewer, so that a wrong address is reported at once. passing: the same search may succeed
+        later. of_query: the query may cause it, and others may succeed.
+    """
+
+    advice: str
+    attempts: int = 1
+    at_opening: int = 1
+    passing: bool = False
+    of_query: bool = False
+
+
+UNREACHABLE = Cause("Check the address and that the server runs", attempts=8, passing=True)
+"""No connection, or it was lost."""
+BUSY = Cause("Run the same command again later", attempts=8, at_opening=3, passing=True)
+SLOW = Cause("Allow it more time, or lower --concurrency", attempts=3, passing=True)
+BROKEN = Cause("Check the server's log", attempts=3, of_query=True)
+REJECTED = Cause("Request less, or raise the server's limits", of_query=True)
+"""The server rejects the request, or its answer is longer than MAX_ANSWER_BYTES."""
+LOCKED = Cause(
+    f"Set {TOKEN_VARIABLE} to the token that the server was started with, and use a name that the server answers to"
+)
+REFUSED = Cause("Check the address")
+GARBLED = Cause(
+    "Check that the address is that of reasonrag index serve, or of a server like Search-R1's, and which index it has"
+)
+"""An answer outside the protocol."""
+_OF_STATUS: dict[int, Cause] = {
+    **dict.fromkeys((429, 502, 503, 504), BUSY),
+    **dict.fromkeys((400, 413, 422), REJECTED),
+    **dict.fromkeys((401, 403), LOCKED),
+}
 
 
 class SearchFailed(Exception):
     """A failed request. asked_to_wait: the server's Retry-After in seconds. attempts: number of attempts."""
 
-    def __init__(self, kind: FailureKind, message: str, *, status: int = 0, asked_to_wait: float | None = None) -> None:
+    def __init__(self, cause: Cause, message: str, *, asked_to_wait: float | None = None) -> None:
         super().__init__(message)
-        self.kind, self.status, self.asked_to_wait = kind, status, asked_to_wait
+        self.cause, self.asked_to_wait = cause, asked_to_wait
         self.attempts = 1
 
-    def advice(self) -> str:
-        """What the user should do next."""
-        if self.status == HTTPStatus.UNAUTHORIZED:
-            return f"Set {TOKEN_VARIABLE} to the token that the server was started with"
-        if self.status == HTTPStatus.FORBIDDEN:
-            return f"Use a name that the server answers to, or set {TOKEN_VARIABLE} if it wants a token"
-        advice: dict[FailureKind, str] = {
-            "unreachable": "Check the address and that the server runs",
-            "busy": "Run the same command again later",
-            "slow": "Allow it more time, or lower --concurrency",
-            "broken": "Check the server's log",
-            "bad_request": "Request less, or raise the server's limits",
-            "refused": "Check the address",
-            "garbled": "Check that the address is that of reasonrag index serve, or of a server like Search-R1's, and "
-            "which index it serves",
-            "too_much": "Request fewer passages",
-        }
-        return advice[self.kind]
+    def __str__(self) -> str:
+        return f"{super().__str__()}. {self.cause.advice}"
 
 
 @dataclass
@@ -103,55 +109,56 @@ class SearchServer(HttpClient):
     async def identity(self) -> str | None:
         """What our own server says it serves; None for another one. Raises SearchFailed."""
         try:
-            answer = await self.ask("GET", "/health", None, ATTEMPTS_AT_OPENING)
+            answer = await self.ask("GET", "/health", None, opening=True)
         except SearchFailed as failed:
-            if failed.kind in ("unreachable", "busy", "slow") or failed.status in _LOCKED_STATUSES:
+            if failed.cause.passing or failed.cause is LOCKED:
                 raise
             return None  # no such path, or it means something else there
         return identity_of(answer) or None
 
-    async def ask(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> Any:
+    async def ask(self, method: str, path: str, body: bytes | None, *, opening: bool = False) -> Any:
         """A successful answer, without the token if the server echoes it. Raises SearchFailed, after retries where they
-        may help."""
-        try:
-            answer = orjson.loads(await self._exchange(method, path, body, attempts))
-        except orjson.JSONDecodeError:
-            raise SearchFailed("garbled", "its answer is not JSON") from None
+        may help.
+
+        The waits are 1, 2, 4, .. times the first, with jitter, but at least the server's Retry-After; none is longer
+        than MAX_WAIT_S.
+        """
+        for attempt in itertools.count(1):
+            try:
+                answer = await self._once(method, path, body)
+                break
+            except SearchFailed as failed:
+                failed.attempts = attempt
+                if attempt >= (failed.cause.at_opening if opening else failed.cause.attempts):
+                    raise
+                own = self.first_wait_s * (2 ** (attempt - 1) + random.random())
+                await asyncio.sleep(min(MAX_WAIT_S, max(own, failed.asked_to_wait or 0.0)))
         hide_in(answer, [] if is_word(self.token or "") else self._of_token)
         return answer
 
-    async def _exchange(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> bytes:
-        """The body of a successful answer. The waits are 1, 2, 4, .. times the first, with jitter, but at least the
-        server's Retry-After; none is longer than MAX_WAIT_S."""
-        failures: Counter[FailureKind] = Counter()
-        while True:
-            try:
-                return await self._once(method, path, body)
-            except SearchFailed as failed:
-                failures[failed.kind] += 1
-                failed.attempts = failures.total()
-                if failures[failed.kind] >= attempts.get(failed.kind, 1):
-                    raise
-                own = self.first_wait_s * (2 ** (failed.attempts - 1) + random.random())
-                await asyncio.sleep(min(MAX_WAIT_S, max(own, failed.asked_to_wait or 0.0)))
-
-    async def _once(self, method: str, path: str, body: bytes | None) -> bytes:
+    async def _once(self, method: str, path: str, body: bytes | None) -> Any:
         session = self._session  # opens `_slots`, too
         try:
             async with (
                 self._slots,
                 session.request(method, self.url + path, data=body, allow_redirects=False) as response,
             ):
-                content = await _content(response)
+                good = response.status == HTTPStatus.OK
+                content = await read_body(response, MAX_ANSWER_BYTES if good else MOST_ERROR_BYTES)
         except ConnectionTimeoutError as error:
-            raise SearchFailed("unreachable", f"no connection within {min(CONNECT_S, self.timeout):g} s") from error
+            raise SearchFailed(UNREACHABLE, f"no connection within {min(CONNECT_S, self.timeout):g} s") from error
         except TimeoutError as error:
-            raise SearchFailed("slow", f"no answer within {self.timeout:g} s") from error
+            raise SearchFailed(SLOW, f"no answer within {self.timeout:g} s") from error
         except (ClientError, OSError, ValueError) as error:  # ValueError: not HTTP
-            raise SearchFailed("unreachable", self._clean(str(error)) or type(error).__name__) from error
-        if response.status != HTTPStatus.OK:
+            raise SearchFailed(UNREACHABLE, self._clean(str(error)) or type(error).__name__) from error
+        if not good:
             raise self._failure(response, content)
-        return content
+        if len(content) > MAX_ANSWER_BYTES:
+            raise SearchFailed(REJECTED, f"its answer is longer than {MAX_ANSWER_BYTES} bytes")
+        try:
+            return orjson.loads(content)
+        except orjson.JSONDecodeError:
+            raise SearchFailed(GARBLED, "its answer is not JSON") from None
 
     def _failure(self, response: ClientResponse, content: bytes) -> SearchFailed:
         """The failure behind a status other than 200, with the server's message."""
@@ -159,20 +166,13 @@ class SearchServer(HttpClient):
         moved_to = response.headers.get("Location")
         if moved_to and status < HTTPStatus.BAD_REQUEST:
             said = f"moved to {self._clean(moved_to)}; give the address it moved to"
-        kind: FailureKind = "refused"
-        if status in _BUSY_STATUSES:
-            kind = "busy"
-        elif status in _BAD_REQUEST_STATUSES:
-            kind = "bad_request"
-        elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            kind = "broken"
+        cause = _OF_STATUS.get(status, BROKEN if status >= HTTPStatus.INTERNAL_SERVER_ERROR else REFUSED)
         message = f"status {status}: {said}" if said else f"status {status}"
-        return SearchFailed(kind, message, status=status, asked_to_wait=retry_after(response.headers))
+        return SearchFailed(cause, message, asked_to_wait=retry_after(response.headers))
 
     def _clean(self, text: str) -> str:
         """A server's message on one line, shortened, without secrets and control characters."""
-        line = " ".join(plain_text(excerpt(text, 4 * MAX_SAID, [*self._of_token, *secrets()])).split())
-        return line if len(line) <= MAX_SAID else f"{line[:MAX_SAID]}.."
+        return " ".join(plain_text(excerpt(text, MAX_SAID, [*self._of_token, *secrets()])).split())
 
     def _open(self) -> ClientSession:
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
@@ -180,16 +180,6 @@ class SearchServer(HttpClient):
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         return open_session(self.url, headers, timeout=self.timeout, keep_alive_s=KEEP_ALIVE_S)
-
-
-async def _content(response: ClientResponse) -> bytes:
-    """The body, up to MAX_ANSWER_BYTES, and the beginning of an error's. Raises SearchFailed for a longer answer."""
-    if response.status != HTTPStatus.OK:
-        return await read_body(response, MOST_ERROR_BYTES)
-    content = await read_body(response, MAX_ANSWER_BYTES)
-    if len(content) > MAX_ANSWER_BYTES:
-        raise SearchFailed("too_much", f"its answer is longer than {MAX_ANSWER_BYTES} bytes")
-    return content
 
 
 def checked_address(url: str) -> str:
@@ -219,7 +209,7 @@ def _error_text(content: bytes) -> str:
         body: object = orjson.loads(content)
     except orjson.JSONDecodeError:
         body = None
-    said = body.get("error") or body.get("detail") or body if isinstance(body, dict) else None
+    said = body.get("error") or body.get("detail") if isinstance(body, dict) else None
     return str(said or content.decode("utf-8", "replace"))
 
 
@@ -232,40 +222,33 @@ def identity_of(answer: object) -> str:
 def parsed_passages(found: object, top_k: int) -> list[Passage]:
     """One query's passages, at most `top_k`. Raises SearchFailed."""
     if not isinstance(found, list):
-        raise SearchFailed("garbled", "the result for a query is not a list")
+        raise SearchFailed(GARBLED, "the result for a query is not a list")
     return [_passage(each, position) for position, each in enumerate(found[:top_k], start=1)]
 
 
 def _passage(item: object, position: int) -> Passage:
-    """A passage from a document, bare or with a score, with `contents` (or `title` and `text`) as in a corpus."""
-    score: object = 0.0
-    document = item
-    if isinstance(item, dict):
-        score = item.get("score")
-        document = item.get("document", item)
+    """A passage from a document, bare or with a score: exactly as our server has it, and from other servers as a corpus
+    line with the same content is read."""
+    document = item.get("document", item) if isinstance(item, dict) else item
+    score = item.get("score") if isinstance(item, dict) else None
     where = f"passage {position} of its answer"
     if not isinstance(document, dict):
-        raise SearchFailed("garbled", f"{where} is not a document")
-    if id_of(document) is None:
+        raise SearchFailed(GARBLED, f"{where} is not a document")
+    passage_id, title, contents = id_of(document), document.get("title"), document.get("contents")
+    if passage_id is None:
         raise SearchFailed(
-            "garbled",
+            GARBLED,
             f"{where} has no id, by which passages are told apart: some servers (Search-R1's BM25 and web search) "
             "leave it out. Serve the corpus with reasonrag index serve",
         )
     score = 0.0 if score is None else score
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-        raise SearchFailed("garbled", f"{where} has a score that is not a number")
-    return _of_document(document, float(score), where)
-
-
-def _of_document(document: dict[str, Any], score: float, where: str) -> Passage:
-    """The passage exactly as our server has it; for other servers, as a corpus line with the same content is read."""
-    passage_id, title, contents = id_of(document), document.get("title"), document.get("contents")
-    if isinstance(passage_id, str) and isinstance(title, str) and isinstance(contents, str):
+        raise SearchFailed(GARBLED, f"{where} has a score that is not a number")
+    if passage_id and isinstance(passage_id, str) and isinstance(title, str) and isinstance(contents, str):
         head = f"{title}\n"
-        if passage_id and contents.startswith(head):
-            return Passage(passage_id, title, contents[len(head) :], score, document.get("fallback") is True)
+        if contents.startswith(head):
+            return Passage(passage_id, title, contents[len(head) :], float(score), document.get("fallback") is True)
     read = passage_of(document)
     if read is None:
-        raise SearchFailed("garbled", f'{where} is not a passage: it needs "id" and "contents"')
-    return replace(read, score=score)
+        raise SearchFailed(GARBLED, f'{where} is not a passage: it needs "id" and "contents"')
+    return replace(read, score=float(score))

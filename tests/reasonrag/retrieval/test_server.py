@@ -140,7 +140,7 @@ async def client_of(base_url: str) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def served(retriever: Retriever, *, token: str | None = None, **limits: int) -> AsyncIterator[Client]:
+async def served(retriever: Retriever, *, token: str | None = None, **limits: Any) -> AsyncIterator[Client]:
     """A running service and a client of it. Its end waits for nobody."""
     held = ServeLimits()._replace(**limits)
     async with (
