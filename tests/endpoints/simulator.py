@@ -48,8 +48,6 @@ RETRY_AFTER_S = 0.1
 """Retry-After of the fault 429-retry-after."""
 RUN_ON = "\n\nQuestion: And what else? So the answer is <answer>nothing of interest</answer>"
 """Behind the stop string, where it is ignored."""
-MOST_CANNED = 65_536
-"""Most answers kept with `canned`; about 20 MB."""
 
 
 @dataclass
@@ -168,8 +166,6 @@ class _SimulatedEndpoint:
         if not self.behaviour.canned:
             return self._generated(asked)
         if asked.identity not in self._canned:
-            if len(self._canned) >= MOST_CANNED:
-                self._canned.clear()
             self._canned[asked.identity] = self._generated(asked)
         return self._canned[asked.identity]
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from yarl import URL
 
 import reasonrag as package
 from tests.endpoints.behaviour import EndpointBehaviour
-from tests.endpoints.profiles import PLAIN, PROFILES, THOUGHT
-from tests.endpoints.simulator import serving
-from tests.endpoints.test_simulator import chat, told
+from tests.endpoints.profiles import PROFILES, THOUGHT
 from tests.helpers.endpoints import Stage
 from tests.helpers.shared import Shared
 
@@ -37,66 +30,7 @@ LEARNED = {
 """What a run with the default sampling has to leave out: it is refused, does nothing, or may cut the reasoning."""
 
 
-async def test_azures_dated_address_wants_its_query_and_its_own_header() -> None:
-    """Without the query there is nothing, and a key as OpenAI's clients send it is none."""
-    behaviour = EndpointBehaviour(profile="azure-legacy", api_key="right")
-    async with serving(behaviour) as (base_url, _), aiohttp.ClientSession() as session:
-        dated = URL(base_url) / "chat/completions"
-        assert URL(base_url).path == "/openai/deployments/offline"
-        said = []
-        for query in ({}, URL(base_url).query):
-            for headers in ({"Authorization": "Bearer right"}, {"api-key": "wrong"}, {"api-key": "right"}):
-                async with session.post(dated.with_query(query), data=chat(), headers=headers) as response:
-                    said.append((response.status, (await response.json()).get("error", {}).get("code")))
-    assert said == [(404, "404")] * 3 + [(401, "401")] * 2 + [(200, None)]
-
-
-# -- the token limit ---------------------------------------------------------------------------------------------
-
-
 SMALL = {"search.simulations": 4, "search.siblings": 2, "search.continuations": 1}
-
-
-@given(
-    text=st.text(alphabet="ab </>", max_size=80),
-    stop=st.lists(st.text(alphabet="ab", min_size=1, max_size=2), max_size=2),
-    limits=st.tuples(st.integers(1, 120), st.integers(1, 120)).map(sorted),
-    profile=st.sampled_from([None, *PROFILES]),
-)
-def test_a_limit_only_cuts_the_end_of_a_reply(
-    text: str, stop: list[str], limits: list[int], profile: str | None
-) -> None:
-    """What is shown grows with the limit, never costs more than it, and is said to be cut exactly when it is."""
-    stand_in = PROFILES[profile] if profile else PLAIN
-    less, more = (stand_in.reply(text, {}, stop=stop, limit=each) for each in limits)
-    whole = stand_in.reply(text, {}, stop=stop, limit=None)
-    assert (more.content or "").startswith(less.content or "")
-    assert more.reasoning.startswith(less.reasoning)
-    assert less.tokens <= min(limits[0], whole.tokens)
-    assert less.reasoning_tokens <= less.tokens
-    cut = (less.content, less.reasoning) != (whole.content, whole.reasoning)
-    assert cut <= (less.finish_reason == "length")
-    assert whole.finish_reason == "stop"
-
-
-# -- with everything else ----------------------------------------------------------------------------------------
-
-
-async def test_without_a_seed_each_time_is_another_draw() -> None:
-    """As at an endpoint that takes none; all answers to one request are the same in any order of requests."""
-    first, second = chat(seed=None), chat(seed=None, temperature=0.9)
-    counted = []
-    for order in ([first] * 8 + [second] * 8, [second, first] * 8):
-        said = Counter[str]()
-        async with told(EndpointBehaviour(profile="anthropic")) as (client, _):
-            for each in order:
-                said[str((await client.ask(each)).json["choices"])] += each is first
-        counted.append(said)
-    assert counted[0] == counted[1]
-    assert sum(times > 0 for times in counted[0].values()) > 1
-
-
-# -- runs --------------------------------------------------------------------------------------------------------
 
 
 def atlas_index(shared: Shared) -> Path:

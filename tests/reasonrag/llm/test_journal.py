@@ -217,21 +217,6 @@ async def test_draws_that_a_recorded_request_lacks_are_asked_for_singly(tmp_path
     assert [now[sample].text[:8] for sample in now] == [f"Where? {sample}" for sample in now]
 
 
-async def test_answers_of_the_journal_are_counted_as_cached(tmp_path: Path) -> None:
-    """One per draw, whether or not the rest of its request has to be asked for; what is bought is not among them."""
-    path = tmp_path / "journal.jsonl"
-    async with open_journal(path) as journal:
-        first = journaled(Paid(), journal)
-        await first.complete(request([0, 1, 2]))
-        assert (first.cached_calls, first.ledger.spent.calls) == (0, 3)
-    async with open_journal(path) as journal:
-        second = journaled(Paid(), journal)
-        await second.complete(request([0, 1]))
-        assert (second.cached_calls, second.ledger.spent.calls) == (2, 3)
-        await second.complete(request([2, 3]))
-        assert (second.cached_calls, second.ledger.spent.calls) == (3, 4)
-
-
 async def test_answers_of_finished_questions_are_counted_but_not_held(tmp_path: Path) -> None:
     """Memory is for the questions that are owed; money is for all."""
     path = tmp_path / "journal.jsonl"
@@ -259,18 +244,6 @@ async def test_an_answer_that_was_not_recorded_is_an_error_of_its_own(
     ) as info:
         await replay(path, [asked], name=name)
     assert info.value.cause == "not_recorded"
-
-
-async def test_a_model_behind_a_journal_is_checked_like_any_other_and_stays_its_owners(tmp_path: Path) -> None:
-    """The journal hides nothing of it; where only the journal answers, there is nothing to check."""
-    inner = Paid(fails=True)
-    async with open_journal(tmp_path / "journal.jsonl") as journal:
-        model = journaled(inner, journal)
-        with pytest.raises(ModelError, match="no answer"):
-            await model.check()
-        await model.close()
-        assert not inner.closed
-        await journaled(None, journal).check()
 
 
 # -- on disk before it is used -------------------------------------------------------------------------------------
@@ -650,12 +623,3 @@ async def test_a_cap_holds_for_what_is_asked_again(tmp_path: Path) -> None:
         assert (len(inner.asked), model.ledger.spent.calls, model.ledger.promised) == (1, 1, Tokens())
     [line] = path.read_bytes().splitlines()
     assert json.loads(line)["keys"] == [f"{stopping([0]).keys(model=NAME)[0]}:cut"]
-
-
-async def test_think_tags_of_the_format_are_never_taken_for_a_cut(tmp_path: Path) -> None:
-    """Search-R1 ends a reply wherever it searches; the flag is no part of the key."""
-    path, inner = tmp_path / "journal.jsonl", Thinking({0})
-    asked = stopping([0]).model_copy(update={"think_in_format": True})
-    said = await record(path, [asked], inner)
-    assert (inner.asked, said[0].text) == ([(0,)], CUT_OFF)
-    assert asked.keys(model=NAME)[0] == stopping([0]).keys(model=NAME)[0]

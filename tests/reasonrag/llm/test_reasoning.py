@@ -79,8 +79,6 @@ WRONG = "We could try <query>wrong thing</query>."
 FINAL = "<|start|>assistant<|channel|>final<|message|>"
 MARKED = {
     "gpt-oss: its channels": f"<|channel|>analysis<|message|>{WRONG}<|end|>{FINAL}{QUERY}",
-    "gpt-oss: the message begins with its role": "<|start|>assistant<|channel|>analysis<|message|>"
-    f"{WRONG}<|end|>{FINAL}{QUERY}",
     "gpt-oss: the template opened the channel": f"{WRONG}<|end|>{FINAL}{QUERY}",
     "gpt-oss: a constrained final message": f"<|channel|>analysis<|message|>{WRONG}<|end|>"
     f"<|start|>assistant<|channel|>final <|constrain|>json<|message|>{QUERY}",
@@ -91,23 +89,16 @@ MARKED = {
     "Magistral": f"[THINK]{WRONG}[/THINK]{QUERY}",
     "Granite": f"Here is my thought process:\n{WRONG}\nHere is my response:\n{QUERY}",
     "Granite, as people say it": f"Here's my thought process:\n{WRONG}\nHere's my response:\n{QUERY}",
-    "Hermes": f"<scratch_pad>{WRONG}</scratch_pad>\n{QUERY}",
     "HuatuoGPT-o1": f"## Thinking\n\n{WRONG}\n\n## Final Response\n\n{QUERY}",
     "behind a token of the template": f"<|assistant|>\n<think>{WRONG}</think>{QUERY}",
     "behind a byte order mark": f"\ufeff<think>{WRONG}</think>{QUERY}",
     "Seed-OSS": f"<seed:think>\n{WRONG}\n</seed:think>\n{QUERY}",
-    "LongCat": f"<longcat_think>\n{WRONG}\n</longcat_think>\n{QUERY}",
     "Kimi-VL": f"◁think▷{WRONG}◁/think▷{QUERY}",
     "EXAONE Deep": f"<thought>\n{WRONG}\n</thought>\n\n{QUERY}",
     "Claude, asked to": f"<thinking>{WRONG}</thinking>\n\n{QUERY}",
-    "the template opened it": f"{WRONG}\n</thinking>\n\n{QUERY}",
     "the template opened it, and nothing but a sentence ends": f"{WRONG}</reasoning>{QUERY}",
-    "a word of its own": f"<reasoning>{WRONG}</reasoning>{QUERY}",
-    "square brackets": f"[reasoning]\n{WRONG}\n[/reasoning]\n{QUERY}",
     "corner brackets": f"「think」{WRONG}「/think」{QUERY}",
-    "bars": f"<|thinking|>{WRONG}</|thinking|>{QUERY}",
     "bars, full-width, otherwise": f"<\uff5cthink\uff5c>{WRONG}<\uff5c/think\uff5c>{QUERY}",
-    "Claude, with its prefix": f"<ant:thinking>{WRONG}</ant:thinking>\n\n{QUERY}",
     **{
         f"<{word}>": f"<{word}>\n{WRONG}\n</{word}>\n{QUERY}"
         for word in "scratchpad rationale cot chain_of_thought Thought_Process self_reflection query_analysis".split()

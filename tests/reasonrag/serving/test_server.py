@@ -184,13 +184,6 @@ async def test_a_stop_string_ends_a_reply_and_is_dropped(made: Made) -> None:
     assert texts(unmoved) == [whole]
 
 
-async def test_a_reply_that_is_cut_says_so(made: Made) -> None:
-    """Exactly so many tokens, finish_reason length."""
-    async with client_of(made.base_url) as client:
-        answer = await client.ask(PROMPTS[4], temperature=0, max_tokens=None, max_completion_tokens=2)
-    assert (reasons(answer), answer["usage"]["completion_tokens"]) == (["length"], 2)
-
-
 async def test_without_a_limit_a_reply_goes_on_until_it_ends_by_itself(made: Made) -> None:
     """The token that ends a turn is not shown."""
     async with client_of(made.base_url) as client:

@@ -142,16 +142,6 @@ def test_tokens_are_corrected_after_the_answer() -> None:
 # -- the window ----------------------------------------------------------------------------------------------------
 
 
-def test_a_full_window_waits_for_a_request_to_end() -> None:
-    """However that ends."""
-    pace = Pace(2)
-    start(pace, 2)
-    assert pace.wait(0.0) == (math.inf, "window full")
-    assert pace.load == 1.0
-    pace.cancelled(sent_at=0.0)
-    assert (pace.wait(0.0), pace.load) == ((0.0, ""), 0.5)
-
-
 def test_a_round_of_answers_widens_the_window_by_one() -> None:
     """Additive increase, up to the most that may be in flight."""
     pace = Pace(16)

@@ -92,23 +92,6 @@ def test_waiters_are_served_as_a_stable_sort_would_have_it(priorities: list[int]
     assert asyncio.run(served_in_order(priorities)) == order
 
 
-async def test_a_turn_given_in_the_moment_of_cancelling_is_not_lost() -> None:
-    """Whoever is cancelled between being given a slot and knowing it passes the slot on."""
-    only, served = scheduler(1), []
-
-    async def be_served(number: int) -> None:
-        async with only.slot(number):
-            served.append(number)
-
-    async with only.slot(0):
-        first, second = (asyncio.create_task(be_served(number)) for number in (1, 2))
-        await settle()
-    first.cancel()  # the slot is its own by now, but it has not run since
-    await asyncio.wait([first, second], timeout=60)
-    assert first.cancelled()
-    assert (served, only.in_flight, only.paces[0].in_flight) == ([2], 0, 0)
-
-
 ACTIONS = st.lists(st.tuples(st.sampled_from(["join", "join", "let go", "cancel"]), st.integers(0, 4)), max_size=25)
 
 
@@ -243,22 +226,6 @@ async def test_why_nothing_goes_is_said_with_its_end() -> None:
     await crowd.finish()
 
 
-async def test_what_became_of_a_turn_is_told_to_its_pace() -> None:
-    """Once: a slot that ends without a word is counted as no fault of the endpoint."""
-    pace = Pace(4)
-    only = RequestScheduler([pace], most=4)
-    pace.window = 2.0
-    async with only.slot(0, tokens=10) as slot:
-        slot.succeeded(10, now=1.0)
-    assert (pace.in_flight, pace.window) == (0, 2.5)
-    async with only.slot(0) as slot:
-        slot.failed(now=1.0)
-    assert (pace.in_flight, pace.failures) == (0, 1)
-    async with only.slot(0):
-        pass
-    assert (pace.in_flight, pace.failures, only.in_flight) == (0, 1, 0)
-
-
 async def test_a_stop_tells_those_who_wait_and_lets_the_others_end() -> None:
     """The first reason holds, for those who come later too."""
     crowd = Crowd(scheduler(2))
@@ -357,23 +324,6 @@ def test_a_question_stays_at_its_address_as_far_as_the_bound_on_load_allows(
         await crowd.finish()
 
     asyncio.run(played())
-
-
-@pytest.mark.parametrize(("trouble", "most"), [("", 5), ("full", 7), ("down", 7), ("full and down", 10)])
-async def test_no_address_has_more_than_a_quarter_above_the_mean(trouble: str, most: int) -> None:
-    """16 requests of one question: of the mean over the addresses that can take any."""
-    clock = Clock()
-    crowd = of_questions(ADDRESSES, clock=clock)
-    full, dead = crowd.scheduler.paces[:2]
-    if "full" in trouble:
-        full.window = 1.0
-        full.sent(0, clock.now)
-    if "down" in trouble:
-        dead.in_flight = 8
-        take_down(dead, clock.now)
-    await crowd.come(16, question="q")
-    assert max(crowd.lanes.count(lane) for lane in range(4)) == most
-    await crowd.finish()
 
 
 @pytest.mark.parametrize("trouble", ["full", "paused", "rate limit", "down"])
