@@ -21,7 +21,7 @@ from reasonrag.curation.commands import audit, import_published, pairs, review
 from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.evaluation.commands import ask, compare, evaluate
-from reasonrag.exploration.commands import generate
+from reasonrag.exploration.commands import generate, init
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup, this_command
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
@@ -39,6 +39,7 @@ corpus_app = typer.Typer(cls=HelpOfGroup, help="Build a corpus from your own doc
 index_app = typer.Typer(cls=HelpOfGroup, help="Build, check and serve an index of a corpus.", **_PLAIN)
 GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
     "Explore": {
+        "init": init,
         "corpus": corpus_app,
         "search": index.search,
         "generate": generate,
@@ -78,7 +79,7 @@ def _root(
 ) -> None:
     """Turn questions and a corpus into step-level preference data for agentic RAG, train on it, and evaluate.
 
-    Try it without a key: reasonrag generate --dataset atlas
+    Start with `reasonrag init`, or try it without a key: reasonrag generate --dataset atlas
     """
 
 

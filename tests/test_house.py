@@ -20,13 +20,13 @@ MOST_MODULES = 15
 LINES = {
     "mcts": 1498,
     "preference": 5886,
-    "hall": 3961,
+    "hall": 3962,
     "agent": 2359,
     "critics": 1567,
     "curation": 4823,
     "data": 3642,
     "evaluation": 4067,
-    "exploration": 3058,
+    "exploration": 3076,
     "llm": 5177,
     "publishing": 1316,
     "retrieval": 4432,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1738,
     "training": 5059,
     "viewing": 2759,
-    "tests": 53_140,
+    "tests": 53_145,
     "benchmarks": 8024,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -1,17 +1,20 @@
-"""The command that starts: `reasonrag generate`, with its estimate by `--dry-run`."""
+"""The commands that start: `reasonrag init`, and `reasonrag generate` with its estimate by `--dry-run`."""
 
 from __future__ import annotations
 
 import sys
 from functools import partial
+from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reasonrag.errors import CapReached, InputError, WaitTooLong
 from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.files import writing
 from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
-from reasonrag.settings import COMMON, Panel
+from reasonrag.settings import COMMON, SETTINGS_FILE, Panel
 from reasonrag.terminal import print_shown
 
 if TYPE_CHECKING:
@@ -19,6 +22,21 @@ if TYPE_CHECKING:
 
 WITHOUT_A_FLAG = ("index_home", "max_wait")
 """Settings of `generate` that stand in reasonrag.toml, the environment and Python only."""
+
+
+@options(example="reasonrag init")
+def init() -> None:
+    """Write a commented reasonrag.toml, which every later command in this folder reads.
+
+    A file that is there already is not changed.
+    """
+    file = Path(SETTINGS_FILE)
+    with writing(file), resources.files(__package__).joinpath(SETTINGS_FILE).open("rb") as example:
+        if file.exists():
+            raise InputError(f"{file} is there already and was not changed; edit it, or move it away")
+        file.write_bytes(example.read())
+    print_shown(f"wrote {file}: change teacher, data and budget to yours")
+    print_shown("next: reasonrag generate --limit 100 --dry-run")
 
 
 @options(

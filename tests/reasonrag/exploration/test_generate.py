@@ -7,13 +7,14 @@ from pathlib import Path
 import orjson
 import pytest
 
-import reasonrag
+import reasonrag as package
 from reasonrag.curation.pairs_settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.settings import Settings, resolve
+from reasonrag.settings import resolve
 from reasonrag.training.settings import TrainSettings
+from tests.helpers.command_line import Reasonrag
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,8 +28,8 @@ def test_a_function_that_is_corrected_gets_the_answers_that_were_paid_for() -> N
 
     broken.__name__ = "score"
     with pytest.warns(UserWarning, match="must return a number from 0 to 1"):
-        reasonrag.generate(dataset="atlas", limit=1, run="runs/c", outcome=broken)
-    run = reasonrag.generate(dataset="atlas", limit=1, run="runs/c", outcome=score)
+        package.generate(dataset="atlas", limit=1, run="runs/c", outcome=broken)
+    run = package.generate(dataset="atlas", limit=1, run="runs/c", outcome=score)
     assert (run.done, run.failed) == (1, 0)
     assert run.session_cached_calls > 0
     assert run.warnings == []
@@ -36,30 +37,34 @@ def test_a_function_that_is_corrected_gets_the_answers_that_were_paid_for() -> N
 
 def test_steps_by_hops_need_hops_and_are_the_steps_that_a_model_is_asked_with(tmp_path: Path) -> None:
     """The data say how many steps each question had: any of these numbers is as in training."""
-    run = reasonrag.generate(dataset="atlas", limit=6, run="runs/d", set="agent.steps_by_hops=true")
-    reasonrag.pairs(run.run, out="data/d")
+    run = package.generate(dataset="atlas", limit=6, run="runs/d", set="agent.steps_by_hops=true")
+    package.pairs(run.run, out="data/d")
     decides = orjson.loads(Path(run.run, "config.json").read_bytes())["decides_answers"]
     origin = orjson.loads(Path("data/d/candidates.jsonl").read_bytes().split(b"\n")[0])["origin"]
     assert (decides["max_steps"], decides["steps_by_hops"]) == (7, True)
     assert (origin["max_steps"], origin["steps_by_hops"]) == (7, True)
-    assert reasonrag.check_renderer("data/d").max_steps == (7, 9)
+    assert package.check_renderer("data/d").max_steps == (7, 9)
     (tmp_path / "own.jsonl").write_text('{"id": "a", "question": "Who?", "golden_answers": ["me"]}\n')
     (tmp_path / "corpus.jsonl").write_text('{"id": "1", "contents": "Me\\nIt was me."}\n')
     own = {"questions": tmp_path / "own.jsonl", "corpus": tmp_path / "corpus.jsonl", "model": "offline"}
     with pytest.raises(InputError, match=r"no question says how many hops it has .* leave out agent.steps_by_hops"):
-        reasonrag.generate(**own, run="runs/e", set="agent.steps_by_hops=true")
+        package.generate(**own, run="runs/e", set="agent.steps_by_hops=true")
 
 
-@pytest.mark.parametrize(
-    ("command", "settings"),
-    [
-        ("generate", GenerateSettings),
-        ("pairs", PairsSettings),
-        ("train", TrainSettings),
-        ("evaluate", EvaluateSettings),
-    ],
-)
-def test_each_command_reads_its_table_of_the_documented_settings_file(command: str, settings: type[Settings]) -> None:
-    page = (ROOT / "docs/reference/index.md").read_text(encoding="utf-8")
-    Path("reasonrag.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
-    assert resolve(settings, command, {}).model_dump(exclude_defaults=True)
+def test_init_writes_the_documented_settings_file_whose_tables_the_commands_read(reasonrag: Reasonrag) -> None:
+    """And it changes none that is there."""
+    assert reasonrag("init").status == 0
+    written, page = Path("reasonrag.toml").read_text(), ROOT / "docs/reference/index.md"
+    assert f"```toml\n{written}```" in page.read_text(encoding="utf-8")
+    commands = {
+        "generate": GenerateSettings,
+        "pairs": PairsSettings,
+        "train": TrainSettings,
+        "evaluate": EvaluateSettings,
+    }
+    for command, settings in commands.items():
+        assert resolve(settings, command, {}).model_dump(exclude_defaults=True)
+    Path("reasonrag.toml").write_text("[generate]\nlimit = 3\n")
+    again = reasonrag("init")
+    assert (again.status, "is there already and was not changed" in again.err) == (2, True)
+    assert Path("reasonrag.toml").read_text() == "[generate]\nlimit = 3\n"
