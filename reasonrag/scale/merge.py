@@ -21,7 +21,7 @@ from reasonrag.data.item_files import explained_records
 from reasonrag.errors import CapReached, InputError, RunStopped
 from reasonrag.exploration.run_directory import join_runs
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.exploration.summary import RunSummary
+from reasonrag.exploration.summary import RunSummary, StopReason
 from reasonrag.files import CONFIG, only_writer, read_record, writing
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import MANIFEST, OF_RANKS, Manifest, Shard, incomplete_ranks, read_manifest, shown_ranks
@@ -90,7 +90,7 @@ def _check_complete(run: Path, manifest: Manifest, folders: Sequence[Path]) -> N
     missing = incomplete_ranks(run, manifest)
     if not missing:
         return
-    stops = {}
+    stops = dict[int, StopReason]()
     for rank in missing:
         with suppress(InputError):
             found = read_record(folders[rank] / SUMMARY, RunSummary, "")

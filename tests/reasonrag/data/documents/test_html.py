@@ -20,7 +20,7 @@ from reasonrag.data.documents.html import html_document, markdown_document
         ("<ol><li>a<ul><li>x</ul><li>b</ol>", "a name", [((), "1. a\n- x\n2. b")]),
         ("<table><tr><th>Site<th>Gate<tr><td><p>Berlin</p><td>9</table>", "a name", [((), "Site | Gate\nBerlin | 9")]),
         ("<table><tr><td><h2>Old</h2><p>a</p><table><tr><td>x<td>y</table>b</table>", "a name", [
-            (("Old",), "a\n\nx | y\n\nb"),
+            (("Old",), "a\nx | y\nb"),
         ]),
         ("<pre>a  b\n # c\n</pre>", "a name", [((), "a  b\n # c")]),
         ("<nav>n</nav><header>h</header><aside>s</aside><p hidden>y</p>a<footer>f</footer>", "a name", [
@@ -37,7 +37,7 @@ from reasonrag.data.documents.html import html_document, markdown_document
 def test_the_content_of_a_page_stands_under_its_headings(
     page: str, title: str, sections: list[tuple[tuple[str, ...], str]]
 ) -> None:
-    """Navigation, scripts and what is hidden are left out; lists and tables keep their lines, layouts do not."""
+    """Navigation, scripts and what is hidden are left out; lists and tables keep their lines."""
     document = html_document(page.encode(), "a name")
     assert (document.title, [(each.headings, each.text) for each in document.sections]) == (title, sections)
 
