@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from queue import SimpleQueue
@@ -30,6 +30,7 @@ from reasonrag.data.documents.reader import KINDS, DocumentReader
 from reasonrag.data.documents.settings import CORPORA, CorpusSettings
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import made_here, numbered_lines, reading, writing
+from reasonrag.rendering import counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
@@ -103,43 +104,24 @@ def corpus_build(
     out = settings.out or CORPORA / f"{root.name or 'root'}.jsonl"
     _refuse_other_content(out)
     found = _Found.below(root)
+    if not found.documents:
+        others = ", ".join(f"{count:,} {what}" for what, count in found.left_out.most_common(_SHOWN_CAUSES))
+        but = f", but {others}" if others else ""
+        raise InputError(f"{settings.folder} has no document ({', '.join(KINDS)}){but}; convert its files to these")
     writer = _CorpusWriter()
     with writing(out):
-        with _folder_of(out), atomic_replacement(out) as file:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_replacement(out) as file:
             for number, (path, read) in enumerate(_read_all(root, found.documents, settings.max_chars), start=1):
                 file.write(writer.lines_of(path, read))
                 advanced(number, len(found.documents))
             if not writer.passages:
-                raise InputError(_nothing_in(settings.folder, found, writer.unreadable))
-        summary = CorpusSummary(
-            out=str(out),
-            folder=str(settings.folder),
-            sha256=writer.digest.hexdigest(),
-            languages=tuple(settings.language) or writer.languages.common,
-            files=dict(sorted(writer.files.items())),
-            passages=writer.passages,
-            median_words=round(median(writer.words.elements())),
-            longest_chars=writer.longest_chars,
-            max_chars=settings.max_chars,
-            duplicates=writer.duplicates,
-            unreadable=writer.unreadable,
-            left_out=dict(found.left_out.most_common()),
-        )
+                causes = "; ".join(f"{each.file}: {each.cause}" for each in writer.unreadable[:_SHOWN_CAUSES])
+                many = counted(len(found.documents), "document")
+                raise InputError(f"nothing in {settings.folder} could be read, of {many}: {causes}")
+        summary = writer.summary(settings, out, found)
         write_json(out.with_suffix(".summary.json"), summary.model_dump())
     return summary
-
-
-@contextmanager
-def _folder_of(out: Path) -> Iterator[None]:
-    """Creates the folder of a file, and removes it again after an InputError. Raises OSError."""
-    new = [each for each in out.parents if not each.exists()]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except InputError:
-        for each in new:
-            each.rmdir()
-        raise
 
 
 def _refuse_other_content(out: Path) -> None:
@@ -154,15 +136,6 @@ def _refuse_other_content(out: Path) -> None:
                 parse_passage(next(numbered_lines(out, lines))[1], where=str(out))
         except InputError as error:
             raise InputError(f"{out} exists and is not a corpus: not replaced; choose another --out") from error
-
-
-def _nothing_in(folder: Path, found: _Found, unreadable: list[UnreadFile]) -> str:
-    kinds = ", ".join(KINDS)
-    if not found.documents:
-        others = ", ".join(f"{count:,} {what}" for what, count in found.left_out.most_common(_SHOWN_CAUSES))
-        return f"{folder} has no document ({kinds}){f', but {others}' if others else ''}; convert its files to these"
-    causes = "; ".join(f"{each.file}: {each.cause}" for each in unreadable[:_SHOWN_CAUSES])
-    return f"none of the {len(found.documents):,} documents in {folder} could be read: {causes}"
 
 
 @dataclass
@@ -267,3 +240,19 @@ class _CorpusWriter:
             self.longest_chars = max(self.longest_chars, len(text))
         self.digest.update(b"".join(lines))
         return b"".join(lines)
+
+    def summary(self, settings: CorpusSettings, out: Path, found: _Found) -> CorpusSummary:
+        return CorpusSummary(
+            out=str(out),
+            folder=str(settings.folder),
+            sha256=self.digest.hexdigest(),
+            languages=tuple(settings.language) or self.languages.common,
+            files=dict(sorted(self.files.items())),
+            passages=self.passages,
+            median_words=round(median(self.words.elements())),
+            longest_chars=self.longest_chars,
+            max_chars=settings.max_chars,
+            duplicates=self.duplicates,
+            unreadable=self.unreadable,
+            left_out=dict(found.left_out.most_common()),
+        )

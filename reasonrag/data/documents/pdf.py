@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,6 @@ from reasonrag.data.documents.document import Document, Section, UnreadableError
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
-_DEEPEST_OUTLINE = 10
-_MOST_HEADINGS = 10_000
 _FEWEST_PAGES = 4
 """A line on more than half of fewer pages may be no running head."""
 _MOST_RUNNING_HEADS = 3
@@ -39,7 +37,7 @@ def pdf_document(content: bytes, name: str) -> Document:
         reader = PdfReader(BytesIO(content))
         count = len(reader.pages)
         pages = _without_running_heads([page.extract_text() for page in reader.pages])
-        headings = list(_outline(reader))
+        headings = list(_outline(reader, reader.outline))
         title = _title(reader) or name
     except FileNotDecryptedError:
         raise UnreadableError("encrypted; save it without a password") from None
@@ -55,20 +53,12 @@ def _title(reader: PdfReader) -> str:
     return "" if _NO_TITLE.search(title) else title
 
 
-def _outline(reader: PdfReader) -> Iterator[tuple[int, int, str]]:
+def _outline(reader: PdfReader, entries: Iterable[Any], level: int = 1) -> Iterator[tuple[int, int, str]]:
     """Page, level from 1 and text of the headings in the outline, in its order."""
-    waiting: list[tuple[int, Any]] = [(1, iter(reader.outline))]
-    told = 0
-    while waiting and told < _MOST_HEADINGS:
-        level, entries = waiting[-1]
-        entry = next(entries, None)
-        if entry is None:
-            waiting.pop()
-        elif isinstance(entry, list):
-            if level < _DEEPEST_OUTLINE:
-                waiting.append((level + 1, iter(entry)))
+    for entry in entries:
+        if isinstance(entry, list):
+            yield from _outline(reader, entry, level + 1)
         elif (page := reader.get_destination_page_number(entry)) is not None:
-            told += 1
             yield page, level, on_one_line(entry.title or "")
 
 

@@ -5,8 +5,6 @@ Decides which files are documents, by the ends of their names. Knows no folder.
 
 from __future__ import annotations
 
-import functools
-import operator
 import os
 import stat
 from collections.abc import Callable
@@ -93,8 +91,9 @@ def _read(folder: str, path: str, max_chars: int) -> list[tuple[str, str]]:
 
 
 def _content(path: Path) -> bytes:
-    flags = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # each on some systems only
-    descriptor = os.open(path, functools.reduce(operator.or_, flags, os.O_RDONLY))
+    # each on some systems only
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, os.O_RDONLY | flags)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UnreadableError("not a regular file")
@@ -106,9 +105,5 @@ def _content(path: Path) -> bytes:
 
 def _document(content: bytes, path: str) -> Document:
     name = name_of(os.fsencode(path).decode("utf-8", "backslashreplace"))
-    kind = KINDS[PurePosixPath(path).suffix.lower()]
-    if kind == "PDF":
-        return pdf_document(content, name)
-    if kind == "HTML":
-        return html_document(content, name)
-    return markdown_document(content, name) if kind == "Markdown" else plain_document(content, name)
+    parsers = {"PDF": pdf_document, "HTML": html_document, "Markdown": markdown_document, "plain text": plain_document}
+    return parsers[KINDS[PurePosixPath(path).suffix.lower()]](content, name)

@@ -96,10 +96,11 @@ def test_what_has_no_text_or_would_replace_other_files_is_refused(pages: Path, t
     ):
         with pytest.raises(InputError, match=message):
             calls.corpus_build(folder, out=tmp_path / out)
-    (empty / "b.txt").write_text(" ")
-    with pytest.raises(InputError, match=r"none of the 1 documents .* could be read: b.txt: empty"):
-        calls.corpus_build(empty, out=tmp_path / "new/c.jsonl")
     assert not (tmp_path / "new").exists()
+    (empty / "b.txt").write_text(" ")
+    with pytest.raises(InputError, match=r"nothing in .* could be read, of 1 document: b.txt: empty"):
+        calls.corpus_build(empty, out=tmp_path / "new/c.jsonl")
+    assert not list((tmp_path / "new").iterdir())
 
 
 @pytest.mark.parametrize(
