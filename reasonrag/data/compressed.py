@@ -25,11 +25,10 @@ from reasonrag.files import build_lock, writing
 
 SOURCE = "source.json"
 CORPUS, ROWS = "corpus.jsonl", "rows.jsonl"
-_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_GZIP = b"\x1f\x8b"
 _ON_THE_HUB = re.compile(r"hf:/+(?:datasets/)?(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?(?:/(?P<file>.+))?")
 WIKI_18 = "hf://datasets/PeterJinGo/wiki-18-corpus/wiki-18.jsonl.gz"
 """Wikipedia 2018 in FlashRAG's form, as Search-R1 hands it out; `--corpus wiki-18` names it."""
-_SPELLINGS_OF_WIKI_18 = {"wiki-18", "wiki18", "wiki_18", "wiki18_100w"}
 _BLOCK = 1 << 20
 MOST_TIMES, _SMALL = 200, 1 << 26
 """Highest ratio of compression of files that unpack to more than 64 MiB. English text has 3 to 5, gzip up to 1,000."""
@@ -70,15 +69,17 @@ def plain_file(source: Path, home: Path, *, say: Callable[[str], None] = lambda 
     source: a file, `wiki-18`, or `hf://datasets/ORG/NAME[@REVISION]/FILE`. Raises InputError if it is missing or
     damaged, or the Hub cannot be used.
     """
-    if on_the_hub := _on_the_hub(source):
-        return _from_the_hub(home, say=say, **on_the_hub.groupdict())
+    if there := _on_the_hub(source):
+        name, revision, file = there.group("name", "revision", "file")
+        if not file:
+            raise InputError(f"hf://datasets/{name} names no file; give hf://datasets/{name}/FILE")
+        say(f"fetching {file} of {name} from the Hub")
+        source, _ = fetched(name, file, revision=revision or "main")
     if not source.is_file():
         raise InputError(f"there is no corpus {source}")
-    with source.open("rb") as file:
-        beginning = file.read(len(_ZSTANDARD))
-    if beginning == _ZSTANDARD:
-        raise InputError(f"{source} is compressed with Zstandard; unpack it: zstd -d {source.name}")
-    return _unpacked(source, home, say=say) if beginning.startswith(_GZIP) else source
+    with source.open("rb") as opened:
+        packed = opened.read(len(_GZIP)) == _GZIP
+    return _unpacked(source, home, say=say) if packed else source
 
 
 def is_on_the_hub(source: Path) -> bool:
@@ -87,9 +88,8 @@ def is_on_the_hub(source: Path) -> bool:
 
 
 def _on_the_hub(source: Path) -> re.Match[str] | None:
-    if str(source).lower() in _SPELLINGS_OF_WIKI_18 and not source.exists():
-        return _ON_THE_HUB.fullmatch(WIKI_18)
-    return _ON_THE_HUB.fullmatch(str(source))
+    named = str(source)
+    return _ON_THE_HUB.fullmatch(WIKI_18 if named == "wiki-18" and not source.exists() else named)
 
 
 def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
@@ -114,13 +114,6 @@ def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
 def _version(source: Path) -> dict[str, Any]:
     stat = source.stat()
     return {"source": str(source.resolve()), "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-
-
-def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | None, say: Callable[[str], None]) -> Path:
-    if not file:
-        raise InputError(f"hf://datasets/{name} names no file; give hf://datasets/{name}/FILE")
-    say(f"fetching {file} of {name} from the Hub")
-    return plain_file(fetched(name, file, revision=revision or "main")[0], home, say=say)
 
 
 def fetched(name: str, file: str, *, revision: str = "main", otherwise: str = "") -> tuple[Path, str | None]:
@@ -156,8 +149,9 @@ def kept(
     mark = hashlib.sha256(origin["source"].encode()).hexdigest()[:8]
     folder = home / f"{beginning}-{mark}"
     with build_lock(folder, say=say), writing(f"into {folder}; set another index_home"):
-        if _origin(folder) == origin and (folder / name).is_file():
-            return folder / name
+        with suppress(OSError, orjson.JSONDecodeError):
+            if orjson.loads((folder / SOURCE).read_bytes()) == origin and (folder / name).is_file():
+                return folder / name
         say(f"{doing} into {folder / name}")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SOURCE).unlink(missing_ok=True)
@@ -169,10 +163,3 @@ def kept(
                 folder.rmdir()  # empty after an error
         write_json(folder / SOURCE, origin, shared=True)
     return folder / name
-
-
-def _origin(folder: Path) -> Any:
-    try:
-        return orjson.loads((folder / SOURCE).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None

@@ -53,49 +53,34 @@ def find_questions(
 
     home: where the parts of a partition are kept. Raises InputError for unknown names, listing the known ones.
     """
+    name, commit, partition = canonical_dataset(dataset), None, None
     if data_dir is None:
-        dataset = canonical_dataset(dataset)
-        if dataset not in HUB_SPLITS:
-            raise InputError(f"there is no data set {dataset!r}; {choices(dataset, HUB_SPLITS)}")
-        if split not in HUB_SPLITS[dataset]:
-            raise InputError(f"{dataset} has no split {split!r}; {choices(split, HUB_SPLITS[dataset])}")
-        path, commit = fetch_questions(dataset, "test" if dataset == POPQA else split)
-        return _open(path, dataset, split, home, revision=commit, check=check, sample=sample)
-    folder = folder_of(dataset, data_dir)
-    name = dataset if folder.name == dataset else canonical_dataset(dataset)
-    path, whole = folder / f"{split}.jsonl", folder / "test.jsonl"
-    if (canonical_dataset(dataset), split) == (POPQA, "train") and not path.is_file():
-        path = whole
-    if not path.is_file():
-        splits = [each.stem for each in folder.glob("*.jsonl") if each.stem != "corpus"]
-        if not splits:
-            raise InputError(f"{folder} has no questions; put them at {folder / split}.jsonl")
-        raise InputError(f"{dataset} in {data_dir} has no split {split!r}; {choices(split, splits)}")
-    return _open(path, name, split, home, check=check, sample=sample)
-
-
-def _open(
-    path: Path,
-    dataset: str,
-    split: str,
-    home: Path,
-    *,
-    revision: str | None = None,
-    check: Check,
-    sample: Sample | None,
-) -> QuestionFile:
-    """The questions of a split: a file, or its part of a file that is partitioned."""
-    partition = None
+        if name not in HUB_SPLITS:
+            raise InputError(f"there is no data set {name!r}; {choices(name, HUB_SPLITS)}")
+        if split not in HUB_SPLITS[name]:
+            raise InputError(f"{name} has no split {split!r}; {choices(split, HUB_SPLITS[name])}")
+        path, commit = fetch_questions(name, "test" if name == POPQA else split)
+    else:
+        folder = folder_of(dataset, data_dir)
+        path = folder / f"{split}.jsonl"
+        if (name, split) == (POPQA, "train") and not path.is_file():
+            path = folder / "test.jsonl"
+        if not path.is_file():
+            splits = [each.stem for each in folder.glob("*.jsonl") if each.stem != "corpus"]
+            if not splits:
+                raise InputError(f"{folder} has no questions; put them at {folder / split}.jsonl")
+            raise InputError(f"{dataset} in {data_dir} has no split {split!r}; {choices(split, splits)}")
+        name = dataset if folder.name == dataset else name
     if is_whole(path):
         path, partition = part_of(path, split, home)
     elif path.stem != split:
         raise InputError(
-            f"{dataset} has no split {split!r}: {TRAIN:,} of the {WHOLE:,} questions of PopQA's test file are for "
+            f"{name} has no split {split!r}: {TRAIN:,} of the {WHOLE:,} questions of PopQA's test file are for "
             f"training, and {path} has another number of questions. Choose --split test, or give your own with "
             "--questions FILE"
         )
-    found = open_questions(path, dataset=dataset, split=split, check=check, sample=sample)
-    return replace(found, revision=revision, partition=partition)
+    found = open_questions(path, dataset=name, split=split, check=check, sample=sample)
+    return replace(found, revision=commit, partition=partition)
 
 
 def folder_of(dataset: str, data_dir: Path) -> Path:
@@ -174,8 +159,8 @@ def find_data(
     elif not needs_corpus:
         corpus = corpora[0] if len(corpora) == 1 else None
     else:
-        files = [
-            replace(file, passage_prefix=_prefix(file, own, mixed=len(files) > 1))
+        files = [  # passages that came with the questions have ids of their own
+            replace(file, passage_prefix=None if own is None else passage_prefix(file.dataset) * (len(files) > 1))
             for file, own in zip(files, corpora, strict=True)
         ]
         corpus = _corpus_of(files, corpora, home, say=say)
@@ -213,13 +198,6 @@ def _corpus_beside(settings: QuestionSettings, dataset: str | None, home: Path) 
         return _world(home) / "corpus.jsonl"
     beside = folder_of(dataset, settings.data_dir) / "corpus.jsonl" if settings.data_dir else None
     return beside if beside and beside.is_file() else None
-
-
-def _prefix(file: QuestionFile, corpus: Path | None, *, mixed: bool) -> str | None:
-    """See `QuestionFile`. corpus: None for the passages that came with the questions, which get ids of their own."""
-    if corpus is None:
-        return None
-    return passage_prefix(file.dataset) if mixed else ""
 
 
 def _corpus_of(

@@ -23,12 +23,12 @@ from preference.export.json_stream import LONGEST_ITEM
 from preference.export.summary import SUMMARY
 from reasonrag.data.columns import question_record
 from reasonrag.data.datasets import fetch_questions
-from reasonrag.data.item_files import is_lines, read_rows
+from reasonrag.data.item_files import read_rows
 from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.data.partition import is_whole, part_lines, training_lines
 from reasonrag.data.settings import ATLAS, HUB_SPLITS
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, file_digest, made_here, numbered_lines, reading
+from reasonrag.files import CONFIG, file_digest, made_here, reading
 from reasonrag.run_config import find_config
 
 HUB: Final = "hub"
@@ -209,9 +209,9 @@ def _add_checked_before(splits: EvalSplits, summary: Path, allowed: Sequence[str
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValidationError):
         return  # a run, or a data set that was never checked
     for each in checked:
-        _add_if_there(splits, Path(each.path), each.name, allowed, revision=each.revision)
+        _add_known(splits, each.path, each.name, allowed, revision=each.revision)
     for unchecked in missing:
-        _add_if_there(splits, Path(unchecked.path), unchecked.name, allowed)
+        _add_known(splits, unchecked.path, unchecked.name, allowed)
 
 
 def _add_of_run(splits: EvalSplits, config: Path, allowed: Sequence[str]) -> None:
@@ -222,74 +222,61 @@ def _add_of_run(splits: EvalSplits, config: Path, allowed: Sequence[str]) -> Non
     data_dir = settings.get("data_dir")
     folders = [Path(data_dir)] if isinstance(data_dir, str) else []
     for questions in made.operational.questions:
-        if questions and not any(Path(questions).parent.parent == folder for folder in folders):
+        if questions and Path(questions).parent.parent not in folders:
             folders.append(Path(questions).parent)
     dataset = ATLAS if made.decides_answers.dataset == ATLAS and not settings.get("questions") else None
     for folder in folders:
         if not folder.is_dir():
             splits.add_missing(f"{folder.name}/*", folder, "the folder of the run's questions is gone")
-            continue
         for path in _question_files(folder):
             if _words(path.stem) & _KEPT_FOR_EVALUATION and not is_training_split(path.stem):
-                _add_if_there(splits, path, f"{dataset or _absolute(path).parent.name}/{path.stem}", allowed)
+                _add_known(splits, str(path), f"{dataset or _absolute(path).parent.name}/{path.stem}", allowed)
 
 
-def _add_if_there(
-    splits: EvalSplits, path: Path, name: str, allowed: Sequence[str], *, revision: str | None = None
+def _add_known(
+    splits: EvalSplits, path: str, name: str, allowed: Sequence[str], *, revision: str | None = None
 ) -> None:
-    if any((each.name, each.path) == (name, str(path)) for each in splits.found):
+    if any((each.name, each.path) == (name, path) for each in splits.found):
         return
-    if not path.name:
-        splits.add_missing(name, "", "the data set was published, and published data sets record no paths")
-        return
-    if not path.is_file():
-        splits.add_missing(name, path, "the folder is gone" if not path.parent.is_dir() else "the file is gone")
-        return
-    try:
-        found = open_split(path)
-    except InputError as error:
-        if name not in allowed and ALL not in allowed:
-            raise InputError(f"{error}. Fix the file, or continue without this split: --allow-eval {name}") from error
-        splits.add_missing(name, path, str(error))
-        return
-    splits.add(found.model_copy(update={"name": name, "path": str(_absolute(path)), "revision": revision}))
+    if not path:
+        reason = "the data set was published, and published data sets record no paths"
+    elif not Path(path).is_file():
+        reason = "the file is gone"
+    else:
+        try:
+            found = open_split(Path(path))
+        except InputError as error:
+            if name not in allowed and ALL not in allowed:
+                advice = f"Fix the file, or continue without this split: --allow-eval {name}"
+                raise InputError(f"{error}. {advice}") from error
+            reason = str(error)
+        else:
+            splits.add(found.model_copy(update={"name": name, "revision": revision}))
+            return
+    splits.add_missing(name, path, reason)
 
 
-# -- lines -----------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------------------
 
 
 def _questions(path: Path) -> Iterator[EvalQuestion]:
     """The questions of a file; of PopQA's whole file those that are not for training."""
-    if not is_lines(path):
-        for number, row in enumerate(read_rows(path), start=1):
-            yield _question(row, number, where=f"{path}, row {number}")
-        return
     without = training_lines(path) if is_whole(path) else frozenset()
-    with path.open("rb") as lines:
-        for number, line in numbered_lines(path, lines):
-            where = f"{path}, line {number}"
-            if line.strip() and number not in without:
-                try:
-                    record = orjson.loads(line)
-                except orjson.JSONDecodeError as error:
-                    raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
-                yield _question(record, number, where=where)
-
-
-def _question(record: Any, number: int, *, where: str) -> EvalQuestion:
-    if isinstance(record, dict):
+    for number, row in enumerate(read_rows(path), start=1):
+        record = row
         with suppress(ValueError):  # without an answer: compared by its question
-            record = question_record(record)
-    if not isinstance(record, dict) or not isinstance(record.get("question"), str):
-        raise InputError(f'{where} is not a question; it needs a text "question"')
-    with suppress(ValueError):  # another form of multiple choice: compared by what its question says
-        record = spelled_out(record)
-    return EvalQuestion(str(record.get("id", number)), record["question"], _answers(record))
+            record = question_record(row)
+        if not isinstance(record.get("question"), str):
+            raise InputError(f'{path}, row {number} is not a question; it needs a text "question"')
+        with suppress(ValueError):  # another form of multiple choice: compared by what its question says
+            record = spelled_out(record)
+        if number not in without:
+            yield EvalQuestion(str(record.get("id", number)), record["question"], _answers(record))
 
 
 def _answers(record: dict[str, Any]) -> tuple[str, ...]:
     """Gold answers; none if their form is unknown."""
     answers = record.get("golden_answers")
-    if not isinstance(answers, list):
-        return ()
-    return tuple(str(each) for each in answers if isinstance(each, str | int | float))
+    return (
+        tuple(str(each) for each in answers if isinstance(each, str | int | float)) if isinstance(answers, list) else ()
+    )

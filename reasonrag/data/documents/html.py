@@ -70,7 +70,7 @@ def _title_of(page: LexborHTMLParser) -> str:
 def _document(page: LexborHTMLParser, title: str) -> Document:
     mains, articles = page.css("main, [role=main]"), page.css("article")
     content = mains[:1] or (articles if len(articles) == 1 else [])
-    [root] = content or [page.body]
+    root = content[0] if content else page.body
     found = _sections(root, whole_page=not content) if root else []
     return Document(title, [Section(each.headings[each.headings[:1] == (title,) :], each.text) for each in found])
 

@@ -101,9 +101,9 @@ def test_a_split_is_read_in_the_forms_in_which_it_is_published(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (QUESTION + b"{half", "line 2 is not JSON"),
-        (QUESTION + b"[]\n", 'line 2 is not a question; it needs a text "question"'),
-        (b'{"question": 7}\n', "line 1 is not a question"),
+        (QUESTION + b"{half", "is cut off: it ends after 1 whole item"),
+        (QUESTION + b'{"query": 7}\n', 'row 2 is not a question; it needs a text "question"'),
+        (b'{"question": 7}\n', "row 1 is not a question"),
         (b"[" * 100_000, "Fetch or make the file again"),
         (b'[{"question": "Who?"}, {"question": 7}]', "row 2 is not a question"),
         (b"", "is empty"),
@@ -130,7 +130,7 @@ def test_a_known_split_that_is_bad_shuts_the_gate_unless_it_is_allowed(tmp_path:
     put(tmp_path / "data" / "nq" / "dev.jsonl", b"{half")
     config = {"operational": {"settings": {"data_dir": str(tmp_path / "data")}}, "decides_answers": {}}
     put(tmp_path / "run" / "config.json", orjson.dumps(config))
-    with pytest.raises(InputError, match=r"dev.jsonl, line 1 is not JSON .* --allow-eval nq/dev"):
+    with pytest.raises(InputError, match=r"dev.jsonl is cut off.* --allow-eval nq/dev"):
         add_referenced(EvalSplits(), [tmp_path / "run"])
     splits = EvalSplits()
     add_referenced(splits, [tmp_path / "run"], allowed=["nq/dev"])
@@ -200,7 +200,7 @@ def test_what_reasonrag_wrote_is_no_evaluation_split(
 
 BROKEN = {
     "a folder without a manifest": ("d1", "notes.json", "trl.validation.jsonl", b'{"prompt": []}', "is not a question"),
-    "a torn file in a folder of ours": ("d1", "questions.jsonl", "dev.jsonl", b"{half", "is not JSON"),
+    "a torn file in a folder of ours": ("d1", "questions.jsonl", "dev.jsonl", b"{half", "is cut off"),
     "a manifest of another program": ("d1", "config.json", "dev.jsonl", b"", "is empty"),
 }
 
