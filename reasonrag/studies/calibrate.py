@@ -7,7 +7,6 @@ completions have their own journal below the run, so repeating a calibration ask
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -38,7 +37,7 @@ from reasonrag.run.engine import Budget
 from reasonrag.run_config import shown_settings, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.studies.continuing import Moved, RecordedRun
+from reasonrag.studies.continuing import RecordedRun
 from reasonrag.studies.revaluation import (
     PLACE,
     REPORT,
@@ -74,10 +73,6 @@ class Calibration(BaseModel):
     def shown(self) -> Iterator[Part]:
         """How many labels fresh continuations confirm, and what else they say."""
         yield from self.revaluation.shown()
-        if self.value_model and not self.revaluation.disagreement:
-            yield f"to see how often {self.value_model} and the teacher disagree on the better step, by action type:"
-            command = ["reasonrag", "calibrate", self.run, "--revalue", "40", "--model", self.teacher]
-            yield Line(shlex.join(command))
         if self.gave_up:
             why = Path(self.report).parent / FAILURES
             yield Line(f"failure causes: {why}; the same command retries the failed steps")
@@ -148,9 +143,8 @@ async def _calibrate(
         rule, budget = made.rule(function, model=model), settings.part(BudgetSettings)
         check_prices(watcher.say, model, given=settings.price, capped=budget.max_cost is not None)
         async with AsyncExitStack() as opened:
-            moved = Moved(settings.corpus, settings.index, settings.prompts)
-            agent_of = await made.agent_of(model.sampling, rule, moved, retriever, opened, say=watcher.say)
-            continuing = Continuing(model, chat_model, made.decides.student or teacher, agent_of, rule, recipe)
+            agent_of = await made.agent_of(model.sampling, rule, retriever, opened, say=watcher.say)
+            continuing = Continuing(model, chat_model, agent_of, rule, recipe)
             budgeted = Budget(Caps.of(budget), budget.yes)
             revaluation = await revalue(continuing, sample, settings.k, place, budgeted, watcher=watcher)
         found = Calibration(

@@ -1,16 +1,16 @@
 """What continues the steps of a run again, from its config.json: the model, the agent, and the outcome rule.
 
-Decides which of them may have moved or changed since the run, and which must be the same. Does not know what is valued.
+Decides which of them may have changed since the run, and which must be the same. Does not know what is valued.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -33,19 +33,12 @@ from reasonrag.retrieval.opening import open_retriever
 from reasonrag.retrieval.passage_length import with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import BEST_FIRST, ReadingSettings, RetrievalSettings
-from reasonrag.run_config import OTHER_PROMPTS, Operational, read_config
+from reasonrag.run_config import Operational, read_config
 from reasonrag.settings import Settings
 
+MOVED = "put it back, or say where it is now by running the same generate again with --corpus, --index or --prompts"
+"""A run that is done asks nothing, and notes its places."""
 AnyRecord = TypeVar("AnyRecord", bound=Settings)
-
-
-@dataclass(frozen=True)
-class Moved:
-    """Where a run's files are now, if not where they were."""
-
-    corpus: Path | None
-    index: list[Path]
-    prompts: Path | None
 
 
 class RecordedRun:
@@ -129,7 +122,6 @@ class RecordedRun:
         self,
         sampling: Sampling,
         rule: OutcomeRule,
-        moved: Moved,
         retriever: Retriever | None,
         opened: AsyncExitStack,
         *,
@@ -137,16 +129,14 @@ class RecordedRun:
     ) -> Callable[[ChatModel], Agent]:
         """The run's agent, with some model. Raises InputError for other prompts, and for an index of other passages."""
         decides, agent = self.decides, self.recorded(AgentSettings)
-        opening = self._opening(moved, opened, say)
-        prompts = load_prompts(moved.prompts or agent.prompts, agent.style)
-        if prompts.hash_with(*rule.prompts) != decides.prompts:
-            raise InputError(f"{self.run} was made with other prompts: {OTHER_PROMPTS}")
-        retriever = retriever or await opening()
+        retriever = retriever or await self._open_retriever(opened, say)
         if retriever.identity != decides.retriever:
             raise InputError(
-                f"{self.run} was made with the index {decides.retriever}, this one is {retriever.identity}: "
-                "give the run's by --index, or its corpus by --corpus"
+                f"{self.run} was made with the index {decides.retriever}, this one is {retriever.identity}: {MOVED}"
             )
+        prompts = load_prompts(agent.prompts, agent.style)
+        if prompts.hash_with(*rule.prompts) != decides.prompts:
+            raise InputError(f"{self.run} was made with other prompts: {MOVED}")
         return partial(self._agent, retriever=retriever, prompts=prompts, sampling=sampling, seed=agent.seed)
 
     def _agent(
@@ -165,20 +155,14 @@ class RecordedRun:
             steps_by_hops=decides.steps_by_hops,
         )
 
-    def _opening(
-        self, moved: Moved, opened: AsyncExitStack, say: Callable[[str], None]
-    ) -> Callable[[], Awaitable[Retriever]]:
-        """What opens the run's retriever. Raises InputError if its corpus is gone."""
+    async def _open_retriever(self, opened: AsyncExitStack, say: Callable[[str], None]) -> Retriever:
+        """The run's retriever. Raises InputError if its corpus is gone."""
         retrieval, corpus = self.recorded(RetrievalSettings), self._operational.corpus
         place, named = Path(corpus) if corpus else None, bool(self.recorded(QuestionSettings).corpus)
-        if moved.corpus or moved.index:
-            place, named, changed = moved.corpus, bool(moved.corpus), dict[str, Any](index=moved.index)
-            changed |= {"retriever": None} if retrieval.is_remote else {}
-            retrieval = retrieval.model_copy(update=changed)
-        elif place and not (place.exists() or is_on_the_hub(place) or retrieval.is_remote):
-            raise InputError(f"the corpus of the run, {place}, no longer exists: give --corpus or --index")
+        if place and not (place.exists() or is_on_the_hub(place) or retrieval.is_remote):
+            raise InputError(f"the corpus of the run, {place}, no longer exists: {MOVED}")
         top_k = self.recorded(ReadingSettings).top_k
-        return partial(open_retriever, retrieval, place, opened, named=named, top_k=top_k, say=say)
+        return await open_retriever(retrieval, place, opened, named=named, top_k=top_k, say=say)
 
     # -- the rule ----------------------------------------------------------------------------------
 

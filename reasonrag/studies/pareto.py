@@ -1,6 +1,6 @@
 """The Pareto frontier of configurations by cost and yield, with bootstrap intervals over questions.
 
-Decides which configuration dominates which, which one is suggested, and what is noise: all configurations use the same
+Decides which configuration dominates which, and what is noise: all configurations use the same
 resampled questions, so what they have in common cancels out. Knows no model, no file and no tree.
 """
 
@@ -195,14 +195,3 @@ def pareto_frontier(trials: Sequence[TrialReport]) -> set[str]:
         for each in trials
         if each.cost_per_right_pair is not None and not any(dominates(other, each) for other in trials)
     }
-
-
-def suggest_trial(trials: Sequence[TrialReport]) -> str | None:
-    """The base, which is the first, unless others are cheaper and not worse by more than noise: of these the cheapest.
-
-    The best of many that differ by chance only is always cheaper than the base; it is no reason to leave it. None if
-    that would be a base that makes no pairs, or if there is none.
-    """
-    better = [each for each in trials if each.cheaper_than_base and not each.worse_than_base]
-    found = min(better or trials[:1], key=lambda each: each.rank, default=None)
-    return found.name if found and found.cost_per_right_pair is not None else None

@@ -26,10 +26,8 @@ from preference.statistics import (
     LABEL_LEVEL,
     Bin,
     MarginCheck,
-    Share,
     SignAgreement,
     reliability,
-    share_of,
     sign_agreement,
     sign_agreement_by,
 )
@@ -79,16 +77,6 @@ class RevaluedPair(BaseModel):
     """Mean outcome, undiscounted."""
 
 
-class Disagreement(BaseModel):
-    """How often two models disagree on which step is better: the one that continued in the run, and another one."""
-
-    label_model: str
-    fresh_model: str
-    disagree: Share
-    """Share of the pairs that are not tied by the other model."""
-    disagree_by_action_type: dict[str, Share]
-
-
 class Revaluation(BaseModel):
     """Result of fresh continuations of a sample of pairs."""
 
@@ -113,8 +101,6 @@ class Revaluation(BaseModel):
     confirmed_by_layer: dict[str, SignAgreement]
     confirmed_by_draws: dict[str, SignAgreement]
     """`one`: pairs with the tag `one_draw`; `more`: the others."""
-    disagreement: Disagreement | None
-    """Null if the model that continued in the run continues again."""
     mean_margin: float | None
     mean_fresh_margin: float | None
     """Smaller than `mean_margin` by the winner's curse: pairs were chosen by the label's margin."""
@@ -131,10 +117,6 @@ class Revaluation(BaseModel):
 
     def shown(self) -> Iterator[Part]:
         yield Table(f"{self.k:,} fresh continuations per step  by {self.model}", self._rows())
-        if other := self.disagreement:
-            disagree = {"all pairs": other.disagree} | other.disagree_by_action_type
-            models = f"{other.label_model} (labels) and {other.fresh_model}"
-            yield Table(f"how often {models} disagree on which step is better", disagree.items())
         claimed = [each for each in self.reliability if each.mean_confidence is not None]  # others have no pair
         if any(each.confidence is None for each in self.sample):
             yield "these labels have no confidence"
@@ -234,13 +216,12 @@ _MODEL = "model"
 class Continuing:
     """What continues the steps of a run.
 
-    model: the one that continues now. chat_model: asked instead of opening it. label_model: the one whose continuations
-    made the labels. agent_of: the run's agent, with some model. rule, recipe: how answers are valued, and which count.
+    model: the one that continues now. chat_model: asked instead of opening it. agent_of: the run's agent, with some
+    model. rule, recipe: how answers are valued, and which count.
     """
 
     model: ModelSpec
     chat_model: ChatModel | None
-    label_model: str
     agent_of: Callable[[ChatModel], Agent]
     rule: OutcomeRule
     recipe: RecordedRecipe
@@ -271,7 +252,6 @@ async def revalue(
     return _summary(
         [_revalued(each, work.values) for each in pairs],
         run.failures,
-        label_model=by.label_model,
         model=by.model.name,
         k=k,
         seed=sample.seed,
@@ -342,7 +322,7 @@ def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: Rollout
     if read is not None and found != (recorded := [passage.id for passage in read]):
         raise InputError(
             f"question {rollout.question_id}, node {query.id}: the index {retriever.identity} finds {found}, the run "
-            f"had read {recorded}. Give the index that the run was made with: --index, or --corpus"
+            f"had read {recorded}. Restore the index that the run was made with"
         )
 
 
@@ -497,9 +477,7 @@ def _revalued(pair: SampledPair, values: _Values) -> RevaluedPair:
     )
 
 
-def _summary(
-    sample: list[RevaluedPair], failures: FailureLog, *, label_model: str, model: str, **known: Any
-) -> Revaluation:
+def _summary(sample: list[RevaluedPair], failures: FailureLog, **known: Any) -> Revaluation:
     """known: the fields that follow neither from the pairs nor from the failures."""
     decided = [
         MarginCheck(_types(each), each.layer, each.confidence, each.margin, each.fresh_margin, each.one_draw)
@@ -508,8 +486,6 @@ def _summary(
     ]
     return Revaluation(
         **known,
-        model=model,
-        disagreement=None if model == label_model else _disagreement(decided, label_model, model),
         pairs=len(sample),
         unvalued=len(sample) - len(decided),
         failures_by_cause=dict(failures.given_up.most_common()),
@@ -530,17 +506,3 @@ def _types(pair: RevaluedPair) -> str:
     """`query`; `answer over query` where the types differ."""
     one, other = pair.action_type, pair.rejected_type
     return one if other in ("", one) else f"{one} over {other}"
-
-
-def _disagreement(pairs: list[MarginCheck], label_model: str, fresh_model: str) -> Disagreement:
-    def disagree(among: Iterable[MarginCheck]) -> Share:
-        decided = [each for each in among if not each.tied]
-        return share_of(sum(not each.confirmed for each in decided), len(decided))
-
-    types = sorted({each.action_type for each in pairs})
-    return Disagreement(
-        label_model=label_model,
-        fresh_model=fresh_model,
-        disagree=disagree(pairs),
-        disagree_by_action_type={name: disagree(each for each in pairs if each.action_type == name) for name in types},
-    )

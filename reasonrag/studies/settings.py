@@ -16,7 +16,6 @@ from reasonrag.settings import (
     Concurrency,
     MaxCost,
     Panel,
-    Places,
     Seed,
     Settings,
     Share,
@@ -81,9 +80,6 @@ class CalibrateSettings(BudgetSettings):
         default=[],
         common=True,
     )
-    corpus: Path | None = setting("Corpus of the run, if it was moved", Panel.MODEL)
-    index: Places = setting("Index of the run, if it was moved; repeatable", Panel.MODEL, default=[])
-    prompts: Path | None = setting("Folder with the run's own prompts, if it was moved", Panel.MODEL)
     concurrency: Concurrency = 32
     max_cost: MaxCost = setting(
         "Stop before all calibrations of this run with this model cost more than this many dollars", common=True

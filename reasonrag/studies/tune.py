@@ -13,7 +13,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,14 @@ from reasonrag.data.questions import Questions
 from reasonrag.errors import InputError
 from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.plan import Plan, value_flags
-from reasonrag.exploration.rehearsal import call_budget, rehearse
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel
-from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import check_prices
-from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import OF_RANKS
 from reasonrag.rendering import (
@@ -53,8 +50,7 @@ from reasonrag.rendering import (
 )
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run.consent import get_consent, needs_consent
-from reasonrag.run.models import Models
+from reasonrag.run.consent import needs_consent
 from reasonrag.run_config import another_run_named, recorded_effort, shown_settings, versions
 from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, flags_given, resolve
 from reasonrag.signatures import public_call
@@ -65,7 +61,6 @@ from reasonrag.studies.pareto import (
     TrialReport,
     Unit,
     pareto_frontier,
-    suggest_trial,
 )
 from reasonrag.studies.settings import NOT_OF_TUNE, TuneSettings
 
@@ -212,6 +207,8 @@ async def _tune(
 ) -> Tuning:
     plan_trials(base, settings.vary)
     plan = Plan.of(base, chat_model)
+    if needs_consent(plan.models, plan.budget.caps, yes=base.yes):
+        raise InputError("a tune is many runs: give --max-cost DOLLARS for all of them together, or --yes")
     source, corpus = plan.find_data(watcher.say, searched=retriever is None)
     check_prices(watcher.say, plan.teacher, given=plan.prices, capped=plan.budget.caps.cost is not None)
     if plan.recipe.reward == "rank":
@@ -231,55 +228,33 @@ async def _tune(
             base = base.model_copy(update={"reasoning_effort": plan.teacher.sampling.reasoning_effort or OWN_EFFORT})
         if retriever is None:
             retriever = await plan.open_retriever(corpus, opened, watcher.say, [chat_model.check])
-        trials, asked = plan_trials(base, settings.vary), source.limited(base.limit)
         given = Given(chat_model, retriever=retriever, shared_journal=settings.run / JOURNAL)
-        if needs_consent([plan.teacher], plan.budget.caps, yes=base.yes):
-            await chat_model.check()
-            await _agree(trials, asked, plan, given, watcher)
-        explored = await _explore(trials, asked, given, watcher)
+        tried = await _explore(plan_trials(base, settings.vary), given, watcher)
         async with open_journal(settings.run / JOURNAL, wanted=lambda _: False) as journal:
             spent = journal.delivered
-        tuning = _tuning(settings, plan, base, asked, explored, spent=spent)
+        tuning = _tuning(settings, plan, base, source.limited(base.limit), tried, spent=spent)
         write_json(settings.run / TUNING, tuning.model_dump())
     return tuning
 
 
-async def _agree(trials: Sequence[Trial], asked: Questions, plan: Plan, given: Given, watcher: Watcher) -> None:
-    """Get consent to the cost of the trials that are not done; low: all answers are shared with the base, high: none.
-    Raises InputError."""
-    assert given.chat_model is not None and given.retriever is not None and given.shared_journal is not None  # noqa: PT018, S101
-    done = {each.name: {tree.question_id for tree in each.records(asked) if not tree.error} for each in trials}
-    owed = {name: len(asked) - len(each) for name, each in done.items()}
-    if not any(owed.values()):
-        return
-    async with open_journal(given.shared_journal) as journal:
-        fresh = {each.id for each in asked} - done[BASE] - journal.questions
-        models = Models.journaled(journal, plan.budget.caps, {"model": (plan.teacher, given.chat_model)})
-    agent = plan.agent(OfflineTeacher(), given.retriever)
-    usage = await rehearse(spread(asked, len(asked)), plan.recipe, agent, None, plan.rule)
-    most = sum(trial.call_budget(owed[trial.name]) for trial in trials) / trials[0].call_budget(1)
-    expected = usage.shares(plan.teacher, None, low=min(len(fresh), most), high=most) if usage else []
-    some = counted(sum(map(bool, owed.values())), "trial")
-    get_consent(f"{some} on {counted(len(asked), 'question')}", expected, watcher, models)
-
-
-async def _explore(trials: Sequence[Trial], asked: Questions, given: Given, watcher: Watcher) -> _Explored:
-    tried, stopped = list[_Tried](), None
-    warnings, refused = list[str](), set[str]()
+async def _explore(trials: Sequence[Trial], given: Given, watcher: Watcher) -> _Tried:
+    """Explore one trial after the other. Where the teacher fixes a parameter, no trial of it is explored."""
+    found, refused = _Tried(len(trials)), set[str]()
     for number, trial in enumerate(trials, start=1):
         if fixed := refused & {key.rpartition(".")[2] for key in trial.changed}:
-            warnings.append(f"{trial.name} is not tried: the teacher does not accept {', '.join(fixed)}")
-            watcher.say(warnings[-1])
+            found.warnings.append(f"{trial.name} is not tried: the teacher does not accept {', '.join(fixed)}")
+            watcher.say(found.warnings[-1])
             continue
         watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
         summary = await explore(trial.settings, watcher, given)
-        stopped = summary.stopped
         refused |= {each for parameters in summary.refused_parameters.values() for each in parameters}
-        warnings = warnings if tried else list(dict.fromkeys(summary.warnings))
-        tried.append(_Tried(trial, trial.records(asked), complete=stopped is None))
-        if stopped:
+        if not found.trials:
+            found.warnings += dict.fromkeys(summary.warnings)
+        found.trials.append(trial)
+        if summary.stopped:
+            found.stopped = summary.stopped
             break
-    return _Explored(len(trials), tried, stopped, warnings)
+    return found
 
 
 # -- which trials --------------------------------------------------------------------------------------------------
@@ -303,11 +278,6 @@ class Trial:
         last = {key.rpartition(".")[2].replace("_", "-"): value for key, value in self.changed.items()}
         shown = {name: f"{value:g}" if isinstance(value, int | float) else value for name, value in last.items()}
         return "-".join(f"{name}-{value}" for name, value in shown.items()) or BASE
-
-    def call_budget(self, questions: int) -> int:
-        """The most completions it may ask for."""
-        recipe = self.settings.resolved_recipe
-        return int(questions * call_budget(recipe.search, path=recipe.agent.max_steps))
 
     def records(self, asked: Questions) -> list[RolloutRecord]:
         """One record per tried question; the last one of a question counts."""
@@ -353,32 +323,26 @@ def _changed(base: GenerateSettings, key: str, text: str) -> GenerateSettings:
 # -- results -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Tried:
-    """A trial and its records, in question order. complete: whether every question was tried."""
-
-    trial: Trial
-    records: Sequence[RolloutRecord]
-    complete: bool
-
-
-@dataclass(frozen=True)
-class _Explored:
-    """The trials that were run, of so many planned ones, what stopped them, and the warnings of the base, with what is
-    not tried and why."""
+    """The trials that were explored, of so many planned ones, what stopped them, and the warnings of the base, with
+    what is not tried and why. All but the last one are complete; so is that unless it was stopped."""
 
     planned: int
-    tried: Sequence[_Tried]
-    stopped: StopReason | None
-    warnings: list[str]
+    trials: list[Trial] = field(default_factory=list)
+    stopped: StopReason | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 def _tuning(
-    settings: TuneSettings, plan: Plan, base: GenerateSettings, asked: Questions, explored: _Explored, *, spent: Tokens
+    settings: TuneSettings, plan: Plan, base: GenerateSettings, asked: Questions, tried: _Tried, *, spent: Tokens
 ) -> Tuning:
     price = plan.teacher.price
     unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
-    reports, suggested = _compare(explored.tried, settings.rules, unit, seed=base.seed)
+    records = [trial.records(asked) for trial in tried.trials]
+    reports = _compared(tried, records, settings.rules, unit, seed=base.seed)
+    suggested = suggest_trial(reports)
+    config = next((_config(each.settings) for each in tried.trials if each.name == suggested), {})
     return Tuning(
         run=str(settings.run),
         model=plan.teacher.name,
@@ -389,36 +353,48 @@ def _tuning(
         questions=len(asked),
         rules=asdict(settings.rules),
         unit=unit,
-        planned=explored.planned,
+        planned=tried.planned,
         trials=reports,
-        suggested=suggested.name if suggested else None,
-        config=_config(suggested.settings) if suggested else {},
-        calls_apart=sum(record.usage.calls for each in explored.tried for record in each.records),
+        suggested=suggested,
+        config=config,
+        calls_apart=sum(record.usage.calls for of_trial in records for record in of_trial),
         calls_delivered=spent.calls,
         tokens_delivered=spent.prompt + spent.completion,
         cost_delivered=None if price is None else spent.cost(price),
-        stopped=explored.stopped,
-        warnings=explored.warnings,
+        stopped=tried.stopped,
+        warnings=tried.warnings,
         versions=versions(),
     )
 
 
-def _compare(
-    tried: Sequence[_Tried], rules: PairingRules, unit: Unit, *, seed: int
-) -> tuple[list[TrialReport], Trial | None]:
-    """The reports of all trials, and the suggested trial."""
-    yields = [[_yield(record, rules, unit) for record in each.records] for each in tried]
-    reports = [_report(each, found) for each, found in zip(tried, yields, strict=True)]
-    measured = [
-        ConfigurationMeasurements(each, seed=seed) for each, of in zip(yields, tried, strict=True) if of.complete
-    ]
-    for position, each in enumerate(measured):  # only the last trial can be incomplete
-        compared = {"intervals": each.intervals(measured[0]), "worse_than_base": each.worse_than(measured[0])}
-        reports[position] = reports[position].model_copy(update=compared)
-    whole = reports[: len(measured)]
-    on_frontier, suggested = pareto_frontier(whole), suggest_trial(whole)
-    reports = [report.model_copy(update={"on_frontier": report.name in on_frontier}) for report in reports]
-    return reports, next((each.trial for each in tried if each.trial.name == suggested), None)
+def _compared(
+    tried: _Tried, records: Sequence[Sequence[RolloutRecord]], rules: PairingRules, unit: Unit, *, seed: int
+) -> list[TrialReport]:
+    """The report of every trial; those that are complete are compared with the base."""
+    found, base = list[TrialReport](), None
+    for trial, of_trial in zip(tried.trials, records, strict=True):
+        yields = [_yield(record, rules, unit) for record in of_trial]
+        report = _report(trial, of_trial, yields)
+        if trial is not tried.trials[-1] or not tried.stopped:
+            measured = ConfigurationMeasurements(yields, seed=seed)
+            base = base or measured
+            compared = {"intervals": measured.intervals(base), "worse_than_base": measured.worse_than(base)}
+            report = report.model_copy(update={"complete": True, **compared})
+        found.append(report)
+    frontier = pareto_frontier([each for each in found if each.complete])
+    return [each.model_copy(update={"on_frontier": each.name in frontier}) for each in found]
+
+
+def suggest_trial(trials: Sequence[TrialReport]) -> str | None:
+    """The base, which is the first, unless others are cheaper and not worse by more than noise: of these the cheapest.
+    Trials that are not complete do not count.
+
+    The best of many that differ by chance only is always cheaper than the base; it is no reason to leave it. None if
+    that would be a base that makes no pairs, or if there is none.
+    """
+    better = [each for each in trials if each.complete and each.cheaper_than_base and not each.worse_than_base]
+    found = min(better or [each for each in trials[:1] if each.complete], key=lambda each: each.rank, default=None)
+    return found.name if found and found.cost_per_right_pair is not None else None
 
 
 def _yield(record: RolloutRecord, rules: PairingRules, unit: Unit) -> QuestionYield:
@@ -427,19 +403,21 @@ def _yield(record: RolloutRecord, rules: PairingRules, unit: Unit) -> QuestionYi
     return QuestionYield(cost=cost or 0.0, pairs=len(sure), right=math.fsum(sure))
 
 
-def _report(tried: _Tried, yields: Sequence[QuestionYield]) -> TrialReport:
-    records, questions = tried.records, max(1, len(tried.records))
+def _report(trial: Trial, records: Sequence[RolloutRecord], yields: Sequence[QuestionYield]) -> TrialReport:
+    """Of what was tried, not compared with anything."""
+    questions = max(1, len(records))
     costs = [record.usage.cost_usd for record in records if record.usage.cost_usd is not None]
     pairs, right = sum(each.pairs for each in yields), math.fsum(each.right for each in yields)
+    failed = Counter(record.error.cause for record in records if record.error)
     steps = [node for record in records for node in record.nodes[1:]]
     draws = sum(node.draws for node in steps)
     return TrialReport(
-        name=tried.trial.name,
-        changed=dict(tried.trial.changed),
-        complete=tried.complete,
+        name=trial.name,
+        changed=dict(trial.changed),
+        complete=False,
         questions=len(records),
-        failed=sum(record.error is not None for record in records),
-        failures_by_cause=dict(Counter(record.error.cause for record in records if record.error).most_common()),
+        failed=failed.total(),
+        failures_by_cause=dict(failed.most_common()),
         calls=sum(record.usage.calls for record in records) / questions,
         cost_usd=math.fsum(costs) / questions if costs else None,
         pairs=pairs / questions,
@@ -454,5 +432,4 @@ def _report(tried: _Tried, yields: Sequence[QuestionYield]) -> TrialReport:
 def _config(settings: GenerateSettings) -> dict[str, Any]:
     """Given settings with the trial's change, without secrets and without those of one run."""
     wanted = settings.model_fields_set - _OF_ONE_RUN | {"recipe", "set"}
-    shown = {name: value for name, value in shown_settings(settings).items() if name in wanted}
-    return {name: value for name, value in shown.items() if value is not None}
+    return {name: value for name, value in shown_settings(settings).items() if name in wanted and value is not None}

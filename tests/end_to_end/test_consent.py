@@ -153,11 +153,6 @@ def test_a_price_that_is_not_known_is_left_out_and_said(reasonrag: Reasonrag, en
 AT = ("--model", "gpt-4o", "--concurrency", 4, "--base-url")
 ATLAS = ("--dataset", "atlas", "--limit", 6)
 COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
-    "tune": (
-        ("tune", *SMALL[:4], "--pilot", 2, "--vary", "search.siblings=3,4,6", "--run", "out", *AT),
-        "3 trials on 2 questions: ",
-        "cost_delivered",
-    ),
     "calibrate": (
         ("calibrate", "runs/offline", "--revalue", 4, "--k", 4, "--price", "offline=2.5,10", "--base-url"),
         "continuations: ",
@@ -202,7 +197,7 @@ def explored(shared: Shared) -> None:
 
 
 @pytest.mark.usefixtures("explored")
-@pytest.mark.parametrize("name", ["tune", "calibrate", "evaluate", "labels by a judge"])
+@pytest.mark.parametrize("name", ["calibrate", "evaluate", "labels by a judge"])
 def test_each_command_asks_and_a_no_spends_nothing(name: str, endpoint: str) -> None:
     """Only the trial questions of its models were asked, and there is nothing that was not there before. With --yes
     nothing is asked, and nothing is warned of."""

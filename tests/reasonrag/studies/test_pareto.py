@@ -15,8 +15,8 @@ from reasonrag.studies.pareto import (
     TrialReport,
     interval,
     pareto_frontier,
-    suggest_trial,
 )
+from reasonrag.studies.tune import suggest_trial
 
 
 def standing(name: str, cost: float, right: float = 1.0, confidence: float = 0.8, share: float = 0.5) -> TrialReport:
@@ -27,7 +27,7 @@ def standing(name: str, cost: float, right: float = 1.0, confidence: float = 0.8
         "confidence": confidence,
         "questions_with_a_pair": share,
     }
-    return TrialReport.model_construct(name=name, **values)
+    return TrialReport.model_construct(name=name, complete=True, **values)
 
 
 def surely(name: str, cost: float, *, worse: bool = False) -> TrialReport:

@@ -182,7 +182,9 @@ def test_a_failed_question_is_counted_in_its_trial(capsys: pytest.CaptureFixture
 
 def test_a_report_is_what_the_records_of_the_trial_say() -> None:
     """Counted again here, from rollouts and the rules of pairing."""
-    tuning = package.tune(**QUICK | {"pilot": 8}, vary=["search.siblings=3,6"], price="offline=1,4", min_confidence=0.6)
+    tuning = package.tune(
+        **QUICK | {"pilot": 8}, vary=["search.siblings=3,6"], price="offline=1,4", yes=True, min_confidence=0.6
+    )
     price = find_price("offline", given=Price(1.0, 4.0, cached_in=1.0))
     assert price is not None
     assert (tuning.unit, tuning.questions) == ("dollars", 8)
@@ -222,7 +224,7 @@ def test_a_smaller_pilot_is_told_of_its_own_questions_only() -> None:
 
 def test_the_suggested_configuration_is_one_that_generate_takes(reasonrag: Reasonrag) -> None:
     """As the printed command: what decides the answers is what decided the trial's."""
-    flags = ["--seed", 2, "--max-calls", 100_000, "--price", "offline=1,2", "--set", "search.max_calls=48"]
+    flags = ["--seed", 2, "--max-calls", 100_000, "--price", "offline=1,2", "--yes", "--set", "search.max_calls=48"]
     tuned = reasonrag("tune", "--pilot", 14, "--vary", "search.max_calls=64,128,192", *flags, "--run", "runs/t")
     assert tuned.status == 0
     suggested = json.loads(Path("runs/t/tuning.json").read_text())["suggested"]
@@ -240,7 +242,7 @@ def test_the_suggested_configuration_holds_no_secret() -> None:
     """A password in an address stays in the command that was typed. Fields for the server are in it as they were."""
     teacher, address = OfflineTeacher(), "http://me:hidden@127.0.0.1:8000/v1"
     cheaper = {"pilot": 14, "vary": ["search.max_calls=64,128"], "set": {"search.max_calls": 48}}
-    asked = {"base_url": [address], "price": "offline=1,2"}
+    asked = {"base_url": [address], "price": "offline=1,2", "yes": True}
     Path("reasonrag.toml").write_text("[generate]\nextra_body = {min_p = 0}\n")
     tuning = package.tune(chat_model=teacher, run="runs/t", **asked, **cheaper)
     assert "--base-url http://127.0.0.1:8000/v1" in tuning.command
@@ -321,6 +323,7 @@ def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unuse
         (["--min-confidence", 2], "--min-confidence: must be at most 1"),
         (["--dataset", "atlass"], "there is no data set 'atlass'"),
         (["--dataset", "atlas", "--model", "my-own/model", "--max-cost", 1], "--max-cost needs the price"),
+        (["--dataset", "atlas", "--model", "gpt-4o"], "a tune is many runs: give --max-cost DOLLARS .*, or --yes"),
         (["--top-k", 3], "No such option: --top-k .*may stand in its table in reasonrag.toml"),
     ],
 )
