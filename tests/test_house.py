@@ -25,7 +25,7 @@ LINES = {
     "critics": 1567,
     "curation": 4823,
     "data": 3529,
-    "evaluation": 4067,
+    "evaluation": 3999,
     "exploration": 3072,
     "llm": 5174,
     "publishing": 1316,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1640,
     "training": 5059,
     "viewing": 2759,
-    "tests": 53_076,
+    "tests": 53_041,
     "benchmarks": 8024,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

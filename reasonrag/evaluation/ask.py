@@ -147,7 +147,7 @@ async def _ask(
     asked = await asked.opened(parts, corpus)
     chat_model = await parts.open_model(asked.subject, asked.spec)
     await chat_model.check()
-    warnings = [*asked.lineage.warnings([question], asked.asked), *(asked.critic.warnings if asked.critic else ())]
+    warnings = [*asked.lineage.warnings([question], asked.asked), *asked.critic_warnings]
     warn_all(warnings, watcher)
     ledger = Ledger(asked.spec.price, Caps.of(settings.part(BudgetSettings)))
     critic = None

@@ -26,7 +26,7 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.answering import CRITIC, JUDGE, MODEL, Answering, QuestionOutcome
 from reasonrag.evaluation.judge import Judge
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, load_baseline_prompts
-from reasonrag.evaluation.methods.choice import MethodChoice
+from reasonrag.evaluation.methods.choice import ALLOWABLE, MethodChoice
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
 from reasonrag.evaluation.metrics import MetricAggregator
@@ -67,7 +67,7 @@ from reasonrag.run_config import (
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
-BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style")
+BEFORE_SEARCHING = [name for name in ALLOWABLE if name != "retriever"]
 """Conditions that can be checked before an index is built."""
 
 
@@ -186,7 +186,7 @@ class _Setup:
     @property
     def warnings(self) -> list[str]:
         found = [f"{each.message} (--allow)" for each in self.checks if each.outcome == "allowed"]
-        found += self.model.critic.warnings if self.model.critic else ()
+        found += self.model.critic_warnings
         found += rehearsed_judge(self.judge.name, "judge scores", "--judge") if self.judge else []
         found += [self.model.lineage.unknown] if self.model.lineage.unknown else []
         if is_training_split(self.source.split):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.prompting import PUBLISHED, Prompts, load_prompts, prompts_beside, renderer_hash, style_recorded
+from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, renderer_hash, style_recorded
 from reasonrag.data.questions import Question
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
@@ -24,7 +24,7 @@ from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel,
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
 from reasonrag.evaluation.methods.opening import NoRetriever
 from reasonrag.evaluation.report import EvaluationConditions
-from reasonrag.evaluation.settings import PRESETS, AskSettings, EvaluateSettings
+from reasonrag.evaluation.settings import AskSettings, EvaluateSettings
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import FoundCritic, check_critic, critic_spec, find_critic, open_critic
 from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
@@ -37,6 +37,7 @@ from reasonrag.retrieval.opening import open_retriever
 from reasonrag.retrieval.passage_length import order_recorded, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
+from reasonrag.run.scoring import AskedCritic
 from reasonrag.serving.local_server import VllmOptions
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
 from reasonrag.web.client import http_address
@@ -69,17 +70,15 @@ class Parts:
     async def open_judge(self, spec: ModelSpec) -> ChatModel:
         return self.judge_chat_model or spec.open(self.opened, say=self.say)
 
-    async def open_critic(self, critic: StepCritic, *, beside: bool) -> ChatModel:
-        return self.critic_model or await open_critic(
-            critic.found, critic.spec, self.opened, say=self.say, beside=beside
-        )
+    async def open_critic(self, critic: AskedCritic, *, beside: bool) -> ChatModel:
+        return critic.model or await open_critic(critic.found, critic.spec, self.opened, say=self.say, beside=beside)
 
 
 @dataclass(frozen=True)
 class AskedModel(Generic[AnyAskSettings]):
     """The model of an evaluation, or of the one question of `ask`, and how it is asked.
 
-    settings: with what a preset and the training say where the user says nothing. asked: the conditions, of which
+    settings: with what the training says where the user says nothing. asked: the conditions, of which
     the retriever is known once that is open."""
 
     settings: AnyAskSettings
@@ -88,7 +87,8 @@ class AskedModel(Generic[AnyAskSettings]):
     spec: ModelSpec
     prompts: Prompts
     asked: EvaluationConditions
-    critic: StepCritic | None
+    critic: AskedCritic | None
+    critic_warnings: list[str]
     retriever: Retriever
 
     @classmethod
@@ -121,7 +121,7 @@ class AskedModel(Generic[AnyAskSettings]):
         )
         texts = [each.question for each in questions]
         critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
-        return cls(settings, subject, lineage, spec, prompts, asked, critic, NoRetriever())
+        return cls(settings, subject, lineage, spec, prompts, asked, *critic, NoRetriever())
 
     async def opened(
         self, parts: Parts, corpus: Path | None, *, begun: bool = False, effort: str | None = None
@@ -170,14 +170,13 @@ def find_evaluated_model(settings: AskSettings, chat_model: ChatModel | None = N
     """What --model means. Raises InputError for a path that is no model's folder, for a --base-model of no adapter,
     and for options of a server where none is started."""
     found = _found(settings, chat_model)
+    adapter = found.served_here and found.folder and open_model(found.folder).is_adapter
+    if settings.base_model and not adapter:
+        raise InputError("--base-model is for an adapter's folder, and --model is none; leave it out")
     of_a_server = {"--tensor-parallel": settings.tensor_parallel, "--max-model-len": settings.max_model_len}
     given = next((flag for flag, value in of_a_server.items() if value is not None), None)
     if given and not found.served_here:
         raise InputError(f"{given} is for a model's folder, which is served here, and --model is none; leave it out")
-    if settings.base_model and not (found.served_here and found.folder and open_model(found.folder).is_adapter):
-        raise InputError(
-            f"--base-model {settings.base_model}: that is for an adapter's folder, and --model is none; leave it out"
-        )
     return found
 
 
@@ -243,15 +242,6 @@ def with_temperature(settings: AnyAskSettings, *, critic: bool) -> AnyAskSetting
     return settings
 
 
-@dataclass(frozen=True)
-class StepCritic:
-    """The critic that chooses steps. warnings: what speaks against it, where it is used all the same."""
-
-    found: FoundCritic
-    spec: ModelSpec
-    warnings: tuple[str, ...] = ()
-
-
 def find_step_critic(
     settings: AskSettings,
     model: ModelSpec,
@@ -259,21 +249,22 @@ def find_step_critic(
     *,
     renderer: str | None,
     questions: Iterable[str],
-) -> StepCritic | None:
-    """The critic that the settings name, or the caller's own, of which nothing is checked.
+) -> tuple[AskedCritic | None, list[str]]:
+    """The critic that the settings name, or the caller's own, of which nothing is checked; and what speaks against it,
+    where it is used all the same.
 
     model: whose steps it scores. renderer, questions: of what the critic will be shown. Raises InputError for one that
     may not be used.
     """
     if not (settings.critic or chat_model):
-        return None
+        return None, []
     warnings = list[str]()
     if chat_model is not None:
         found = FoundCritic(chat_model.name)
     else:
         found, allowed = find_critic(settings.critic or ""), settings.allow_critic
         check_critic(found, renderer=renderer, questions=questions, allowed=allowed, warn=warnings.append)
-    return StepCritic(found, critic_spec(found, model.limits), tuple(warnings))
+    return AskedCritic(found, critic_spec(found, model.limits), chat_model), warnings
 
 
 def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:
@@ -290,27 +281,20 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
     return replace(spec, sampling=sampling, recorded_as=f"{name} (judge)")
 
 
-# -- settings that no flag gives: of a preset, else of the training ------------------------------------------------
+# -- settings that no flag gives: of the training --------------------------------------------------------------
 
 
 def asked_as_trained(
     settings: AnyAskSettings, sources: Sequence[tuple[Path, Provenance]], allowed: Collection[str] = ()
 ) -> tuple[AnyAskSettings, str | None]:
-    """The settings with what a preset and the training say where the user says nothing, and what was taken, in words.
+    """The settings with what the training says where the user says nothing, and what was taken, in words.
 
     sources: what is known of the training, by the folder it was read from. allowed: conditions that may differ from it
         and so are not taken from it.
     """
-    if settings.preset:
-        preset = PRESETS[settings.preset]
-        settings = settings.model_copy(
-            update={name: value for name, value in preset.items() if name not in settings.model_fields_set}
-        )
     taken = {} if "renderer" in allowed else _prompts(settings, sources)
     taken |= _conditions(settings, sources, {*_CONDITIONS} - {*settings.model_fields_set, *allowed})
     said = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in taken.items())
-    if settings.preset and settings.chosen_method.of_agent and settings.prompts is None and "prompts" not in taken:
-        taken["prompts"] = Path(PUBLISHED)
     return settings.model_copy(update=taken), f"asking as it was trained: {said}" if said else None
 
 

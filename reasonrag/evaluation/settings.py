@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -35,21 +35,6 @@ RESAMPLES = 2000
 """Resamples of every bootstrap, by default."""
 Resamples: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
 Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
-PresetName = Literal["reasonrag"]
-PRESETS: dict[PresetName, dict[str, Any]] = {
-    "reasonrag": {
-        "max_steps": 9,
-        "max_reply_tokens": 256,
-        "top_k": 3,
-        "passage_order": "worst-first",
-        "temperature": 0.0,
-    }
-}
-"""Settings where a preset is given and a flag is not.
-
-reasonrag: the numbers of `inference.py` and `my_config.yaml` of the published code, whose --max_iter 8 is 9 replies,
-and the order of passages of its data generation; its inference shows the best first.
-"""
 
 
 class AskSettings(
@@ -86,12 +71,6 @@ class AskSettings(
         ge=2,
         le=64,
         common=True,
-    )
-    preset: PresetName | None = setting(
-        "reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3 "
-        "passages, temperature 0; for the agent also worst first as in its training data, and --prompts "
-        "reasonrag-published unless the model folder has prompts. Flags take precedence",
-        Panel.MODEL,
     )
     base_model: PlaceOrName | None = setting(
         "Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]", Panel.MODEL

@@ -17,7 +17,7 @@ from reasonrag.data.item_files import explained_records
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
-from reasonrag.evaluation.methods.choice import ALLOWABLE
+from reasonrag.evaluation.methods.choice import ALLOWABLE, SEEN
 from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, TrainedModel
 from reasonrag.model_folder import PROVENANCE
 from reasonrag.training.prompt_parity import check_renderer
@@ -29,15 +29,6 @@ from reasonrag.training.provenance import (
     read_provenance,
 )
 
-_REMEDIES = {
-    "renderer": "give --prompts DIR, the prompts its data were made with, and use the version of reasonrag that made "
-    "them",
-    "top_k": "give --top-k {trained}",
-    "max_steps": "give --max-steps {trained}",
-    "max_passage_chars": "give --max-passage-chars {trained}",
-    "passage_order": "give --passage-order {trained}",
-    "style": "give --style {trained}",
-}
 _NOTED = ("retriever",)
 """Conditions that may differ: a model may be used in other domains than that of its training."""
 UNKNOWN = (
@@ -84,7 +75,7 @@ class ProvenanceCheck:
         """All mismatches with these questions and conditions as warnings, none as an error."""
         if not self.sources:
             return [self.unknown] if self.unknown else []
-        checks = [self.seen(questions, None, ALLOWABLE), *self.held_against(asked, [*_REMEDIES, *_NOTED], ALLOWABLE)]
+        checks = [self.seen(questions, None, ALLOWABLE), *self.held_against(asked, ALLOWABLE, ALLOWABLE)]
         return [each.message for each in checks if each.outcome in ("allowed", "noted")]
 
     @property
@@ -109,22 +100,20 @@ class ProvenanceCheck:
         self, asked: EvaluationConditions, names: Iterable[str], allowed: Iterable[str]
     ) -> list[ConditionCheck]:
         """Checks of the named conditions. Raises InputError for those that differ and are not allowed."""
-        names, allowed = list(names), set(allowed)
-        found = {
-            name: (sentence, trained) for _, each in self.sources for name, sentence, trained in _differ(each, asked)
-        }
-        wrong = {name: each for name, each in found.items() if name in names and name not in {*allowed, *_NOTED}}
+        names = [name for name in names if name != SEEN]
+        found = {name: said for _, each in self.sources for name, said in each.asked.objections(**asked.model_dump())}
+        wrong = [name for name in found if name in names and name not in {*allowed, *_NOTED}]
         if wrong:
-            complaints = "; ".join(sentence for sentence, _ in wrong.values())
-            remedies = "; ".join(_remedy(name, trained) for name, (_, trained) in wrong.items())
+            complaints = "; ".join(found[name] for name in wrong)
             spared = " ".join(f"--allow {name.replace('_', '-')}" for name in wrong)
             raise InputError(
                 f"{self.subject.name} would be prompted differently than in training: {complaints}. To match training, "
-                f"{remedies}; or, if intended, {spared}"
+                "leave out the flags that differ, or give the values of training, and as --prompts the folder of the "
+                f"prompts its data were made with; or, if intended, {spared}"
             )
         known = {name for _, each in self.sources for name in _known(each.asked)}
         return [
-            ConditionCheck(name=name, outcome="noted" if name in _NOTED else "allowed", message=found[name][0])
+            ConditionCheck(name=name, outcome="noted" if name in _NOTED else "allowed", message=found[name])
             if name in found
             else ConditionCheck(name=name, outcome="same" if name in known else "unknown")
             for name in names
@@ -136,7 +125,7 @@ class ProvenanceCheck:
 
         split: the questions' own, as dataset/split; None for a single question.
         """
-        name = "trained_questions"
+        name = SEEN
         keys = [each for _, each in self.sources if each.questions]
         if not keys:
             return ConditionCheck(name=name, outcome="unknown")
@@ -180,24 +169,6 @@ def _read(folder: Path) -> Provenance:
         splits=list(splits),
         questions=keys,
     )
-
-
-def _differ(provenance: Provenance, asked: EvaluationConditions) -> list[tuple[str, str, str]]:
-    """The differing conditions: name, sentence, and the value in training."""
-    found = provenance.asked.objections(**asked.model_dump())
-    trained = {name: getattr(provenance.asked, name) for name, _ in found}
-    shown = {name: values if isinstance(values, str) else _first(values) for name, values in trained.items()}
-    return [(name, sentence, shown[name]) for name, sentence in found]
-
-
-def _remedy(name: str, trained: str) -> str:
-    if name in SHOWN_PLAINLY and not trained:
-        return f"leave out --{name.replace('_', '-')}"
-    return _REMEDIES[name].format(trained=trained)
-
-
-def _first(values: Sequence[object]) -> str:
-    return str(next((each for each in values if each is not None), ""))
 
 
 def _known(asked: TrainingConditions) -> list[str]:

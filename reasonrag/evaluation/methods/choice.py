@@ -11,10 +11,8 @@ BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1", "irco
 MethodName = Literal["agent", BaselineName]
 SEARCHLESS: tuple[MethodName, ...] = ("direct", "cot")
 """Methods that are shown no passages."""
-ALLOWABLE = (
-    *("renderer", "top_k", "retriever", "max_steps", "max_passage_chars", "passage_order", "style"),
-    "trained_questions",
-)
+SEEN = "trained_questions"
+ALLOWABLE = ("renderer", "top_k", "retriever", "max_steps", "max_passage_chars", "passage_order", "style", SEEN)
 """Conditions that may differ from training if --allow names them."""
 
 

@@ -497,18 +497,18 @@ def test_questions_that_were_trained_on_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("changed", "name", "remedy"),
+    ("changed", "name", "differs"),
     [
-        ({"top_k": 5}, "top_k", "give `top_k` 3"),
-        ({"max_steps": 4}, "max_steps", "give `max_steps` 7"),
-        ({"style": "long"}, "style", "leave out `style`"),
-        ({"prompts": "prompts"}, "renderer", "give `prompts` DIR"),
+        ({"top_k": 5}, "top_k", "top_k was 3 when its data were made, and is 5 now"),
+        ({"max_steps": 4}, "max_steps", "max_steps was 7"),
+        ({"style": "long"}, "style", "answers were short"),
+        ({"prompts": "prompts"}, "renderer", "it was trained on prompts of renderer"),
     ],
 )
 def test_a_model_is_asked_as_it_was_trained(
     changed: dict[str, Any],
     name: str,
-    remedy: str,
+    differs: str,
     trained: tuple[Path, Path],
     evaluated: Callable[..., Report],
 ) -> None:
@@ -516,7 +516,7 @@ def test_a_model_is_asked_as_it_was_trained(
     Path("prompts").mkdir()
     Path("prompts/think.txt").write_text("Think otherwise. <query>..</query> or <answer>..</answer>\n")
     asked = {"split": "test", "limit": 2, "trained_on": trained[1]} | changed
-    with pytest.raises(InputError, match=f"would be prompted differently than in training.*{remedy}.*`allow` "):
+    with pytest.raises(InputError, match=f"would be prompted differently than in training: {differs}.*`allow` "):
         evaluated(**asked)
     report = evaluated(**asked, allow=[name])
     outcomes = {each.name: each.outcome for each in report.checks}
@@ -566,38 +566,10 @@ def test_a_model_is_asked_with_what_lies_in_its_folder(
     assert {each.outcome for each in report.checks} == {"same", "unknown"}
     assert model.requests[0].messages[0].content == own.begin
     said = reasonrag("evaluate", "--limit", 1, "--trained-on", on, "--run", "evals/c", "--top-k", 3)
-    assert (said.status, "give --top-k 2" in said.err) == (2, True)
+    assert (said.status, "top_k was 2 when its data were made" in said.err) == (2, True)
     said = reasonrag("evaluate", "--limit", 1, "--trained-on", on, "--run", "evals/c", "--allow", "renderer")
     shown = "asking as it was trained: --top-k 2 --max-steps 5 --passage-order worst-first --style long"
     assert shown in said.err
-
-
-def test_a_preset_is_the_published_evaluation(evaluated: Callable[..., Report]) -> None:
-    """Nine replies, four searches, 256 tokens, the worst of three passages first, and the published prompts; flags
-    win."""
-    with pytest.raises(InputError, match="`prompts` reasonrag-published: there is no prompts/reasonrag-published"):
-        evaluated(preset="reasonrag", limit=1)
-    own = replace(load_prompts(), begin="Begin: <query>..</query> or <answer>..</answer>\n")
-    save_prompts(own, Path("prompts/reasonrag-published"))
-    model = ScriptedModel(searching)
-    report = evaluated(preset="reasonrag", limit=1, chat_model=model)
-    assert [each.messages[0].content for each in model.requests] == [
-        own.begin, *[own.read, own.system("think")] * 3, own.read, own.system("conclude")
-    ]  # fmt: skip
-    assert {(each.sampling.max_tokens, each.sampling.temperature) for each in model.requests} == {(256, 0.0)}
-    assert report.asked.model_dump(exclude={"retriever"}) == {
-        "renderer": renderer_hash(own), "top_k": 3, "max_steps": 9, "passage_order": "worst-first"
-    }  # fmt: skip
-    assert report.settings["preset"] == "reasonrag"
-    assert evaluated(preset="reasonrag", limit=1, max_steps=3, run="evals/b").asked.max_steps == 3
-
-
-def test_a_preset_gives_a_baseline_its_numbers_alone(evaluated: Callable[..., Report]) -> None:
-    """Nine replies, four searches, 256 tokens; the published prompts are the agent's and are not needed."""
-    model = ScriptedModel(lambda _, __: "So the answer is <answer>Paris</answer>")
-    report = evaluated(preset="reasonrag", method="iter-retgen", limit=1, chat_model=model)
-    assert (len(model.requests), {each.sampling.max_tokens for each in model.requests}) == (4, {256})
-    assert report.asked.model_dump(exclude={"retriever"}) == {"renderer": None, "top_k": 3, "max_steps": 9}
 
 
 def test_an_unknown_training_and_a_split_for_training_are_said(evaluated: Callable[..., Report], endpoint: str) -> None:
@@ -660,6 +632,7 @@ def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[.
         (["--trained-on", "nowhere"], "--trained-on nowhere: there is no such folder"),
         (["--trained-on", "empty"], "it has no reasonrag.json, which reasonrag train writes, and neither"),
         (["--trained-on", "damaged"], "damaged/reasonrag.json is damaged"),
+        (["--prompts", "reasonrag-published"], "there is no prompts/reasonrag-published. The published prompts come"),
         (["--allow", "everything"], "--allow: no condition is called 'everything'; choose from max_passage_chars,"),
         (["--split", "validation"], "atlas has no split 'validation'; choose from dev, test, train"),
         (["--dataset", "bamboogle", "--model", "m"], "bamboogle has no split 'dev'; choose from test"),
@@ -734,7 +707,7 @@ def test_an_adapter_on_another_base_model_is_another_model(tmp_path: Path, monke
     assert name() not in (one, name(base_model="other"))
     with pytest.raises(InputError, match="the model /gone is not there"):
         name(base_model="/gone")
-    with pytest.raises(InputError, match="--base-model other: that is for an adapter's folder, and --model is none"):
+    with pytest.raises(InputError, match="--base-model is for an adapter's folder, and --model is none"):
         find_evaluated_model(EvaluateSettings(run=RUN, model="base", base_model="other"))
     with pytest.raises(InputError, match="--max-model-len is for a model's folder, which is served here"):
         find_evaluated_model(EvaluateSettings(run=RUN, model="gpt-4o", max_model_len=8192))

@@ -272,14 +272,6 @@ async def test_a_critic_that_was_trained_on_the_questions_is_refused_before_anyt
     assert len(set(asked)) == 5, "four drafts, and the trial before the first"
 
 
-def test_a_preset_does_not_make_draws_equal(tmp_path: Path) -> None:
-    Path("prompts").mkdir()
-    Path("prompts/begin.txt").write_text("Begin: <query>..</query> or <answer>..</answer>\n")
-    asked = drafts()
-    evaluated(tmp_path, asked, preferring("Oslo"), best_of=4, preset="reasonrag", prompts="prompts")
-    assert {each.sampling.temperature for each in asked.requests} == {1.0}
-
-
 REFUSALS: dict[str, tuple[dict[str, Any], bool, str]] = {
     "no critic": ({"best_of": 4}, False, "`best_of` needs `critic`"),
     "one draw": ({}, True, "`critic` needs `best_of`"),
