@@ -416,7 +416,7 @@ def test_another_corpus_and_other_prompts_are_refused(own_run: Path) -> None:
         package.calibrate(own_run, revalue=3, k=2)
     Path("corpus.jsonl").write_bytes(whole)
     Path("prompts/think.txt").write_text(load_prompts().think)
-    with pytest.raises(InputError, match=r"other prompts: put it back, .*`prompts`"):
+    with pytest.raises(InputError, match="other prompts: put it back, or say where it is now"):
         package.calibrate(own_run, revalue=3, k=2)
 
 
