@@ -224,30 +224,6 @@ def in_language(text: str, language: str | None) -> str:
     return _TWO_WAYS.sub(r"\1\2", text) if language in _THOUSANDS_BY_POINT else text
 
 
-def unclear(answer: str, golden_answers: Sequence[str]) -> bool:
-    """Whether the answer equals no gold answer, but would if a number that can be read two ways were read the other
-    way: 1.450 as 1450, or by its digits what `comparable` leaves as it stands, 1,45,0 or 007."""
-    texts = [answer, *golden_answers]
-    if label_em(answer, golden_answers):
-        return False
-    if any(_stands(number) for text in texts for number in _NUMBER.findall(text)):
-        said, *golds = (_NUMBER.sub(lambda number: _digits(number[0]), text) for text in texts)
-        return bool(label_em(said, golds))
-    whole, *others = (_TWO_WAYS.sub(r"\1\2", text) for text in texts)
-    return bool(label_em(whole, golden_answers) or label_em(answer, others))
-
-
-def _stands(number: str) -> bool:
-    """Whether it is left as it stands, as its marks or a 0 in front can mean several things; a version's are clear."""
-    marks = re.findall("[.,']", number)
-    several = "'" in marks or (len(marks) > 1 and "," in marks)
-    return _number(number) == number != "0" and (several or (number[0] == "0" and not marks))
-
-
-def _digits(number: str) -> str:
-    return re.sub("[.,']", "", number).lstrip("0") or "0"
-
-
 def label_em(answer: str, golden_answers: Iterable[str]) -> float:
     """1.0 if the answer is `comparable` to a gold answer word by word, else 0.0."""
     said = comparable(answer)

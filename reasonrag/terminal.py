@@ -169,21 +169,16 @@ class TerminalMessages:
 
 
 class TerminalWatcher(TerminalMessages):
-    """Progress of a run on stderr: a live bar in a terminal, else a plain line every PLAIN_LINE_EVERY_S seconds.
-
-    warned: the warnings shown so far, which a summary need not repeat.
-    """
+    """Progress of a run on stderr: a live bar in a terminal, else a plain line every PLAIN_LINE_EVERY_S seconds."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.warned: list[str] = []
         self._bar: ProgressBar | None = None
         self._total, self._noun = 0, ""
         self._done_before = 0
         self._last_line = time.monotonic()
 
     def warn(self, message: str) -> None:
-        self.warned.append(message)
         self.say(f"warning: {message}")
 
     def confirm(self, question: str) -> bool | None:

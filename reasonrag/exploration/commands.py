@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,10 +74,9 @@ def generate(
     from reasonrag.exploration.summary import RunSummary
     from reasonrag.terminal import TerminalWatcher
 
-    watcher = TerminalWatcher()
     with interrupts():
-        summary = generate_run(watcher=watcher, replay=replay, launch=context.obj.explore, **flags)
-    print_result(summary, partial(RunSummary.shown, warned_of=watcher.warned), as_json=as_json)
+        summary = generate_run(watcher=TerminalWatcher(), replay=replay, launch=context.obj.explore, **flags)
+    print_result(summary, RunSummary.shown, as_json=as_json)
     leave(summary.stopped, failed=summary.failed)
 
 

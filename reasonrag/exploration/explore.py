@@ -7,7 +7,6 @@ Trees, sessions, file formats and endpoints are decided elsewhere.
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
-from reasonrag.exploration.summary import OUTCOME_FAILED, RunSummary, SessionNumbers, StopReason, count_run
+from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
@@ -83,7 +82,8 @@ def generate(
         outcome: a name, or a function of a `Question` and the text of an answer that returns the answer's quality
             from 0 to 1 and is recorded under its `__name__`. It is called in the event loop's thread, once per
             distinct answer to a question; gold answers are then not needed. A question for which it fails has no
-            tree: it is counted in `failed`, `warnings` says why, and Python warns.
+            tree: it is counted in `failed`, with the message in failures.jsonl. The same call, once it is corrected,
+            takes the answers from the journal.
         launch: who carries out `on="ray"`: `reasonrag.scale.ray_ranks.explore_on_ray`, which the command line gives.
     """
     retriever, named = object_or_name(retriever)
@@ -94,17 +94,8 @@ def generate(
     if settings.on == "ray":
         launch = _checked(launch, (chat_model, value_chat_model, retriever, function, replay or None))
         return run_to_end(launch(settings, watcher or SilentWatcher()))
-    summary = run_to_end(
-        explore(
-            settings,
-            watcher or SilentWatcher(),
-            Given(chat_model, value_chat_model, retriever, function, replay=replay),
-        )
-    )
-    for each in summary.warnings:
-        if each.startswith(OUTCOME_FAILED):
-            warnings.warn(each, stacklevel=3)  # names the line of the user's call
-    return summary
+    given = Given(chat_model, value_chat_model, retriever, function, replay=replay)
+    return run_to_end(explore(settings, watcher or SilentWatcher(), given))
 
 
 def _checked(launch: Launch | None, objects: Sequence[object]) -> Launch:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
 from preference import FinalScore, RolloutRecord, Usage
-from preference.answer_scores import unclear
 from preference.best_path import ends_of
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
 from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE
-from reasonrag.agent.outcomes import COVERED, OF_GOLDEN_ANSWERS, answers_rehearsed
-from reasonrag.errors import CapReached, DegenerateRun, InputError, OutcomeError, RunStopped
+from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed
+from reasonrag.errors import CapReached, DegenerateRun, InputError, RunStopped
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.files import FAILURES, ROLLOUTS, read_record
 from reasonrag.llm.endpoint.prompt_window import CUT_FROM, CUT_WARNING, recorded_cut
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.ranks import RANKS, read_manifest, whole_of
-from reasonrag.redaction import excerpt
 from reasonrag.rendering import (
     Line,
     Part,
@@ -56,9 +55,6 @@ AGAINST = {
 
 FOUND_NOTHING = 0.1
 """Share of the searches; where more found nothing, a warning says so."""
-
-OUTCOME_FAILED = "the outcome function failed"
-"""How the warning about a user's function begins."""
 
 USED = ("calls", "requests", "prompt_tokens", "completion_tokens", "reasoning_tokens")
 """What a summary sums of the usage of its records."""
@@ -159,12 +155,12 @@ class RunSummary(SessionNumbers):
     warnings: list[str]
     versions: dict[str, str]
 
-    def shown(self, *, warned_of: Collection[str] = ()) -> Iterator[Part]:
-        """What was done, where the files are, and the next command. warned_of: warnings shown during the run."""
+    def shown(self) -> Iterator[Part]:
+        """What was done, where the files are, and the next command."""
         values = f"  values of {self.value_model}" if self.value_model else ""
         title = f"{self.dataset}/{self.split}  recipe {self.recipe}  teacher {self.model}{values}"
         yield Table(title, self._rows())
-        yield from warned(_once(self.warnings, warned_of))
+        yield from warned(self.warnings)
         run = Path(self.run)
         whole = (run / ROLLOUTS).exists()
         yield Line(
@@ -211,15 +207,6 @@ class RunSummary(SessionNumbers):
         yield "this session", f"{session}, {counted(self.session_failed_calls, 'failed attempt')}"
 
 
-def _once(warnings: Collection[str], warned_of: Collection[str]) -> list[str]:
-    """The warnings, without the advice of those that the run has shown with other counts."""
-    advised = {each.partition(": ")[2] for each in warned_of}
-    return [
-        f"{fact}; see the warning above" if advice and advice in advised else f"{fact}{colon}{advice}"
-        for fact, colon, advice in (each.partition(": ") for each in warnings)
-    ]
-
-
 def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> RunSummary:
     """The summary of a run: counts of its records, and the session's numbers."""
     counts = RunCounts()
@@ -227,21 +214,14 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         counts.add(rollout)
     return RunSummary(
         **numbers.model_dump(),
+        **counts.of_trees,
         done=counts.done,
         failed=len(counts.failed),
         failures_by_cause=dict(Counter(counts.failed.values()).most_common()),
         nodes=counts.nodes,
-        continuations=counts.continuations,
-        mean_f1=mean(counts.f1, counts.with_gold),
-        mean_em=mean(counts.em, counts.with_gold),
-        mean_outcome=mean(counts.outcome, counts.continuations),
         questions_mixed=counts.mixed,
-        diversity_by_layer=counts.diversity.by_layer(),
-        degenerate=counts.signs.by_sign,
-        parse_failures_by_cause=dict(counts.parse_failures.most_common()),
         searches=counts.searches,
         empty_searches=counts.empty_searches,
-        repair_turns=counts.repair_turns,
         **{name: getattr(counts.usage, name) for name in USED},
         warnings=answers_rehearsed(numbers.model, numbers.outcome, reward=numbers.reward)
         + counts.warnings(
@@ -297,27 +277,19 @@ class RunCounts:
     signs: SignCounts = field(default_factory=SignCounts)
     searches: int = 0
     empty_searches: int = 0
-    repair_turns: int = 0
     usage: Usage = field(default_factory=Usage)
     """The usage of all records, those of failed questions included."""
     diversity: DiversityCount = field(default_factory=DiversityCount)
     failed: dict[str, str] = field(default_factory=dict)
     """Cause by question; a later line of the question may hold its tree."""
-    outcome_errors: dict[str, str] = field(default_factory=dict)
-    """Message by question for which a user's outcome function failed."""
     parse_failures: Counter[str] = field(default_factory=Counter)
-    unclear: list[str] = field(default_factory=list)
-    """Answers that would be right if a number in them, or in a gold answer, were read another way."""
     only_reasoning: int = 0
     """Replies, those of judges included, that the token limit cut before anything else was said."""
 
     def add(self, rollout: RolloutRecord) -> None:
         self.usage += rollout.usage
-        self.outcome_errors.pop(rollout.question_id, None)
         if rollout.error:
             self.failed[rollout.question_id] = rollout.error.cause
-            if rollout.error.cause == OutcomeError.cause:
-                self.outcome_errors[rollout.question_id] = rollout.error.message
             return
         self.failed.pop(rollout.question_id, None)
         self.done += 1
@@ -331,14 +303,9 @@ class RunCounts:
         self.mixed += ends_of(rollout) == "mixed"
         self.diversity.add(rollout)
         self.signs.add(observed_signs(rollout))
-        wrong = (each for each in rollout.nodes if not each.rollouts or each.rollouts[0].quality < COVERED)
-        said = (each.content or "" for each in wrong if each.action_type == "answer")
-        if rollout.recipe.outcome == "evident_f1":  # others compare by SQuAD's rule, or by a judge
-            self.unclear += [excerpt(each, 60) for each in said if unclear(each, rollout.golden_answers)]
         found = {node.parent_id: node.passages for node in rollout.nodes if node.passages is not None}
         self.searches += len(found)
         self.empty_searches += sum(not passages for passages in found.values())
-        self.repair_turns += rollout.usage.repairs
         in_tree = [node.parse_error for node in rollout.nodes]
         outside = [each.parse_error for each in rollout.failed_continuations]
         causes = [error.cause for error in in_tree + outside if error]
@@ -346,17 +313,25 @@ class RunCounts:
         self.only_reasoning += [*causes, *(each.cause for each in rollout.unreadable_judgements)].count("reasoning_cut")
         self.parse_failures.update(UNREADABLE_JUDGEMENTS[each.kind] for each in rollout.unreadable_judgements)
 
+    @property
+    def of_trees(self) -> dict[str, Any]:
+        """What a summary and an overview say of the trees, by their fields."""
+        return {
+            "continuations": self.continuations,
+            "mean_f1": mean(self.f1, self.with_gold),
+            "mean_em": mean(self.em, self.with_gold),
+            "mean_outcome": mean(self.outcome, self.continuations),
+            "diversity_by_layer": self.diversity.by_layer(),
+            "degenerate": self.signs.by_sign,
+            "parse_failures_by_cause": dict(self.parse_failures.most_common()),
+            "repair_turns": self.usage.repairs,
+        }
+
     def warnings(self, split: str, *, max_tokens: int | None, cut_from: int | None) -> list[str]:
         """max_tokens: --max-reply-tokens, where it is known. cut_from: bytes from which prompts seem to be cut."""
         found = [f"an endpoint {CUT_WARNING.format(cut_from)}"] if cut_from else []
         if max_tokens:
             found += too_little_room(self.only_reasoning, max_tokens=max_tokens) + self._cut_replies(max_tokens)
-        if self.outcome_errors:
-            of_all = f"{len(self.outcome_errors):,} of {counted(self.done + len(self.failed), 'question')}"
-            found.append(
-                f"{OUTCOME_FAILED} for {of_all}: {next(iter(self.outcome_errors.values()))}. Correct it and run the "
-                "same call again: the answers are in the journal and cost nothing"
-            )
         if not is_training_split(split):
             found.append(
                 f"the questions are from the {split} split: keep data made from them out of training, "
@@ -364,11 +339,6 @@ class RunCounts:
             )
         found += nothing_found(self.empty_searches, self.searches, "searches")
         found += states_that_ended(self.parse_failures, self.done, "which counts nowhere")
-        if self.unclear:
-            found.append(
-                f"{counted(len(self.unclear), 'answer')} compared unequal because a number can be read two ways "
-                f"(1.450 is read as 1.45, not as 1450): e.g. {self.unclear[0]!r}"
-            )
         if self.usage.bounded_requests:
             found.append(
                 f"the endpoint reported no token counts, or too few, for {self.usage.bounded_requests:,} of "

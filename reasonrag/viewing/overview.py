@@ -198,18 +198,7 @@ class OverviewCounts:
 
     def _tree_facts(self) -> TreeFacts:
         run = self._run
-        return TreeFacts(
-            steps=run.nodes - run.done,
-            continuations=run.continuations,
-            mean_f1=mean(run.f1, run.with_gold),
-            mean_em=mean(run.em, run.with_gold),
-            mean_outcome=mean(run.outcome, run.continuations),
-            diversity_by_layer=run.diversity.by_layer(),
-            degenerate=run.signs.by_sign,
-            parse_failures_by_cause=dict(run.parse_failures.most_common()),
-            repair_turns=run.repair_turns,
-            causes=self._where.rows(),
-        )
+        return TreeFacts(steps=run.nodes - run.done, causes=self._where.rows(), **run.of_trees)
 
     def _warnings(self) -> list[str]:
         if (made := self._collection).kind == "data set":

@@ -172,30 +172,6 @@ def test_what_a_rehearsed_judge_scored_is_recorded_as_such() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "gold", "said"),
-    [
-        pytest.param("evident_f1", "1450", True, id="read as 1.45, meant as 1450"),
-        pytest.param("evident_f1", "1.450", False, id="as it stands"),
-        pytest.param("evident_f1", "Seine", False, id="wrong in every reading"),
-        pytest.param("f1", "1450", False, id="by SQuAD's rule, to which they are equal"),
-    ],
-)
-def test_answers_that_are_unequal_by_a_point_are_counted_in_summary_and_stats(
-    outcome: str, gold: str, said: bool, reasonrag: Reasonrag
-) -> None:
-    """From the records, in one line with an example."""
-    write_questions(QUESTIONS[0] | {"golden_answers": [gold]})
-    model = ScriptedModel(lambda _request, _position: "So the answer is <answer>1.450</answer>")
-    run = package.generate(**flags(run="runs/a", outcome=outcome), chat_model=model)
-    many = sum(node.action_type == "answer" for node in trees()[0].nodes)
-    line = f"{many} answer{'s' * (many > 1)} compared unequal because a number can be read two ways (1.450 is read"
-    assert [each for each in run.warnings if "read two ways" in each] == (
-        [f"{line} as 1.45, not as 1450): e.g. '1.450'"] if said else []
-    )
-    assert (line in reasonrag("stats", "runs/a").err) is said
-
-
-@pytest.mark.parametrize(
     ("language", "gold", "said", "reported", "worth"),
     [
         ("de", "1450", "1.450", "1.450", 1.0),
@@ -210,7 +186,7 @@ def test_answers_that_are_unequal_by_a_point_are_counted_in_summary_and_stats(
 def test_a_point_before_three_digits_is_read_as_the_language_of_the_corpus_writes_it(
     language: str, gold: str, said: str, reported: str, worth: float
 ) -> None:
-    """Of labels, and of the evidence that supports them; an answer that counts is none that was compared unequal."""
+    """Of labels, and of the evidence that supports them."""
     write_questions(QUESTIONS[0] | {"golden_answers": [gold]})
 
     def reply_of(request: ChatRequest, _position: int) -> str:
@@ -220,10 +196,9 @@ def test_a_point_before_three_digits_is_read_as_the_language_of_the_corpus_write
         return f"<evidence>It is {reported}.</evidence>" if "It lies on" in shown else "So <query>the Seine</query>"
 
     wanted = flags(run="runs/a", outcome="evident_f1", language=[language])
-    run = package.generate(**wanted, chat_model=ScriptedModel(reply_of))
+    package.generate(**wanted, chat_model=ScriptedModel(reply_of))
     found = {each.rollouts[0].quality for each in trees()[0].nodes if each.action_type == "answer"}
     assert found == {worth}
-    assert not (worth and any("read two ways" in each for each in run.warnings))
 
 
 @pytest.mark.parametrize("recipe", [*RECIPES])
@@ -675,8 +650,7 @@ def test_a_function_that_cannot_say_is_the_questions_error(worth: str | None, me
     def mine(_question: Question, _answer: str) -> Any:
         return None if worth is None else float(worth)
 
-    with pytest.warns(UserWarning, match="the outcome function failed for 4 of 4 questions"):
-        done = package.generate(**flags(outcome=mine, run="runs/a"))
+    done = package.generate(**flags(outcome=mine, run="runs/a"))
     assert done.failures_by_cause == {"outcome": 4}
     assert all(rollout.error and message in rollout.error.message for rollout in trees())
 

@@ -27,8 +27,7 @@ def test_a_function_that_is_corrected_gets_the_answers_that_were_paid_for() -> N
         return float(len(answer) < 10)
 
     broken.__name__ = "score"
-    with pytest.warns(UserWarning, match="must return a number from 0 to 1"):
-        package.generate(dataset="atlas", limit=1, run="runs/c", outcome=broken)
+    assert package.generate(dataset="atlas", limit=1, run="runs/c", outcome=broken).failures_by_cause == {"outcome": 1}
     run = package.generate(dataset="atlas", limit=1, run="runs/c", outcome=score)
     assert (run.done, run.failed) == (1, 0)
     assert run.session_cached_calls > 0
