@@ -438,7 +438,7 @@ def _search_type(directory: Path, index_type: IndexType, questions: list[str], s
     from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 
     manifest = read_dense(directory)
-    file = manifest.file_of(index_type, directory)
+    file = manifest.indexes[index_type]
     encoder = open_encoder(manifest)
     vector = encoder.queries(questions[:1])
     import_faiss()
@@ -450,10 +450,11 @@ def _search_type(directory: Path, index_type: IndexType, questions: list[str], s
     first_s = time.perf_counter() - begun - open_s
     del opened
     gc.collect()
-    index = DenseIndex(directory, manifest, encoder, index_type=file.plan.type)
+    index = DenseIndex(directory, manifest.model_copy(update={"searched": index_type}), encoder)
     rates = {batch: _rate(lambda asked: index.rank(asked, AT), questions, batch, seconds) for batch in BATCHES}
     held = _memory_bytes("status", "VmRSS", "RssAnon")
-    exact = DenseIndex(directory, manifest, encoder, index_type="flat").rank(questions[:RECALL_QUERIES], AT)
+    flat = DenseIndex(directory, manifest.model_copy(update={"searched": "flat"}), encoder)
+    exact = flat.rank(questions[:RECALL_QUERIES], AT)
     found = index.rank(questions[:RECALL_QUERIES], AT)
     hits = sum(len({*one.rows} & {*other.rows}) for one, other in zip(found, exact, strict=True))
     recall = hits / sum(map(len, exact))

@@ -23,16 +23,16 @@ from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import Part, Table, counted
 from reasonrag.retrieval.dense.build import BuildOptions, Encoding, build_dense
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
-from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, choice_of_card, short_name
+from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,
     OFFSETS,
-    DenseManifest,
     IndexManifest,
     current_manifest,
     damaged_files,
     default_index_directory,
     read_manifest,
+    remedy,
 )
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import open_corpus, open_index, open_retriever
@@ -165,13 +165,6 @@ def index_check(
     manifest = read_manifest(place)
     watcher.say(f"reading the files of {place}")
     damaged = damaged_files(place, manifest, manifest.files)
-    if isinstance(manifest, DenseManifest):
-        encoder, trained = manifest.encoder, choice_of_card(manifest.encoder.model).pooling
-        if trained and encoder.pooling != trained:
-            watcher.say(
-                f"warning: {place} has vectors of {encoder.model} with {encoder.pooling} pooling, but it was trained "
-                f"for {trained}: build the index again without --pooling"
-            )
     watcher.say(f"reading {manifest.corpus}")
     faults = [*damaged.values(), *_check_corpus(place, manifest, damaged)]
     if not faults and manifest.kind == "bm25":
@@ -265,8 +258,8 @@ def _check_corpus(directory: Path, manifest: IndexManifest, damaged: Collection[
             return [f"the corpus {manifest.corpus} is not the one that was indexed"]
         current_manifest(directory, Path(manifest.corpus))  # updates the manifest of a corpus that was only touched
         if OFFSETS not in damaged and not np.array_equal(open_corpus(directory, manifest).offsets, scan.offsets):
-            remedy = manifest.remedy(directory, OFFSETS)
-            return [f"{directory / OFFSETS} does not say where the passages are; delete it. {remedy}"]
+            how = remedy(directory, manifest, OFFSETS)
+            return [f"{directory / OFFSETS} does not say where the passages are; delete it. {how}"]
     except InputError as error:
         return [str(error)]
     return []

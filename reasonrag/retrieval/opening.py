@@ -231,7 +231,7 @@ def _refuse_damage(directory: Path, manifest: IndexManifest) -> None:
     names = {*manifest.files}
     if isinstance(manifest, DenseManifest):
         names -= {each.file for each in manifest.indexes.values()} - {manifest.vectors}
-        names.add(manifest.file_of(None, directory).file)
+        names.add(manifest.file.file)
     for fault in damaged_files(directory, manifest, sorted(names), most_bytes=CHECKED_AT_OPENING).values():
         raise InputError(f"the index {directory} is damaged: {fault}")
 

@@ -103,7 +103,7 @@ class IndexSettings(Settings):
         common=True,
     )
     from_faiss: Path | None = setting(
-        "Take over a Flat or SQ faiss index of the corpus, such as FlashRAG's e5_Flat.index, without encoding",
+        "Take over a Flat faiss index of the corpus, such as FlashRAG's e5_Flat.index, without encoding",
         Panel.ENCODER,
     )
     backend: Library | None = setting(

@@ -19,3 +19,9 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
 def write_passages(path: Path, passages: Iterable[tuple[str, str, str]]) -> Path:
     """passages: id, title and text of each."""
     return write_rows(path, ({"id": name, "contents": f"{title}\n{text}"} for name, title, text in passages))
+
+
+def append_a_passage(corpus: Path) -> None:
+    """One called `late`, at the end of a corpus."""
+    with corpus.open("ab") as file:
+        file.write(b'{"id": "late", "contents": "Late\\nA late passage."}\n')

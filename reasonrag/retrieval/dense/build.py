@@ -10,19 +10,19 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
-from reasonrag.files import file_digest, read_record, unwritable
+from reasonrag.files import read_record, unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.encoders import (
@@ -68,12 +68,6 @@ from reasonrag.retrieval.settings import IndexType, Precision
 BUILD = "build.json"
 ADOPTION_SAMPLE = 32
 """Passages re-encoded to check that an adopted index matches this corpus and encoder."""
-BYTES_PER_DIMENSION: dict[IndexType, float] = {
-    "flat": 4, "sq8": 1, "hnsw": 2.7, "ivf-sq": 1.04, "ivf-pq": 0.31,
-}  # fmt: skip
-"""Index file bytes per passage and dimension, measured over 1,000,010 passages of 384 dimensions
-(benchmarks/RESULTS.md); includes the links of `hnsw` and the ids and centres of cells, which grow more slowly than the
-dimension."""
 
 
 class EncodedPiece(NamedTuple):
@@ -110,9 +104,8 @@ class BuildOptions:
     """How a dense index is built.
 
     encoder: fields set explicitly (`model_fields_set`) must match an existing index. devices, precision, batch_size:
-        see `load_encoder`. from_faiss: an external Flat or SQ index of the corpus, adopted instead of encoding.
-        index_type: by default flat, or the adopted index's. gpu: faiss trains on the GPUs. encoding: where passages
-        are encoded.
+        see `load_encoder`. from_faiss: an external Flat index of the corpus, adopted instead of encoding. index_type:
+        by default flat. gpu: faiss trains on the GPUs. encoding: where passages are encoded.
     """
 
     encoder: EncoderChoice = field(default_factory=EncoderChoice)
@@ -169,72 +162,60 @@ class _Build:
     def run(self) -> DenseManifest:
         if (self.unfinished / MANIFEST).exists():  # complete, but killed before it was moved into place
             put_in_place(self.unfinished, self.directory)
-        existing = self._existing()
-        if existing is not None:
+        existing = current_manifest(self.directory, self.corpus)
+        if isinstance(existing, DenseManifest):
+            self._check_same_encoder(existing)
             return self._with_type(existing)
         check_replaceable(self.directory, self.corpus, "dense")
-        encoder = self._load_encoder()
-        try:
-            return self._from_scratch(encoder)
-        finally:
-            encoder.close()
-
-    def _load_encoder(self) -> Encoder:
         options = self.options
         self.watcher.say(f"loading the encoder {options.encoder.model}")
-        return load_encoder(
-            options.encoder, devices=options.devices, precision=options.precision, batch_size=options.batch_size
-        )
+        with closing(
+            load_encoder(
+                options.encoder, devices=options.devices, precision=options.precision, batch_size=options.batch_size
+            )
+        ) as encoder:
+            return self._from_scratch(encoder)
 
     # -- an existing index ----------------------------------------------------------------------------
 
-    def _existing(self) -> DenseManifest | None:
-        """The finished index of this corpus in the directory, or None. Raises InputError if another encoder built
-        it."""
-        manifest = current_manifest(self.directory, self.corpus)
-        if not isinstance(manifest, DenseManifest):
-            return None  # none, or of another corpus
+    def _check_same_encoder(self, manifest: DenseManifest) -> None:
+        """Raises InputError if the index in the directory is of other vectors than those that are asked for."""
         if self.options.from_faiss:
             raise InputError(f"{self.directory} holds an index of {self.corpus} already; choose another --out")
-        given = self.options.encoder
-        wanted = {name: getattr(given, name) for name in given.model_fields_set if getattr(given, name) is not None}
-        if "model" in wanted:
-            wanted["model"] = resolved(wanted["model"])
-        asked = manifest.encoder.model_copy(update=wanted)
+        given = self.options.encoder.model_dump(exclude_unset=True, exclude_none=True)
+        if "model" in given:
+            given["model"] = resolved(given["model"])
+        asked = manifest.encoder.model_copy(update=given)
         if asked != manifest.encoder:
             raise InputError(
                 f"{self.directory} was built with another encoder ({first_difference(manifest.encoder, asked)}); "
                 "choose another --out"
             )
-        return manifest
 
     def _with_type(self, manifest: DenseManifest) -> DenseManifest:
-        """Add a type over the same vectors; a missing or truncated file is rebuilt."""
-        before = manifest
-        wanted = self.options.index_type or manifest.searched
+        """Add a type over the same vectors; a missing or truncated file is made again."""
+        wanted, files = self.options.index_type or manifest.searched, dict(manifest.files)
         vectors = stored_vectors(self.directory, manifest)
-        manifest = self._with_offsets(manifest)
-        file, files = manifest.indexes.get(wanted), manifest.files
+        if files[OFFSETS].fault(self.directory / OFFSETS):
+            files[OFFSETS] = self._store_offsets(self._scan(), self.directory)
+        file = manifest.indexes.get(wanted)
         if file and not files[file.file].fault(self.directory / file.file, most_bytes=0):
             self.watcher.say(f"{self.directory} already has its {wanted} index")
         else:
-            file, digest = self._faiss_file(vectors, self.directory, manifest.encoder, wanted)
-            files = {**files, file.file: digest}
+            file, files[file.file] = self._faiss_file(vectors, self.directory, manifest.encoder, wanted)
         indexes = manifest.indexes | {wanted: file}
         added = manifest.model_copy(update={"files": files, "indexes": indexes, "searched": wanted})
-        if added != before:
+        if added != manifest:
             write_manifest(added, self.directory)
         return added
 
-    def _with_offsets(self, manifest: DenseManifest) -> DenseManifest:
-        """Find the passages again where offsets are missing or damaged."""
-        before = manifest.files.get(OFFSETS)
-        if before and not before.fault(self.directory / OFFSETS):
-            return manifest
+    def _scan(self) -> CorpusScan:
         self.watcher.stage(READING, total=self.stat.st_size)
-        np.save(self.directory / OFFSETS, scan_corpus(self.corpus, advanced=self.watcher.reached).offsets)
-        files = {**manifest.files, OFFSETS: FileDigest.of(self.directory / OFFSETS)}
-        return manifest.model_copy(update={"files": files})
+        return scan_corpus(self.corpus, advanced=self.watcher.reached, say=self.watcher.say)
+
+    def _store_offsets(self, scan: CorpusScan, directory: Path) -> FileDigest:
+        np.save(directory / OFFSETS, scan.offsets)
+        return FileDigest.of(directory / OFFSETS)
 
     def _faiss_file(
         self, vectors: VectorRows, directory: Path, spec: EncoderSpec, index_type: IndexType
@@ -255,31 +236,26 @@ class _Build:
     # -- a new index -------------------------------------------------------------------------------------------------
 
     def _from_scratch(self, encoder: Encoder) -> DenseManifest:
-        self.watcher.stage(READING, total=self.stat.st_size)
-        scan = scan_corpus(self.corpus, advanced=self.watcher.reached, say=self.watcher.say)
+        scan, wanted = self._scan(), self.options.index_type or "flat"
         adopted = FaissVectors(self.options.from_faiss) if self.options.from_faiss else None
-        wanted = self.options.index_type or (adopted.index_type if adopted else "flat")
-        plan_index(wanted, rows=len(scan.offsets), dimension=encoder.spec.dimension)  # refuse now, not after 8 hours
+        plan = plan_index(wanted, rows=len(scan.offsets), dimension=encoder.spec.dimension)  # refuses before 8 hours
         if adopted is not None:
             self._check_adopted(adopted, scan, encoder)
-        probe = self._begin(scan, encoder, wanted)
-        np.save(self.unfinished / OFFSETS, scan.offsets)
+        probe = self._begin(scan, encoder)
+        files = {OFFSETS: self._store_offsets(scan, self.unfinished)}
+        vectors: VectorRows
         if adopted is None:
+            place = VECTORS
             digest, seconds, devices = self._encode(scan, encoder)
-            vectors: VectorRows = StoredVectors(self.unfinished / VECTORS)
-            files = {VECTORS: FileDigest.of(self.unfinished / VECTORS)}
+            vectors, files[place] = StoredVectors(self.unfinished / place), FileDigest.of(self.unfinished / place)
         else:
-            digest, seconds, vectors = file_digest(adopted.path), 0.0, adopted
-            devices = list(encoder.devices)
-            files = {str(adopted.path): FileDigest(bytes=adopted.path.stat().st_size, sha256=digest)}
-        [place] = files
-        files[OFFSETS] = FileDigest.of(self.unfinished / OFFSETS)
-        if adopted and adopted.index_type == wanted:
-            plan = plan_index(wanted, rows=adopted.rows, dimension=adopted.dimension)
+            place, vectors = str(adopted.path), adopted
+            files[place] = FileDigest.of(adopted.path)
+            digest, seconds, devices = files[place].sha256, 0.0, list(encoder.devices)
+        if adopted is not None and wanted == "flat":
             file = FaissFile(file=place, plan=plan, seconds=0.0)
         else:
-            file, files_digest = self._faiss_file(vectors, self.unfinished, encoder.spec, wanted)
-            files[file.file] = files_digest
+            file, files[file.file] = self._faiss_file(vectors, self.unfinished, encoder.spec, wanted)
         manifest = DenseManifest(
             corpus=str(self.corpus.resolve()),
             corpus_sha256=scan.sha256,
@@ -304,40 +280,28 @@ class _Build:
         put_in_place(self.unfinished, self.directory)
         return manifest
 
-    def _begin(self, scan: CorpusScan, encoder: Encoder, wanted: IndexType) -> str:
+    def _begin(self, scan: CorpusScan, encoder: Encoder) -> str:
         """Resume the interrupted build, or prepare a new one; returns the encoder's probe."""
         probe = encoded_probe(encoder)
         now = _BuildState(corpus_sha256=scan.sha256, encoder=encoder.spec, precision=encoder.precision, probe=probe)
         record = self.unfinished / BUILD
         advice = f"So the unfinished build cannot be resumed; delete {self.unfinished}"
-        if before := read_record(record, _BuildState, advice):
-            same = before.model_copy(update={"probe": probe})
-            changed = first_difference(same, now) if same != now else ""
-            if not changed and probe_similarity(before.probe, encoder) < AGREES:
-                changed = "the encoder's weights have changed"
-            if changed:
-                raise InputError(
-                    f"{self.unfinished} holds an unfinished build of something else ({changed}); "
-                    "delete it, or choose another --out"
-                )
-            return before.probe
-        shutil.rmtree(self.unfinished, ignore_errors=True)
-        self._check_space(len(scan.offsets), encoder.spec.dimension, wanted)
-        self.unfinished.mkdir(parents=True)
-        write_file(record, now.model_dump_json(indent=2).encode(), shared=True)
-        return probe
-
-    def _check_space(self, rows: int, dimension: int, wanted: IndexType) -> None:
-        """Raises InputError if the disk is too small for the finished index."""
-        stored = 0 if self.options.from_faiss else 2 * rows * dimension
-        index = BYTES_PER_DIMENSION[wanted] * rows * dimension
-        free = shutil.disk_usage(self.directory.parent).free
-        if stored + index > free:
+        before = read_record(record, _BuildState, advice)
+        if before is None:
+            shutil.rmtree(self.unfinished, ignore_errors=True)
+            self.unfinished.mkdir(parents=True)
+            write_file(record, now.model_dump_json(indent=2).encode(), shared=True)
+            return probe
+        same = before.model_copy(update={"probe": probe})
+        changed = first_difference(same, now) if same != now else ""
+        if not changed and probe_similarity(before.probe, encoder) < AGREES:
+            changed = "the encoder's weights have changed"
+        if changed:
             raise InputError(
-                f"{self.directory} would need {(stored + index) / 1e9:,.1f} GB (vectors {stored / 1e9:,.1f}, "
-                f"{wanted} index {index / 1e9:,.1f}), and {free / 1e9:,.1f} GB are free there; "
-                "choose another --out or a smaller --type"
+                f"{self.unfinished} holds an unfinished build of something else ({changed}); "
+                "delete it, or choose another --out"
             )
+        return before.probe
 
     def _encode(self, scan: CorpusScan, encoder: Encoder) -> tuple[str, float, list[str]]:
         """Encode the remaining passages; returns the digest of all vectors, the seconds spent in all sessions, and the
@@ -349,7 +313,8 @@ class _Build:
             self.watcher.stage("encoding", total=rows, done=done)
 
             def texts(piece: Piece) -> list[str]:
-                return [each.contents for each in self._unchanged(corpus).read(piece.start, piece.stop)]
+                self._check_unchanged()
+                return [each.contents for each in corpus.read(piece.start, piece.stop)]
 
             def reached(beside: int) -> None:
                 self.watcher.reached(writer.encoded + beside)
@@ -363,7 +328,7 @@ class _Build:
             devices_used = [name for each in sorted(used or {encoder.devices}) for name in each]
             return writer.sha256, writer.seconds, devices_used
 
-    def _unchanged(self, corpus: Corpus) -> Corpus:
+    def _check_unchanged(self) -> None:
         """Raises InputError if the corpus has changed since it was scanned."""
         now = self.corpus.stat()
         if (now.st_size, now.st_mtime_ns) != (self.stat.st_size, self.stat.st_mtime_ns):
@@ -371,39 +336,32 @@ class _Build:
                 f"the corpus {self.corpus} was changed while it was encoded: restore the file and run the "
                 f"same command, or delete {self.unfinished}"
             )
-        return corpus
-
-    # -- an adopted index -------------------------------------------------------------------------------------------
 
     def _check_adopted(self, adopted: FaissVectors, scan: CorpusScan, encoder: Encoder) -> None:
-        """Raises InputError if the index is not of this corpus or not by this encoder."""
+        """Raises InputError if the index is not of this corpus or not by this encoder.
+
+        A passage that was truncated at another length has another vector, but still resembles its own row most.
+        """
         rows, spec = len(scan.offsets), encoder.spec
-        if adopted.rows != rows:
+        if (adopted.rows, adopted.dimension) != (rows, spec.dimension):
             raise InputError(
-                f"{adopted.path} has {adopted.rows:,} rows and {self.corpus} {rows:,} passages; row i must be line i"
-            )
-        if adopted.dimension != spec.dimension:
-            raise InputError(
-                f"{adopted.path} has {adopted.dimension} dimensions and the encoder {spec.model} {spec.dimension}; "
-                "give the --encoder it was built with"
+                f"{adopted.path} has {adopted.rows:,} rows of {adopted.dimension} numbers, and {self.corpus} has "
+                f"{rows:,} passages, of which {spec.model} makes {spec.dimension}: row i must be line i, and --encoder "
+                "the one it was built with"
             )
         sample = np.random.default_rng(0).choice(rows, size=min(rows, ADOPTION_SAMPLE), replace=False)
         sample = np.union1d(sample, [0, rows - 1])  # both ends: an extra or missing line shows in the last row
         corpus = Corpus(self.corpus, scan.offsets)
-        ours = encoder.passages(corpus[int(row)].contents for row in sample)
-        theirs = adopted.take(sample)
-        alike = float(np.median(cosines(ours, theirs)))
-        if alike < AGREES:
+        ours, theirs = encoder.passages(corpus[int(row)].contents for row in sample), adopted.take(sample)
+        own = cosines(ours, theirs)
+        closest = np.max([cosines(ours, np.broadcast_to(each, ours.shape)) for each in theirs], axis=0)
+        strangers = sample[(own < AGREES) & (own < closest)]
+        if np.median(own) < AGREES or len(strangers):
             raise InputError(
-                f"{adopted.path} does not hold the vectors of {spec.model} for these passages (cosine {alike:.2f} "
-                f"over {len(sample)} of them): another corpus, or another --encoder, --pooling or --passage-instruction"
-            )
-        strangers = sample[_belong_elsewhere(ours, theirs)]
-        if len(strangers):
-            raise InputError(
-                f"{adopted.path} does not belong to {self.corpus}: {len(strangers)} of {len(sample)} vectors compared "
-                f"do not match their passages, for example row {int(strangers[0]):,}; "
-                "row i must be line i"
+                f"{adopted.path} does not hold the vectors of {spec.model} for the passages of {self.corpus}: the "
+                f"median cosine of {len(sample)} is {np.median(own):.2f}, and {len(strangers)} resemble another "
+                f"passage's more{f' (row {strangers[0]:,})' if len(strangers) else ''}. Give its corpus, in which row "
+                "i is line i, and its --encoder, --pooling and --passage-instruction"
             )
 
 
@@ -438,13 +396,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _belong_elsewhere(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """Which vectors differ from ours of the same row and resemble another row's more.
-
-    A passage truncated at another length differs too, but still resembles its own row most.
-    """
-    own = cosines(ours, theirs)
-    closest = np.max([cosines(ours, np.broadcast_to(each, ours.shape)) for each in theirs], axis=0)
-    return np.asarray((own < AGREES) & (own < closest))

@@ -53,7 +53,7 @@ class IndexPlan(BaseModel):
     type: IndexType
     factory: str
     """The string for `faiss.index_factory`."""
-    training_rows: int
+    training_rows: int = 0
     seed: int = _SEED
     """Seed of the training sample and of the initial centres."""
     nprobe: int | None = None
@@ -71,34 +71,22 @@ def plan_index(index_type: IndexType, *, rows: int, dimension: int) -> IndexPlan
     if index_type == "ivf-pq" and dimension % 2:
         raise InputError(f"an ivf-pq index needs an even dimension, not {dimension}; take --type ivf-sq")
     cells = _cells(rows)
-    trained = min(rows, _TRAINED_PER_CELL * cells)
-    match index_type:
-        case "flat":
-            return IndexPlan(type="flat", factory="Flat", training_rows=0, refine=1)
-        case "sq8":
-            return IndexPlan(type="sq8", factory="SQ8", training_rows=min(rows, _SAMPLE_FOR_RANGES), refine=4)
-        case "hnsw":
-            return IndexPlan(
-                type="hnsw", factory="HNSW32,SQfp16", training_rows=0, ef_search=128, ef_construction=100, refine=2
-            )
-        case "ivf-sq":
-            return IndexPlan(
-                type="ivf-sq", factory=f"IVF{cells},SQ8", training_rows=trained, nprobe=_probed(cells), refine=4
-            )
-        case _:  # ivf-pq
-            # two dimensions to a 4-bit code, compared in registers: 96 bytes a passage at 384 dimensions
-            factory = f"IVF{cells},PQ{dimension // 2}x4fs"
-            return IndexPlan(type="ivf-pq", factory=factory, training_rows=trained, nprobe=_probed(cells), refine=16)
+    of_cells = {"training_rows": min(rows, _TRAINED_PER_CELL * cells), "nprobe": max(min(cells, 16), cells // 16)}
+    by_type: dict[IndexType, dict[str, Any]] = {
+        "flat": {"factory": "Flat", "refine": 1},
+        "sq8": {"factory": "SQ8", "training_rows": min(rows, _SAMPLE_FOR_RANGES), "refine": 4},
+        "hnsw": {"factory": "HNSW32,SQfp16", "ef_search": 128, "ef_construction": 100, "refine": 2},
+        "ivf-sq": {"factory": f"IVF{cells},SQ8", "refine": 4, **of_cells},
+        # two dimensions to a 4-bit code, compared in registers: 96 bytes a passage at 384 dimensions
+        "ivf-pq": {"factory": f"IVF{cells},PQ{dimension // 2}x4fs", "refine": 16, **of_cells},
+    }
+    return IndexPlan(type=index_type, **by_type[index_type])
 
 
 def _cells(rows: int) -> int:
     """The power of two nearest to 4 sqrt(n), as faiss recommends, limited by the training vectors per cell."""
     wanted = 2 ** round(np.log2(4 * np.sqrt(max(1, rows))))
     return int(min(wanted, 2 ** int(np.log2(max(1, rows / 39)))))
-
-
-def _probed(cells: int) -> int:
-    return max(min(cells, 16), cells // 16)
 
 
 def build_index(
@@ -232,30 +220,18 @@ def _reason(error: RuntimeError) -> str:
 
 
 class FaissVectors:
-    """Vectors reconstructed from an external index: exact for a flat one.
-
-    Raises InputError for an index that cannot reconstruct its vectors.
-    """
+    """The vectors of an external Flat index. Raises InputError for another one."""
 
     def __init__(self, path: Path) -> None:
         faiss = import_faiss()
         self.path = path.resolve()
         self._index = _read(faiss, self.path, faiss.IO_FLAG_MMAP_IFC)
         self.rows, self.dimension = self._index.ntotal, self._index.d
-        found = self._type_of(faiss)
-        if self._index.metric_type != faiss.METRIC_INNER_PRODUCT:
-            raise InputError(f"the faiss index {path} compares by distance, not by inner product; it cannot be used")
-        if found is None:
-            raise InputError(f"the faiss index {path} is a {type(self._index).__name__}; give a Flat or an SQ8 one")
-        self.index_type: IndexType = found
-
-    def _type_of(self, faiss: Any) -> IndexType | None:
-        if isinstance(self._index, faiss.IndexFlat):
-            return "flat"
-        of_8_bits = isinstance(self._index, faiss.IndexScalarQuantizer) and (
-            self._index.sq.qtype == faiss.ScalarQuantizer.QT_8bit
-        )
-        return "sq8" if of_8_bits else None
+        if not isinstance(self._index, faiss.IndexFlat) or self._index.metric_type != faiss.METRIC_INNER_PRODUCT:
+            raise InputError(
+                f"the faiss index {path} is a {type(self._index).__name__}, of which vectors cannot be taken; give a "
+                "Flat one that compares by inner product"
+            )
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
         return np.asarray(self._index.reconstruct_n(start, stop - start), dtype=np.float32)

@@ -21,7 +21,6 @@ from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, open_f
 from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.retrieval.dense.vector_store import StoredVectors, VectorRows
 from reasonrag.retrieval.ranking import Ranked, best
-from reasonrag.retrieval.settings import IndexType
 
 SPARE = 32
 """Extra candidates beyond `depth`: matrix products differ in their last digits between batches, but the cut must not.
@@ -60,16 +59,8 @@ class DenseIndex:
 
     instant = False
 
-    def __init__(
-        self,
-        directory: Path,
-        manifest: DenseManifest,
-        encoder: Encoder,
-        *,
-        index_type: IndexType | None = None,
-        gpu: bool = False,
-    ) -> None:
-        file = manifest.file_of(index_type, directory)
+    def __init__(self, directory: Path, manifest: DenseManifest, encoder: Encoder, *, gpu: bool = False) -> None:
+        file = manifest.file
         path = directory / file.file
         check_encoder(directory, manifest, encoder)
         self._vectors = stored_vectors(directory, manifest)

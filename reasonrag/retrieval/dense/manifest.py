@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -27,13 +26,6 @@ from reasonrag.retrieval.settings import IndexType, Precision
 
 MANIFEST = "manifest.json"
 OFFSETS = "offsets.npy"
-_OURS = re.compile(
-    r"(data|indices|indptr)\.csc\.index\.npy|(vocab|params)\.index\.json|postings\.\w+"
-    r"|offsets\.npy|vectors\.npy|encoded\.jsonl|(build|manifest)\.json|\..+\.(building|tmp)"
-)
-"""Files of an index besides those named in its manifest; a build replaces only these."""
-
-
 CHECKED_AT_OPENING = 1 << 24
 """Largest file, in bytes, whose content is checked at opening: 16 MiB take about 10 ms, and hold a BM25 index of 40,000
 passages. Of larger files only the size is checked; `index check` reads them."""
@@ -112,10 +104,6 @@ class BM25Manifest(_CorpusManifest):
         yield "BM25", f"k1 {self.k1}, b {self.b}"
         yield "language", f"{', '.join(self.languages)} (analyser {self.analyser})"
 
-    def remedy(self, directory: Path, _: str) -> str:
-        """What to do about a damaged file."""
-        return f"Run: {build_again(self, directory)}"
-
 
 class FaissFile(BaseModel):
     """One faiss index over the vectors."""
@@ -180,26 +168,10 @@ class DenseManifest(_CorpusManifest):
         """Whether the vectors are read from an adopted faiss index."""
         return Path(self.vectors).is_absolute()
 
-    def file_of(self, index_type: IndexType | None, directory: Path) -> FaissFile:
-        """The faiss index of a type. Raises InputError if it was not built."""
-        wanted = index_type or self.searched
-        if wanted not in self.indexes:
-            raise InputError(
-                f"{directory} has no {wanted} index, only {', '.join(self.indexes)}. Its vectors are there: "
-                f"{build_again(self, directory)} --type {wanted}"
-            )
-        return self.indexes[wanted]
-
-    def remedy(self, directory: Path, name: str) -> str:
-        """What to do about a damaged file."""
-        if name == OFFSETS:
-            return f"Run: {build_again(self, directory)}"
-        if self.adopted and name == self.vectors:
-            return "It was adopted and holds the vectors: put it back, or delete the index and build it again"
-        for index_type, file in self.indexes.items():
-            if name == file.file:
-                return f"Its vectors are there: delete it, and run: {build_again(self, directory)} --type {index_type}"
-        return f"Delete the index and build it again: {build_again(self, directory)} --encoder {self.encoder.model}"
+    @property
+    def file(self) -> FaissFile:
+        """The faiss index that is searched."""
+        return self.indexes[self.searched]
 
 
 IndexManifest: TypeAlias = BM25Manifest | DenseManifest
@@ -259,8 +231,20 @@ def damaged_files(
         except OSError as error:
             fault = f"cannot be read ({error.strerror or error})"
         if fault:
-            found[name] = f"{directory / name} {fault}. {manifest.remedy(directory, name)}"
+            found[name] = f"{directory / name} {fault}. {remedy(directory, manifest, name)}"
     return found
+
+
+def remedy(directory: Path, manifest: IndexManifest, name: str) -> str:
+    """What to do about a damaged file. The vectors of a dense index give the others again."""
+    again = build_again(manifest, directory)
+    if isinstance(manifest, DenseManifest):
+        if name == manifest.vectors:
+            return f"Put it back, or delete {directory} and run: {again} --encoder {manifest.encoder.model}"
+        for index_type, file in manifest.indexes.items():
+            if name == file.file:
+                return f"Its vectors are there: delete it, and run: {again} --type {index_type}"
+    return f"Run: {again}"
 
 
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:
@@ -317,9 +301,9 @@ def check_replaceable(directory: Path, corpus: Path, kind: str) -> None:
     if not directory.is_dir():
         raise InputError(f"{directory} is a file; choose another directory for the index")
     manifest = read_manifest(directory) if (directory / MANIFEST).exists() else None
-    named = {each.file for each in manifest.indexes.values()} if isinstance(manifest, DenseManifest) else set()
+    ours = {MANIFEST, *manifest.files} if manifest else set()
     for each in directory.iterdir():
-        if each.is_dir() or not (_OURS.fullmatch(each.name) or each.name in named):
+        if each.is_dir() or not (each.name in ours or each.name.startswith(".")):
             raise InputError(
                 f"{directory} holds files that do not belong to an index ({each.name}); choose another directory"
             )

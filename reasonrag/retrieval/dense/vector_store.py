@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -80,13 +79,6 @@ class StoredVectors:
         return np.asarray(self._mapped[rows], dtype=np.float32)
 
 
-@dataclass(frozen=True)
-class _PieceRecord:
-    number: int
-    sha256: str
-    seconds: float
-
-
 class VectorWriter:
     """Writes vectors in `directory`, resuming after a kill.
 
@@ -95,10 +87,13 @@ class VectorWriter:
 
     def __init__(self, directory: Path, *, rows: int, dimension: int) -> None:
         self.rows, self.dimension = rows, dimension
-        self._vectors = (directory / VECTORS).open("r+b" if (directory / VECTORS).exists() else "w+b", buffering=0)
+        self._vectors = (directory / VECTORS).open("r+b" if (directory / VECTORS).exists() else "w+b")
+        header: dict[str, Any] = {"descr": "<f2", "fortran_order": False, "shape": (rows, dimension)}
+        np.lib.format.write_array_header_1_0(self._vectors, header)
+        self._begin = self._vectors.tell()
+        self._vectors.truncate(self._begin + 2 * rows * dimension)
         self._log = (directory / ENCODED).open("a+b", buffering=0)
-        self._begin = self._write_header()
-        self._done = {piece.number: piece for piece in self._read_log()}
+        self._done = dict(self._finished())
 
     def __enter__(self) -> Self:
         return self
@@ -118,42 +113,33 @@ class VectorWriter:
 
     def write(self, number: int, vectors: npt.NDArray[np.float32], *, seconds: float = 0.0) -> None:
         """Store a piece. seconds: time that it took."""
-        content = vectors.astype(np.float16).tobytes()
-        left, position = memoryview(content), self._begin + 2 * self.dimension * number * PIECE
-        while left:
-            self._vectors.seek(position)
-            written = self._vectors.write(left)
-            left, position = left[written:], position + written
+        content, seconds = vectors.astype(np.float16).tobytes(), round(seconds, 3)
+        self._vectors.seek(self._begin + 2 * self.dimension * number * PIECE)
+        self._vectors.write(content)
+        self._vectors.flush()
         os.fsync(self._vectors.fileno())
-        piece = _PieceRecord(number, hashlib.sha256(content).hexdigest(), round(seconds, 3))
-        line = orjson.dumps({"piece": number, "sha256": piece.sha256, "seconds": piece.seconds}) + b"\n"
+        sha256 = hashlib.sha256(content).hexdigest()
+        line = orjson.dumps({"piece": number, "sha256": sha256, "seconds": seconds}) + b"\n"
         append_durably(self._log.fileno(), line, end=self._log.seek(0, os.SEEK_END))
-        self._done[number] = piece
+        self._done[number] = sha256, seconds
 
     @property
     def sha256(self) -> str:
         """Digest over all pieces' digests: identifies the vectors."""
-        digests = [self._done[number].sha256 for number in sorted(self._done)]
+        digests = [digest for _, (digest, _) in sorted(self._done.items())]
         return hashlib.sha256("".join(digests).encode()).hexdigest()
 
     @property
     def seconds(self) -> float:
         """Encoding time over all sessions."""
-        return sum(piece.seconds for piece in self._done.values())
+        return sum(seconds for _, seconds in self._done.values())
 
     def _pieces(self) -> Iterator[Piece]:
         return (Piece(number, *rows) for number, rows in enumerate(row_ranges(self.rows, PIECE)))
 
-    def _write_header(self) -> int:
-        header: dict[str, Any] = {"descr": "<f2", "fortran_order": False, "shape": (self.rows, self.dimension)}
-        self._vectors.seek(0)
-        np.lib.format.write_array_header_1_0(self._vectors, header)
-        begin = self._vectors.tell()
-        os.ftruncate(self._vectors.fileno(), begin + 2 * self.rows * self.dimension)
-        return begin
-
-    def _read_log(self) -> Iterator[_PieceRecord]:
-        """Finished pieces; a line torn by a kill is dropped and its piece encoded again."""
+    def _finished(self) -> Iterator[tuple[int, tuple[str, float]]]:
+        """Digest and seconds of the finished pieces. A line that was torn or damaged is dropped: its piece is encoded
+        again."""
         self._log.seek(0)
         content = self._log.read()
         whole = content.rfind(b"\n") + 1
@@ -161,6 +147,6 @@ class VectorWriter:
         for line in content[:whole].splitlines():
             try:
                 record = orjson.loads(line)
-                yield _PieceRecord(int(record["piece"]), str(record["sha256"]), float(record["seconds"]))
-            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-                continue  # an unreadable line: its piece is encoded again
+                yield int(record["piece"]), (str(record["sha256"]), float(record["seconds"]))
+            except (KeyError, TypeError, ValueError):
+                continue

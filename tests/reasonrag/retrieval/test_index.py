@@ -17,7 +17,7 @@ import pytest
 import reasonrag as package
 from reasonrag.errors import InputError
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.jsonl import write_passages, write_rows
+from tests.helpers.jsonl import append_a_passage, write_passages, write_rows
 from tests.helpers.processes import Command
 
 QUESTIONS = (
@@ -208,8 +208,7 @@ def test_a_run_does_not_encode_a_changed_corpus_again_by_itself(reasonrag: Reaso
     """What took hours is given up by the user alone, who is told how."""
     flags = (*GENERATE, *OWN, "--retriever", "dense", "--encoder", "hashing")
     assert reasonrag(*flags, "--run", "runs/a").status == 0
-    with Path("corpus.jsonl").open("ab") as file:
-        file.write(b'{"id": "late", "contents": "Late\\nA late passage."}\n')
+    append_a_passage(Path("corpus.jsonl"))
     refused = reasonrag(*flags, "--run", "runs/b")
     assert refused.status == 2
     assert "is missing or has changed. Restore it; or name it by --corpus if it was moved; or delete" in refused.err

@@ -36,7 +36,7 @@ FILES = {
 }
 REMEDIES = {
     "hashing-64_Flat.index": "Its vectors are there: delete it, and run: reasonrag index build .* --type flat",
-    "vectors.npy": "Delete the index and build it again: .* --encoder hashing-64",
+    "vectors.npy": "Put it back, or delete ix and run: .* --encoder hashing-64",
 }
 EVERY_FILE = [(kind, name) for kind, names in FILES.items() for name in names]
 
@@ -125,7 +125,7 @@ def test_an_adopted_index_is_checked_where_it_lies(reasonrag: Reasonrag, tmp_pat
         assert reasonrag("index", "check", index_type).status == 0
     change(theirs, -3)
     for index_type in ("flat", "sq8"):
-        with pytest.raises(InputError, match=r"/theirs\.index has changed since it was built\. It was adopted"):
+        with pytest.raises(InputError, match=r"/theirs\.index has changed since it was built\. Put it back"):
             open_index(Path(index_type))
         assert f"{theirs} has changed" in json.loads(reasonrag("index", "check", index_type, "--json").out)["faults"][0]
 
