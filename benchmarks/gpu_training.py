@@ -17,6 +17,7 @@ taken off, from the measurement and from the plan.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -37,10 +38,10 @@ from reasonrag.curation.audit.report import read_audit
 from reasonrag.errors import ReasonragError
 from reasonrag.processes.train_python import find_python
 from reasonrag.training.doctor.memory import GB, TrainingSetup, plan_memory
-from reasonrag.training.hardware import TrainingEnvironment, host_memory, query_driver, required_packages, requirement
+from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
+from reasonrag.training.hardware import TrainingEnvironment, query_driver, required_packages, requirement
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config
 from reasonrag.training.llamafactory.inspection import inspect_environment
-from reasonrag.training.model_shapes import ModelShape, find_shape
 
 LONGEST_ROW = 2432
 """`cutoff_len` for RAG_ProGuide, whose longest row has 2,390 tokens: the next multiple of 64."""
@@ -118,12 +119,11 @@ class Bench:
             for package, needed_by in required_packages(find_config(str(self._config(method))).values).items():
                 if not self.stock.has(package):
                     found.append(f"{method} needs {package} ({needed_by}): pip install {requirement(package)}")
-            host, free = plan_memory(self.shape, self.training(method, tokens)).host, host_memory()
-            if free is not None and host > free:
-                found.append(
-                    f"{method} is planned with {host / GB:.0f} GB of the host's memory, {free / GB:.0f} are free: "
-                    "leave it out, or take a smaller --shape"
-                )
+            host = plan_memory(self.shape, self.training(method, tokens)).host
+            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            if host > free:
+                says = f"is planned with {host / GB:.0f} GB of the host's memory, {free / GB:.0f} are free"
+                found.append(f"{method} {says}: leave it out, or take a smaller --shape")
         return found
 
     def build(self) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reasonrag.training.model_shapes import ModelShape
+    from reasonrag.training.doctor.model_shapes import ModelShape
 
 Conversation = list[dict[str, str]]
 
@@ -30,7 +30,7 @@ HELPERS = Path(__file__).parents[1] / "tests" / "helpers"
 
 def shape_of(name: str) -> ModelShape:
     """tiny, or a size of Qwen2.5. Of the tiny one logits are most of what rows take, as of the real ones."""
-    from reasonrag.training.model_shapes import ModelShape, find_shape
+    from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
 
     if name != "tiny":
         return find_shape(name)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
@@ -49,10 +47,8 @@ class TrainingEnvironment(BaseModel):
 
     python: str
     versions: dict[str, str]
-    cuda: str | None
-    """CUDA version that torch was built with; null for a CPU build."""
     devices: list[Gpu]
-    torch_error: str | None
+    """Those that torch sees."""
 
     def has(self, package: str) -> bool:
         return package in self.versions
@@ -63,16 +59,20 @@ class TrainingEnvironment(BaseModel):
         return {name: self.versions[name] for name in REPORTED_PACKAGES if self.has(name)}
 
 
+_NEEDED: Final = {
+    "deepspeed": ("deepspeed", None),
+    "quantization_bit": ("bitsandbytes", None),
+    "enable_liger_kernel": ("liger-kernel", None),
+    "flash_attn": ("flash-attn", "fa2"),
+    "use_unsloth": ("unsloth", None),
+}
+"""Packages that LLaMA-Factory does not bring, by the key that needs them; of one only with a certain value."""
+
+
 def required_packages(config: Mapping[str, Any]) -> dict[str, str]:
-    """Packages that LLaMA-Factory does not bring but a configuration needs, with the `key: value` that needs them."""
-    wanted = {
-        "deepspeed": ("deepspeed", bool(config.get("deepspeed"))),
-        "bitsandbytes": ("quantization_bit", bool(config.get("quantization_bit"))),
-        "liger-kernel": ("enable_liger_kernel", bool(config.get("enable_liger_kernel"))),
-        "flash-attn": ("flash_attn", config.get("flash_attn") == "fa2"),
-        "unsloth": ("use_unsloth", bool(config.get("use_unsloth"))),
-    }
-    return {package: f"{key}: {config[key]}" for package, (key, asked) in wanted.items() if asked}
+    """The packages that a configuration needs beside LLaMA-Factory, with the `key: value` that needs them."""
+    asked = {key: config[key] for key in _NEEDED if config.get(key)}
+    return {_NEEDED[key][0]: f"{key}: {value}" for key, value in asked.items() if _NEEDED[key][1] in (None, value)}
 
 
 def requirement(package: str) -> str:
@@ -96,29 +96,3 @@ def query_driver() -> list[Gpu]:
         return [Gpu(name=name, memory=int(size) * _MIB, free=int(free) * _MIB) for name, size, free in lines]
     except (OSError, subprocess.SubprocessError, ValueError):
         return []
-
-
-def host_memory(root: Path = Path("/")) -> int | None:
-    """Available memory of this machine in bytes, no more than its container or job may take; None if unknown."""
-    try:
-        for line in (root / "proc/meminfo").read_text("ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return min([int(line.split()[1]) * 1024, *_cgroup_limits(root)])
-    except (OSError, ValueError):
-        pass
-    return None
-
-
-def _cgroup_limits(root: Path) -> Iterator[int]:
-    """Memory limits in bytes of the control groups that this process is in, of version 2 and 1: a container's, a Slurm
-    job's."""
-    groups = root / "sys/fs/cgroup"
-    with suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers in ("", "memory"):
-                top, name = (groups / "memory", "memory.limit_in_bytes") if controllers else (groups, "memory.max")
-                group = top / path.strip("/")
-                for place in (group, *group.parents)[: len(group.parts) - len(top.parts) + 1]:
-                    with suppress(OSError, ValueError):  # a group out of sight; the word `max`
-                        yield int((place / name).read_text("ascii"))

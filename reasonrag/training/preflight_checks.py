@@ -35,6 +35,7 @@ from reasonrag.training.llamafactory.dataset_info import (
     DatasetQuestions,
     TrainingData,
     count_rows,
+    read_questions,
 )
 from reasonrag.training.llamafactory.foreign_settings import foreign_keys, foreign_settings
 from reasonrag.training.llamafactory.inspection import ConfigCheck
@@ -96,6 +97,19 @@ def _check_place(key: str, name: str) -> None:
     first = name.partition("/")[0]
     if not _HUB_NAME.fullmatch(name) or first in (".", "..") or ("/" in name and Path(first).is_dir()):
         raise InputError(f"{key}: there is no model at {name}. Give a folder that exists, or a name on the Hub")
+
+
+def check_training(
+    resolution: ResolvedConfig, data: TrainingData, prompts: Prompts, found: PreflightFindings
+) -> tuple[BaseFacts, DatasetQuestions, DataConditions]:
+    """All that can be checked before LLaMA-Factory is asked: base model, rows, audit, prompts, settings. prompts: that
+    the model will be asked with. Raises InputError."""
+    base, asked = check_base_model(resolution.config), read_questions(data, resolution.entry)
+    check_rows(resolution.entries, data, asked, found)
+    check_audit(read_or_run_audit(data, found), found)
+    conditions = check_prompts(data, prompts, base, found)
+    check_config(resolution.config, base, found)
+    return base, asked, conditions
 
 
 def check_rows(
@@ -240,19 +254,19 @@ def check_config_accepted(config: Mapping[str, Any], judgement: ConfigCheck, fou
     """Raises InputError for a configuration that LLaMA-Factory's own parser rejects."""
     if judgement.error:
         raise InputError(judgement.error)
-    tokenizer, model = judgement.tokenizer, config.get("model_name_or_path")
-    if tokenizer is None:
+    model = config.get("model_name_or_path")
+    if judgement.chat_template is None:
         found.notes.append(f"the tokenizer of {model} is not on this machine, so its chat template was not checked")
         return
-    if not tokenizer.chat_template:
+    if not judgement.chat_template:
         found.object(
             "chat_template",
             f"the tokenizer of {model} has no chat template, so no server can format its prompts",
         )
-    if tokenizer.split_specials:
+    if judgement.split_specials:
         found.object(
             "special_tokens",
-            f"{' and '.join(tokenizer.split_specials)} are not single tokens for {model}, so turns never "
+            f"{' and '.join(judgement.split_specials)} are not single tokens for {model}, so turns never "
             f"end in template {TEMPLATE}",
         )
 
@@ -267,7 +281,7 @@ def resolve_cutoff(
         return {"cutoff_len": resolution.config.get("cutoff_len"), "counted_by": None}
     advised = advised_cutoff(prompt, reply)
     before, model = resolution.config.get("cutoff_len"), resolution.config.get("model_name_or_path")
-    exact = judgement.lengths is not None or ("qwen2.5" in str(model).lower() and counted_by == QwenTokenCounter.name)
+    exact = judgement.prompt is not None or ("qwen2.5" in str(model).lower() and counted_by == QwenTokenCounter.name)
     if not resolution.chosen_cutoff and isinstance(before, int) and not exact:
         resolution.notes.append(
             f"cutoff_len stays {before:,}: the tokenizer of {model} is not on this machine, and other tokenizers count "
@@ -311,8 +325,8 @@ def _lengths(
 ) -> tuple[Any, Any, str | None]:
     """Tokens of prompts and longer replies: by the model's own tokenizer if it is here, else counted as in the
     audit."""
-    if judgement.lengths is not None:
-        return _array(judgement.lengths.prompt), _array(judgement.lengths.reply), "the model's own tokenizer"
+    if judgement.prompt is not None and judgement.reply is not None:
+        return _array(judgement.prompt), _array(judgement.reply), "the model's own tokenizer"
     rows = resolution.countable
     if rows is None and resolution.stage in RANKED_STAGES:
         rows = next((each.countable for each in data.entries.values() if each.ranked and each.countable), None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
-from reasonrag.errors import InputError, ReasonragError
+from reasonrag.errors import ReasonragError
 from reasonrag.processes.train_python import find_python
 from reasonrag.run_config import config_hash
 from reasonrag.training import preflight_checks
@@ -25,7 +25,7 @@ from reasonrag.training.llamafactory.config_resolution import (
     model_folders,
     training_identity,
 )
-from reasonrag.training.llamafactory.dataset_info import DatasetQuestions, TrainingData, count_rows, read_questions
+from reasonrag.training.llamafactory.dataset_info import DatasetQuestions, TrainingData, count_rows
 from reasonrag.training.llamafactory.inspection import Inspection, inspect_environment
 from reasonrag.training.llamafactory.launcher import (
     Launch,
@@ -37,8 +37,6 @@ from reasonrag.training.output_directory import TRAIN_YAML, OutputDirectory, Tra
 from reasonrag.training.preflight_checks import PreflightFindings
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
-
-_WITHOUT = "`reasonrag doctor CONFIG` checks the rest without it"
 
 
 @dataclass(frozen=True)
@@ -78,13 +76,9 @@ def prepare_training(
     """Check everything. strict: refuse while blockers remain. Raises InputError."""
     allow, allow_eval = permitted.allow, permitted.allow_eval
     decides = identity_of(resolution, data)
-    base, found = preflight_checks.check_base_model(resolution.config), PreflightFindings()
     prompts, chosen = prompts_of_training(data.directory, permitted.prompts)
-    asked = read_questions(data, resolution.entry)
-    preflight_checks.check_rows(resolution.entries, data, asked, found)
-    preflight_checks.check_audit(preflight_checks.read_or_run_audit(data, found), found)
-    conditions = preflight_checks.check_prompts(data, prompts, base, found)
-    preflight_checks.check_config(resolution.config, base, found)
+    found = PreflightFindings()
+    base, asked, conditions = preflight_checks.check_training(resolution, data, prompts, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
     before = OutputDirectory(resolution.out).check(decides)
@@ -111,7 +105,7 @@ def prepare_training(
         settings={"nodes": launch.nodes, "gpus_per_node": launch.gpus_per_node},
         data=_facts_of_data(resolution, data),
         lengths=lengths,
-        notes=[*resolution.notes, *found.notes, "; ".join(filter(None, batch))],
+        notes=[*resolution.notes, *found.notes, batch],
         set_aside=[f"{each.flag} {each.name}" for each in found.objections if each not in standing],
         command=cli_command(python, "train", resolution.out / TRAIN_YAML, {}),
         environment=launch_variables(
@@ -167,12 +161,9 @@ def _inspected(resolution: ResolvedConfig) -> tuple[Path, Inspection]:
     LLaMA-Factory itself does not work there."""
     try:
         python = find_python()
-    except InputError as error:
-        raise InputError(f"{error}. {_WITHOUT}") from None
-    inspection = inspect_environment(python, {"train": (resolution.config, resolution.countable)})
-    if inspection.failure:
-        raise ReasonragError(f"LLaMA-Factory does not work at {python}: {inspection.failure}. {_WITHOUT}")
-    return python, inspection
+        return python, inspect_environment(python, {"train": (resolution.config, resolution.countable)})
+    except ReasonragError as error:
+        raise type(error)(f"{error}. `reasonrag doctor CONFIG` checks the rest without it") from None
 
 
 def identity_of(resolution: ResolvedConfig, data: TrainingData) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
-from reasonrag.settings import Panel, PlaceOrName, Settings, Words, setting
+from reasonrag.settings import Panel, Settings, Words, setting
 from reasonrag.training.hardware import PORT
 
 DPO_OF_A_RECIPE: Final = "qwen2.5-7b-dpo-full"
@@ -69,10 +69,6 @@ class DoctorSettings(Settings):
     data: Path | None = setting("Data set to train on: a folder written by pairs")
     out: Path | None = setting("Folder of the trained model, to check its disk space [default: the configuration's]")
     prompts: Path | None = setting("Folder with your own prompts, if the model will use them")
-    model: PlaceOrName | None = setting(
-        "Folder of the model, or a name of Qwen2.5 [default: the configuration's, else Qwen2.5-7B-Instruct]",
-        Panel.HARDWARE,
-    )
     set: Words = setting(
         "KEY=VALUE: change a key of the configuration, as for train; repeatable", Panel.HARDWARE, default=[]
     )

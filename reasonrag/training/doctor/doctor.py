@@ -1,33 +1,30 @@
-"""`reasonrag doctor`: what would keep a training from running, or from being what was intended, before it starts.
+"""`reasonrag doctor`: what `train` would object to, whether this machine can train it, and a plan of the memory.
 
-Combines the checks of `train` (`preflight_checks`) and of the machine with a memory plan (`memory`). Starts no training
-and changes nothing. Without a GPU here it plans for the GPUs named by flags, or for one of 80 GB, and says so.
+Refuses, objects and notes as `train --dry-run` does (`preflight_checks`); decides only what is wrong with the machine.
+Starts no training. Without a GPU here it plans for the GPUs named by flags, or for one of 80 GB, and says so.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from reasonrag.agent.prompting import Prompts, load_prompts
+from preference.records import first_error
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
-from reasonrag.curation.audit.report import AUDIT, read_audit
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.model_folder import read_json
 from reasonrag.processes.train_python import find_python
 from reasonrag.rendering import Part, Table, counted, written
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.doctor.findings import CheckupSeverity, CollectedFindings, Finding
-from reasonrag.training.doctor.machine_checks import check_disk, check_gpus, check_packages
 from reasonrag.training.doctor.memory import (
     GB,
-    Fit,
     MemoryPlan,
-    Stage,
     TrainingSetup,
     alternatives,
     checkpoint_bytes,
@@ -35,61 +32,54 @@ from reasonrag.training.doctor.memory import (
     longest_cutoff,
     plan_memory,
 )
-from reasonrag.training.hardware import Gpu, TrainingEnvironment, host_memory, query_driver
+from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
+from reasonrag.training.hardware import Gpu, TrainingEnvironment, query_driver
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
-from reasonrag.training.llamafactory.config_resolution import (
-    ResolvedConfig,
-    resolve_config,
-    settle_paths,
-    with_warmup_ratio,
-)
-from reasonrag.training.llamafactory.dataset_info import (
-    TrainingData,
-    count_rows,
-    read_questions,
-    read_training_data,
-)
-from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, inspect_environment
-from reasonrag.training.model_shapes import ModelShape, find_shape
+from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, base_settings, resolve_config
+from reasonrag.training.llamafactory.dataset_info import TrainingData, count_rows, read_training_data
+from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, RowsToCount, inspect_environment
 from reasonrag.training.preflight_checks import (
-    BaseFacts,
-    check_audit,
+    PreflightFindings,
     check_base_model,
     check_config,
     check_config_accepted,
-    check_prompts,
-    check_rows,
+    check_packages,
+    check_training,
     resolve_cutoff,
 )
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings
 
-MODEL: Final = "Qwen/Qwen2.5-7B-Instruct"
-"""The model to plan for where a configuration names none."""
 GPU_MEMORY: Final = 80
 """The default to plan for without a GPU: an A100 or H100, in GB."""
-CONFIG_NAME: Final = "config"
+BF16_CAPABILITY: Final = (8, 0)
+"""CUDA compute capability of Ampere, the first with bf16 matrix units."""
+MIN_FREE_SHARE: Final = 0.9
+"""Share of free memory below which a GPU counts as in use."""
+CONFIG_NAME: Final = "train"
 """Name of the configuration in the inspection job."""
-SCHEMA: Final = "reasonrag.doctor/1"
+SCHEMA: Final = "reasonrag.doctor/2"
 _PARTS: Final = ("weights", "reference", "gradients", "optimizer", "activations", "logits")
 
 
-def shown_size(number: int) -> str:
-    """A size in GB, or in MB below 1 GB."""
-    return f"{number / GB:,.0f} GB" if number >= GB else f"{number / 2**20:,.0f} MB"
+@dataclass(frozen=True)
+class Finding:
+    """name: stable, for programs; of an objection the one that `--allow` takes."""
+
+    name: str
+    severity: Literal["error", "warning", "note"]
+    says: str
 
 
 class PlanningTarget(BaseModel):
-    """The hardware to plan for. here: whether this machine would train. host: its memory for offloading; null if
-    another machine would train, or it is unknown."""
+    """The hardware to plan for. here: whether this machine would train."""
 
     model_config = ConfigDict(frozen=True)
 
     gpus: int
     memory: int
     here: bool
-    host: int | None = None
 
     def __str__(self) -> str:
         return f"{self.gpus} x {self.memory / GB:.0f} GB"
@@ -100,7 +90,7 @@ class MemoryOption(BaseModel):
     fewest_gpus: how many of these GPUs it takes; null if more do not help."""
 
     plan: MemoryPlan
-    verdict: Fit
+    fits: bool
     longest_cutoff: int
     fewest_gpus: int | None
 
@@ -123,18 +113,11 @@ class Diagnosis(BaseModel):
     def errors(self) -> list[Finding]:
         return [each for each in self.findings if each.severity == "error"]
 
-    @property
-    def warnings(self) -> list[Finding]:
-        return [each for each in self.findings if each.severity == "warning"]
-
     def shown(self) -> Iterator[Part]:
-        """The findings, errors first, the memory plan, and the number of errors and warnings."""
-        order = get_args(CheckupSeverity)
-        rows = [
-            (each.about, each.severity, (each.says, f"-> {each.advice}") if each.advice else each.says)
-            for each in sorted(self.findings, key=lambda each: order.index(each.severity))
-        ]
-        yield Table("checkup", rows, ("about", "result", "finding, and what to do"))
+        """The findings, errors first, the memory plan, and the number of errors."""
+        found = sorted(self.findings, key=lambda each: ("error", "warning", "note").index(each.severity))
+        rows = [(each.severity, each.name, each.says) for each in found]
+        yield Table("checkup", rows, ("", "name", "finding, and what to do"))
         if self.plans:
             yield self._memory()
             plan = self.plans[0].plan
@@ -142,7 +125,7 @@ class Diagnosis(BaseModel):
             yield f"{asked}; an estimate that assumes every row is as long as cutoff_len"
             if not self.target.here:
                 yield f"planned for {self.target}; change it with --gpus and --gpu-memory"
-        yield f"{counted(len(self.errors), 'error')}, {counted(len(self.warnings), 'warning')}"
+        yield counted(len(self.errors), "error")
 
     def _memory(self) -> Table:
         """A row for each kind of memory in use, a column for each way to train."""
@@ -151,7 +134,7 @@ class Diagnosis(BaseModel):
         sizes |= {"rest": [each.overhead + each.buffers for each in plans], "total": [each.gpu for each in plans]}
         sizes["host"] = [each.host for each in plans]
         rows = [(part, *map(_size, numbers)) for part, numbers in sizes.items() if any(numbers)]
-        rows.append(("fits", *("no" if each.verdict == "does not fit" else "yes" for each in self.plans)))
+        rows.append(("fits", *(written(each.fits) for each in self.plans)))
         rows.append(("longest cutoff_len", *(written(each.longest_cutoff or "none") for each in self.plans)))
         rows.append(("fewest GPUs", *(written(each.fewest_gpus or "none") for each in self.plans)))
         asked = f"{training.stage}, cutoff_len {training.cutoff_len:,}, batch {training.batch}; GB per GPU"
@@ -172,8 +155,8 @@ def _parameters(number: int) -> str:
 def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     """Check the machine, a training configuration, and the data it would train on.
 
-    Everything that is wrong is in `Diagnosis.findings`. Raises InputError only for an unknown configuration, for a
-    model of unknown shape and for missing prompts.
+    What `train` would object to is in `Diagnosis.findings`, with what is wrong with the machine. Raises InputError for
+    what `train` would refuse whatever is allowed.
 
     Example:
         >>> diagnosis = reasonrag.doctor("qwen2.5-7b-dpo-lora", gpus=4, gpu_memory=80)
@@ -183,124 +166,130 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
         config: the name of a configuration in `train_configs/`, or your own file.
     """
     settings = resolve(DoctorSettings, "doctor", flags)
-    file, changes = find_config(config), parse_changes(settings.set)
-    prompts = (
-        prompts_of_training(settings.data, settings.prompts)[0] if settings.data else load_prompts(settings.prompts)
-    )
-    if settings.model:
-        find_shape(settings.model)  # a wrong flag stops here
-        changes = changes | {"model_name_or_path": settings.model}
-    values = {key: value for key, value in (file.values | changes).items() if value is not None}
-    model = str(values.get("model_name_or_path") or MODEL)
-
-    findings: list[Finding] = []
-    of_data, of_config = CollectedFindings(), CollectedFindings()
-    of_config.check(settle_paths, values, file)
-    base = of_config.check(check_base_model, values) or BaseFacts("", {}, ())
-    data = of_data.check(read_training_data, settings.data) if settings.data else None
-    resolution = of_data.check(resolve_config, file, changes, data, out=settings.out) if data else None
-    values = resolution.config if resolution else with_warmup_ratio(values)
-    inspection = _inspect(values, resolution, findings)
-    stock = inspection.stock if inspection else None
-    judgement = inspection.configs.get(CONFIG_NAME) if inspection else None
-    of_config.check(check_config, values, base, of_config)
-    if judgement:
-        of_config.check(check_config_accepted, values, judgement, of_config)
-    if data:
-        _check_data(data, resolution, prompts, base, of_data)
-    if data and resolution:
-        lengths = of_config.check(resolve_cutoff, resolution, data, judgement or ConfigCheck(), of_config) or {}
-        if not lengths.get("rows_cut", 1):
-            says = f"cutoff_len {lengths['cutoff_len']:,} cuts no row; tokens by {lengths['counted_by']}"
-            findings.append(Finding("configuration", "cutoff", "ok", says))
-    findings += of_config.shown("configuration") + of_data.shown("data")
-    driver = query_driver()
+    file, data, found = find_config(config), settings.data, PreflightFindings()
+    if settings.prompts and data is None:
+        raise InputError("--prompts needs --data: they are compared with those of the data")
+    changes = parse_changes(settings.set)
+    if data is None:
+        values = base_settings(file, changes) | ({"output_dir": str(settings.out)} if settings.out else {})
+        rows, inspection = None, _without_data(values, found)
+    else:
+        offered = read_training_data(data)
+        resolution = resolve_config(file, changes, offered, out=settings.out)
+        inspection = _with_data(resolution, offered, settings.prompts, found)
+        values, rows = resolution.config, count_rows(resolution.entry)
+    stock, driver = (inspection.stock if isinstance(inspection, Inspection) else None), query_driver()
+    target = _target(settings.gpus, settings.gpu_memory, values, stock.devices if stock else driver)
+    findings = [] if isinstance(inspection, Inspection) else [Finding("llamafactory", "error", inspection)]
+    if stock:
+        said = ", ".join(f"{name} {number}" for name, number in stock.named.items())
+        findings.append(Finding("versions", "note", f"Python {stock.python} with {said}"))
+        if target.here:
+            check_packages(values, stock, found)
     named = settings.gpus is not None or settings.gpu_memory is not None
-    target = _target(settings.gpus, settings.gpu_memory, values, (stock.devices if stock else []) or driver)
-    findings += check_packages(stock, values, here=target.here) if stock else []
     findings += check_gpus(stock, driver, values, elsewhere=named)
-    training = _training(values, file, findings, gpus=target.gpus)
-    shape = _shape(model, findings)
-    plans = _plans(shape, training, target) if shape and not values.get("use_cpu") else []
-    findings += _of_memory(plans, target)
-    findings.append(_of_batch(values, target, count_rows(resolution.entry) if resolution else None))
-    if shape and values.get("output_dir"):
-        place = settings.out or Path(str(values["output_dir"]))
-        findings.append(_room(place, shape, training, values, here=target.here))
+    model, plans = str(values.get("model_name_or_path") or ""), list[MemoryOption]()
+    training = _setup(values, file, gpus=target.gpus)
+    try:
+        shape = find_shape(model)
+    except InputError as error:
+        findings.append(Finding("shape", "warning", f"no memory plan: {error}"))
+    else:
+        plans = [] if values.get("use_cpu") else _plans(shape, training, target)
+        findings += [_fits(plan, target) for plan in plans[:1]]
+        findings.append(check_disk(values, shape, training, here=target.here))
+    objected = [
+        Finding(each.name, "error", f"{each.what}; if intended: {each.flag} {each.name}") for each in found.objections
+    ]
+    notes = [Finding("note", "note", each) for each in (*found.notes, describe_batch(values, target.gpus, rows))]
+    findings = [*objected, *findings, *notes]
     return Diagnosis(config=file.name, model=model, target=target, findings=findings, plans=plans, stock=stock)
 
 
-def _check_data(
-    data: TrainingData, resolution: ResolvedConfig | None, prompts: Prompts, base: BaseFacts, found: CollectedFindings
-) -> None:
-    """Rows, prompts, and what an audit found; without one nothing: `train` makes it."""
-    if resolution and (asked := found.check(read_questions, data, resolution.entry)):
-        found.check(check_rows, resolution.entries, data, asked, found)
-    if (data.directory / AUDIT).is_file() and (report := found.check(read_audit, data.directory)):
-        check_audit(report, found)
-    found.check(check_prompts, data, prompts, base, found)
-    if not (found.refusals or found.objections):
-        found.right.append(f"{data.directory} has {', '.join(data.entries)}")
-
-
-def _inspect(
-    config: Mapping[str, Any], resolution: ResolvedConfig | None, findings: list[Finding]
-) -> Inspection | None:
-    """LLaMA-Factory's environment and verdict; None if it does not answer."""
-    rows = resolution.countable if resolution else None
-    try:
-        inspection = inspect_environment(find_python(), {CONFIG_NAME: (config, rows)})
-    except ReasonragError as error:
-        findings.append(Finding("packages", "environment", "error", str(error)))
-        return None
-    if inspection.failure and inspection.stock.has("llamafactory") and not inspection.stock.torch_error:
-        says = f"LLaMA-Factory does not work: {inspection.failure}"
-        findings.append(Finding("packages", "failure", "error", says))
+def _without_data(values: Mapping[str, Any], found: PreflightFindings) -> Inspection | str:
+    """LLaMA-Factory's answer, or why there is none; what `train` objects to goes into `found`."""
+    check_config(values, check_base_model(values), found)
+    if isinstance(inspection := _inspected(values, None), Inspection):
+        check_config_accepted(values, inspection.configs[CONFIG_NAME], found)
     return inspection
 
 
-def _of_batch(config: Mapping[str, Any], target: PlanningTarget, rows: int | None) -> Finding:
-    says, advice = describe_batch(config, target.gpus, rows)
-    return Finding("configuration", "batch", "warning" if advice else "ok", says, advice)
+def _with_data(
+    resolution: ResolvedConfig, data: TrainingData, prompts: Path | None, found: PreflightFindings
+) -> Inspection | str:
+    """The same; `resolution` gets its cutoff."""
+    check_training(resolution, data, prompts_of_training(data.directory, prompts)[0], found)
+    inspection, judgement = _inspected(resolution.config, resolution.countable), ConfigCheck()
+    if isinstance(inspection, Inspection):
+        judgement = inspection.configs[CONFIG_NAME]
+        check_config_accepted(resolution.config, judgement, found)
+    resolve_cutoff(resolution, data, judgement, found)
+    found.notes = [*resolution.notes, *found.notes]
+    return inspection
+
+
+def _inspected(values: Mapping[str, Any], rows: RowsToCount | None) -> Inspection | str:
+    try:
+        return inspect_environment(find_python(), {CONFIG_NAME: (values, rows)})
+    except ReasonragError as error:
+        return str(error)
 
 
 def _target(gpus: int | None, memory: float | None, values: Mapping[str, Any], there: Sequence[Gpu]) -> PlanningTarget:
     """The hardware to plan for: gpus and memory in GB of the flags, else those there, else one GPU of 80 GB."""
-    named = gpus is not None or memory is not None
+    here = (bool(there) or bool(values.get("use_cpu"))) and gpus is None and memory is None
     size = min((each.memory for each in there), default=GPU_MEMORY * GB) if memory is None else int(memory * GB)
-    here = (bool(there) or bool(values.get("use_cpu"))) and not named
-    return PlanningTarget(gpus=gpus or len(there) or 1, memory=size, here=here, host=host_memory() if here else None)
+    return PlanningTarget(gpus=gpus or len(there) or 1, memory=size, here=here)
 
 
-def _shape(model: str, findings: list[Finding]) -> ModelShape | None:
-    try:
-        return find_shape(model)
-    except InputError as error:
-        known = Path(model).exists() or model.startswith((".", "/", "~"))
-        findings.append(Finding("memory", "shape", "error" if known else "warning", str(error)))
-        return None
+def check_gpus(
+    stock: TrainingEnvironment | None, driver: Sequence[Gpu], values: Mapping[str, Any], *, elsewhere: bool
+) -> Iterator[Finding]:
+    """GPUs of torch and of the driver, and whether they can do what the configuration asks for.
+
+    elsewhere: whether the user named other GPUs to train on.
+    """
+    seen = stock.devices if stock else driver
+    if values.get("use_cpu") or (elsewhere and not driver):
+        return
+    if not driver and not seen:
+        yield Finding("none", "warning", "there is no GPU here: --gpus N --gpu-memory GB say what you will train on")
+    elif not seen:
+        yield Finding(
+            "unseen",
+            "error",
+            f"the driver has {len(driver)} x {driver[0].name}, and torch sees none: torch is a build without CUDA or "
+            "newer than the driver, or CUDA_VISIBLE_DEVICES or a container hides them",
+        )
+    else:
+        shown = ", ".join(f"{each.name} ({each.memory / GB:.0f} GB)" for each in seen)
+        yield Finding("devices", "note", f"torch sees {len(seen)}: {shown}")
+    weak = [each.name for each in seen if each.capability and each.capability < BF16_CAPABILITY]
+    if weak and values.get("bf16"):
+        yield Finding("bf16", "error", f"{weak[0]} has no bf16: --set bf16=false --set fp16=true")
+    if busy := [each for each in driver if each.free is not None and each.free < MIN_FREE_SHARE * each.memory]:
+        says = f"{busy[0].name} has {(busy[0].free or 0) / GB:.0f} GB free: nvidia-smi names the processes"
+        yield Finding("busy", "warning", f"{len(busy)} of the GPUs are in use, {says}")
 
 
-# -- what is trained -----------------------------------------------------------------------------------------------
+# -- memory and disk -----------------------------------------------------------------------------------------------
 
 
-def _training(values: Mapping[str, Any], file: ConfigFile, findings: list[Finding], *, gpus: int) -> TrainingSetup:
-    """The parts of a configuration that determine memory."""
-    stage = values.get("stage", "dpo")
-    zero = _zero(values, findings)
-    kind = values.get("finetuning_type", "lora")
-    method = "qlora" if values.get("quantization_bit") else "full" if kind in ("full", "freeze") else "lora"
+def _setup(values: Mapping[str, Any], file: ConfigFile, *, gpus: int) -> TrainingSetup:
+    """The parts of a configuration that determine memory. Raises InputError."""
+    stage, kind = values.get("stage"), values.get("finetuning_type", "lora")
+    zero = _zero(values.get("deepspeed"))
     targets = values.get("lora_target", "all")
     try:
         return TrainingSetup(
-            stage=_STAGES.get(str(stage), "dpo"),
-            method=method,
+            stage=stage if stage in ("dpo", "kto", "rm") else "sft",
+            method="qlora" if values.get("quantization_bit") else "full" if kind in ("full", "freeze") else "lora",
             cutoff_len=values.get("cutoff_len", TRAINERS_DEFAULT),
             batch=values.get("per_device_train_batch_size", 8),
             gpus=gpus,
             zero=zero.get("stage", 0),
-            offload_optimizer=_is_offloaded(zero, "offload_optimizer"),
-            offload_parameters=_is_offloaded(zero, "offload_param"),
+            offload_optimizer=_is_offloaded(zero.get("offload_optimizer")),
+            offload_parameters=_is_offloaded(zero.get("offload_param")),
             bits=values.get("quantization_bit", 4),
             lora_rank=values.get("lora_rank", 8),
             lora_targets=tuple(targets.replace(" ", "").split(",") if isinstance(targets, str) else targets),
@@ -309,101 +298,56 @@ def _training(values: Mapping[str, Any], file: ConfigFile, findings: list[Findin
             liger=bool(values.get("enable_liger_kernel")),
             reference=values.get("pref_loss", "sigmoid") not in ("orpo", "simpo"),
         )
-    except ValueError as error:
-        raise InputError(f"{file.name}: {error}") from error
+    except ValidationError as error:
+        raise InputError(f"{file.name}: {first_error(error)}") from error
 
 
-_STAGES: Final[Mapping[str, Stage]] = {"dpo": "dpo", "sft": "sft", "kto": "kto", "rm": "rm", "pt": "sft"}
+def _zero(file: object) -> dict[str, Any]:
+    """ZeRO's settings by the JSON file that `deepspeed` names."""
+    zero = read_json(Path(str(file))).get("zero_optimization") if file else None
+    return zero if isinstance(zero, dict) else {}
 
 
-def _is_offloaded(zero: Mapping[str, Any], key: str) -> bool:
-    return isinstance(zero.get(key), dict) and zero[key].get("device", "none") != "none"
-
-
-def _zero(values: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
-    """ZeRO settings from the DeepSpeed file that would really be read."""
-    if not (named := values.get("deepspeed")):
-        return {}
-    try:
-        zero = read_json(Path(str(named))).get("zero_optimization")
-    except InputError as error:
-        advice = "LLaMA-Factory looks in the current folder; reasonrag train also looks beside the configuration"
-        findings.append(Finding("configuration", "zero", "error", f"deepspeed: {error}", advice))
-        return {}
-    zero = zero if isinstance(zero, dict) else {}
-    stage = zero.get("stage", 0)
-    where = [each for each in ("offload_optimizer", "offload_param") if _is_offloaded(zero, each)]
-    if stage not in (0, 1, 2, 3) or ("offload_param" in where and stage != 3):  # noqa: PLR2004 - its name
-        says = f"{named}: ZeRO stage {stage!r}; stages are 0 to 3, and offload_param takes stage 3"
-        findings.append(Finding("configuration", "zero", "error", says))
-        return {}
-    says = f"ZeRO stage {stage}{', ' + ' and '.join(where) if where else ''}, by {named}"
-    findings.append(Finding("configuration", "zero", "ok", says))
-    return zero
-
-
-# -- memory --------------------------------------------------------------------------------------------------------
+def _is_offloaded(where: object) -> bool:
+    return isinstance(where, dict) and where.get("device", "none") != "none"
 
 
 def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -> list[MemoryOption]:
-    others = [each for each in alternatives(training) if each.name != training.name]
-    return [_planned(shape, each, target) for each in (training, *others)]
+    """The configured way first, then others."""
+    plans = [plan_memory(shape, training)]
+    plans += [plan_memory(shape, each) for each in alternatives(training) if each.name != training.name]
+    return [
+        MemoryOption(
+            plan=each,
+            fits=each.fits(target.memory),
+            longest_cutoff=longest_cutoff(shape, each.training, target.memory),
+            fewest_gpus=fewest_gpus(shape, each.training, target.memory),
+        )
+        for each in plans
+    ]
 
 
-def _planned(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -> MemoryOption:
-    made = plan_memory(shape, training)
-    fits: Fit = "fits with offload" if training.offloads else "fits"
-    return MemoryOption(
-        plan=made,
-        verdict=fits if made.fits(target.memory, target.host) else "does not fit",
-        longest_cutoff=longest_cutoff(shape, training, target.memory),
-        fewest_gpus=fewest_gpus(shape, training, target.memory),
-    )
+def _fits(asked: MemoryOption, target: PlanningTarget) -> Finding:
+    """Of the configured way."""
+    training = asked.plan.training
+    takes = f"{training.name} at cutoff_len {training.cutoff_len:,} takes {asked.plan.gpu / GB:,.1f} GB of {target}"
+    if not asked.fits:
+        says = f"{takes}: does not fit. The plan has other ways, the longest cutoff_len and the fewest GPUs of each"
+        return Finding("plan", "error", says)
+    host = f", with {asked.plan.host / GB:,.0f} GB of the host's memory" if asked.plan.host else ""
+    return Finding("plan", "note", f"{takes}: fits{host}")
 
 
-def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[Finding]:
-    """Whether the configured way fits, and if not the nearest alternative that does."""
-    if not plans:
-        return []
-    asked, others = plans[0], plans[1:]
-    takes = f"{shown_size(asked.plan.gpu)} of {target}"
-    what = f"{asked.plan.training.name} at cutoff_len {asked.plan.training.cutoff_len:,}"
-    if asked.plan.fits(target.memory):
-        found = [Finding("memory", "plan", "ok", f"{what} takes {takes}: fits")]
-        offloads = f"offloading takes {shown_size(asked.plan.host)} of the host's memory"
-        if asked.verdict == "does not fit" and target.host is not None:
-            says = f"{offloads}, {shown_size(target.host)} are free: does not fit"
-            found.append(Finding("memory", "host", "error", says, _nearest(others) or "more or larger GPUs, or LoRA"))
-        return found
-    says = f"{what} takes {takes}: does not fit"
-    return [Finding("memory", "plan", "error", says, _instead(asked, others, target))]
-
-
-def _instead(asked: MemoryOption, others: list[MemoryOption], target: PlanningTarget) -> str:
-    ways = []
-    if asked.fewest_gpus and asked.fewest_gpus > target.gpus:
-        ways.append(f"{asked.fewest_gpus} such GPUs")
-    if asked.longest_cutoff:
-        ways.append(f"cutoff_len {asked.longest_cutoff:,} at most, if the audit allows it")
-    if nearest := _nearest(others):
-        ways.append(nearest)
-    return "; or ".join(ways) or "a smaller model"
-
-
-def _nearest(others: list[MemoryOption]) -> str:
-    """The alternative that fits and changes least; empty if none fits."""
-    nearest = next((each for each in others if each.verdict != "does not fit"), None)
-    if nearest is None:
-        return ""
-    host = f", with {nearest.plan.host / GB:.0f} GB of the host's" if nearest.plan.host else ""
-    return f"{nearest.plan.training.name}: {nearest.plan.gpu / GB:.0f} GB{host}"
-
-
-def _room(place: Path, shape: ModelShape, training: TrainingSetup, values: Mapping[str, Any], *, here: bool) -> Finding:
-    """Check disk space for the model and the checkpoints that exist at once, one more than are kept."""
-    model = checkpoint_bytes(shape, training, with_optimizer=False)
-    if values.get("save_strategy", "steps") in ("no", False):
-        return check_disk(place, model, checkpoints=0, here=here)
-    kept = int(values.get("save_total_limit") or 3) + 1
+def check_disk(values: Mapping[str, Any], shape: ModelShape, training: TrainingSetup, *, here: bool) -> Finding:
+    """Room for the model and the checkpoints that exist at once, one more than are kept. here: whether this is the
+    machine that would train."""
+    place = Path(str(values.get("output_dir") or "saves")).absolute()
+    saves = values.get("save_strategy", "steps") not in ("no", False)
+    kept = int(values.get("save_total_limit") or 3) + 1 if saves else 0
     each = checkpoint_bytes(shape, training, with_optimizer=not values.get("save_only_model", False))
-    return check_disk(place, kept * each + model, checkpoints=kept, here=here)
+    wanted = kept * each + checkpoint_bytes(shape, training, with_optimizer=False)
+    free = shutil.disk_usage(next(above for above in (place, *place.parents) if above.exists())).free
+    says = f"{place} takes {wanted / 1e9:,.1f} GB ({kept} checkpoints and the model), {free / 1e9:,.0f} GB are free"
+    if free < wanted:
+        says += ": another --out, or --set save_total_limit=1, --set save_only_model=true (which cannot resume)"
+    return Finding("room", "error" if here and free < wanted else "note", says)

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from reasonrag.training.model_shapes import ModelShape
+from reasonrag.training.doctor.model_shapes import ModelShape
 
 GB: Final = 2**30
 """2**30 bytes: the unit of "an 80 GB card" and of nvidia-smi."""

@@ -57,27 +57,25 @@ def effective_batch(config: Mapping[str, Any], processes: int) -> EffectiveBatch
     )
 
 
-def describe_batch(config: Mapping[str, Any], processes: int, rows: int | None) -> tuple[str, str]:
-    """The effective batch and its steps in a sentence, and what to do where they are too few, else nothing.
+def describe_batch(config: Mapping[str, Any], processes: int, rows: int | None) -> str:
+    """The effective batch and its steps, and what to do where they are too few.
 
     processes: GPUs of all machines; 0: not known. rows: of the data; None: not known.
     """
     batch = effective_batch(config, processes or 1)
     if not (processes or config.get("use_cpu")):
-        return f"{batch} and GPU", ""
+        return f"{batch} and GPU"
     if rows is None or config.get("packing"):
-        return str(batch), ""
+        return str(batch)
     rows = min(rows, _positive(config.get("max_samples"), rows))
     steps, most = batch.steps(rows), config.get("max_steps")
     says = f"{batch}: {counted(steps, 'step')} in an epoch of {counted(rows, batch.unit)}"
     if isinstance(most, int) and most > 0:
-        return f"{says}; it ends after {most:,} (max_steps)", ""
+        return f"{says}; it ends after {most:,} (max_steps)"
     epochs = config.get("num_train_epochs", 3.0)
     if not isinstance(epochs, int | float) or steps * epochs >= FEW_STEPS:
-        return says, ""
-    smaller = max(int(rows * epochs / FEW_STEPS / batch.per_device / batch.processes), 1)
-    less = f"--set gradient_accumulation_steps={smaller}, " if smaller < batch.accumulation else ""
-    return says, f"a model learns little in so few steps: {less}more data or more epochs"
+        return says
+    return f"{says}; a model learns little in so few steps: less gradient accumulation, more data or more epochs"
 
 
 def _positive(value: Any, otherwise: int) -> int:

@@ -93,16 +93,21 @@ def model_folders(config: Mapping[str, Any]) -> list[Path]:
     return [Path(name) for _, name in named if Path(name).is_dir()]
 
 
+def base_settings(file: ConfigFile, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as it is without data, its paths absolute. Raises InputError for secrets in it."""
+    config = {key: value for key, value in (file.values | dict(changes)).items() if value is not None}
+    refuse_secrets(config)
+    if "warmup_steps" in changes and "warmup_ratio" not in changes:
+        config.pop("warmup_ratio", None)  # which would win over the steps in transformers 5
+    settle_paths(config, file)
+    return with_warmup_ratio(config)
+
+
 def resolve_config(
     file: ConfigFile, changes: Mapping[str, Any], data: TrainingData, *, out: Path | None
 ) -> ResolvedConfig:
     """Raises InputError for what cannot be resolved: no stage, no model, no rows, missing files."""
-    config = file.values | dict(changes)
-    config = {key: value for key, value in config.items() if value is not None}
-    refuse_secrets(config)
-    if "warmup_steps" in changes and "warmup_ratio" not in changes:
-        config.pop("warmup_ratio", None)  # which would win over the steps in transformers 5
-    config = with_warmup_ratio(config)
+    config = base_settings(file, changes)
     notes = [f"{key} is set by reasonrag, which knows the output directory" for key in MANAGED if config.pop(key, 0)]
     for key in ("stage", "model_name_or_path"):
         if not isinstance(config.get(key), str) or not config[key].strip():
@@ -121,7 +126,6 @@ def resolve_config(
     config["output_dir"] = str(
         (out or Path("saves") / f"{data.directory.resolve().name}-{Path(file.name).stem}").resolve()
     )
-    settle_paths(config, file)
     deepspeed = config.get("deepspeed")
     if isinstance(deepspeed, str) and not Path(deepspeed).is_file():
         raise InputError(

@@ -1,7 +1,7 @@
 """What LLaMA-Factory's environment has installed, and whether it accepts a configuration, asked before a training.
 
 Decides how the question is put: `inspection_script` runs there and answers. What follows from the answers is decided in
-`preflight_checks` and `doctor.machine_checks`.
+`preflight_checks`.
 """
 
 from __future__ import annotations
@@ -25,27 +25,19 @@ _PATIENCE = 1800.0
 """Timeout in seconds; tokens of a large data set are counted meanwhile."""
 
 
-class TokenizerFacts(BaseModel):
-    """Facts of the model's tokenizer. split_specials: special tokens of the template that it splits."""
-
-    chat_template: bool
-    split_specials: list[str] = []
-
-
-class RowLengths(BaseModel):
-    """Token counts of every row, in the trainer's template and the model's own vocabulary."""
-
-    prompt: list[int]
-    reply: list[int]
-    """Tokens of the longer reply."""
-
-
 class ConfigCheck(BaseModel):
     """LLaMA-Factory's verdict on one configuration. error: why it would not train with it, in a sentence."""
 
     error: str | None = None
-    tokenizer: TokenizerFacts | None = None
-    lengths: RowLengths | None = None
+    chat_template: bool | None = None
+    """Whether the model's tokenizer has one; null where the tokenizer is not on this machine."""
+    split_specials: list[str] = []
+    """Special tokens of the template that the tokenizer splits."""
+    prompt: list[int] | None = None
+    """Tokens of every row's prompt, in the trainer's template and the model's own vocabulary; null where they were not
+    counted."""
+    reply: list[int] | None = None
+    """Of its longer reply."""
 
 
 class Inspection(BaseModel):
@@ -69,7 +61,8 @@ ConfigsToCheck = Mapping[str, tuple[Mapping[str, Any], RowsToCount | None]]
 
 
 def inspect_environment(python: Path, configs: ConfigsToCheck) -> Inspection:
-    """Inspect the environment and check configurations. Raises ReasonragError if the interpreter does not answer."""
+    """Inspect the environment and check configurations. Raises ReasonragError if the interpreter does not answer, or
+    has no LLaMA-Factory that works."""
     job = {
         name: {"config": dict(config), "rows": rows.model_dump() if rows else None}
         for name, (config, rows) in configs.items()
@@ -94,7 +87,10 @@ def inspect_environment(python: Path, configs: ConfigsToCheck) -> Inspection:
             raise ReasonragError(
                 f"cannot inspect the environment of {python} (exit status {done.returncode}): {redact(last)}"
             )
-        return Inspection.model_validate_json(answer.read_bytes())
+        found = Inspection.model_validate_json(answer.read_bytes())
+    if found.failure:
+        raise ReasonragError(f"LLaMA-Factory does not work at {python}: {found.failure}; make train-env builds it anew")
+    return found
 
 
 def environment_of(python: Path, *tokens: str) -> dict[str, str]:

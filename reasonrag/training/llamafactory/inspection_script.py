@@ -38,24 +38,21 @@ def _stock() -> dict[str, Any]:
     """Packages by lower-case names with hyphens, and GPUs."""
     named = [(each.metadata["Name"], each.version) for each in distributions()]
     versions = {name.lower().replace("_", "-"): version for name, version in named if name}
-    return {"python": platform.python_version(), "versions": versions, **_torch()}
+    return {"python": platform.python_version(), "versions": versions, "devices": _devices()}
 
 
-def _torch() -> dict[str, Any]:
-    """What torch sees; cuda is null for a build without it."""
+def _devices() -> list[dict[str, Any]]:
+    """The GPUs that torch sees."""
     try:
         import torch
-    except Exception as error:  # noqa: BLE001 - any error on import has to be reported
-        return {"cuda": None, "devices": [], "torch_error": f"{type(error).__name__}: {error}"}
+    except Exception:  # noqa: BLE001 - LLaMA-Factory imports it, too, and says why it cannot
+        return []
     seen = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
-    devices = [
-        {"name": each.name, "memory": each.total_memory, "capability": [each.major, each.minor]} for each in seen
-    ]
-    return {"cuda": torch.version.cuda, "devices": devices, "torch_error": None}
+    return [{"name": each.name, "memory": each.total_memory, "capability": [each.major, each.minor]} for each in seen]
 
 
 def _judged(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, Any]:
-    """error: why LLaMA-Factory would not train with it. tokenizer, lengths: see `_tokens`."""
+    """error: why LLaMA-Factory would not train with it. Else see `_tokens`."""
     from llamafactory.data.template import TEMPLATES
 
     known = _known_keys()
@@ -123,15 +120,15 @@ def _tokens(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, An
     try:
         tokenizer = AutoTokenizer.from_pretrained(config["model_name_or_path"], trust_remote_code=False)
     except Exception:  # noqa: BLE001 - there may be none here, which is reported
-        return {"tokenizer": None, "lengths": None}
+        return {}
     has_template = bool(tokenizer.chat_template)
     specials = ("<|im_start|>", "<|im_end|>") if config.get("template") == "qwen" else ()
     split = [each for each in specials if len(tokenizer.encode(each, add_special_tokens=False)) != 1]
     facts = {"chat_template": has_template, "split_specials": split}
     if rows is None:
-        return {"tokenizer": facts, "lengths": None}
+        return facts
     template = get_template_and_fix_tokenizer(tokenizer, DataArguments(template=config["template"]))
-    return {"tokenizer": facts, "lengths": _lengths(template, tokenizer, **rows)}
+    return facts | _lengths(template, tokenizer, **rows)
 
 
 def _lengths(

@@ -22,7 +22,7 @@ from reasonrag.training.doctor.memory import (
     longest_cutoff,
     plan_memory,
 )
-from reasonrag.training.model_shapes import QWEN2_5, ModelShape, find_shape
+from reasonrag.training.doctor.model_shapes import QWEN2_5, ModelShape, find_shape
 from tests.helpers.command_line import AskLlamaFactory
 
 SEVEN = QWEN2_5["7B"]
