@@ -264,10 +264,9 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         outcomes = [work.outcomes[each.id] for each in setup.questions]
         report = _report(setup, outcomes, run)
         warn_all(report.warnings[len(setup.warnings) :], watcher)  # the others were said before the first request
-        predictions = [each.prediction for each in outcomes]
-        write_predictions(folder, predictions)
+        write_predictions(folder, [each.prediction for each in outcomes])
         report.write(folder)
-        write_page(folder, report, predictions)
+        write_page(folder, report)
     return report
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from reasonrag.agent.agent import AgentStep
 from reasonrag.evaluation.ask import AgentAnswer
-from reasonrag.evaluation.pages.report_page import choice_text
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.exploration.summary import AGAINST
 from reasonrag.rendering import Part, counted, dollars, of_which_reasoning
@@ -19,7 +18,9 @@ def show_step(step: AgentStep, recorded: PredictedStep) -> None:
     error = step.parse_error
     why = f" (unreadable: {error.cause}, {error.detail})" if error else ""
     repaired = " (repaired)" if step.repaired else ""
-    chosen = choice_text(recorded.drafts, recorded.score)
+    drafts, score = recorded.drafts, recorded.score
+    chosen = f" (none of {drafts} drafts takes a step)" if drafts and score is None else ""
+    chosen = chosen if score is None else f" (best of {drafts}: {score:.3f})"
     show([f"{recorded.action}{why}{repaired}{chosen}: {step.response}"])
 
 

@@ -1,20 +1,19 @@
-"""What an evaluation shows, in the terminal and with examples in `report.md`.
+"""What an evaluation shows, in the terminal and in `report.md`.
 
 Decides what is shown and how numbers are formatted; computes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from preference.export.files import write_file
 from reasonrag.evaluation.methods.choice import StepBudget
 from reasonrag.evaluation.metrics import METRICS
-from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction
+from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, MetricMean, QuestionGroup, Report
 from reasonrag.files import FAILURES
-from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import (
     Line,
     Part,
@@ -30,15 +29,11 @@ from reasonrag.rendering import (
 )
 
 PAGE = "report.md"
-EXAMPLES = 3
-"""Examples of each kind."""
-LONGEST = 300
-"""Characters shown of a text."""
 
 
-def write_page(folder: Path, report: Report, predictions: Sequence[Prediction]) -> None:
+def write_page(folder: Path, report: Report) -> None:
     """Write `report.md` atomically."""
-    page = markdown_page(f"{report.model} on {report.dataset}/{report.split}", _page(report, predictions))
+    page = markdown_page(f"{report.model} on {report.dataset}/{report.split}", _page(report))
     write_file(folder / PAGE, page.encode())
 
 
@@ -72,7 +67,7 @@ def _tables(report: Report) -> Iterator[Table]:
     )
 
 
-def _page(report: Report, predictions: Sequence[Prediction]) -> Iterator[Part]:
+def _page(report: Report) -> Iterator[Part]:
     yield (
         "A question without an answer scores 0; one that failed at the model or retriever is excluded from all means."
     )
@@ -81,18 +76,14 @@ def _page(report: Report, predictions: Sequence[Prediction]) -> Iterator[Part]:
     for title, groups in (("type", report.by_type), ("hops", report.by_hops)):
         if len(groups) > 1:
             yield _by_group(title, groups, percent(report.confidence))
-    yield from _examples(predictions)
     noted = {each.name: f": {each.message}" if each.outcome == "noted" else "" for each in report.checks}
     yield Table("Conditions of training", [(each.name, each.outcome + noted[each.name]) for each in report.checks])
     renderer = f", renderer {report.asked.renderer}" if report.asked.renderer else ""
     yield (
         f"Confidence intervals (CI): percentile bootstrap over questions, {report.bootstrap:,} resamples, seed "
-        f"{report.bootstrap_seed}. Configuration {report.config_hash}{renderer}."
+        f"{report.bootstrap_seed}. Configuration {report.config_hash}{renderer}. Every reply is in {PREDICTIONS}, and "
+        f"settings and versions are in {REPORT}."
     )
-    settings = {name: each for name, each in report.settings.items() if each not in (None, [], "")}
-    texts = {name: each if isinstance(each, list) else str(each) for name, each in settings.items()}
-    yield Table("Settings", texts.items())
-    yield Table("Versions", report.versions.items())
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -153,12 +144,11 @@ def budget_sentence(report: Report) -> str:
     """What an answer might use, whatever the method, and what became of an unreadable reply."""
     repaired = "one repair turn" if report.repair else "no repair turn"
     budget, attempts = StepBudget.of(report.asked.max_steps), report.vote or 1
-    most = attempts * budget.searches
-    searches = f"{most:,} {'search' if most == 1 else 'searches'}"
     completions = counted((report.best_of or attempts) * budget.completions, "completion")
     several = f", in {attempts} attempts that vote" if report.vote else ""
     several = f", {report.best_of} of them in every state, of which the best is taken" if report.best_of else several
-    return f"at most {completions} and {searches} a question{several}; {repaired} for an unreadable reply"
+    searches = f"{attempts * budget.searches:,} searches"
+    return f"{completions} and {searches} a question at most{several}; {repaired} for an unreadable reply"
 
 
 def training_sentence(report: Report) -> str:
@@ -170,51 +160,3 @@ def training_sentence(report: Report) -> str:
     began = f" of {known.base_model}" if known.base_model else ""
     data = f" on {', '.join(known.data)}" if known.data else ""
     return f"{how or 'trained'}{began}{data}, {counted(known.questions, 'question')}, as {known.source} records."
-
-
-# -- examples ----------------------------------------------------------------------------------------------------------
-
-
-def _examples(predictions: Sequence[Prediction]) -> Iterator[Table]:
-    """The first few right, wrong, unanswered and failed questions."""
-    kinds = {
-        "Right": [each for each in predictions if each.em],
-        "Wrong": [each for each in predictions if each.error is None and each.answer is not None and not each.em],
-        "No answer": [each for each in predictions if each.error is None and each.answer is None],
-        "Failed": [each for each in predictions if each.error is not None],
-    }
-    for kind, found in kinds.items():
-        for each in found[:EXAMPLES]:
-            rows = [
-                ("question", each.question),
-                ("gold answers", " or ".join(each.golden_answers)),
-                ("answer", _answer(each)),
-                *(_step(step) for step in each.steps),
-            ]
-            yield Table(f"{kind} ({each.question_id})", [(name, shortened(text)) for name, text in rows])
-
-
-def _answer(prediction: Prediction) -> str:
-    if prediction.error is not None:
-        return f"none: {prediction.error.cause}: {prediction.error.message}"
-    return "none" if prediction.answer is None else prediction.answer
-
-
-def _step(step: PredictedStep) -> tuple[str, str]:
-    titles = f" [{', '.join(each.title for each in step.passages)}]" if step.passages else ""
-    searched = f" (uncertain, so it was searched with: {step.query})" if step.query else ""
-    cause = f"{step.parse_error}: " if step.parse_error else ""
-    return f"{step.action}{titles}{choice_text(step.drafts, step.score)}", f"{cause}{step.response}{searched}"
-
-
-def choice_text(drafts: int, score: float | None) -> str:
-    """Of how many drafts a step was taken, and with which score; nothing without a critic."""
-    if not drafts:
-        return ""
-    return f" (none of {drafts} drafts takes a step)" if score is None else f" (best of {drafts}: {score:.3f})"
-
-
-def shortened(text: str, longest: int = LONGEST) -> str:
-    """One line of the text without secrets, which are hidden before it is cut."""
-    text = " ".join(mask_secrets(text, secrets()).split())
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"

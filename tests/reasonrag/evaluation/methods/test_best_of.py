@@ -86,7 +86,6 @@ def test_where_no_draft_takes_a_step_the_attempt_ends_as_it_does_without_a_criti
     [first, _] = evaluated(tmp_path, answering(lambda _: "no tag"), critic, best_of=2)
     assert (first.answer, first.malformed, len(critic.requests)) == (None, True, 0)
     assert [(each.drafts, each.score, each.parse_error) for each in first.steps] == [(2, None, "no_tag")]
-    assert "| think (none of 2 drafts takes a step) | " in (tmp_path / "report.md").read_text("utf-8")
     assert read_report(tmp_path).metrics["critic_calls"].value == 0
 
 
@@ -160,10 +159,9 @@ def test_what_a_critic_reads_is_told_apart(tmp_path: Path, reasonrag: Reasonrag)
     assert (report.metrics["calls"].value, report.metrics["critic_calls"].value) == (4, 4)
     page = (best / "report.md").read_text("utf-8")
     assert "| scored by critic | 8 steps, 8,000 tokens in |" in page
-    assert "at most 28 completions and 3 searches a question, 4 of them in every state" in page
-    assert (
-        "at most 28 completions and 12 searches a question, in 4 attempts that vote" in (vote / "report.md").read_text()
-    )
+    assert "28 completions and 3 searches a question at most, 4 of them in every state" in page
+    voted = (vote / "report.md").read_text()
+    assert "28 completions and 12 searches a question at most, in 4 attempts that vote" in voted
     evaluated(tmp_path / "other", drafts(), ScriptedModel(costly, name="another"), best_of=4)
     evaluated(tmp_path / "few", drafts(), vote=2)
     compared = reasonrag("compare", best, vote, tmp_path / "other", tmp_path / "few")

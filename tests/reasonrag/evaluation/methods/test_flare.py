@@ -150,7 +150,6 @@ def test_questions_without_log_probabilities_fail_and_say_so(tmp_path: Path) -> 
     )
     assert all(each.sampling.logprobs for each in model.requests)
     assert (report.answered, report.failures_by_cause) == (1, {"no_logprobs": 1})
-    assert "(uncertain, so it was searched with: Seine)" in (tmp_path / "run" / "report.md").read_text()
     assert '"logprobs": true' in (tmp_path / "run" / "config.json").read_text()
     answered, failed = (each.error for each in read_predictions(tmp_path / "run"))
     assert answered is None
