@@ -18,7 +18,6 @@ from pydantic import Field, model_validator
 from mcts.search import Configuration, SearchConfig
 from mcts.selection import SCORES
 
-SupportBy = Literal["strings", "judge"]
 JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
 """Outcomes that a judge decides."""
 
@@ -39,7 +38,7 @@ class AgentDefaults(Configuration):
 class Recipe(Configuration):
     """How a tree is searched and how its steps are then rewarded."""
 
-    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations", "support")
+    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations")
 
     name: str
     """That of its file, without the suffix."""
@@ -63,8 +62,6 @@ class Recipe(Configuration):
     """Treat the reply to a repair turn like any other sample of its state."""
     greedy_continuations: bool = False
     """Continue steps at temperature 0."""
-    support: SupportBy = "strings"
-    """With outcome `evident_f1`, who says whether evidence supports an answer: string rules alone, or a judge too."""
 
     agent: AgentDefaults = Field(default=AgentDefaults(), exclude=True)
     """Recorded by what the agent does, not with the recipe."""
@@ -102,7 +99,6 @@ class Recipe(Configuration):
             "judge_sees_gold needs a judge: outcome judge or rubric, or search.valuation score or rank": (
                 self.judge_sees_gold and not self.judged
             ),
-            "support judge goes with outcome evident_f1": self.support == "judge" and self.outcome != "evident_f1",
         }
         for message, holds in wrong.items():
             if holds:

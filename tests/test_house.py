@@ -18,15 +18,15 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1498,
+    "mcts": 1494,
     "preference": 5862,
     "hall": 3957,
-    "agent": 2359,
+    "agent": 2297,
     "critics": 1567,
     "curation": 4823,
     "data": 3529,
-    "evaluation": 3999,
-    "exploration": 3031,
+    "evaluation": 3923,
+    "exploration": 3028,
     "llm": 5174,
     "publishing": 1316,
     "retrieval": 4310,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1640,
     "training": 4812,
     "viewing": 2748,
-    "tests": 52_839,
+    "tests": 52_706,
     "benchmarks": 8025,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -22,7 +22,6 @@ from reasonrag.agent.parsing import (
     ParseError,
     parse_ranking,
     parse_reply,
-    parse_score,
     stop_strings,
 )
 from reasonrag.agent.prompting import (
@@ -228,14 +227,7 @@ class Agent:
 
     async def score(self, question: Question, prompt: Sequence[Message], sample: int) -> Judgement[float]:
         """A judge's score in [0, 1] for the content of a prompt. Raises ModelError."""
-        return await self.caller.judgement(
-            question.id,
-            prompt,
-            sample,
-            tag="score",
-            wanted="a number between 0 and 100",
-            read=lambda reply: parse_score(reply.text, ending_of(reply)),
-        )
+        return await self.caller.score(question.id, prompt, sample)
 
     async def rank(
         self, question: Question, prompt: Sequence[Message], sample: int, *, candidates: int

@@ -55,10 +55,15 @@ def is_in_evidence(answer: str, evidence: Iterable[str]) -> bool | None:
     Evidence is all an answering turn sees of the passages. None for yes and no once anything was reported: string match
     cannot tell whether they follow; `support` knows more forms, and what follows from several pieces.
     """
-    reported = [each for each in evidence if comparable(each) not in ("", "none")]
-    if comparable(answer) in VERDICTS and reported:
+    pieces = reported(evidence)
+    if comparable(answer) in VERDICTS and pieces:
         return None
-    return any(holds(each, answer) for each in reported)
+    return any(holds(each, answer) for each in pieces)
+
+
+def reported(evidence: Iterable[str]) -> list[str]:
+    """The evidence without that which reports nothing (`None`)."""
+    return [each for each in evidence if comparable(each) not in ("", "none")]
 
 
 def reports(evidence: str, passage: Passage) -> bool:

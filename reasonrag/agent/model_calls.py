@@ -11,7 +11,15 @@ from typing import Generic, TypeVar
 
 from preference import Message, Usage
 from preference.export.sanitize import plain_text
-from reasonrag.agent.parsing import NOT_REPAIRED, NOTHING_SAID, ParsedReply, ParseError, TaggedReply, is_copied
+from reasonrag.agent.parsing import (
+    NOT_REPAIRED,
+    NOTHING_SAID,
+    ParsedReply,
+    ParseError,
+    TaggedReply,
+    is_copied,
+    parse_score,
+)
 from reasonrag.agent.prompting import Prompts, render_repair
 from reasonrag.errors import ModelError
 from reasonrag.llm.budget import Tokens
@@ -162,6 +170,17 @@ class ModelCaller:
         if isinstance(repaired, ParseError):
             return ReadReply(completion, content, messages, unrepaired=second)
         return ReadReply(second, repaired, again, repaired=True)
+
+    async def score(self, question_id: str, prompt: Sequence[Message], sample: int) -> Judgement[float]:
+        """A judge's score in [0, 1] for the content of a prompt. Raises ModelError."""
+        return await self.judgement(
+            question_id,
+            prompt,
+            sample,
+            tag="score",
+            wanted="a number between 0 and 100",
+            read=lambda reply: parse_score(reply.text, ending_of(reply)),
+        )
 
     async def judgement(
         self,

@@ -1,7 +1,7 @@
 """Outcomes: the value of an answer for search and labels, by gold answers, a judge, a rubric or a user's function.
 
-Decides what each of them needs of a question, what a judge of answers sees, when one is asked whether evidence supports
-an answer, and that the same answer after the same reasoning is judged once. An unreadable judgement is missing: the
+Decides what each of them needs of a question, what a judge of answers sees, and that the same answer after the same
+reasoning is judged once. An unreadable judgement is missing: the
 answer then has no outcome and counts nowhere. Does not know trees, nor how labels use an outcome; no judge is assumed
 to be right.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Protocol
 
-from mcts.recipe import JUDGED_OUTCOMES, SupportBy
+from mcts.recipe import JUDGED_OUTCOMES
 from preference import Message
 from preference.answer_scores import (
     VERDICTS,
@@ -31,11 +31,8 @@ from preference.answer_scores import (
 )
 from preference.records import OF_THE_STATE
 from reasonrag.agent.agent import Agent, AgentStep
-from reasonrag.agent.grounding import grounded_by_evidence
 from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
-from reasonrag.agent.support import may_be_derived
-from reasonrag.data.corpus import Passage
 from reasonrag.data.multiple_choice import choice_accuracy, in_words, options_of
 from reasonrag.data.questions import Question, require_golden_answers
 from reasonrag.errors import InputError, OutcomeError
@@ -51,8 +48,6 @@ COVERED, NOT_COVERED = 0.5, 0.4
 however many words a wrong answer shares, a right one in more words outranks it."""
 EVIDENT_F1_VERSION = 3
 """Of the rule behind that name, and part of a run's identity: another one for every change of what it gives."""
-SUPPORTED = 0.5
-"""A judge's score above which evidence supports an answer: the prompt gives 30 to a guess and 100 to what follows."""
 
 OutcomeFunction = Callable[[Question, str], float]
 """(question, answer) -> the answer's value in [0, 1]."""
@@ -76,8 +71,6 @@ async def with_value(step: AgentStep, valuer: AnswerValuer | None, agent: Agent)
     """The step with its answer's value; unchanged if it is not an answer or there is no valuer."""
     if valuer is None or step.action_type != "answer":
         return step
-    if isinstance(valuer, SupportJudge):
-        return await valuer.settle(agent, step)
     return replace(step, judged=await valuer.value(agent, step))
 
 
@@ -164,43 +157,6 @@ class AnswerJudge:
         )
 
 
-class SupportJudge(AnswerJudge):
-    """Has the agent's model say whether evidence supports an answer, where strings do not say that it does."""
-
-    async def settle(self, agent: Agent, step: AgentStep) -> AgentStep:
-        """The answer with the judge's verdict in `in_evidence`; the verdict of the string rules stays where the judge
-        is not asked or its judgement is unreadable. The answer is grounded, too, if the evidence that supports it is.
-        Raises ModelError."""
-        if not self._is_asked(step):
-            return step
-        judgement = await self.value(agent, step)
-        held = step.in_evidence if judgement.value is None else judgement.value > SUPPORTED
-        evidence, read = step.state.evidence, step.state.read
-        grounded = grounded_by_evidence(evidence, read, grounded=step.grounded, held=held)
-        return replace(step, judged=judgement, in_evidence=held, grounded=grounded)
-
-    def _is_asked(self, step: AgentStep) -> bool:
-        """Only of answers with a worth to lose: right ones, at least in part, of a kind that can be derived."""
-        asked = step.state.question
-        said = in_words(asked.question, step.content or "")
-        worth = bool(label_f1(said, asked.golden_answers) or label_cover_em(said, asked.golden_answers))
-        return step.in_evidence is not True and worth and any(_reported(step)) and may_be_derived(asked.question, said)
-
-    def _prompt(self, agent: Agent, step: AgentStep) -> tuple[Message, ...]:
-        """The prompt for judging an answer, with the evidence in place of the passages, and its own reasoning only."""
-        return render_answer(
-            agent.prompts,
-            question=step.state.question.question,
-            thoughts=(step.response,),
-            answer=step.content or "",
-            passages=[Passage(id="", title="Evidence", text=each) for each in _reported(step)],
-        )
-
-
-def _reported(step: AgentStep) -> list[str]:
-    return [each for each in step.state.evidence if comparable(each) not in ("", "none")]
-
-
 @dataclass
 class FunctionValuer:
     """Values the answers to one question by a function of the user's, each different text once."""
@@ -240,29 +196,20 @@ class FunctionValuer:
 class OutcomeRule:
     """How the answers of a run are valued.
 
-    name: in records and configuration. rubric: for questions without their own. function: the user's. support: who says
-        whether evidence supports an answer, with `evident_f1`.
+    name: in records and configuration. rubric: for questions without their own. function: the user's.
     """
 
     name: str
     rubric: tuple[str, ...] = ()
     function: OutcomeFunction | None = None
-    support: SupportBy = "strings"
 
     @property
     def judged(self) -> bool:
         return self.name in JUDGED_OUTCOMES
 
     @property
-    def asks_model(self) -> bool:
-        """Whether some answer may be put to the model: by a judged outcome, or to settle what supports it."""
-        return self.judged or self.support == "judge"
-
-    @property
     def prompts(self) -> tuple[str, ...]:
         """Names of prompts used only by this outcome."""
-        if self.support == "judge":
-            return ("answer",)
         return {"judge": ("answer",), "rubric": ("rubric",)}.get(self.name, ())
 
     @property
@@ -299,8 +246,6 @@ class OutcomeRule:
         """
         if self.function is not None:
             return FunctionValuer(self.name, self.function)
-        if self.support == "judge":
-            return SupportJudge((), gold=False, sample=sample)
         return AnswerJudge(self.rubric_of(question), gold, sample) if self.judged else None
 
 
@@ -314,9 +259,9 @@ def name_of_function(function: OutcomeFunction) -> str:
     return name
 
 
-def answers_rehearsed(judge: str, outcome: str, *, reward: str, support: str = "strings") -> list[str]:
+def answers_rehearsed(judge: str, outcome: str, *, reward: str) -> list[str]:
     """A warning where the offline teacher decides what an answer or a step is worth, and so labels and pairs."""
-    judged = outcome in JUDGED_OUTCOMES or support == "judge"
+    judged = outcome in JUDGED_OUTCOMES
     if not judged and reward != "rank":
         return []
     return rehearsed_judge(judge, f"{'outcomes' if judged else 'rewards'}, labels and pairs", "--model")

@@ -1,9 +1,9 @@
 """The only renderer: the prompt of a state, in search, in training data and at evaluation.
 
 The user turn's layout is the contract with RAG_ProGuide. System prompts are files, `<turn>.txt`, which a user's
-directory may override one by one; a saved directory describes all of them (`save_prompts`). Untrusted text is made
-inert here: passages and questions cannot open our tags, and no text can contain a chat template's special token or a
-trainer's placeholder.
+directory may override one by one; a saved directory describes all of them (`save_prompts`). Text of others is made
+harmless here (`inert`): questions and passages cannot open our tags, and no text can contain a chat template's special
+token or a trainer's placeholder (`preference.export.sanitize`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from importlib import resources
 from pathlib import Path
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preference import AgentAction, Message
 from preference.export.files import write_file
 from preference.export.sanitize import plain_text
-from preference.records import first_error
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.errors import InputError, choices
@@ -37,6 +35,7 @@ OF_THE_AGENT = ("begin", "think", "read", "conclude", "short", "long", "repair")
 STYLE = "{style}"
 """In a prompt, the place of the answer instruction: `short.txt` or `long.txt`."""
 LAYOUT = "layout.json"
+"""Beside prompts that are meant byte for byte, white space around them included."""
 PROMPTS = "prompts"
 """Folder of prompts beside a model, in a data set and in the working directory."""
 PUBLISHED = "reasonrag-published"
@@ -141,14 +140,6 @@ def style_identity(style: AnswerStyle) -> dict[str, str]:
     return {} if style == SHORT else {"style": style}
 
 
-class _Layout(BaseModel):
-    """Content of `layout.json`. exact: the texts are meant byte for byte, white space around them included."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    exact: bool = False
-
-
 def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT) -> Prompts:
     """The package's prompts, each replaced by `directory/<name>.txt` if that file exists.
 
@@ -242,30 +233,26 @@ def _own_prompts(directory: Path) -> dict[str, str]:
     names = ", ".join(f"{name}.txt" for name in PROMPT_NAMES)
     if not directory.is_dir():
         raise InputError(f"--prompts {directory} is not a directory; give one with any of {names}")
-    files = sorted(directory.glob("*.txt"))
-    if not files and not (directory / BASELINES).is_dir():
+    if not any(directory.glob("*.txt")) and not (directory / BASELINES).is_dir():
         raise InputError(f"--prompts {directory} has no prompt file; it may have any of {names}")
-    for file in files:
-        if file.stem not in PROMPT_NAMES:
-            raise InputError(f"{file} does not name a prompt: {choices(file.stem, PROMPT_NAMES)}")
-    try:
-        texts = {file.stem: read_small(file).decode() for file in files}
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the prompts in {directory}: {error}") from error
-    for name, text in texts.items():
+    return read_prompt_files(directory, PROMPT_NAMES, exact=(directory / LAYOUT).exists())
+
+
+def read_prompt_files(directory: Path, names: Sequence[str], *, exact: bool = False) -> dict[str, str]:
+    """The texts of a folder's prompts by name. exact: white space around them, and carriage returns, are meant. Raises
+    InputError for text files of other names, and for unreadable and empty ones."""
+    texts = {}
+    for file in sorted(directory.glob("*.txt")):
+        if file.stem not in names:
+            raise InputError(f"{file} does not name a prompt: {choices(file.stem, names)}")
+        try:
+            text = read_small(file).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read the prompt {file}: {error}") from error
         if not text.strip():
-            raise InputError(f"{directory / name}.txt is empty; remove it to use the default prompt")
-    if _layout(directory / LAYOUT).exact:
-        return texts
-    return {name: text.replace("\r\n", "\n").replace("\r", "\n").strip() for name, text in texts.items()}
-
-
-def _layout(file: Path) -> _Layout:
-    try:
-        return _Layout.model_validate_json(read_small(file, 4096)) if file.exists() else _Layout()
-    except (OSError, ValidationError) as error:
-        why = first_error(error) if isinstance(error, ValidationError) else error
-        raise InputError(f'{file} must hold {{"exact": true}} or {{"exact": false}}: {why}') from error
+            raise InputError(f"{file} is empty; remove it to use the default prompt")
+        texts[file.stem] = text if exact else text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    return texts
 
 
 def render_prompt(
@@ -317,8 +304,8 @@ def render_judgement(
     golden_answers: Sequence[str] = (),
 ) -> tuple[Message, Message]:
     """The prompt for scoring some reasoning. `golden_answers`: empty unless the recipe shows them to judges."""
-    lines = [*_known(question, golden_answers, ()), f"Reasoning: {_one_line(thoughts)}"]
-    return Message(role="system", content=prompts.judge), Message(role="user", content="\n".join(lines))
+    lines = [*_known(question, golden_answers), f"Reasoning: {_one_line(thoughts)}"]
+    return _judges(prompts.judge, lines)
 
 
 def render_ranking(
@@ -334,8 +321,7 @@ def render_ranking(
     lines = _known(question, golden_answers, passages)
     if thoughts:
         lines.append(f"Reasoning: {_one_line(thoughts)}")
-    lines += [f"Candidate {number}: {_one_line([each])}" for number, each in enumerate(candidates, start=1)]
-    return Message(role="system", content=prompts.rank), Message(role="user", content="\n".join(lines))
+    return _judges(prompts.rank, lines + _candidates(candidates))
 
 
 def render_pick(
@@ -343,13 +329,10 @@ def render_pick(
 ) -> tuple[Message, Message]:
     """The prompt for picking a better and a worse one of `candidates`, replies in the state of `prompt`."""
     question, _, seen = prompt[-1].content.partition("\n")
-    lines = [folded(question)]
-    if golden_answers:
-        lines.append(f"Correct answer: {' or '.join(inert(folded(each)) for each in golden_answers)}")
+    lines = [folded(question), *_golden(golden_answers)]
     if seen:
         lines.append(f"Reasoning: {_one_line([seen.removeprefix('Previous Thoughts: ')])}")
-    lines += [f"Candidate {number}: {_one_line([each])}" for number, each in enumerate(candidates, start=1)]
-    return Message(role="system", content=prompts.pick), Message(role="user", content="\n".join(lines))
+    return _judges(prompts.pick, lines + _candidates(candidates))
 
 
 def render_answer(
@@ -366,20 +349,29 @@ def render_answer(
     lines = _known(question, golden_answers, passages)
     lines += [f"Criterion {number}: {inert(folded(each))}" for number, each in enumerate(rubric, start=1)]
     lines += [f"Reasoning: {_one_line(thoughts)}", f"Answer: {inert(folded(answer))}"]
-    system = prompts.rubric if rubric else prompts.answer
+    return _judges(prompts.rubric if rubric else prompts.answer, lines)
+
+
+def _judges(system: str, lines: Sequence[str]) -> tuple[Message, Message]:
     return Message(role="system", content=system), Message(role="user", content="\n".join(lines))
 
 
-def _known(question: str, golden_answers: Sequence[str], passages: Sequence[Passage]) -> list[str]:
+def _known(question: str, golden_answers: Sequence[str], passages: Sequence[Passage] = ()) -> list[str]:
     """A judge's inputs besides the reasoning, each on its own line without line breaks, so that no text can imitate our
     line labels."""
-    lines = [f"Question: {inert(folded(question))}"]
-    if golden_answers:
-        lines.append(f"Correct answer: {' or '.join(inert(folded(each)) for each in golden_answers)}")
-    return lines + [
+    shown = [
         f"Passage {number}: {inert(folded(each.title))}: {inert(folded(each.text))}"
         for number, each in enumerate(passages, start=1)
     ]
+    return [f"Question: {inert(folded(question))}", *_golden(golden_answers), *shown]
+
+
+def _golden(answers: Sequence[str]) -> list[str]:
+    return [f"Correct answer: {' or '.join(inert(folded(each)) for each in answers)}"] if answers else []
+
+
+def _candidates(replies: Sequence[str]) -> list[str]:
+    return [f"Candidate {number}: {_one_line([each])}" for number, each in enumerate(replies, start=1)]
 
 
 def _one_line(thoughts: Sequence[str]) -> str:

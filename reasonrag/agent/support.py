@@ -3,7 +3,7 @@
 Decides by string rules: an alias, another form of a name, number or date, a comparison of two things that the question
 names, a yes or no about them, a difference, a sum or a count. The rules read no meaning: they say that the evidence
 covers what the answer needs, not that it is right. Evidence is untrusted, so what is read of it is bounded. Does not
-know models; `outcomes` has one asked where the strings do not tell.
+know models.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from itertools import combinations, groupby
 
 from preference.answer_scores import VERDICTS, comparable, label_em
-from reasonrag.agent.grounding import SENTENCE_END, is_in_evidence, reports
+from reasonrag.agent.grounding import SENTENCE_END, is_in_evidence, reported, reports
 from reasonrag.data.corpus import Passage
 
 LONGEST_QUESTION, LONGEST_ANSWER, LONGEST_PIECE = 1000, 200, 4000
@@ -42,7 +42,7 @@ def is_supported(
     golden_answers: aliases of each other, for an answer that equals one of them. passages: read so far; evidence also
         names what the title of a passage names that it reports from.
     """
-    pieces = [each for each in evidence if comparable(each) not in ("", "none")]
+    pieces = reported(evidence)
     literally = is_in_evidence(answer, pieces)
     pieces = [each[:LONGEST_PIECE] for each in pieces[-MOST_PIECES:]]
     if not pieces or len(answer) > LONGEST_ANSWER:
@@ -63,21 +63,6 @@ def is_supported(
         or found.names_person(answer)
         or (about.names_any(_names_in(asked)) and found.amounts_to(answer, asked))
     )
-
-
-def may_be_derived(question: str, answer: str) -> bool:
-    """Whether an answer is of a kind that follows from several pieces of evidence, and so need not stand in any: a
-    verdict, one of two things that are compared, a number that was asked for, what two things share."""
-    if len(answer) > LONGEST_ANSWER:
-        return False
-    asked = _asked(question)
-    counted = bool(_QUANTITY.search(asked) and _number_in(answer) is not None)
-    shared = bool(_SHARED.search(asked))
-    return comparable(answer) in VERDICTS or counted or shared or _is_compared(answer, asked)
-
-
-def _is_compared(answer: str, asked: str) -> bool:
-    return any(_is_one_of(answer, pair) for pair in _compared(asked))
 
 
 _ORDER = re.compile(

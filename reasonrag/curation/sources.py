@@ -161,7 +161,7 @@ class Sources:
         """A warning where the offline teacher made the outcomes of a run."""
         made = [find_config((each.parent if each.is_file() else each) / CONFIG) for each in self.folders]
         answers = [(each.decides_answers.model, each.decides_answers.recipe) for each in made if each]
-        found = [answers_rehearsed(name, of.outcome, support=of.support, reward=of.reward) for name, of in answers]
+        found = [answers_rehearsed(name, of.outcome, reward=of.reward) for name, of in answers]
         return found[0] if found else []
 
 

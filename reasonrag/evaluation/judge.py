@@ -10,11 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reasonrag.agent.model_calls import Judgement, ModelCaller
-from reasonrag.agent.parsing import parse_score
 from reasonrag.agent.prompting import render_answer
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
-from reasonrag.llm.endpoint.endings import ending_of
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,4 @@ class Judge:
             answer=attempt.answer or "",
             golden_answers=question.golden_answers,
         )
-        return await self.caller.judgement(
-            question.id,
-            prompt,
-            0,
-            tag="score",
-            wanted="a number between 0 and 100",
-            read=lambda reply: parse_score(reply.text, ending_of(reply)),
-        )
+        return await self.caller.score(question.id, prompt, 0)

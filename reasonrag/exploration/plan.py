@@ -109,8 +109,7 @@ class Plan:
     @property
     def rehearsed(self) -> list[str]:
         """A warning where the offline teacher judges."""
-        reward = self.recipe.reward
-        return answers_rehearsed(self.teacher.name, self.rule.name, support=self.rule.support, reward=reward)
+        return answers_rehearsed(self.teacher.name, self.rule.name, reward=self.recipe.reward)
 
     def find_data(self, say: Callable[[str], None], *, searched: bool = True) -> tuple[QuestionSource, Path | None]:
         """The questions, and the corpus to search; None: that of the index or of the server. searched: whether the
@@ -260,13 +259,11 @@ def value_flags(settings: GenerateSettings) -> list[str]:
 
 
 def _find_rule(recipe: Recipe, rubric: Path | None, function: OutcomeFunction | None) -> OutcomeRule:
-    if recipe.support == "judge" and function:
-        raise InputError("support judge goes with outcome evident_f1, not with a function; leave it out of --set")
     if rubric is not None and (function or recipe.outcome != "rubric"):
         raise InputError(f"--rubric {rubric} goes with --outcome rubric; add that, or leave it out")
     if function is not None:
         return OutcomeRule(name_of_function(function), function=function)
-    return OutcomeRule(recipe.outcome, _read_rubric(rubric) if rubric else (), support=recipe.support)
+    return OutcomeRule(recipe.outcome, _read_rubric(rubric) if rubric else ())
 
 
 def _read_rubric(path: Path) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ async def _calibrate(
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
     place, made = run / PLACE, RecordedRun(run)
     recipe, teacher = made.decides.recipe, made.decides.model
-    warn_all(answers_rehearsed(teacher, recipe.outcome, support=recipe.support, reward=recipe.reward), watcher)
+    warn_all(answers_rehearsed(teacher, recipe.outcome, reward=recipe.reward), watcher)
     rules, questions = PairingRules(min_confidence=settings.min_confidence), 0
 
     def passing() -> Iterator[SampledPair]:

@@ -169,8 +169,8 @@ class RecordedRun:
     def rule(self, function: OutcomeFunction | None, *, model: ModelSpec) -> OutcomeRule:
         """The run's outcome rule. Raises InputError if it cannot be applied again."""
         run, name = self.run, self.decides.recipe.outcome
-        rule = OutcomeRule(name, function=function, support=self.decides.recipe.support)
-        if rule.asks_model and model.recorded_as is not None:
+        rule = OutcomeRule(name, function=function)
+        if rule.judged and model.recorded_as is not None:
             teacher = self.decides.model
             raise InputError(
                 f"the answers of {run} were judged by its teacher, {teacher}, and calibrate asks one model only: "

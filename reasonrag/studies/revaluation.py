@@ -432,7 +432,7 @@ class _FreshOutcomes:
 
     @property
     def ask_model(self) -> bool:
-        return self._rule.asks_model
+        return self._rule.judged
 
     def plain(self, path: Sequence[AgentStep]) -> bool:
         """Whether a continuation counts as one, as in the labels."""

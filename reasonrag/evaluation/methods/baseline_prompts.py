@@ -18,13 +18,11 @@ import orjson
 from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.agent.prompting import BASELINES as FOLDER
-from reasonrag.agent.prompting import Prompts, folded, prompts_folder
+from reasonrag.agent.prompting import Prompts, folded, prompts_folder, read_prompt_files
 from reasonrag.agent.prompting import inert as of_the_agent
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import AnswerStyle
-from reasonrag.errors import InputError, choices
 from reasonrag.evaluation.methods.choice import BaselineName
-from reasonrag.files import read_small_text
 
 BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
 RETHINK = "rethink"
@@ -51,15 +49,8 @@ def load_baseline_prompts(directory: Path | None = None) -> BaselinePrompts:
     """
     ours = resources.files("reasonrag").joinpath("prompts", FOLDER)
     prompts = {name: ours.joinpath(f"{name}.txt").read_text("utf-8").strip() for name in PROMPT_NAMES}
-    for file in [] if directory is None else sorted((prompts_folder(directory) / FOLDER).glob("*.txt")):
-        if file.stem not in PROMPT_NAMES:
-            raise InputError(f"{file} does not name a prompt: {choices(file.stem, PROMPT_NAMES)}")
-        try:
-            prompts[file.stem] = read_small_text(file).strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read the prompt {file}: {error}") from error
-        if not prompts[file.stem]:
-            raise InputError(f"{file} is empty; remove it to use the default prompt")
+    if directory is not None:
+        prompts |= read_prompt_files(prompts_folder(directory) / FOLDER, PROMPT_NAMES)
     return prompts
 
 

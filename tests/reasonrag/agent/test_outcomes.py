@@ -16,7 +16,7 @@ from mcts import RECIPES, Recipe
 from preference import FinalScore, PairingRules, RolloutRecord, candidates
 from preference.records import Outcome, UnreadableJudgement
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.outcomes import EVIDENT_F1_VERSION, OutcomeRule
+from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.agent.parsing import parse_score
 from reasonrag.agent.prompting import load_prompts, render_answer
 from reasonrag.data.corpus import Passage
@@ -121,7 +121,6 @@ def test_questions_without_golden_answers_become_pairs_by_a_judge(reasonrag: Rea
 GOLD = {"golden_answers": ["Seine"], "metadata": {"rubric": ["names a river"]}}
 REHEARSED: dict[str, tuple[list[object], bool]] = {
     "generate by a judge of answers": (["generate", *OWN, "--outcome", "judge"], True),
-    "generate with support by a judge": (["generate", *OWN, "--set", "support=judge"], True),
     "generate with ranks by a judge": (["generate", *OWN, "--recipe", "ragym"], True),
     "an estimate of ranks by a judge": (["generate", *OWN, "--recipe", "ragym", "--dry-run"], True),
     "an estimate by gold answers": (["generate", *OWN, "--outcome", "f1", "--dry-run"], False),
@@ -305,7 +304,7 @@ def explored(retriever: IndexRetriever) -> Explored:
             return Agent(model, retriever, PROMPTS, Sampling(temperature=1, top_p=1, max_tokens=64), 2, 7, seed=0)
 
         model = ScriptedModel(script)
-        valuer = OutcomeRule(of.outcome, support=of.support).valuer(question, gold=of.judge_sees_gold)
+        valuer = OutcomeRule(of.outcome).valuer(question, gold=of.judge_sees_gold)
         explorer = Explorer(agent(model), question, of, value_agent=agent(values) if values else None, valuer=valuer)
         await explorer.run()
         return explorer.record(RunIdentity("own", "train", "c0", seed=0, recipe=of)), model.requests
@@ -400,96 +399,6 @@ async def test_the_teacher_judges_whoever_answered(explored: Explored) -> None:
     assert [shown(each)[-5:] for each in requests if judges_answers(each)] == ["Tiber"]
     assert record.value_usage
     assert (record.usage.judgements, record.value_usage.judgements) == (1, 0)
-
-
-# -- support by a judge ----------------------------------------------------------------------------------------
-
-SAME = Question(id="q1", question="Were Ann Moor and Bo Lind both poets?", golden_answers=["yes"])
-
-
-def says(answer: str, evidence: str = "Ann Moor wrote verses.") -> Script:
-    """A teacher that reads this evidence and answers so; a judge who finds that it follows."""
-
-    def script(request: ChatRequest, _position: int) -> str:
-        if judges_answers(request):
-            return "<score>90</score>"
-        if request.sampling.stop == ("</evidence>",):
-            return f"<evidence>{evidence}</evidence>"
-        return f"<answer>{answer}</answer>" if "Previous Thoughts" in shown(request) else QUERY
-
-    return script
-
-
-@pytest.mark.parametrize(
-    ("question", "golden", "said", "evidence", "asked"),
-    [
-        (SAME.question, "yes", "yes", "Ann Moor wrote verses.", True),  # strings find only one of the two
-        ("Was Ann Moor a poet?", "yes", "yes", "Moor wrote verses.", True),  # strings cannot tell
-        (SAME.question, "yes", "no", "Ann Moor wrote verses.", False),  # a wrong answer is worth nothing anyway
-        (SAME.question, "yes", "yes", "Ann Moor and Bo Lind wrote verses.", False),  # strings find both
-        (SAME.question, "yes", "yes", "None", False),  # nothing it could follow from
-        (ASKED, "Seine", "Seine", "Paris is a city.", False),  # not of a kind that is derived
-    ],
-)
-async def test_a_judge_of_support_is_asked_only_where_it_may_change_something(
-    question: str, golden: str, said: str, evidence: str, *, asked: bool, explored: Explored
-) -> None:
-    """It sees the evidence and no gold answer; its verdict is the record's, and its calls are judgements."""
-    of = recipe(outcome="evident_f1", support="judge")
-    about = Question(id="q1", question=question, golden_answers=[golden])
-    record, requests = await explored(says(said, evidence), of, about)
-    judged = [each for each in requests if judges_answers(each)]
-    assert (bool(judged), record.usage.judgements) == (asked, len(judged))
-    ends = {(node.in_evidence, node.outcome.value) for node in record.nodes if node.outcome}
-    if asked:
-        assert ends == {(True, 1.0)}
-        assert shown(judged[0]).splitlines()[1] == f"Passage 1: Evidence: {evidence}"
-        assert "Correct answer" not in shown(judged[0])
-        unjudged, _ = await explored(says(said, evidence), recipe(outcome="evident_f1"), about)
-        assert unjudged.usage.judgements == 0
-
-
-async def test_a_judgement_of_support_below_one_half_or_unreadable_leaves_the_answer_unsupported(
-    explored: Explored,
-) -> None:
-    """What cannot be read is kept, and strings decide."""
-    for reply_of_judge, missing in (("<score>50</score>", False), ("Hard to say.", True)):
-
-        def script(request: ChatRequest, position: int, verdict: str = reply_of_judge) -> str:
-            return verdict if judges_answers(request) else says("yes")(request, position)
-
-        record, _ = await explored(script, recipe(outcome="evident_f1", support="judge"), SAME)
-        assert {(node.in_evidence, node.outcome.value) for node in record.nodes if node.outcome} == {(False, 0.0)}
-        assert bool(record.unreadable_judgements) == missing
-
-
-@pytest.mark.parametrize(
-    ("rule", "asks"),
-    [
-        (OutcomeRule("f1"), False),
-        (OutcomeRule("evident_f1"), False),
-        (OutcomeRule("evident_f1", support="judge"), True),
-        (OutcomeRule("judge"), True),
-    ],
-)
-def test_bounds_count_judgements_where_some_answer_may_be_put_to_the_model(rule: OutcomeRule, *, asks: bool) -> None:
-    assert rule.asks_model is asks
-
-
-def test_who_says_what_is_supported_decides_answers_if_it_is_not_strings(reasonrag: Reasonrag) -> None:
-    """A run by strings has the configuration that it always had; a judge has nothing to say of other outcomes."""
-    write_questions({"id": "a", "question": SAME.question, "golden_answers": ["yes"]})
-    command = ["generate", *OWN, "--model", "offline", "--set", "search.simulations=2"]
-    assert reasonrag(*command, "--run", "runs/a").status == 0
-    assert reasonrag(*command, "--set", "support=judge", "--run", "runs/b").status == 0
-    assert "support" not in decided("runs/a")["recipe"]
-    assert [decided(each)["outcome_rule"] for each in ("runs/a", "runs/b")] == [EVIDENT_F1_VERSION] * 2
-    assert decided("runs/b")["recipe"]["support"] == "judge"
-    assert decided("runs/a")["prompts"] != decided("runs/b")["prompts"]
-    changed = reasonrag(*command, "--set", "support=judge", "--run", "runs/a")
-    assert (changed.status, "recipe.support" in changed.err) == (2, True)
-    refused = reasonrag(*command, "--set", "support=judge", "--outcome", "f1", "--run", "runs/c")
-    assert (refused.status, "support judge goes with outcome evident_f1" in refused.err) == (2, True)
 
 
 # -- judgements that cannot be read ----------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import reasonrag as package
 from mcts import RECIPES
 from preference.records import RecipeRef
 from reasonrag.agent.recipe_file import KEYS, find_recipe, parse_changes, values_of
@@ -89,11 +88,6 @@ def test_values_are_changed_in_every_way_that_settings_are_given(given: Any) -> 
     found = settings.resolved_recipe
     assert (found.search.siblings, found.search.max_calls, found.reward) == (6, None, "outcome")
     assert (found.agent.max_steps, found.agent.temperature, found.name) == (5, 0.0, "economy")
-
-
-def test_a_judge_of_support_and_a_function_of_ones_own_exclude_each_other() -> None:
-    with pytest.raises(InputError, match="support judge goes with outcome evident_f1, not with a function"):
-        package.generate(**OFFLINE, set="support=judge", outcome=lambda _, answer: float(bool(answer)))
 
 
 def test_a_file_explores_as_its_values_say_and_is_named_after_it(reasonrag: Reasonrag) -> None:

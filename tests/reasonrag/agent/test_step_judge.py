@@ -329,7 +329,6 @@ def test_a_recipe_takes_the_rewards_that_are_chosen(
         ({"recipe": "prorag", "set": "search.continuations=2"}, "at temperature 0 a second one would be the same"),
         ({"recipe": "prorag", "set": "search.root_siblings=9"}, "go with selection mixed"),
         ({"recipe": "ragym", "set": "search.alpha=.9"}, "search.alpha is 1 with reward rank"),
-        ({"outcome": "f1", "set": "support=judge"}, "support judge goes with outcome evident_f1"),
     ],
 )
 def test_rewards_that_do_not_go_together_say_what_to_do(flags: dict[str, Any], message: str) -> None:

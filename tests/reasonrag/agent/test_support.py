@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reasonrag.agent.grounding import is_in_evidence
-from reasonrag.agent.support import LONGEST_PIECE, MOST_PIECES, is_supported, may_be_derived
+from reasonrag.agent.support import LONGEST_PIECE, MOST_PIECES, is_supported
 from reasonrag.data.corpus import Passage
 
 NATIONALITY = "Were Scott Derrickson and Ed Wood of the same nationality?"
@@ -126,25 +126,6 @@ def test_an_answer_may_stand_in_evidence_in_another_form(
     """An alias among the gold answers, numbers in words, dates, and names without middle names or with initials."""
     assert is_supported("Which is it?", answer, [evidence], golden) is held
     assert is_in_evidence(answer, [evidence]) is False
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "derived"),
-    [
-        (NATIONALITY, "yes", True),
-        ("Is Paris large?", "no", True),
-        (OLDER, "Ann Moor", True),
-        ("How many years lie between both?", "ten", True),
-        ("What occupation do Ann Moor and Bo Lind share?", "poet", True),
-        ("Who wrote it?", "Ann Moor", False),
-        ("How many years lie between both?", "x" * 201, False),
-    ],
-)
-def test_answers_that_may_follow_from_several_pieces_are_told_by_question_and_answer(
-    question: str, answer: str, *, derived: bool
-) -> None:
-    """Only of these a judge is asked."""
-    assert may_be_derived(question, answer) is derived
 
 
 words = st.sampled_from(
