@@ -129,7 +129,6 @@ _TWO_WAYS = re.compile(r"(?<![\d.,'])([1-9]\d{0,2})\.(\d{3})(?![.,']?\d)")
 """A point before three digits, which stands before thousands in `_THOUSANDS_BY_POINT`."""
 _THOUSANDS_BY_POINT = frozenset("az ca da de el es eu hr id is it mk nl pt ro sl sr tr vi".split())
 """Languages that write 1.450 for 1450 (Unicode's CLDR, number symbols)."""
-_NUMBER = re.compile(r"\d+(?:[.,']\d+)*")
 _RANGE = re.compile(r"\d[\d.,']*(?:-\d[\d.,']*)+")
 _SIGNED = re.compile(r"[^\W_]+[+#]+|[^\W\d_]{1,2}-+")
 """Names whose signs count: C++, C#, blood type O-."""

@@ -10,10 +10,10 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import orjson
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from preference.answer_scores import label_em, normalize_answer
 from preference.records import (
@@ -52,6 +52,18 @@ Ends = Literal["all_right", "all_wrong", "mixed", "unknown"]
 TypeCombination: TypeAlias = tuple[ActionType | None, ActionType | None]
 
 
+def is_two_turns(prompt: Sequence[Message] | None) -> bool:
+    """Whether a prompt is one system turn and one user turn, which every format needs."""
+    return [turn.role for turn in prompt or ()] == ["system", "user"]
+
+
+def _two_turns(prompt: list[Message]) -> list[Message]:
+    if not is_two_turns(prompt):
+        raise ValueError("a prompt must be one system turn and one user turn")
+    return prompt
+
+
+Prompt: TypeAlias = Annotated[Items[Message], AfterValidator(_two_turns)]
 _FOR_TRAINING = frozenset({"train", "training"})
 
 
@@ -223,8 +235,7 @@ class StateRecord(Record):
     origin: Origin
     layer: int = Field(ge=0)
     action: AgentAction | None = None
-    prompt: Items[Message]
-    """One system and one user turn."""
+    prompt: Prompt
     tokens: int | None = None
     """Tokens of the prompt in the chat template, as a trainer counts them."""
     token_counter: str | None = None
@@ -238,6 +249,16 @@ class StateRecord(Record):
     not_reached: bool = False
     """Whether the published builder does not come here: a step above, or the root, has no reward or no sibling. Absent
     if not."""
+
+    @model_validator(mode="after")
+    def _pairs_are_of_its_steps(self) -> StateRecord:
+        ids = {step.id for step in self.steps}
+        if len(ids) != len(self.steps):
+            raise ValueError(f"two steps of state {self.state_id} have the same id")
+        for pair in self.pairs:
+            if pair.chosen == pair.rejected or not {pair.chosen, pair.rejected} <= ids:
+                raise ValueError(f"pair {pair.pair_id} does not name two steps of its state")
+        return self
 
     def to_line(self) -> bytes:
         """As `Record.to_line`, without the fields of other recipes."""
@@ -266,7 +287,7 @@ class PathStep(SparseRecord):
 
     layer: int
     action_type: ActionType
-    prompt: Items[Message]
+    prompt: Prompt
     response: str
     content: str
     critic_score: float | None = None
@@ -324,33 +345,7 @@ def read_lines(path: Path, kind: type[Line]) -> Iterator[Line]:
 def parse_line(line: bytes, kind: type[Line], *, where: str) -> Line:
     """One line. Raises MalformedCandidatesError naming `where`."""
     try:
-        record = kind.model_validate_json(line)
+        return kind.model_validate_json(line)
     except ValidationError as error:
         name = kind.model_fields["schema_version"].default
         raise MalformedCandidatesError(f"{where} is not a line of {name}: {first_error(error)}") from error
-    if isinstance(record, StateRecord):
-        _check_state(record, where)
-        _check_turns(record.prompt, where)
-    else:
-        for step in record.path or ():
-            _check_turns(step.prompt, where)
-    return record
-
-
-def _check_state(state: StateRecord, where: str) -> None:
-    ids = {step.id for step in state.steps}
-    if len(ids) != len(state.steps):
-        raise MalformedCandidatesError(f"{where}: two steps of state {state.state_id} have the same id")
-    for pair in state.pairs:
-        if pair.chosen == pair.rejected or not {pair.chosen, pair.rejected} <= ids:
-            raise MalformedCandidatesError(f"{where}: pair {pair.pair_id} does not name two steps of its state")
-
-
-def _check_turns(prompt: list[Message], where: str) -> None:
-    if not is_two_turns(prompt):
-        raise MalformedCandidatesError(f"{where}: a prompt must be one system turn and one user turn")
-
-
-def is_two_turns(prompt: Sequence[Message] | None) -> bool:
-    """Whether a prompt is one system turn and one user turn, which every format needs."""
-    return [turn.role for turn in prompt or ()] == ["system", "user"]

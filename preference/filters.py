@@ -10,15 +10,13 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from preference.answer_scores import comparable
 from preference.candidates import (
-    GoldVerdict,
     PairRecord,
     StateRecord,
     StepRecord,
@@ -170,22 +168,6 @@ class Candidate:
         return self.pair.margin or 0.0
 
     @property
-    def confidence(self) -> float | None:
-        return self.pair.confidence
-
-    @property
-    def tags(self) -> Sequence[Tag]:
-        return self.pair.tags
-
-    @property
-    def gold(self) -> GoldVerdict:
-        return self.pair.gold
-
-    @property
-    def layer(self) -> int:
-        return self.state.layer
-
-    @property
     def types(self) -> TypeCombination:
         return self.chosen.action_type, self.rejected.action_type
 
@@ -198,12 +180,12 @@ class Candidate:
 
     @property
     def surest_first(self) -> tuple[float, float]:
-        return -(self.confidence or 0.0), -self.margin
+        return -(self.pair.confidence or 0.0), -self.margin
 
     @property
     def widest_first(self) -> tuple[float, float, int, int, int]:
         borrowed = (self.chosen.same_as is not None) + (self.rejected.same_as is not None)
-        return -round(self.margin, 9), -(self.confidence or 0.0), borrowed, self.chosen.id, self.rejected.id
+        return -round(self.margin, 9), -(self.pair.confidence or 0.0), borrowed, self.chosen.id, self.rejected.id
 
 
 def candidates(rollout: RolloutRecord, rules: PairingRules) -> Iterator[Candidate]:
@@ -249,7 +231,6 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         return _reason_as_published(each)
     chosen, rejected, pair = each.chosen, each.rejected, each.pair
     valued = pair.label in ("value", "outcome")
-    tokens = each.tokens
     ranked = _reason_of_rank(each)
     reasons: tuple[tuple[DropReason, bool], ...] = (
         ("malformed", bool(chosen.parse_error or (rejected.parse_error and not rules.allow_malformed))),
@@ -269,7 +250,7 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("no_consensus", rules.consensus and not _is_agreed(each, rules)),
         ("golden_rejected", _rejects_golden(each)),
         ("near_identical", pair.same_type and pair.similarity > rules.max_similarity),
-        ("too_long", rules.max_row_tokens is not None and tokens is not None and tokens > rules.max_row_tokens),
+        ("too_long", rules.max_row_tokens is not None and (each.tokens or 0) > rules.max_row_tokens),
     )
     return next((reason for reason, holds in reasons if holds), None)
 
@@ -283,9 +264,10 @@ def _fewest_draws(each: Candidate) -> float:
 def _reveals_the_same(each: Candidate) -> bool:
     """Whether both steps reveal the same in part, unless they differ all the same: by joint estimates that are sure, of
     enough continuations of each. Values without a confidence are a judge's word."""
-    judged = each.pair.label == "value" and each.confidence is None
+    sure = each.pair.confidence
+    judged = each.pair.label == "value" and sure is None
     draws = min(min(step.rollouts, step.observations or 0.0) for step in (each.chosen, each.rejected))
-    differ = (each.confidence or 0.0) >= SURE_TO_DIFFER and draws >= DRAWS_TO_DIFFER
+    differ = (sure or 0.0) >= SURE_TO_DIFFER and draws >= DRAWS_TO_DIFFER
     return each.pair.in_common > 0 and not (judged or differ)
 
 
@@ -365,15 +347,12 @@ def _reason_as_published(each: Candidate) -> DropReason | None:
 def _repeated_ranks(judged: Sequence[Candidate]) -> dict[int, DropReason]:
     """Drop reasons, by position, of pairs of one state with the replies of an earlier one, where steps are ranked:
     RAG-Gym pairs each different reply once, ReasonRAG every two siblings."""
-    said: set[tuple[int, str, str]] = set()
-    dropped: dict[int, DropReason] = {}
-    for position, each in enumerate(judged):
-        sides = id(each.state), each.chosen.response, each.rejected.response
-        if each.dropped is None and is_ranked(each.state) and sides in said:
-            dropped[position] = "duplicate"
-        elif each.dropped is None:
-            said.add(sides)
-    return dropped
+    said: dict[tuple[int, str, str], int] = {}
+    ranked = [position for position, each in enumerate(judged) if each.dropped is None and is_ranked(each.state)]
+    for position in ranked:
+        each = judged[position]
+        said.setdefault((id(each.state), each.chosen.response, each.rejected.response), position)
+    return dict.fromkeys(set(ranked).difference(said.values()), "duplicate")
 
 
 def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> dict[int, DropReason]:
@@ -421,31 +400,20 @@ def _all_but_surest(
 
 # -- the whole data set --------------------------------------------------------------------------------------
 
-_BITS: dict[Tag, int] = {"efficiency_only": 1, "style_only": 2, "golden_rejected": 4}
+
+class PassedPair(NamedTuple):
+    """What the rules about the whole data set need of a pair that passed the others."""
+
+    efficiency_only: bool
+    style_only: bool
+    surest_first: tuple[float, float]
+
+    @classmethod
+    def of(cls, each: Candidate) -> PassedPair:
+        return cls("efficiency_only" in each.pair.tags, "style_only" in each.pair.tags, each.surest_first)
 
 
-class PassedPairs:
-    """The pairs that passed the other rules, as far as the rules about the whole data set need them: some 20 bytes
-    each, in order."""
-
-    def __init__(self) -> None:
-        self.tags = array("B")
-        self.confidence = array("d")
-        self.margin = array("d")
-
-    def __len__(self) -> int:
-        return len(self.tags)
-
-    def add(self, each: Candidate) -> None:
-        self.tags.append(sum(bit for tag, bit in _BITS.items() if tag in each.tags))
-        self.confidence.append(each.confidence or 0.0)
-        self.margin.append(each.margin)
-
-    def surest_first(self, i: int) -> tuple[float, float, int]:
-        return -self.confidence[i], -self.margin[i], i
-
-
-def dropped_by_caps(kept: PassedPairs, rules: PairingRules) -> dict[int, DropReason]:
+def dropped_by_caps(kept: Sequence[PassedPair], rules: PairingRules) -> dict[int, DropReason]:
     """Drop reasons, by position among the kept pairs, of those beyond the data set's caps."""
     dropped: dict[int, DropReason] = {}
     before = -1
@@ -457,13 +425,13 @@ def dropped_by_caps(kept: PassedPairs, rules: PairingRules) -> dict[int, DropRea
 
 
 def _over_share(
-    kept: PassedPairs, dropped: dict[int, DropReason], tag: Tag, share: float, reason: DropReason
+    kept: Sequence[PassedPair], dropped: Collection[int], tag: Tag, share: float, reason: DropReason
 ) -> dict[int, DropReason]:
     """Drop tagged pairs until they are at most that share of the rest; the highest confidence stays."""
-    tagged = [i for i, tags in enumerate(kept.tags) if tags & _BITS[tag] and i not in dropped]
+    tagged = [i for i, each in enumerate(kept) if getattr(each, tag) and i not in dropped]
     others = len(kept) - len(dropped) - len(tagged)
     room = len(tagged) if share >= 1 else int(share / (1 - share) * others + TOLERANCE)
-    tagged.sort(key=kept.surest_first)
+    tagged.sort(key=lambda i: (kept[i].surest_first, i))
     return dict.fromkeys(tagged[room:], reason)
 
 

@@ -46,18 +46,16 @@ _LONGEST_NAME = 200
 class PairFacts:
     """A pair's fields without its texts; None where the data set lacks them.
 
-    key: identifies the pair by its prompt and two replies, independent of the label. row: from 1, in `file`.
-    chosen_first: whether the chosen reply sorts before the rejected one.
+    pair: identifies it by its prompt and two replies, independent of the label. row: from 1, in `file`. action_type: of
+    the chosen step. chosen_first: whether the chosen reply sorts before the rejected one.
     """
 
-    key: str
+    pair: str
     file: str
     row: int
     pair_id: str | None
     chosen_first: bool
     action_type: str
-    rejected_action_type: str
-    layer: int | None
     confidence: float | None
     flipped: bool
 
@@ -67,14 +65,13 @@ class ReviewPair:
     """A pair to show: its facts and texts."""
 
     facts: PairFacts
-    system: str
     user: str
     chosen: str
     rejected: str
 
     def exchanged(self, seed: int) -> bool:
         """Whether the reply that sorts last is shown as A: a fair coin of the seed and the pair, whatever the label."""
-        return seeded_uniform(f"side:{self.facts.key}", seed=seed) < 0.5  # noqa: PLR2004 - a fair coin
+        return seeded_uniform(f"side:{self.facts.pair}", seed=seed) < 0.5  # noqa: PLR2004 - a fair coin
 
     def sides(self, *, exchanged: bool) -> tuple[str, str]:
         """The replies as A and B."""
@@ -108,10 +105,10 @@ def read_pairs(directory: Path, contents: DataSetCounts | None = None) -> Iterat
                 contents.unreadable += 1
             elif pair.chosen == pair.rejected:
                 contents.same += 1
-            elif pair.facts.key in seen:
+            elif pair.facts.pair in seen:
                 contents.repeated += 1
             else:
-                seen.add(pair.facts.key)
+                seen.add(pair.facts.pair)
                 contents.pairs += 1
                 yield pair
 
@@ -124,31 +121,24 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
     system, user = _text(row, "instruction") or "", _text(row, "input") or _text(row, "prompt")
     if chosen is None or rejected is None or not user:
         return None
-    layer: Any = row.get("layer")
     confidence: Any = row.get("confidence")
-    pair_id = _text(row, "pair_id")
+    pair_id, action_type = _text(row, "pair_id"), _text(row, "chosen_action_type")
     facts = PairFacts(
-        key=digest(system, user, *sorted((chosen, rejected))),
+        pair=digest(system, user, *sorted((chosen, rejected))),
         file=file,
         row=number,
         pair_id=pair_id if pair_id and len(pair_id) <= _LONGEST_NAME and pair_id.isprintable() else None,
         chosen_first=chosen < rejected,
-        action_type=_type(row.get("chosen_action_type")),
-        rejected_action_type=_type(row.get("rejected_action_type")),
-        layer=layer if type(layer) is int and layer >= 0 else None,
+        action_type=action_type if action_type in _TYPES else ACTION_TYPE_NAMES[None],
         confidence=float(confidence) if type(confidence) in (int, float) and 0 <= confidence <= 1 else None,
         flipped=row.get("flipped") is True,
     )
-    return ReviewPair(facts, system, user, chosen, rejected)
+    return ReviewPair(facts, user, chosen, rejected)
 
 
 def _text(row: dict[str, Any], name: str) -> str | None:
     value = row.get(name)
     return value if isinstance(value, str) else None
-
-
-def _type(value: Any) -> str:
-    return value if isinstance(value, str) and value in _TYPES else ACTION_TYPE_NAMES[None]
 
 
 def digest(*texts: str) -> str:
@@ -168,10 +158,10 @@ def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewP
     """
     contents, sample = DataSetCounts(), StratifiedSample(size, seed=seed)
     for pair in read_pairs(directory, contents):
-        sample.add(pair.facts.action_type, pair.facts.key)
+        sample.add(pair.facts.action_type, pair.facts.pair)
     place = {key: number for number, key in enumerate(sample.draw())}
-    held = [pair for pair in read_pairs(directory) if pair.facts.key in place] if place else []
-    return sorted(held, key=lambda pair: place[pair.facts.key]), contents
+    held = [pair for pair in read_pairs(directory) if pair.facts.pair in place] if place else []
+    return sorted(held, key=lambda pair: place[pair.facts.pair]), contents
 
 
 # -- judgements ------------------------------------------------------------------------------------------------
@@ -179,7 +169,7 @@ def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewP
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a person said of a pair. pair: `PairFacts.key`. exchanged: whether A was the reply that sorts last, which
+    """What a person said of a pair. pair: `PairFacts.pair`. exchanged: whether A was the reply that sorts last, which
     tells what was judged, not what the label was."""
 
     pair: str
@@ -216,24 +206,21 @@ class JudgedPair:
 # -- the report -------------------------------------------------------------------------------------------
 
 
-class RemarkedPair(BaseModel):
-    """A pair to look at, and its location. verdict: the side the reviewer preferred, or `tie`, `skip`."""
+class Disagreement(BaseModel):
+    """A pair whose rejected side the reviewer prefers, and its location; see `PairFacts`."""
 
     pair: str
     pair_id: str | None
     file: str
     row: int
-    """From 1."""
-    verdict: Literal["chosen", "rejected", "tie", "skip"]
-    chosen_action_type: str
-    rejected_action_type: str
-    layer: int | None
+    action_type: str
     confidence: float | None
     note: str
 
 
 class ReviewerReport(BaseModel):
-    """Agreement of one reviewer with the labels. Skipped pairs count nowhere, exchanged ones in `flipped`."""
+    """Agreement of one reviewer with the labels. Skipped pairs and labels exchanged on purpose (`pairs --flip`) count
+    in none of it."""
 
     reviewer: str
     judged: int
@@ -246,13 +233,9 @@ class ReviewerReport(BaseModel):
     """By the chosen step's type."""
     by_confidence: list[Bin]
     """Pairs whose label has a confidence."""
-    flipped: SignAgreement
-    """Agreement with labels exchanged on purpose (`pairs --flip`): the lower the better."""
     says_a: Share
     """Share of A among the verdicts that are not ties; far from one half, the reviewer has a position bias."""
-    disagreements: list[RemarkedPair]
-    notes: list[RemarkedPair]
-    """Pairs with a note that are not among the disagreements."""
+    disagreements: list[Disagreement]
 
 
 class ReviewersAgreement(BaseModel):
@@ -293,8 +276,6 @@ def _reviewer_report(reviewer: str, said: Mapping[str, Judgement], facts: Mappin
     judged = [each for each in there if each.judgement.verdict != "skip"]
     decided = [each for each in judged if not each.tied]
     as_labelled = [each for each in judged if not each.facts.flipped]
-    differs = [each for each in as_labelled if not (each.tied or each.confirmed)]
-    noted = [each for each in there if each.judgement.note and each not in differs]
     return ReviewerReport(
         reviewer=reviewer,
         judged=len(judged),
@@ -303,22 +284,12 @@ def _reviewer_report(reviewer: str, said: Mapping[str, Judgement], facts: Mappin
         agreement=sign_agreement(as_labelled),
         by_action_type=sign_agreement_by(as_labelled, lambda each: each.facts.action_type),
         by_confidence=reliability(as_labelled),
-        flipped=sign_agreement(each for each in judged if each.facts.flipped),
         says_a=share_of(sum(each.judgement.verdict == "a" for each in decided), len(decided)),
-        disagreements=[_remark(each) for each in differs],
-        notes=[_remark(each) for each in noted],
-    )
-
-
-def _remark(each: JudgedPair) -> RemarkedPair:
-    said, facts = each.judgement.verdict, each.facts
-    better: Literal["chosen", "rejected"] = "chosen" if each.confirmed else "rejected"
-    return RemarkedPair(
-        pair=facts.key,
-        verdict=said if said in ("tie", "skip") else better,
-        chosen_action_type=facts.action_type,
-        **shared_fields(facts, RemarkedPair),
-        note=each.judgement.note,
+        disagreements=[
+            Disagreement(**shared_fields(each.facts, Disagreement), note=each.judgement.note)
+            for each in as_labelled
+            if not (each.tied or each.confirmed)
+        ],
     )
 
 

@@ -8,7 +8,7 @@ pairs are filtered.
 from __future__ import annotations
 
 import hashlib
-from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -43,7 +43,7 @@ from preference.export.summary import (
     PairSummary,
     Refinement,
 )
-from preference.filters import Candidate, DropReason, PairingRules, PassedPairs, dropped_by_caps, seeded_uniform, select
+from preference.filters import Candidate, DropReason, PairingRules, PassedPair, dropped_by_caps, seeded_uniform, select
 
 
 class RowInspector(Protocol):
@@ -121,14 +121,9 @@ def write_export(
             inspector.conclude()
         written = writers.finish()
         info.write(orjson.dumps(dataset_info(writers.kinds), option=INDENTED))
-        summary = tally.summary(rules, options, facts).model_copy(
-            update={
-                "out": str(out),
-                "files": written,
-                "sha256": writers.digests,
-                "refinement": refined.model_dump() if refined else {},
-            }
-        )
+        refinement = refined.model_dump() if refined else {}
+        more = {"out": str(out), "files": written, "sha256": writers.digests, "refinement": refinement}
+        summary = tally.summary(rules, options, facts, **more)
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary
 
@@ -177,20 +172,15 @@ class _ExportPlan:
 
 
 def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts) -> _ExportPlan:
-    kept, ends, keys = PassedPairs(), array("Q", [0]), list[str]()
+    kept, keys = list[PassedPair](), list[str]()
     for states in questions_of(read_lines(candidates, StateRecord)):
         key = question_key(states[0].question)
-        for each in select(states, rules, contaminated=key in facts.contaminated):
-            if each.dropped is None:
-                kept.add(each)
-        if len(kept) > ends[-1]:
-            ends.append(len(kept))
-            keys.append(key)
+        selected = select(states, rules, contaminated=key in facts.contaminated)
+        kept += [PassedPair.of(each) for each in selected if each.dropped is None]
+        keys += [key] * (len(kept) - len(keys))
     beyond = dropped_by_caps(kept, rules)
-    spans = zip(keys, ends, ends[1:], strict=False)
-    rows = ((key, sum(i not in beyond for i in range(first, end))) for key, first, end in spans)
-    held_out = _held_out({key: count for key, count in rows if count}, options)
-    return _ExportPlan(rules, facts.contaminated, beyond, held_out)
+    rows = Counter(key for i, key in enumerate(keys) if i not in beyond)
+    return _ExportPlan(rules, facts.contaminated, beyond, _held_out(rows, options))
 
 
 def _held_out(rows: Mapping[str, int], options: ExportOptions) -> frozenset[str]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from preference.candidates import QuestionRecord, is_two_turns
+from preference.candidates import QuestionRecord
 from preference.filters import Candidate
-from preference.records import ActionType, Message, Record
+from preference.records import ActionType, Record
 
 FormatName = Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl"]
 SplitName = Literal["train", "validation"]
@@ -43,7 +43,7 @@ def plain_types(text: str) -> str:
 def proguide_row(each: Candidate, *, flipped: bool = False) -> Row:
     """RAG_ProGuide's ten fields in its order, then ours. flipped: whether the sides were exchanged on purpose."""
     chosen, rejected, state, pair = each.chosen, each.rejected, each.state, each.pair
-    system, user = system_and_user(state.prompt)
+    system, user = (turn.content for turn in state.prompt)
     sides = ("chosen", chosen), ("rejected", rejected)
     return {
         "instruction": system,
@@ -90,38 +90,28 @@ def _fields(record: Record, names: Sequence[str]) -> Row:
     return {name: getattr(record, name) for name in names}
 
 
+_COLUMNS = """
+string: instruction input prompt chosen rejected
+string: chosen_action_type chosen_content rejected_action_type rejected_content
+int32: layer
+string: pair_id state_id question_id question
+list<string>: golden_answers
+string: dataset split revision config_hash
+int64: seed
+string: recipe reward teacher renderer label
+bool: flipped
+int64: chosen_id rejected_id
+double: chosen_reward rejected_reward margin confidence similarity
+bool: same_type
+list<string>: tags
+string: gold
+bool: chosen_grounded rejected_grounded
+int64: chosen_gold rejected_gold chosen_visits rejected_visits chosen_rollouts rejected_rollouts
+double: chosen_observations rejected_observations
+int64: prompt_tokens chosen_tokens rejected_tokens
+"""
 COLUMNS: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "instruction",
-            "input",
-            "prompt",
-            "chosen",
-            "rejected",
-            "chosen_action_type",
-            "chosen_content",
-            "rejected_action_type",
-            "rejected_content",
-        ),
-        "string",
-    ),
-    "layer": "int32",
-    **dict.fromkeys(("pair_id", "state_id", "question_id", "question"), "string"),
-    "golden_answers": "list<string>",
-    **dict.fromkeys(("dataset", "split", "revision", "config_hash"), "string"),
-    "seed": "int64",
-    **dict.fromkeys(("recipe", "reward", "teacher", "renderer", "label"), "string"),
-    "flipped": "bool",
-    **dict.fromkeys(("chosen_id", "rejected_id"), "int64"),
-    **dict.fromkeys(("chosen_reward", "rejected_reward", "margin", "confidence", "similarity"), "double"),
-    "same_type": "bool",
-    "tags": "list<string>",
-    "gold": "string",
-    **dict.fromkeys(("chosen_grounded", "rejected_grounded"), "bool"),
-    **dict.fromkeys(("chosen_gold", "rejected_gold", "chosen_visits", "rejected_visits"), "int64"),
-    **dict.fromkeys(("chosen_rollouts", "rejected_rollouts"), "int64"),
-    **dict.fromkeys(("chosen_observations", "rejected_observations"), "double"),
-    **dict.fromkeys(("prompt_tokens", "chosen_tokens", "rejected_tokens"), "int64"),
+    name: kind for kind, _, names in (line.partition(": ") for line in _COLUMNS.split("\n")) for name in names.split()
 }
 """Arrow type of every column of a row, in order, so that a column of nulls is typed too."""
 
@@ -194,7 +184,7 @@ _SFT_ORIGIN_COLUMNS = ("dataset", "split", "revision", "config_hash", "renderer"
 def sft_rows(question: QuestionRecord) -> Iterator[Row]:
     """The steps of a question's best path, each a prompt and its reply."""
     for step in question.path or ():
-        system, user = system_and_user(step.prompt)
+        system, user = (turn.content for turn in step.prompt)
         yield {
             "instruction": system,
             "input": user,
@@ -312,10 +302,3 @@ def dataset_name(name: FormatName, split: SplitName = "train") -> str:
     """Its name in LLaMA-Factory: `rag_proguide`, `rag_proguide_validation`, `rag_proguide_sft_chosen`, .."""
     parts = [DATASET, *([] if name == "proguide" else [name]), *([] if split == "train" else [split])]
     return "_".join(parts).replace("-", "_")
-
-
-def system_and_user(prompt: Sequence[Message]) -> tuple[str, str]:
-    """System and user turn. Raises ValueError for any other prompt."""
-    if not is_two_turns(prompt):
-        raise ValueError("a step's prompt must be one system turn and one user turn")
-    return prompt[0].content, prompt[1].content

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from preference.candidates import Ends, GoldVerdict, PathStep, QuestionRecord, is_training_split, question_key
+from preference.candidates import GoldVerdict, PathStep, QuestionRecord, is_training_split, question_key
 from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
 from preference.filters import DROP_REASONS, Candidate, PairingRules
-from preference.records import Usage
+from preference.records import Usage, shared_fields
 from preference.statistics import effective_sample_size
 
 CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped.jsonl"
@@ -168,10 +168,6 @@ class ExportFacts:
     versions: dict[str, str] = field(default_factory=dict)
 
 
-_FAILED, _DONE, _PAIRED = 1, 2, 4
-_ENDED: dict[Ends, int] = {"all_right": 8, "all_wrong": 16, "mixed": 32, "unknown": 64}
-
-
 class ExportTally:
     """Counts questions, candidates and rows during an export."""
 
@@ -185,8 +181,8 @@ class ExportTally:
         self.dropped: Counter[str] = Counter()
         self.confidence = self.margin = 0.0
         self.squares: Counter[str] = Counter()
-        self.questions: dict[str, int] = {}
-        """What is known of each question, as bits: some 150 bytes for each."""
+        self.questions: defaultdict[str, set[str]] = defaultdict(set)
+        """What is known of each question: `failed`, `done`, `paired`, and how its trees ended."""
         self.usage: Usage | None = Usage(cost_usd=0.0)
         self.seen: dict[str, set[str]] = {"recipes": set(), "splits": set(), "teachers": set(), "renderers": set()}
 
@@ -196,7 +192,7 @@ class ExportTally:
         self.counts["states"] += len({each.state.state_id for each in chosen})
         by_state: Counter[str] = Counter()
         for each in chosen:
-            self.counts["prompt_cut"] += "prompt_cut" in each.tags
+            self.counts["prompt_cut"] += "prompt_cut" in each.pair.tags
             if each.dropped is not None:
                 self.dropped[each.dropped] += 1
                 continue
@@ -204,7 +200,7 @@ class ExportTally:
             self._count(each)
         self.counts["flipped"] += sum(row["flipped"] for row in rows)
         if rows:
-            self._note(question_key(chosen[0].state.question), _PAIRED)
+            self.questions[question_key(chosen[0].state.question)].add("paired")
             self.counts["states_with_pairs"] += len(by_state)
             self.squares["state"] += sum(n * n for n in by_state.values())
             self.squares["question"] += len(rows) ** 2
@@ -218,15 +214,15 @@ class ExportTally:
         self.labels[str(each.pair.label)] += 1
         action_type = ACTION_TYPE_NAMES[each.chosen.action_type]
         self.types[action_type] += 1
-        self.gold[action_type, each.gold] += 1
-        self.layers[each.layer] += 1
-        if each.confidence is not None:
+        self.gold[action_type, each.pair.gold] += 1
+        self.layers[each.state.layer] += 1
+        if each.pair.confidence is not None:
             self.counts["sure_of"] += 1
-            self.confidence += each.confidence
+            self.confidence += each.pair.confidence
         if each.pair.margin is not None:
             self.counts["with_margin"] += 1
             self.margin += each.pair.margin
-        self.tags.update(each.tags)
+        self.tags.update(each.pair.tags)
         self.seen["renderers"].add(each.state.origin.renderer or "unknown")
 
     def add_question(self, question: QuestionRecord) -> None:
@@ -236,69 +232,53 @@ class ExportTally:
         elif self.usage is not None:
             self.usage += question.usage
         if question.error is not None:
-            self._note(key, _FAILED)
+            self.questions[key].add("failed")
             return
         self.seen["splits"].add(f"{origin.dataset}/{origin.split}")
         self.seen["recipes"].add(origin.recipe or "unknown")
         self.seen["teachers"].add(origin.teacher or "unknown")
-        self._note(key, _DONE | _ENDED[question.ends])
+        self.questions[key] |= {"done", question.ends}
 
-    def _note(self, key: str, bits: int) -> None:
-        self.questions[key] = self.questions.get(key, 0) | bits
-
-    def summary(self, rules: PairingRules, options: ExportOptions, facts: ExportFacts) -> PairSummary:
-        counts = self.counts
-        done = sum(bool(each & _DONE) for each in self.questions.values())
-        failed = sum(each & (_DONE | _FAILED) == _FAILED for each in self.questions.values())
+    def summary(self, rules: PairingRules, options: ExportOptions, facts: ExportFacts, **more: Any) -> PairSummary:
+        """more: what the files say of themselves."""
+        counts, known = self.counts, self.questions.values()
+        failed = sum("failed" in each and "done" not in each for each in known)
+        paired = sum("paired" in each for each in known)
+        told = shared_fields(facts, PairSummary) | {name: counts[name] for name in _COUNTED} | more
         return PairSummary(
-            sources=list(facts.sources),
-            questions=done + failed,
+            questions=failed + sum("done" in each for each in known),
             failed_questions=failed,
-            questions_with_a_pair=self._with_a_pair,
+            questions_with_a_pair=paired,
             without_a_pair=self._without_a_pair(),
-            **{name: counts[name] for name in _COUNTED},
             pairs_by_label=dict(sorted(self.labels.items())),
             pairs_by_action_type=dict(sorted(self.types.items())),
             pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},
             pairs_by_tag=dict(sorted(self.tags.items())),
             mean_confidence=self.confidence / counts["sure_of"] if counts["sure_of"] else None,
             mean_margin=self.margin / counts["with_margin"] if counts["with_margin"] else None,
-            effective=self._effective(),
+            effective=EffectiveSize(
+                states=counts["states_with_pairs"],
+                questions=paired,
+                by_state=effective_sample_size(counts["pairs"], self.squares["state"]),
+                by_question=effective_sample_size(counts["pairs"], self.squares["question"]),
+            ),
             gold_agreement=gold_agreement(self.gold),
             dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
             **{name: sorted(values) for name, values in self.seen.items()},
-            token_counter=facts.token_counter,
             usage=self.usage,
             rules=asdict(rules),
             options=asdict(options),
-            judging=facts.judging,
-            critics=facts.critics,
-            contamination=facts.contamination,
-            versions=facts.versions,
-            warnings=[*self._warnings(options), *facts.warnings],
+            **told | {"warnings": [*self._warnings(options), *facts.warnings]},
         )
-
-    @property
-    def _with_a_pair(self) -> int:
-        return sum(bool(each & _PAIRED) for each in self.questions.values())
 
     def _without_a_pair(self) -> dict[str, int]:
         """Why questions have no pair, judged over all trees of a question."""
-        alike = {_ENDED[end]: end for end in ("all_right", "all_wrong")}
         why: Counter[str] = Counter()
         for each in self.questions.values():
-            if each & _DONE and not each & _PAIRED:
-                why[alike.get(each & sum(_ENDED.values()), "dropped")] += 1
+            if "done" in each and "paired" not in each:
+                [*ends] = each - {"done", "failed"}
+                why[ends[0] if ends in (["all_right"], ["all_wrong"]) else "dropped"] += 1
         return dict(sorted(why.items()))
-
-    def _effective(self) -> EffectiveSize:
-        pairs = self.counts["pairs"]
-        return EffectiveSize(
-            states=self.counts["states_with_pairs"],
-            questions=self._with_a_pair,
-            by_state=effective_sample_size(pairs, self.squares["state"]),
-            by_question=effective_sample_size(pairs, self.squares["question"]),
-        )
 
     def _warnings(self, options: ExportOptions) -> list[str]:
         found = [

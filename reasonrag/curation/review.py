@@ -142,7 +142,7 @@ def review_report(directory: str | Path, judgements: str | Path | Sequence[str |
     wanted = {key for theirs in said.values() for key in theirs}
     contents = DataSetCounts()
     with _readable(directory):
-        facts = {each.facts.key: each.facts for each in read_pairs(directory, contents) if each.facts.key in wanted}
+        facts = {each.facts.pair: each.facts for each in read_pairs(directory, contents) if each.facts.pair in wanted}
     for theirs in said.values():
         for place, judgement in theirs.values():
             if judgement.pair not in facts:
@@ -181,7 +181,7 @@ def _check_suffix(path: Path, flag: str) -> None:
 def _blind(pair: ReviewPair, *, exchanged: bool) -> dict[str, str]:
     """A pair without its label."""
     first, second = pair.sides(exchanged=exchanged)
-    return {"pair": f"{pair.facts.key}-{exchanged:d}", "prompt": pair.user, "a": first, "b": second}
+    return {"pair": f"{pair.facts.pair}-{exchanged:d}", "prompt": pair.user, "a": first, "b": second}
 
 
 def _as_csv(rows: Sequence[Mapping[str, str]]) -> bytes:
@@ -283,8 +283,6 @@ def _rows(report: ReviewerReport) -> Iterator[tuple[str, object]]:
         if each.mean_confidence is not None:
             claimed = f"{agreement_text(each)}; claimed {each.mean_confidence:.2f}"
             yield f"  confidence {each.low:.1f} to {each.high:.1f}", claimed
-    if report.flipped.right.of:
-        yield "labels exchanged", report.flipped
     yield "A chosen", report.says_a
     disagreements = counted(len(report.disagreements), "pair")
-    yield "disagreements with labels", f"{disagreements}: --json has them, with all notes"
+    yield "disagreements with labels", f"{disagreements}: --json has them"

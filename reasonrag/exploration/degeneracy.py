@@ -187,7 +187,8 @@ def gives_a_pair(rollout: RolloutRecord) -> bool:
     """Whether two different steps of one state have rewards that differ, and not only by the length of their paths."""
     if len({node.reward for node in _steps(rollout)}) < SEVERAL:  # all wrong, mostly: no need to compare
         return False
-    return any(each.dropped is None and "efficiency_only" not in each.tags for each in candidates(rollout, NO_FILTERS))
+    kept = (each.pair for each in candidates(rollout, NO_FILTERS) if each.dropped is None)
+    return any("efficiency_only" not in pair.tags for pair in kept)
 
 
 class Look(NamedTuple):

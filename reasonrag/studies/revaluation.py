@@ -458,16 +458,16 @@ def _revalued(pair: SampledPair, values: _Values) -> RevaluedPair:
     candidate = pair.candidate
     fresh = [values[pair.rollout.question_id, node.id] for node in (pair.chosen, pair.rejected)]
     chosen, rejected = (each.value for each in fresh)
-    scale = pair.rollout.recipe.alpha**candidate.layer if pair.rollout.recipe.margin_by_layer else 1.0
+    scale = pair.rollout.recipe.alpha**candidate.state.layer if pair.rollout.recipe.margin_by_layer else 1.0
     return RevaluedPair(
         question_id=pair.rollout.question_id,
         chosen_id=pair.chosen.id,
         rejected_id=pair.rejected.id,
         action_type=str(pair.chosen.action_type),
         rejected_type=str(pair.rejected.action_type),
-        layer=candidate.layer,
-        confidence=candidate.confidence,
-        one_draw="one_draw" in candidate.tags,
+        layer=candidate.state.layer,
+        confidence=candidate.pair.confidence,
+        one_draw="one_draw" in candidate.pair.tags,
         margin=candidate.margin,
         fresh_margin=None if chosen is None or rejected is None else (chosen - rejected) / scale,
         chosen_fresh=chosen,

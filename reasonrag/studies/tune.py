@@ -399,7 +399,7 @@ def suggest_trial(trials: Sequence[TrialReport]) -> str | None:
 
 def _yield(record: RolloutRecord, rules: PairingRules, unit: Unit) -> QuestionYield:
     cost = record.usage.calls if unit == "calls" else record.usage.cost_usd
-    sure = [each.confidence or 0.0 for each in candidates(record, rules) if each.dropped is None]
+    sure = [each.pair.confidence or 0.0 for each in candidates(record, rules) if each.dropped is None]
     return QuestionYield(cost=cost or 0.0, pairs=len(sure), right=math.fsum(sure))
 
 

@@ -28,7 +28,7 @@ from preference.best_path import question_record
 from preference.candidates import MalformedCandidatesError, QuestionRecord, parse_line, question_key
 from preference.export.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
-from preference.filters import PassedPairs, candidates_of, dropped_by_caps, select
+from preference.filters import PassedPair, candidates_of, dropped_by_caps, select
 from preference.labelling import labelled_states, origin_of
 from preference.records import MalformedRolloutsError, TornLineError, parse_rollout
 from reasonrag.curation.sources import is_data_set
@@ -168,7 +168,7 @@ class RunCollection(Collection):
         return self._lines.share(sum(self._places[-1][0]) if self._places else 0)
 
     def scan(self) -> Iterator[ExploredQuestion]:
-        kept, numbers = PassedPairs(), dict[str, int]()
+        kept, numbers = list[PassedPair](), dict[str, int]()
         self._places.clear()
         for place, line, where in self._lines.all():
             record = _rollout(line, where)
@@ -178,9 +178,7 @@ class RunCollection(Collection):
                 break  # the line that a run is writing at this moment
             number = numbers.setdefault(record.question_id, len(numbers))
             explored = self._explored(number, record, len(kept))
-            for each in explored.candidates:
-                if each.dropped is None:
-                    kept.add(each)
+            kept += [PassedPair.of(each) for each in explored.candidates if each.dropped is None]
             self._places[number : number + 1] = [(place, explored.first_pair)]
             yield explored
         self.capped = dropped_by_caps(kept, self.rules)

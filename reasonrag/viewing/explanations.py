@@ -102,7 +102,7 @@ def cautions(each: Candidate) -> list[str]:
         if chosen < rejected:
             worse, better = apart(chosen, rejected)
             found.append(f"by gold answers alone, the rejected answer is better (F1 {better}; chosen: {worse})")
-    if each.gold == "wrong":
+    if each.pair.gold == "wrong":
         does = "finds" if each.rejected.action_type == "query" else "reports"
         found.append(f"the rejected step {does} more gold passages than the chosen one")
     for name, step, sign in (("rejected", each.rejected, 1), ("chosen", each.chosen, -1)):
@@ -329,14 +329,14 @@ def _margin(each: Candidate, margin: float, tree: ExploredTree | None) -> str:
     if tree is None or not tree.record.recipe.margin_by_layer:
         return f"Margin: {number(margin)}, the difference in reward as scaled by the recipe."
     alpha = f"{tree.record.recipe.alpha:g}"
-    scale, why = float(alpha) ** each.layer, ", divided by the discount at this depth so that deep pairs count as much"
-    form = f"({{}} - {{}}) / {alpha}^{each.layer}"
+    layer, why = each.state.layer, ", divided by the discount at this depth so that deep pairs count as much"
+    scale, form = float(alpha) ** layer, f"({{}} - {{}}) / {alpha}^{layer}"
     worked = _equation(form, (rewards[0], rewards[1]), margin, lambda a, b: (a - b) / scale)
     return f"Margin: {worked}{why}." if worked else f"Margin: {number(margin)}{why}."
 
 
 def _shorter(each: Candidate) -> str:
-    if "efficiency_only" not in each.tags:
+    if "efficiency_only" not in each.pair.tags:
         return ""
     return (
         " Without the discount both steps are equal: the chosen one reaches its answers in fewer steps, or was visited "
@@ -352,7 +352,7 @@ def _confidence(each: Candidate, tree: ExploredTree | None) -> str:
     halved = ", half of it for an answer against another type" if "answer" in each.types != ("answer", "answer") else ""
     low = (
         " Below 0.5: the data do not favour the chosen step."
-        if each.confidence is not None and each.confidence < 1 / 2
+        if each.pair.confidence is not None and each.pair.confidence < 1 / 2
         else ""
     )
     return (
@@ -368,7 +368,7 @@ def _observed(each: Candidate, record: RolloutRecord) -> list[tuple[float, float
     nodes = [record.nodes[step.id] for step in (each.chosen, each.rejected) if step.id < len(record.nodes)]
     sides = zip(nodes, reversed(nodes), strict=True)
     found = [known for node, other in sides if (known := observed(record, node, other))]
-    return found if len(found) > 1 and _equal(confidence(*found[:2]), each.confidence or 0.0) else []
+    return found if len(found) > 1 and _equal(confidence(*found[:2]), each.pair.confidence or 0.0) else []
 
 
 def _checks(each: Candidate) -> list[str]:
@@ -376,10 +376,10 @@ def _checks(each: Candidate) -> list[str]:
     if each.chosen.grounded is not None:
         held = "is" if each.chosen.grounded else "is not"
         found.append(f"The chosen step {held} supported by the passages read so far (string match).")
-    if each.gold != "unknown":
-        more = {"right": "more gold passages than", "wrong": "fewer gold passages than", "tie": "as many as"}[each.gold]
+    if (gold := each.pair.gold) != "unknown":
+        more = {"right": "more gold passages than", "wrong": "fewer gold passages than", "tie": "as many as"}[gold]
         found.append(f"Gold passages: the chosen step has {more} the rejected one.")
-    return found + [text for tag, text in _TAGS.items() if tag in each.tags]
+    return found + [text for tag, text in _TAGS.items() if tag in each.pair.tags]
 
 
 _TAGS: dict[Tag, str] = {
@@ -402,7 +402,7 @@ def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, fl
     turned = " Its sides were exchanged on purpose (--flip)." if flipped else ""
     capped = (
         " Pairs with these tags are capped over the whole data set; that cap was not checked here."
-        if {"efficiency_only", "style_only"} & {*each.tags} and not caps_known
+        if {"efficiency_only", "style_only"} & {*each.pair.tags} and not caps_known
         else ""
     )
     if each.pair.label == "imported":

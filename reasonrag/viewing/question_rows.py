@@ -93,12 +93,12 @@ def _kept_pair(each: Candidate) -> KeptPairSummary:
     return KeptPairSummary.model_construct(
         type=each.chosen.action_type,
         margin=each.pair.margin,
-        confidence=each.confidence,
+        confidence=each.pair.confidence,
         doubtful=bool(cautions(each)),
-        layer=each.layer,
+        layer=each.state.layer,
         label=each.pair.label or "none",
-        tags=list(each.tags),
-        gold=each.gold,
+        tags=list(each.pair.tags),
+        gold=each.pair.gold,
         tokens=(both[0].tokens, both[1].tokens),
         words=(len(both[0].response.split()), len(both[1].response.split())),
     )

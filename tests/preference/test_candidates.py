@@ -131,7 +131,7 @@ def test_a_path_whose_prompt_has_other_turns_is_refused() -> None:
     """Nobody could train on it."""
     line = question_line()
     line["path"][0]["prompt"] = prompt("u")[1:]
-    with pytest.raises(MalformedCandidatesError, match="here: a prompt must be one system turn and one user turn"):
+    with pytest.raises(MalformedCandidatesError, match=r"path\.0\.prompt: a prompt must be one system turn and one"):
         parse_line(json.dumps(line).encode(), QuestionRecord, where="here")
 
 

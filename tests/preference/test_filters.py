@@ -18,7 +18,7 @@ from preference.candidates import StepRecord, Tag
 from preference.filters import (
     DROP_REASONS,
     DropReason,
-    PassedPairs,
+    PassedPair,
     candidates_of,
     dropped_by_caps,
     select,
@@ -104,7 +104,7 @@ def test_a_wrong_answer_is_preferred_to_a_golden_one_only_where_its_support_says
     for labelled in (state, by_judge, turned_twice, StateRecord.model_validate_json(state.to_line())):
         (each,) = select([labelled], replace(NO_FILTERS, min_margin=0.1))
         assert (ids(each), each.dropped) == ((1, 2), dropped)
-        assert [tag for tag in each.tags if tag == "golden_rejected"] == tags
+        assert [tag for tag in each.pair.tags if tag == "golden_rejected"] == tags
     published = state.model_copy(update={"pairs": [state.pairs[0].model_copy(update={"label": "imported"})]})
     assert [each.dropped for each in select([published], NO_FILTERS)] == [None]
 
@@ -122,7 +122,7 @@ def test_no_kept_pair_prefers_a_wrong_answer_to_a_golden_one_untold(rollout: Rol
     for labelled, rules in product((states, by_outcome, judges), (PairingRules(), NO_FILTERS)):
         for each in select(labelled, rules):
             if each.dropped is None and each.types == ("answer", "answer") and is_golden(each.rejected):
-                assert is_golden(each.chosen) or "golden_rejected" in each.tags
+                assert is_golden(each.chosen) or "golden_rejected" in each.pair.tags
 
 
 def ids_of_any(state: StateRecord, pick: int) -> Pair:
@@ -268,7 +268,7 @@ def test_the_values_agree_with_a_judge_at_their_own_confidence_at_any_depth(laye
     for judged_state in (once, with_judge_label(with_judge_label(once, None), pick)):
         read = StateRecord.model_validate_json(judged_state.to_line())
         (found,) = select([read], exactly)
-        assert (found.dropped, found.confidence) == ("no_consensus" if turned else None, None)
+        assert (found.dropped, found.pair.confidence) == ("no_consensus" if turned else None, None)
         (found,) = select([read], replace(exactly, min_confidence=exactly.min_confidence + 0.01))
         assert found.dropped == "no_consensus"
 
@@ -502,7 +502,7 @@ def test_a_kept_pair_prefers_the_better_step(states: list[StateRecord], how: Pai
             assert pair.rejected.reward is not None
             assert pair.chosen.reward > pair.rejected.reward
             assert pair.margin >= how.min_margin
-            assert (pair.confidence or 0.0) >= how.min_confidence
+            assert (pair.pair.confidence or 0.0) >= how.min_confidence
             assert pair.chosen.parse_error is None
             assert how.allow_malformed or pair.rejected.parse_error is None
             assert how.allow_ungrounded or pair.chosen.grounded is not False
@@ -588,11 +588,8 @@ def candidate(tags: Sequence[Tag], margin: float, sure: float) -> Candidate:
     return replace(found, pair=found.pair.model_copy(update={"tags": list(tags), "margin": margin, "confidence": sure}))
 
 
-def kept(*pairs: Candidate) -> PassedPairs:
-    found = PassedPairs()
-    for each in pairs:
-        found.add(each)
-    return found
+def kept(*pairs: Candidate) -> list[PassedPair]:
+    return [PassedPair.of(each) for each in pairs]
 
 
 def plain(number: int, tags: Sequence[Tag] = ()) -> list[Candidate]:
@@ -638,16 +635,17 @@ shares = st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0])
 
 @given(pairs=data_sets, efficiency=shares, style=shares)
 def test_shares_hold_of_any_data_set_and_the_surest_are_dropped_last(
-    pairs: PassedPairs, efficiency: float, style: float
+    pairs: list[PassedPair], efficiency: float, style: float
 ) -> None:
     """Of what is left, each tag is at most its share (1: no limit). What goes has the tag under whose name it goes, and
     what stays is at least as sure as one with the same tags that goes."""
     beyond = dropped_by_caps(pairs, replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style))
     left = [i for i in range(len(pairs)) if i not in beyond]
-    for bit, share in ((1, efficiency), (2, style)):
-        assert sum(bool(pairs.tags[i] & bit) for i in left) <= share * len(left) + 1e-9
+    for tag, share in (("efficiency_only", efficiency), ("style_only", style)):
+        assert sum(getattr(pairs[i], tag) for i in left) <= share * len(left) + 1e-9
     for i, reason in beyond.items():
-        assert pairs.tags[i] & {"efficiency_only_cap": 1, "style_only_cap": 2}[reason]
+        assert getattr(pairs[i], reason.removesuffix("_cap"))
         for j in left:
-            assert pairs.tags[i] != pairs.tags[j] or pairs.surest_first(j) < pairs.surest_first(i)
+            surer = (pairs[j].surest_first, j) < (pairs[i].surest_first, i)
+            assert surer or pairs[i][:2] != pairs[j][:2]
     assert dropped_by_caps(pairs, NO_FILTERS) == {}

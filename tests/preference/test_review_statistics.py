@@ -72,28 +72,28 @@ def test_the_prompt_will_do_where_the_turns_are_not_there(tmp_path: Path) -> Non
     """Rows of an older layout have it alone."""
     bare = {name: value for name, value in row(1).items() if name not in ("instruction", "input")}
     [pair] = pairs_of(data_set(tmp_path, bare))
-    assert (pair.system, pair.user) == ("", bare["prompt"])
+    assert pair.user == bare["prompt"]
 
 
 @pytest.mark.parametrize(
     ("fields", "known"),
     [
-        ({}, ("Evidence Extraction", 1, None, None, False)),  # the ten fields are enough
-        ({"pair_id": "0123", "confidence": 0.85, "flipped": True}, ("Evidence Extraction", 1, 0.85, "0123", True)),
-        ({"confidence": math.nan}, ("Evidence Extraction", 1, None, None, False)),
-        ({"confidence": True, "flipped": 1}, ("Evidence Extraction", 1, None, None, False)),
-        ({"confidence": "high"}, ("Evidence Extraction", 1, None, None, False)),
-        ({"confidence": 1}, ("Evidence Extraction", 1, 1.0, None, False)),
-        ({"layer": "x", "chosen_action_type": ["y"], "pair_id": 7}, ("Other", None, None, None, False)),
-        ({"layer": -1, "chosen_action_type": "\x1b[31m", "pair_id": "\x1b[31m"}, ("Other", None, None, None, False)),
-        ({"layer": True, "pair_id": "x" * 1000}, ("Evidence Extraction", None, None, None, False)),
+        ({}, ("Evidence Extraction", None, None, False)),  # the ten fields are enough
+        ({"pair_id": "0123", "confidence": 0.85, "flipped": True}, ("Evidence Extraction", 0.85, "0123", True)),
+        ({"confidence": math.nan}, ("Evidence Extraction", None, None, False)),
+        ({"confidence": True, "flipped": 1}, ("Evidence Extraction", None, None, False)),
+        ({"confidence": "high"}, ("Evidence Extraction", None, None, False)),
+        ({"confidence": 1}, ("Evidence Extraction", 1.0, None, False)),
+        ({"chosen_action_type": ["y"], "pair_id": 7}, ("Other", None, None, False)),
+        ({"chosen_action_type": "\x1b[31m", "pair_id": "\x1b[31m"}, ("Other", None, None, False)),
+        ({"pair_id": "x" * 1000}, ("Evidence Extraction", None, None, False)),
     ],
 )
 def test_our_fields_are_used_where_they_make_sense(tmp_path: Path, fields: dict[str, Any], known: object) -> None:
     """A review file from elsewhere may hold anything: odd values count as missing, and stop no review."""
     [pair] = pairs_of(data_set(tmp_path, row(1, **fields)))
     facts = pair.facts
-    assert (facts.action_type, facts.layer, facts.confidence, facts.pair_id, facts.flipped) == known
+    assert (facts.action_type, facts.confidence, facts.pair_id, facts.flipped) == known
 
 
 def test_rows_that_show_no_choice_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def said(pair: ReviewPair, better: str, *, seed: int = 0, note: str = "") -> Jud
     place: Any = better
     if better in ("chosen", "rejected"):
         place = "ab"[shown(pair, seed).index(getattr(pair, better))]
-    return Judgement(pair.facts.key, exchanged=pair.exchanged(seed), verdict=place, note=note)
+    return Judgement(pair.facts.pair, exchanged=pair.exchanged(seed), verdict=place, note=note)
 
 
 # -- the report ------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def said(pair: ReviewPair, better: str, *, seed: int = 0, note: str = "") -> Jud
 def reported(folder: Path, **said_by: list[Judgement]) -> ReviewReport:
     pairs = pairs_of(folder)
     said = {name: {each.pair: each for each in lines} for name, lines in said_by.items()}
-    return report_of(str(folder), said, {each.facts.key: each.facts for each in pairs}, pairs=len(pairs))
+    return report_of(str(folder), said, {each.facts.pair: each.facts for each in pairs}, pairs=len(pairs))
 
 
 def shares(found: dict[str, SignAgreement]) -> dict[str, tuple[float | None, int, int]]:
@@ -154,7 +154,7 @@ def test_a_report_by_hand(tmp_path: Path) -> None:
     folder = data_set(tmp_path, *(row(n, layer=0, confidence=0.6 + n / 20) for n in range(7)))
     pairs = pairs_of(folder)
     verdicts = ["chosen", "chosen", "rejected", "tie", "chosen", "chosen", "skip"]
-    lines = [said(pair, better) for pair, better in zip(pairs, verdicts, strict=True)]
+    lines = [said(pair, better, note=better) for pair, better in zip(pairs, verdicts, strict=True)]
     [found] = reported(folder, me=lines).reviewers
     assert (found.reviewer, found.judged, found.ties, found.skipped) == ("me", 6, 1, 1)
     assert (found.agreement.confirmed.share, found.agreement.confirmed.of, found.agreement.ties) == (0.8, 5, 1)
@@ -170,17 +170,15 @@ def test_a_report_by_hand(tmp_path: Path) -> None:
         (1.0, 2, 0),
         (None, 0, 0),
     ]
-    assert [(each.row, each.verdict) for each in found.disagreements] == [(3, "rejected")]
-    assert found.notes == []
+    assert [(each.row, each.note) for each in found.disagreements] == [(3, "rejected")]
 
 
-def test_labels_that_were_exchanged_on_purpose_are_counted_apart(tmp_path: Path) -> None:
+def test_labels_that_were_exchanged_on_purpose_do_not_count(tmp_path: Path) -> None:
     """A person who finds the noise out does not disagree with the labels."""
     folder = data_set(tmp_path, row(1), row(2, flipped=True))
     one, flipped = pairs_of(folder)
     [found] = reported(folder, me=[said(one, "chosen"), said(flipped, "rejected")]).reviewers
     assert (found.agreement.confirmed.share, found.agreement.confirmed.of) == (1.0, 1)
-    assert (found.flipped.confirmed.share, found.flipped.confirmed.of) == (0.0, 1)
     assert (found.judged, found.disagreements) == (2, [])
 
 
@@ -192,16 +190,6 @@ def test_judgements_outlive_a_changed_data_set(tmp_path: Path) -> None:
     [found] = reported(data_set(tmp_path, exchanged, row(3), row(4)), me=lines).reviewers
     assert found.judged == 2
     assert (found.agreement.confirmed.share, [each.row for each in found.disagreements]) == (0.5, [1])
-
-
-def test_notes_are_reported_where_they_stand(tmp_path: Path) -> None:
-    """With the disagreement, or among the other notes; of skipped pairs too."""
-    folder = data_set(tmp_path, row(1, pair_id="p1"), row(2), row(3))
-    one, two, three = pairs_of(folder)
-    lines = [said(one, "rejected", note="both bad"), said(two, "chosen", note="odd"), said(three, "skip", note="hm")]
-    [found] = reported(folder, me=lines).reviewers
-    assert [(each.pair_id, each.note) for each in found.disagreements] == [("p1", "both bad")]
-    assert [(each.row, each.verdict, each.note) for each in found.notes] == [(2, "chosen", "odd"), (3, "skip", "hm")]
 
 
 def test_two_people_are_compared_on_what_both_judged(tmp_path: Path) -> None:

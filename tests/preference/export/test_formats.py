@@ -27,11 +27,9 @@ from preference.export.formats import (
 from preference.export.parquet import ParquetRows
 from tests.helpers.trees import (
     THINK,
-    Fields,
     ada,
     asked,
     candidates_in,
-    prompt,
     query,
     rows,
     siblings,
@@ -80,14 +78,6 @@ def test_a_row_has_the_columns_in_their_order_and_values_of_their_types() -> Non
         assert list(row) == list(COLUMNS)
         for column, value in row.items():
             assert value is None or isinstance(value, TYPES[COLUMNS[column]]), column
-
-
-@pytest.mark.parametrize("turns", [[], prompt("u")[1:], prompt("u")[::-1], [*prompt("u"), *prompt("v")]])
-def test_a_prompt_of_other_turns_makes_no_row(turns: list[Fields]) -> None:
-    """A row that trains on nothing, or on a part, is an error."""
-    record = siblings(query("who", 0.9, prompt=turns), query("what", 0.1, prompt=turns))
-    with pytest.raises(ValueError, match="one system turn and one user turn"):
-        proguide_rows(record)
 
 
 # -- the same pair for every trainer ------------------------------------------------------------------------------

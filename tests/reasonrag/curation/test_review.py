@@ -72,7 +72,7 @@ def sample_of(folder: Path, name: str = "sample.csv", **flags: Any) -> list[dict
 
 def by_label(folder: Path, row: dict[str, str], *, wrong: bool = False) -> str:
     """The verdict that agrees with the label."""
-    pair = next(each for each in read_pairs(folder) if row["pair"].startswith(each.facts.key))
+    pair = next(each for each in read_pairs(folder) if row["pair"].startswith(each.facts.pair))
     return "ab"[(row["a"] != pair.chosen) != wrong]
 
 

@@ -192,7 +192,7 @@ def test_a_report_is_what_the_records_of_the_trial_say() -> None:
     for found in tuning.trials:
         trees = records(found.name)
         kept = [each for tree in trees for each in candidates(tree, rules) if not each.dropped]
-        right = sum(each.confidence or 0 for each in kept)
+        right = sum(each.pair.confidence or 0 for each in kept)
         cost = sum(price.cost(tree.usage.prompt_tokens, tree.usage.completion_tokens) for tree in trees)
         assert found.calls == pytest.approx(sum(tree.usage.calls for tree in trees) / 8)
         assert found.cost_usd == pytest.approx(cost / 8, rel=1e-4)

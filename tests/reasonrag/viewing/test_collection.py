@@ -439,7 +439,8 @@ def test_a_label_by_outcome_is_told_by_both_trajectories(rejected: Fields, label
 def test_luck_is_told_in_numbers() -> None:
     """How many continuations stand behind either side, and the chance that results."""
     each = first_pair(siblings(GOOD, BAD))
-    assert f"P(chosen > rejected) = {each.confidence:.2f}: the chance that a draw from Beta(1/2 + n r, " in told(each)
+    chance = f"P(chosen > rejected) = {each.pair.confidence:.2f}"
+    assert f"{chance}: the chance that a draw from Beta(1/2 + n r, " in told(each)
     assert "(effective sample size 2.00) exceeds one of the rejected step (effective sample size 1.00)" in told(each)
 
 

@@ -304,7 +304,7 @@ def test_the_worked_example_is_the_same_in_the_docs_the_code_and_on_the_page(tmp
         record = tree([0, 1, 2, 3, 4, 5, 5], [*(query(f"q{each}", None) for each in range(5)), *steps])
         record = record.model_copy(update={"recipe": record.recipe.model_copy(update={"reward": "spre_even"})})
         [each] = candidates_of(next(labelled_states(record)))
-        assert each.confidence == pytest.approx(sure, abs=5e-4)
+        assert each.pair.confidence == pytest.approx(sure, abs=5e-4)
         page = package.view(run_of(tmp_path, record), out=tmp_path / "view.html").read_text("utf-8")
         [packed] = re.findall(r'id="question-\d+">(.*?)</script>', page)
         view = gzip.decompress(base64.b64decode(packed)).decode()
