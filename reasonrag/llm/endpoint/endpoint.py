@@ -1,48 +1,38 @@
 """One or several OpenAI-compatible endpoints as a `ChatModel`.
 
-Decides how draws become HTTP requests, what is retried and when a request fails, and learns at run time what an
-endpoint refuses (`refusals`), or does not do: several choices at once. What is learned never changes which draws are
-requested, nor their seeds. `rate_limits` and `scheduler` decide when a request is sent. Knows no agent and no tree.
+Decides how draws become HTTP requests, when a request fails, and when a run waits no longer: the trial request is one
+of its requests. `attempts` decides the waits between attempts, `address` what is left out of a request, `rate_limits`
+and `scheduler` when it is sent and where. Knows no agent and no tree.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from preference import Message
-from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError, WaitTooLong
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.llm.endpoint import shutdown
-from reasonrag.llm.endpoint.endings import CUT, closes_a_tag, ending_of
+from reasonrag.llm.endpoint.address import Answer, OneAddress, clean
+from reasonrag.llm.endpoint.attempts import FIRST_WAIT_S, MAX_WAIT_S, Attempts
+from reasonrag.llm.endpoint.endings import CUT
 from reasonrag.llm.endpoint.error_objects import end_of_draws, lacks_model
-from reasonrag.llm.endpoint.http_client import (
-    MOST_SAID,
-    BadAnswerError,
-    Connection,
-    HttpAnswer,
-    completions_of,
-    error_of,
-)
+from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
-from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
+from reasonrag.llm.endpoint.refusals import is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.llm.endpoint.trouble import (
     WORDS,
     asked_to_wait,
-    body_of,
     clock_time,
     error_cause,
     error_message,
@@ -55,18 +45,9 @@ from reasonrag.llm.endpoint.trouble import (
     state_of,
     trouble_of,
 )
-from reasonrag.llm.reasoning import (
-    ALL_AS_REASONING,
-    AMPLE_TOKENS,
-    gave_all_as_reasoning,
-    more_room,
-    parser_advice,
-    reasons,
-    stops_may_cut,
-    without_reasoning,
-)
+from reasonrag.llm.reasoning import AMPLE_TOKENS, more_room
 from reasonrag.llm.settings import LimitSettings
-from reasonrag.redaction import excerpt, secrets
+from reasonrag.redaction import secrets
 from reasonrag.rendering import counted, one_line
 from reasonrag.web.client import http_address, shown_url
 
@@ -79,14 +60,6 @@ KEY_VARIABLE, VALUE_KEY_VARIABLE = "OPENAI_API_KEY", "REASONRAG_VALUE_API_KEY"
 JUDGE_KEY_VARIABLE = "REASONRAG_JUDGE_API_KEY"
 """Environment variables with the keys. A value model or judge at its own address has its own key and must not see the
 first one."""
-MAX_ATTEMPTS = 8
-"""Attempts per request, not counting those that found its endpoint down. With waits of 1, 2, 4, .. seconds, that is
-minutes."""
-SAME_ERROR_TIMES = 3
-"""A request that gets the same 5xx or garbled body this often is given up, if others at its address got that body as
-often and none was answered in between. Alone, it may have had bad luck."""
-FIRST_WAIT_S, MAX_WAIT_S = 1.0, 60.0
-"""Wait before the second attempt, doubled for each further one."""
 MAX_DOWN_S = 600.0
 """The run ends when no endpoint has answered for this long, what they asked to wait left out; paid answers are kept."""
 LONG_WAIT_S, MOST_WAIT_S = 300.0, 2 * 24 * 3600.0
@@ -101,16 +74,13 @@ MAX_REJECTED = 20
 """After this many of them in a row no prompt is blamed alone; where they are forbidden, the run ends."""
 MOST_KEPT = 300
 """Characters of an error that are kept with the draws it stands for."""
-SHORT_ANSWERS = 2
-"""After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
-STRANGE_ENDS = 3
-"""Open replies in a row without a known reason, after which replies have to close their tags themselves."""
 _BEHIND_ALL = 10**9
 """Larger than any priority: lets another request probe an endpoint that is wholly down, in case this one breaks it."""
 
 _TRIAL_TOKENS = 256
 """Token limit of the trial reply: enough for one word, and for a model that reasons to show that it does."""
-_TRIAL_TEMPERATURE = 0.5
+_BROKEN_TRIALS = 3
+"""Trials at an address that answers with nothing but errors, none of which says that it is busy."""
 _PLAIN_SAMPLING = Sampling(temperature=1, top_p=1, max_tokens=_TRIAL_TOKENS)
 
 
@@ -153,103 +123,6 @@ class Limits:
         """Of one address, as it begins."""
         requests, tokens = (Rate(None if each is None else each / self.parts) for each in (self.rpm, self.tpm))
         return Pace(self.concurrency, requests, tokens, self.parts)
-
-
-@dataclass
-class OneAddress:
-    """One address, with what was learned about it."""
-
-    connection: Connection
-    pace: Pace
-    short_answers: int = 0
-    """Number in a row; from SHORT_ANSWERS on, `n` is not used any more."""
-    refused: set[str] = field(default_factory=set)
-    """Parameters that it refuses, and is not sent any more."""
-    body_said: str | None = None
-    """Of its latest failure; None after an answer."""
-    said: int = 0
-    """How often it said that body in a row, to whichever requests."""
-    strange_end: bool = False
-    """Whether a reply that was left open ended for no known reason."""
-    strange_ends: int = 0
-    """Number of such replies in a row; from STRANGE_ENDS on, no stop strings are sent."""
-    trouble: str = ""
-    """What keeps it from answering; empty after an answer."""
-    told_until: float = 0.0
-    """The end of the wait that the user was told of."""
-    stop_cuts_reasoning: bool = False
-    """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
-
-    @cached_property
-    def mark(self) -> str:
-        """Tells this server from others in a journal, which names none."""
-        return hashlib.blake2b(self.connection.base_url.encode(), digest_size=4).hexdigest()
-
-    def note_body(self, body: str | None) -> None:
-        self.body_said, self.said = body, self.said + 1 if body == self.body_said else 1
-
-    @property
-    def gives_one_choice(self) -> bool:
-        return self.short_answers >= SHORT_ANSWERS
-
-    def body(self, model: str, request: ChatRequest, *, without: Collection[str]) -> dict[str, Any]:
-        """The request's body, without the parameters that this endpoint refuses and those in `without`."""
-        sampling = request.sampling
-        body: dict[str, Any] = {
-            **(sampling.extra_body or {}),
-            "model": model,
-            "messages": request.wire_messages(),
-            "temperature": sampling.temperature,
-            "max_tokens": sampling.max_tokens,
-            "seed": request.seeds[0],
-        }
-        if sampling.top_p != 1:
-            body["top_p"] = sampling.top_p
-        if sampling.stop and (request.think_in_format or not self.stop_cuts_reasoning):
-            body["stop"] = list(sampling.stop)
-        if len(request.samples) > 1:
-            body["n"] = len(request.samples)
-        if sampling.logprobs:
-            body["logprobs"] = True
-        if sampling.reasoning_effort:
-            body["reasoning_effort"] = sampling.reasoning_effort
-        for parameter in body.keys() & (self.refused | set(without)):
-            value = body.pop(parameter)
-            if parameter in RENAMED:
-                body[RENAMED[parameter]] = value
-        return body
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The answer to a request. without: the parameters of the request that the endpoint refused."""
-
-    completions: list[Completion]
-    headers: Mapping[str, str]
-    without: Sequence[str]
-
-
-@dataclass(slots=True)
-class _Attempts:
-    """The attempts of one request so far."""
-
-    counted: int = 0
-    """Attempts that count against the request, not against an endpoint that is down."""
-    bodies: Counter[str | None] = field(default_factory=Counter)
-    """How often it got each body that is about requests."""
-    failed: Counter[int] = field(default_factory=Counter)
-    """Failed attempts by lane; another one may do better."""
-    while_down: int = 0
-    """Attempts that found their endpoint down."""
-    hopeless: bool = False
-    began: float = 0.0
-
-    def count(self, body: str | None, *, said: int) -> None:
-        """Count a failure with this body, which its endpoint `said` so often in a row, to this request and others."""
-        self.counted += 1
-        self.bodies[body] += body is not None
-        own = self.bodies[body]
-        self.hopeless = self.counted >= MAX_ATTEMPTS or SAME_ERROR_TIMES <= own <= said - SAME_ERROR_TIMES
 
 
 class EndpointModel:
@@ -296,11 +169,7 @@ class EndpointModel:
         """Expected completion tokens per draw: a running mean."""
         self._answered = 0
         self._secrets = secrets()
-        self.counts_bytes = False
-        """Whether some tokens were counted as bytes."""
         self.checked = False
-        self.reasons = False
-        """Whether a trial reply had reasoning."""
         self.settles_effort, self.effort = False, ""
         """Whether the check decides on a reasoning effort (may be set before it), and which one it took."""
         self._unsaid: list[str] | None = None
@@ -331,7 +200,7 @@ class EndpointModel:
         """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""
         draws, sampling = len(request.samples), request.sampling
         reason = end_of_draws(error, max_tokens=sampling.max_tokens) if self._speaks else ""
-        first = Completion(text="", finish_reason=reason, said=one_line(_clean(error_message(error)))[:MOST_KEPT])
+        first = Completion(text="", finish_reason=reason, said=one_line(clean(error_message(error)))[:MOST_KEPT])
         if reason == CUT:  # its usage is the most it can be, as the endpoint reports none
             most = {"prompt_tokens": request.size, "completion_tokens": draws * sampling.max_tokens}
             return [first.model_copy(update=most | {"tokens_bounded": True})]
@@ -384,13 +253,13 @@ class EndpointModel:
     async def _settle_effort(self) -> None:
         """Ask a model that reasons, or refuses a temperature as one that does, not to reason; where that changes
         nothing, all is as it was."""
-        before = self._endpoints, self._sampling, self._unsaid, self.counts_bytes, self.reasons
+        before, reasoned = (self._endpoints, self._sampling, self._unsaid), self.reasons
         self._endpoints = [OneAddress(each.connection, each.pace) for each in self._endpoints]
         self._sampling = self._sampling.model_copy(update={"reasoning_effort": "none"})
-        self._unsaid, self.counts_bytes, self.reasons = [], False, False
+        self._unsaid = []
         try:
             await self._try_all()
-            if not self.reasons and (before[-1] or "temperature" not in self.refused):
+            if not self.reasons and (reasoned or "temperature" not in self.refused):
                 self.effort, way_back = "none", "--reasoning-effort low has it reason"
                 self.say(f"{self.name} reasons by default, and is asked not to: reasoning_effort none ({way_back})")
         except InputError as error:
@@ -398,7 +267,7 @@ class EndpointModel:
                 raise
         finally:
             if not self.effort:
-                self._endpoints, self._sampling, self._unsaid, self.counts_bytes, self.reasons = before
+                self._endpoints, self._sampling, self._unsaid = before
 
     async def _try_all(self) -> None:
         """Send a trial to all addresses. Raises InputError if none answers."""
@@ -420,40 +289,37 @@ class EndpointModel:
         """
         from openai import APIConnectionError, APIStatusError
 
-        shown, trials = shown_url(endpoint.connection.base_url), _Attempts()
-        trial, trials.began = self._trial(), self.scheduler.clock()
+        shown, trial, trials = shown_url(endpoint.connection.base_url), self._trial(), Attempts()
         replies = list[Completion]()
 
         async def attempt() -> None:
-            paid = list[_Answer]()
+            paid = list[Answer]()
             try:
                 with self._keeping(paid):
                     paid.append(await self._post(endpoint, trial))
-                    self._learn(paid[0], endpoint, trial)
                     [reply] = paid[0].completions
                     replies.append(reply)
-                    self.reasons |= reasons(reply)
-                    if without_reasoning(reply).reasoning:
-                        self._go_without_stop(endpoint)
-                    if gave_all_as_reasoning(reply):
-                        self._say_of(endpoint, f"gave {ALL_AS_REASONING}: {parser_advice(self._flags)}")
+                    self._say_all(endpoint, endpoint.learn(paid[0], trial))
+                    self._say_all(endpoint, endpoint.learn_of_trial(reply, flags=self._flags))
             except Exception as error:
-                self._note_trial(error, endpoint, trials, last_hope=last_hope)
+                self._note_trial(error, endpoint, trials)
                 raise
 
         def passes(error: BaseException) -> bool:
             waits = last_hope or endpoint.pace.asked_until - self.scheduler.clock() <= MAX_WAIT_S
-            return is_retryable(error) and not isinstance(error, APIConnectionError) and waits
+            absent = isinstance(error, APIConnectionError)
+            broken = isinstance(error, Exception) and trouble_of(error) == "broken" and trials.counted >= _BROKEN_TRIALS
+            return is_retryable(error) and waits and not (absent or broken)
 
         try:
-            await self._retrying(trials, passes)(attempt)
+            await self._retrying(trials, passes, paced=False)(attempt)
         except APIConnectionError as error:
             raise _UnreachableError(
-                f"cannot reach {shown}: {_clean(error_message(error))}. Check {self._address} and that the server runs"
+                f"cannot reach {shown}: {clean(error_message(error))}. Check {self._address} and that the server runs"
             ) from error
         except BadAnswerError as error:
             raise _UnreachableError(
-                f"{shown} {self._wrong}: {_clean(error_message(error))}. Check {self._address}"
+                f"{shown} {self._wrong}: {clean(error_message(error))}. Check {self._address}"
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
@@ -463,29 +329,21 @@ class EndpointModel:
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
         return replies[0] if replies else None
 
-    def _note_trial(self, error: Exception, endpoint: OneAddress, trials: _Attempts, *, last_hope: bool) -> None:
-        """Count a failed trial, unless it is waited for what it lasts, and tell of that. Raises WaitTooLong."""
-        now, asked, trouble = self.scheduler.clock(), asked_to_wait(error), trouble_of(error)
-        trials.began += asked
-        self._scarce_at = now if trouble == "scarce" else self._scarce_at
-        patience = self._patience(now) if last_hope else self._limits.patience
-        waits = last_hope and is_retryable(error) and trouble in ("busy", "scarce", "loading")
-        if waits and not endpoint.trouble and asked < LONG_WAIT_S:
-            self._say_of(endpoint, f"is {state_of(error)}, and is waited for up to {seconds_text(patience)}", error)
+    def _note_trial(self, error: Exception, endpoint: OneAddress, trials: Attempts) -> None:
+        """Count a failed trial, and heed how long the address asks to wait. Raises WaitTooLong."""
+        now, asked = self.scheduler.clock(), asked_to_wait(error)
+        trials.counted += 1
         if is_busy(error) and asked:
             endpoint.pace.asked_until = endpoint.pace.paused_until = now + asked
         if is_retryable(error):
             self._heed(endpoint, error, now)
-        if not waits:
-            trials.count(body_of(error), said=2 * SAME_ERROR_TIMES)  # no question waits for a trial
-        trials.hopeless |= now - trials.began > patience
 
     def _trial(self) -> ChatRequest:
         """The request of the check: once per address and session, outside caps and counts; with what many refuse: a
         stop string, which no reply has, and a temperature that is not the usual one, as some steps are sampled at
         another."""
         tried = {"max_tokens": _TRIAL_TOKENS, "stop": ("</trial>",)}
-        tried |= {"temperature": _TRIAL_TEMPERATURE} if self._sampling.temperature == 1 else {}
+        tried |= {"temperature": 0.5} if self._sampling.temperature == 1 else {}
         return ChatRequest(
             messages=self.trial_messages,
             sampling=self._sampling.model_copy(update=tried),
@@ -496,7 +354,7 @@ class EndpointModel:
 
     async def _refused(self, endpoint: OneAddress, error: APIStatusError) -> InputError:
         """The error for a refusal, with what the user can do."""
-        base_url, reason = endpoint.connection.base_url, _clean(error_message(error))
+        base_url, reason = endpoint.connection.base_url, clean(error_message(error))
         shown = shown_url(base_url)
         gone = lacks_model(error, self.name)
         if is_account_refused(error) or (error.status_code == HTTPStatus.FORBIDDEN and not gone):
@@ -511,7 +369,7 @@ class EndpointModel:
         kind = InputError
         if is_retryable(error):
             kind, hint = _UnreachableError, f"{hint}. It is {state_of(error)}: run the same command later"
-        refused = kind(f"{shown} does not answer for the model {self.name} ({reason}){_clean(words)}{hint}")
+        refused = kind(f"{shown} does not answer for the model {self.name} ({reason}){clean(words)}{hint}")
         refused.instead = {self.name_flag: found} if found else None
         return refused
 
@@ -521,28 +379,9 @@ class EndpointModel:
             return f"has no credit or quota left for this account ({reason}). Add some"
         return f"refuses the API key ({reason}). Check {self._key_variable}"
 
-    def _retrying(
-        self, trials: _Attempts, passes: Callable[[BaseException], bool], *, paced: bool = False
-    ) -> AsyncRetrying:
-        """Retries with waits, reporting each failure, until one succeeds or more are hopeless. paced: whether the pace
-        of a busy address holds its requests back for as long as it asks; another address may be free."""
-        from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
-
-        first = self._limits.first_wait
-        backoff = wait_exponential(multiplier=first, max=MAX_WAIT_S) + wait_random(0, first)
-
-        def wait(state: RetryCallState) -> float:
-            error = state.outcome.exception() if state.outcome else None
-            most = MAX_WAIT_S if not is_busy(error) else 0.0 if paced else math.inf
-            return max(backoff(state), min(most, asked_to_wait(error)))
-
-        return AsyncRetrying(
-            stop=lambda _: trials.hopeless,
-            retry=retry_if_exception(passes),
-            wait=wait,
-            sleep=self._pause,
-            before_sleep=self._report_retry,
-            reraise=True,
+    def _retrying(self, trials: Attempts, passes: Callable[[BaseException], bool], *, paced: bool) -> AsyncRetrying:
+        return trials.retrying(
+            passes, first_wait=self._limits.first_wait, paced=paced, sleep=self._pause, report=self._report_retry
         )
 
     async def close(self) -> None:
@@ -556,7 +395,7 @@ class EndpointModel:
         """
         from openai import APIError
 
-        trials, before = _Attempts(), self._answered
+        trials, before = Attempts(), self._answered
         try:
             return await self._send(request, trials)
         except Exception as error:  # noqa: BLE001 - `retrying` is told of it: made for every request, it costs 4 % of all
@@ -589,14 +428,14 @@ class EndpointModel:
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
             raise ModelError(message, cause=failure.cause, of_prompt=alone and rejected) from error
 
-    async def _send(self, request: ChatRequest, trials: _Attempts) -> list[Completion]:
+    async def _send(self, request: ChatRequest, trials: Attempts) -> list[Completion]:
         """One attempt, once it has a slot; its result is reported to the endpoint's pace."""
         prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
         expected = prompt_tokens + len(request.samples) * self._reply_tokens
         priority = request.priority
         if all(each.pace.down_since is not None for each in self._endpoints):
             priority += _BEHIND_ALL * trials.while_down
-        paid = list[_Answer]()
+        paid = list[Answer]()
         with self._keeping(paid):
             async with self.scheduler.slot(
                 priority, tokens=expected, question=request.question_id, failed=trials.failed
@@ -609,10 +448,10 @@ class EndpointModel:
                     self._note(error, slot, trials)
                     raise
                 self._account(paid[0], slot)
-                self._learn(paid[0], endpoint, request)
+                self._say_all(endpoint, endpoint.learn(paid[0], request))
         return paid[0].completions
 
-    async def _post(self, endpoint: OneAddress, request: ChatRequest) -> _Answer:
+    async def _post(self, endpoint: OneAddress, request: ChatRequest) -> Answer:
         """Send a request; if parameters of it are refused, send it again at once without them. Each request goes by its
         own refusals, as many are in flight when the first one is refused."""
         from openai import APIStatusError
@@ -624,10 +463,10 @@ class EndpointModel:
             try:
                 answer = await self.send(endpoint.connection, body, asked)
                 completions = self._read(answer, request)
-                return _Answer(completions[: len(request.samples)], answer.headers, without)
+                return Answer(completions[: len(request.samples)], answer.headers, without)
             except APIStatusError as error:
                 if said := self._instead(error, asked):
-                    return _Answer(said, error.response.headers, without)
+                    return Answer(said, error.response.headers, without)
                 named = refused_parameters(error, body)
                 if not named and "n" in body and is_refusal(error):
                     named = ["n"]  # some refuse several choices without a word about them
@@ -647,7 +486,7 @@ class EndpointModel:
             raise UnexpectedError(error, kept=False) from error
 
     @contextmanager
-    def _keeping(self, paid: Sequence[_Answer]) -> Iterator[None]:
+    def _keeping(self, paid: Sequence[Answer]) -> Iterator[None]:
         """Guards the code after an answer: once `paid` holds it, an error in the block stops further requests, and the
         answer is returned."""
         try:
@@ -657,73 +496,19 @@ class EndpointModel:
                 raise
             self.stop(error if isinstance(error, RunStopped) else UnexpectedError(error, kept=True))
 
-    def _account(self, answer: _Answer, slot: RequestSlot) -> None:
+    def _account(self, answer: Answer, slot: RequestSlot) -> None:
         """Count an answer, and report it to the pacing of its endpoint."""
         mark = self._endpoints[slot.lane].mark
         answer.completions[0] = first = answer.completions[0].model_copy(update={"server": mark})
         now = self.scheduler.clock()
         spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
-        slot.succeeded(spent or slot.tokens, now=now)
+        slot.pace.succeeded(slot, tokens=spent or slot.tokens, now=now)
         self._given_up = self._rejected = 0
         self._answered += 1
         self._useless_since, self._endpoints[slot.lane].trouble = None, ""
-        self._endpoints[slot.lane].note_body(None)
         if spent:
             per_draw = first.completion_tokens / len(answer.completions)
             self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
-
-    def _learn(self, answer: _Answer, endpoint: OneAddress, request: ChatRequest) -> None:
-        """Learn from an answer what the endpoint does, refuses and allows; what is refused is left out of all later
-        requests."""
-        for parameter in answer.without:
-            if parameter != "n" and parameter not in endpoint.refused:  # n: by the answers, as it may be too high only
-                endpoint.refused.add(parameter)
-                self._say_of(endpoint, f"does not accept {parameter}: {DISPENSABLE[parameter]}")
-        endpoint.pace.learn(answer.headers)
-        self._learn_of_choices(endpoint, len(request.samples), len(answer.completions))
-        if any(stops_may_cut(request, each) for each in answer.completions):
-            self._go_without_stop(endpoint)
-        self._learn_of_ends(endpoint, answer.completions)
-        if answer.completions[0].tokens_bounded and not self.counts_bytes:
-            self.counts_bytes = True
-            self._say_of(
-                endpoint,
-                "reports no token counts, or fewer than its replies have; bytes are counted instead, about four times "
-                "as many",
-            )
-
-    def _learn_of_ends(self, endpoint: OneAddress, replies: Sequence[Completion]) -> None:
-        """Name the first open reply that ended for no known reason, and send no stop strings after several in a row: a
-        reply then closes its tag itself, which shows that it is whole."""
-        for reply in replies:
-            if ending_of(reply) != "unknown":
-                endpoint.strange_ends = 0
-            elif reply.text and not closes_a_tag(reply.text):
-                endpoint.strange_ends += 1
-                if not endpoint.strange_end:
-                    endpoint.strange_end = True
-                    reason = _clean(reply.finish_reason)
-                    given = f"the finish_reason {reason!r}" if reason else "no finish_reason"
-                    self._say_of(
-                        endpoint,
-                        f"gives {given}, which does not say whether a reply is whole: one with an open tag is no step "
-                        "(unknown_end). A server or gateway that says stop and length mends it",
-                    )
-        if endpoint.strange_ends >= STRANGE_ENDS and "stop" not in endpoint.refused:
-            endpoint.refused.add("stop")
-            self._say_of(endpoint, f"goes on so, and is sent no stop strings now: {DISPENSABLE['stop']}")
-
-    def _go_without_stop(self, endpoint: OneAddress) -> None:
-        if not endpoint.stop_cuts_reasoning and "stop" not in endpoint.refused:
-            endpoint.stop_cuts_reasoning = True
-            self._say_of(endpoint, f"is sent no stop strings, which could cut its reasoning: {DISPENSABLE['stop']}")
-
-    def _learn_of_choices(self, endpoint: OneAddress, wanted: int, given: int) -> None:
-        if wanted == 1 or endpoint.gives_one_choice:
-            return
-        endpoint.short_answers = endpoint.short_answers + 1 if given == 1 else 0
-        if endpoint.gives_one_choice:
-            self._say_of(endpoint, f"returns one choice per request: {DISPENSABLE['n']}")
 
     def tell(self, server: str, lesson: str) -> None:
         """Tell the user of a server, by its mark."""
@@ -731,12 +516,16 @@ class EndpointModel:
             if endpoint.mark == server:
                 self._say_of(endpoint, lesson)
 
+    def _say_all(self, endpoint: OneAddress, lessons: Iterable[str]) -> None:
+        for lesson in lessons:
+            self._say_of(endpoint, lesson)
+
     def _say_of(self, endpoint: OneAddress, lesson: str, error: Exception | None = None) -> None:
-        words = f": {one_line(_clean(error_message(error)))}" if error else ""
+        words = f": {one_line(clean(error_message(error)))}" if error else ""
         say = self.say if self._unsaid is None or error else self._unsaid.append
         say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}{words}")
 
-    def _note(self, error: Exception, slot: RequestSlot, trials: _Attempts) -> None:
+    def _note(self, error: Exception, slot: RequestSlot, trials: Attempts) -> None:
         """Report a failure to the pace, and count the attempt if it is about the request."""
         now = self.scheduler.clock()
         endpoint, pace = self._endpoints[slot.lane], slot.pace
@@ -746,17 +535,15 @@ class EndpointModel:
         scarce = trouble_of(error) == "scarce"  # each request waits by itself, and all go on once there is room
         if is_busy(error):
             pace.learn(error.response.headers)  # type: ignore[attr-defined]
-            slot.refused(asked_to_wait(error) or None, now=now, too_many=not scarce)
+            pace.refused(slot, retry_after=asked_to_wait(error) or None, now=now, too_many=not scarce)
         elif blamed:
-            slot.failed(now=now)
+            pace.failed(slot, now=now)
         else:
-            slot.answered()
+            pace.answered(slot)
         if scarce or (was_useless and blamed):
             trials.while_down += 1
         else:
-            body = body_of(error)
-            endpoint.note_body(body)
-            trials.count(body, said=endpoint.said)
+            trials.counted += 1
         if blamed:
             self._heed(endpoint, error, now)
 
@@ -771,14 +558,14 @@ class EndpointModel:
         patience = self._patience(now)
         wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
         if asked and until > now and until - since > most:
-            allowed = f"longer than max_wait allows ({most / 60:g} minutes): {_clean(error_message(error))}"
+            allowed = f"longer than max_wait allows ({most / 60:g} minutes): {clean(error_message(error))}"
             raise WaitTooLong(f"{self._shown()} {wait}, {allowed}. Run the same command then to continue") from error
         if asked >= LONG_WAIT_S and now + asked >= endpoint.told_until + LONG_WAIT_S:
             endpoint.told_until = now + asked
             self._say_of(endpoint, wait, error)
         if all(each.useless_since is not None and now - each.useless_since > patience for each in paces):
             _, lasts, then = WORDS[trouble_of(error)]
-            message = f"{self._shown()} {lasts} {seconds_text(patience)}: {_clean(error_message(error))}"
+            message = f"{self._shown()} {lasts} {seconds_text(patience)}: {clean(error_message(error))}"
             kind = WaitTooLong if trouble_of(error) == "scarce" else EndpointLost
             raise kind(f"{message}. {then}, run the same command to continue") from error
 
@@ -813,10 +600,18 @@ class EndpointModel:
 
     @property
     def refused(self) -> list[str]:
-        """Parameters that some address refuses, `n` among them where it gives one choice whatever is asked."""
-        found = {each for endpoint in self._endpoints for each in endpoint.refused}
-        found |= {"stop"} if any(each.stop_cuts_reasoning for each in self._endpoints) else set()
-        return sorted(found | ({"n"} if any(each.gives_one_choice for each in self._endpoints) else set()))
+        """Parameters that some address is not sent."""
+        return sorted({name for each in self._endpoints for name in each.left_out})
+
+    @property
+    def reasons(self) -> bool:
+        """Whether a trial reply had reasoning."""
+        return any(each.reasons for each in self._endpoints)
+
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether some tokens were counted as bytes."""
+        return any(each.counts_bytes for each in self._endpoints)
 
     @property
     def paces(self) -> list[tuple[str, Pace]]:
@@ -858,12 +653,7 @@ class _UnreachableError(InputError):
 
 
 def _failure(error: Exception, *, attempt: int, final: bool) -> CallFailure:
-    return CallFailure(error_cause(error), _clean(error_message(error)), attempt, final)
-
-
-def _clean(text: str) -> str:
-    """A message without keys, which some endpoints echo, and without control characters, of bounded length."""
-    return excerpt(plain_text(text.encode("utf-8", "replace").decode("utf-8")), MOST_SAID)
+    return CallFailure(error_cause(error), clean(error_message(error)), attempt, final)
 
 
 def check_address(url: str, key_variable: str) -> None:

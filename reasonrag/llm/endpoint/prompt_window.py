@@ -29,7 +29,6 @@ CUT_WARNING = (
     "(llama.cpp -c, Ollama OLLAMA_CONTEXT_LENGTH, vLLM --max-model-len and no truncate_prompt_tokens) or show less "
     "(--top-k, --max-passage-chars), and start another --run"
 )
-NOT_CUT = "does not cut prompts of that length: longer ones have more tokens"
 
 
 class PromptWindow:
@@ -37,8 +36,7 @@ class PromptWindow:
 
     def __init__(self) -> None:
         self._known: tuple[int | None] | None = None
-        self._told = list[int]()
-        """The largest count at each piece of news."""
+        self._told = False
         self._least, self._most = dict[int, int](), dict[int, int]()
         """Tokens by size, in steps of `GRAIN`."""
 
@@ -59,16 +57,11 @@ class PromptWindow:
         return self._known[0]
 
     def news(self) -> str:
-        """That prompts are cut, or that longer ones show that they are not, once each; else empty."""
-        window = max(self._most.values(), default=0)
-        if self._told:
-            new = len(self._told) == 1 and self.cut_from is None and window > self._told[0]
-        else:
-            new = self.cut_from is not None
-        if not new:
+        """That prompts are cut, once; else empty."""
+        if self._told or self.cut_from is None:
             return ""
-        self._told.append(window)
-        return NOT_CUT if self.cut_from is None else CUT_WARNING.format(self.cut_from)
+        self._told = True
+        return CUT_WARNING.format(self.cut_from)
 
     def _cut_from(self) -> int | None:
         window = max(self._most.values(), default=0)

@@ -59,6 +59,15 @@ class Rate:
 
 
 @dataclass(slots=True)
+class Sent:
+    """A request in flight. tokens: about so many. over: whether its pace was told what became of it."""
+
+    tokens: float
+    at: float
+    over: bool = field(default=False, kw_only=True)
+
+
+@dataclass(slots=True)
 class Pace:
     """The state of one endpoint.
 
@@ -118,53 +127,57 @@ class Pace:
         self.requests.take(1, now)
         self.tokens.take(tokens, now)
 
-    def succeeded(self, *, expected_tokens: float, tokens: float, now: float) -> None:
+    def succeeded(self, sent: Sent, *, tokens: float, now: float) -> None:
         """An answer arrived: the window grows by one request per round, and the breaker closes."""
-        self.tokens.take(tokens - expected_tokens, now)
+        self.tokens.take(tokens - sent.tokens, now)
         if self.down_since is not None:
             self.paused_until = now
-        self.answered()
+        self.answered(sent)
         self.window = min(float(self.most), self.window + 1 / self.window)
 
-    def refused(self, *, sent_at: float, retry_after: float | None, now: float, too_many: bool = True) -> None:
+    def refused(self, sent: Sent, *, retry_after: float | None, now: float, too_many: bool = True) -> None:
         """Too many requests: wait for Retry-After, and shrink the window, unless it is not the rate that is refused."""
         busy_since = now if self.busy_since is None else self.busy_since
-        self.answered()
+        self.answered(sent)
         self.busy_since = busy_since
         if retry_after is not None:
             self.busy_since += max(0.0, now + retry_after - max(now, self.asked_until))
             self.asked_until = max(self.asked_until, now + retry_after)
             self.paused_until = max(self.paused_until, now + retry_after)
-        if too_many and sent_at >= self._decreased_at:  # requests of the same round share one decrease
+        if too_many and sent.at >= self._decreased_at:  # requests of the same round share one decrease
             self.window = max(1.0, self.window * DECREASE)
             self._decreased_at = now
 
-    def failed(self, *, sent_at: float, now: float) -> None:
+    def failed(self, sent: Sent, *, now: float) -> None:
         """No answer, or a server error. Several in a row open the breaker: then one trial at a time, at growing
         intervals."""
-        self.in_flight -= 1
+        self._ended(sent)
         self.failures += 1
         opens = self.down_since is None and self.failures >= FAILURES_TO_OPEN
-        if opens or self._was_trial(sent_at):
+        if opens or self._was_trial(sent):
             self.down_since = now if opens else self.down_since
             self._trial = False
             self.paused_until = max(self.paused_until, now + self._pause * random.uniform(0.8, 1.2))
             self._pause = min(LONGEST_PAUSE_S, 2 * self._pause)
 
-    def _was_trial(self, sent_at: float) -> bool:
-        """Whether a request was sent after the breaker opened; older ones carry no news."""
-        return self.down_since is not None and sent_at >= self.down_since
-
-    def answered(self) -> None:
-        """Any answer that shows the endpoint is reachable: the breaker closes."""
+    def _ended(self, sent: Sent) -> None:
         self.in_flight -= 1
+        sent.over = True
+
+    def _was_trial(self, sent: Sent) -> bool:
+        """Whether a request was sent after the breaker opened; older ones carry no news."""
+        return self.down_since is not None and sent.at >= self.down_since
+
+    def answered(self, sent: Sent) -> None:
+        """Any answer that shows the endpoint is reachable: the breaker closes."""
+        self._ended(sent)
         self.failures, self.down_since, self._pause, self._trial = 0, None, FIRST_PAUSE_S, False
         self.busy_since = None
 
-    def cancelled(self, *, sent_at: float) -> None:
+    def cancelled(self, sent: Sent) -> None:
         """A cancelled request; it says nothing about the endpoint."""
-        self.in_flight -= 1
-        if self._was_trial(sent_at):
+        self._ended(sent)
+        if self._was_trial(sent):
             self._trial = False
 
     def learn(self, headers: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from reasonrag.errors import RunStopped
-from reasonrag.llm.endpoint.rate_limits import Pace
+from reasonrag.llm.endpoint.rate_limits import Pace, Sent
 
 LOAD_BOUND = 1.25
 """A question's request goes to another address where its own has this many times the mean number of requests in flight:
@@ -24,35 +24,12 @@ consistent hashing with bounded loads (arXiv 1608.01350)."""
 
 
 @dataclass(slots=True)
-class RequestSlot:
-    """One request's slot at an endpoint. The request's result is reported to its pace before the slot ends."""
+class RequestSlot(Sent):
+    """One request's slot at an endpoint, whose pace is told what became of it before the slot ends. lane: position of
+    the pace among those of the scheduler."""
 
     pace: Pace
     lane: int
-    """Position of the pace among those of the scheduler."""
-    tokens: float
-    sent_at: float
-    over: bool = False
-
-    def succeeded(self, tokens: float, *, now: float) -> None:
-        self.over = True
-        self.pace.succeeded(expected_tokens=self.tokens, tokens=tokens, now=now)
-
-    def refused(self, retry_after: float | None, *, now: float, too_many: bool = True) -> None:
-        self.over = True
-        self.pace.refused(sent_at=self.sent_at, retry_after=retry_after, now=now, too_many=too_many)
-
-    def failed(self, *, now: float) -> None:
-        self.over = True
-        self.pace.failed(sent_at=self.sent_at, now=now)
-
-    def answered(self) -> None:
-        self.over = True
-        self.pace.answered()
-
-    def cancelled(self) -> None:
-        self.over = True
-        self.pace.cancelled(sent_at=self.sent_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +86,7 @@ class RequestScheduler:
             yield slot
         finally:
             if not slot.over:
-                slot.cancelled()
+                slot.pace.cancelled(slot)
             self.in_flight -= 1
             self._dispatch()
 
@@ -125,7 +102,8 @@ class RequestScheduler:
             return await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled() and not granted.exception():
-                granted.result().cancelled()  # the slot was given in the moment of cancelling
+                slot = granted.result()  # given in the moment of cancelling
+                slot.pace.cancelled(slot)
                 self.in_flight -= 1
             self._dispatch()
             raise
@@ -147,7 +125,7 @@ class RequestScheduler:
             heapq.heappop(self._waiting)
             self.paces[lane].sent(first.tokens, now)
             self.in_flight += 1
-            first.granted.set_result(RequestSlot(self.paces[lane], lane, first.tokens, now))
+            first.granted.set_result(RequestSlot(first.tokens, now, self.paces[lane], lane))
 
     def _choose(self, request: _Waiting, now: float) -> tuple[int, tuple[float, str]]:
         """The lane for a request, and how long and why it must wait there."""

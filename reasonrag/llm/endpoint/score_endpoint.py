@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 from preference import Message
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.endpoint.endpoint import EndpointModel, OneAddress
+from reasonrag.llm.endpoint.address import OneAddress
+from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.endpoint.http_client import Connection, HttpAnswer, score_of
 from reasonrag.web.client import shown_url
 

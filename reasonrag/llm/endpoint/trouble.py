@@ -84,14 +84,6 @@ def is_endpoint_failure(error: BaseException) -> bool:
     return error_cause(error) in ("connection", "timeout")
 
 
-def body_of(error: Exception) -> str | None:
-    """What was said by a server error that is about the request, or by a garbled body; None for other errors."""
-    if is_status(error):
-        broken = error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_endpoint_failure(error)
-        return error.response.content.decode("utf-8", "replace") if broken else None
-    return str(error) if isinstance(error, BadAnswerError) else None
-
-
 def is_account_refused(error: Exception) -> bool:
     """Whether all requests will fail: the key is refused, or the account is empty."""
     return is_status(error) and error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)

@@ -22,16 +22,9 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.endpoint.attempts import MAX_ATTEMPTS
 from reasonrag.llm.endpoint.endings import ending_of
-from reasonrag.llm.endpoint.endpoint import (
-    MAX_ATTEMPTS,
-    MAX_GIVEN_UP,
-    MAX_REJECTED,
-    SAME_ERROR_TIMES,
-    CallFailure,
-    EndpointModel,
-    Limits,
-)
+from reasonrag.llm.endpoint.endpoint import MAX_GIVEN_UP, MAX_REJECTED, CallFailure, EndpointModel, Limits
 from reasonrag.llm.endpoint.http_client import Connection, HttpAnswer
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.llm.endpoint.refusals import DISPENSABLE
@@ -305,15 +298,6 @@ async def test_an_account_that_is_shut_ends_the_run(status: int, error: dict[str
             await at.client.check()
     assert error["message"] in str(raised.value)
     assert [failure.final for failure in at.failures] == [True]
-
-
-async def test_an_error_that_every_request_gets_is_tried_three_times() -> None:
-    """By each of eight at once: no more wait for minutes where nothing is answered."""
-    async with client_at(lambda _: refusal(500, "list index out of range", **{"retry-after": "0.3"})) as at:
-        asked = (at.client.complete(request_for(1)) for _ in range(8))
-        given_up = await asyncio.gather(*asked, return_exceptions=True)
-    assert {type(each) for each in given_up} == {ModelError}
-    assert [each.attempt for each in at.failures if each.final] == [SAME_ERROR_TIMES] * 8
 
 
 async def test_no_request_is_given_up_for_faults_that_strike_by_chance() -> None:
@@ -622,18 +606,14 @@ def saying(reason: Any, text: str = "So the next query is <query>one") -> web.Re
 STRANGE = [None, "", "OTHER", "tool_calls", "\u202egnorw", 7]
 
 
-@pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("reason", STRANGE)
-async def test_replies_that_end_for_no_known_reason_are_named_once(reason: Any, *, checked: bool) -> None:
-    """And after three in a row no stop string is sent any more, so that a reply closes its tag itself."""
+async def test_after_three_replies_that_end_for_no_known_reason_no_stop_string_is_sent(reason: Any) -> None:
+    """So that a reply closes its tag itself; said once."""
     async with client_at(lambda _: saying(reason)) as at:
-        if checked:
-            await at.client.check()
         replies = [reply for _ in range(4) for reply in await at.client.complete(request_for(1))]
         assert at.client.refused == ["stop"]
     assert {ending_of(each) for each in replies} == {"unknown"}
-    assert ["stop" in each for each in at.bodies] == [True] * 3 + [False] * (len(at.bodies) - 3)
-    assert sum("is sent no stop strings" in each for each in at.said) == 1
+    assert ["stop" in each for each in at.bodies] == [True, True, True, False]
     [told] = [each for each in at.said if "unknown_end" in each]
     assert "stop and length" in told
     assert told.isprintable()
@@ -644,21 +624,21 @@ CLOSING, OPENED = "So the next query is <query>one</query>", "So the next query 
 
 
 @pytest.mark.parametrize(
-    ("replies", "named"),
+    "replies",
     [
-        ([(None, CLOSING)] * 4, 0),
-        ([(None, OPENED), ("stop", OPENED), (None, OPENED), (None, OPENED), ("stop", CLOSING), (None, OPENED)], 1),
-        ([(each, OPENED) for each in ("stop", "STOP", "length", "MAX_TOKENS", "SAFETY", "refusal")], 0),
+        [(None, CLOSING)] * 4,
+        [(None, OPENED), ("stop", OPENED), (None, OPENED), (None, OPENED), ("stop", CLOSING), (None, OPENED)],
+        [(each, OPENED) for each in ("stop", "STOP", "length", "MAX_TOKENS", "SAFETY", "refusal")],
     ],
     ids=["all closed", "no three in a row", "known reasons"],
 )
-async def test_a_stray_unknown_reason_costs_no_stop_strings(replies: list[tuple[Any, str]], named: int) -> None:
+async def test_a_stray_unknown_reason_costs_no_stop_strings(replies: list[tuple[Any, str]]) -> None:
     left = iter(replies)
     async with client_at(lambda _: saying(*next(left))) as at:
         for _ in replies:
             await at.client.complete(request_for(1))
         assert at.client.refused == []
-    assert sum("finish_reason" in each for each in at.said) == named
+    assert not any("finish_reason" in each for each in at.said)
 
 
 # -- models that reason ------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from reasonrag.llm.endpoint.rate_limits import (
     LONGEST_PAUSE_S,
     Pace,
     Rate,
+    Sent,
 )
 
 MINUTE = 60.0
@@ -32,14 +33,14 @@ def start(pace: Pace, count: int = 1, *, now: float = 0.0, tokens: float = 0.0) 
 def succeed(pace: Pace, *, now: float, expected: float = 0.0, tokens: float = 0.0) -> None:
     """A request that goes and is answered."""
     pace.sent(expected, now)
-    pace.succeeded(expected_tokens=expected, tokens=tokens, now=now)
+    pace.succeeded(Sent(expected, now), tokens=tokens, now=now)
 
 
 def fail(pace: Pace, count: int = 1, *, now: float) -> None:
     """So many requests that go and come to nothing, one after the other."""
     for _ in range(count):
         pace.sent(0, now)
-        pace.failed(sent_at=now, now=now)
+        pace.failed(Sent(0, now), now=now)
 
 
 def wait_until_free(rate: Rate, now: float) -> float:
@@ -160,9 +161,9 @@ def test_requests_of_one_round_that_are_refused_narrow_the_window_once() -> None
     pace = Pace(64)
     start(pace, 64, now=1.0)
     for position in range(32):
-        pace.refused(sent_at=1.0, retry_after=None, now=2.0 + position / 100)
+        pace.refused(Sent(0, 1.0), retry_after=None, now=2.0 + position / 100)
     assert (pace.window, pace.in_flight) == (64 * DECREASE, 32)
-    pace.refused(sent_at=3.0, retry_after=None, now=4.0)  # sent after the decrease
+    pace.refused(Sent(0, 3.0), retry_after=None, now=4.0)  # sent after the decrease
     assert pace.window == 64 * DECREASE * DECREASE
 
 
@@ -183,13 +184,13 @@ def test_in_flight_is_counted_and_the_window_stays_within_its_bounds(most: int, 
         elif in_flight:
             in_flight -= 1
             if outcome == "succeed":
-                pace.succeeded(expected_tokens=0, tokens=0, now=now)
+                pace.succeeded(Sent(0, now), tokens=0, now=now)
             elif outcome == "refuse":
-                pace.refused(sent_at=now - 0.5, retry_after=None, now=now)
+                pace.refused(Sent(0, now - 0.5), retry_after=None, now=now)
             elif outcome == "fail":
-                pace.failed(sent_at=now - 0.5, now=now)
+                pace.failed(Sent(0, now - 0.5), now=now)
             else:
-                pace.cancelled(sent_at=now - 0.5)
+                pace.cancelled(Sent(0, now - 0.5))
         assert pace.in_flight == in_flight
         assert 1.0 <= pace.window <= most
 
@@ -201,8 +202,8 @@ def test_retry_after_holds_everybody_back() -> None:
     """As long as the endpoint asked for, and no shorter request of another answer cuts it."""
     pace = Pace(8)
     start(pace, 2, now=10.0)
-    pace.refused(sent_at=10.0, retry_after=12.0, now=11.0)
-    pace.refused(sent_at=10.0, retry_after=1.0, now=11.0)
+    pace.refused(Sent(0, 10.0), retry_after=12.0, now=11.0)
+    pace.refused(Sent(0, 10.0), retry_after=1.0, now=11.0)
     assert pace.wait(11.0) == (12.0, "asked to wait")
     assert pace.wait(22.5) == (0.5, "asked to wait")
     assert pace.wait(23.0) == (0.0, "")
@@ -228,9 +229,9 @@ def test_the_breaker_opens_after_failures_in_a_row() -> None:
 @pytest.mark.parametrize(
     ("ends", "down"),
     [
-        (lambda pace: pace.answered(), None),
-        (lambda pace: pace.refused(sent_at=2.0, retry_after=None, now=3.0), None),
-        (lambda pace: pace.cancelled(sent_at=2.0), 1.0),
+        (lambda pace: pace.answered(Sent(0, 0.0)), None),
+        (lambda pace: pace.refused(Sent(0, 2.0), retry_after=None, now=3.0), None),
+        (lambda pace: pace.cancelled(Sent(0, 2.0)), 1.0),
     ],
     ids=["a 400", "too many", "withdrawn"],
 )
@@ -256,10 +257,10 @@ def test_an_endpoint_that_is_down_is_tried_with_one_request_at_a_time() -> None:
     assert pace.wait(now) == (0.0, "")
     start(pace, now=now)
     assert pace.wait(now) == (math.inf, "endpoint down")
-    pace.cancelled(sent_at=now)  # makes room for another, else nobody would try again
+    pace.cancelled(Sent(0, now))  # makes room for another, else nobody would try again
     assert pace.wait(now) == (0.0, "")
     start(pace, now=now)
-    pace.failed(sent_at=now, now=now + 1)
+    pace.failed(Sent(0, now), now=now + 1)
     assert pace.wait(now + 1)[1] == "endpoint down"
     assert pace.down_since == 1.0  # since the breaker opened, not since the last trial
 
@@ -272,9 +273,9 @@ def test_a_trial_waits_for_no_request_of_before_the_outage() -> None:
     now = pace.paused_until
     assert pace.wait(now) == (0.0, "")
     start(pace, now=now)
-    pace.failed(sent_at=0.5, now=now + 0.1)  # one of the old ones: says nothing about the trial
+    pace.failed(Sent(0, 0.5), now=now + 0.1)  # one of the old ones: says nothing about the trial
     assert pace.wait(now + 0.1) == (math.inf, "endpoint down")
-    pace.succeeded(expected_tokens=0, tokens=0, now=now + 0.2)
+    pace.succeeded(Sent(0, now + 0.2), tokens=0, now=now + 0.2)
     assert pace.wait(now + 0.2) == (0.0, "")
 
 
@@ -283,13 +284,13 @@ def test_what_it_asked_to_wait_is_no_time_without_use() -> None:
     pace = Pace(8)
     assert pace.useless_since is None
     start(pace, 5, now=1.0)
-    pace.refused(sent_at=1.0, retry_after=None, now=2.0)
-    pace.refused(sent_at=1.0, retry_after=None, now=3.0)
+    pace.refused(Sent(0, 1.0), retry_after=None, now=2.0)
+    pace.refused(Sent(0, 1.0), retry_after=None, now=3.0)
     assert pace.useless_since == 2.0
-    pace.refused(sent_at=1.0, retry_after=30.0, now=4.0)
-    pace.refused(sent_at=1.0, retry_after=40.0, now=4.0)
+    pace.refused(Sent(0, 1.0), retry_after=30.0, now=4.0)
+    pace.refused(Sent(0, 1.0), retry_after=40.0, now=4.0)
     assert pace.useless_since == 42.0
-    pace.succeeded(expected_tokens=0, tokens=0, now=5.0)
+    pace.succeeded(Sent(0, 5.0), tokens=0, now=5.0)
     assert pace.useless_since is None
     fail(pace, FAILURES_TO_OPEN, now=50.0)
     assert pace.useless_since == 50.0
@@ -322,7 +323,7 @@ def test_a_success_closes_the_breaker() -> None:
     start(pace, 3, now=now)
     assert pace.wait(now) == (0.0, "")
     for _ in range(3):
-        pace.cancelled(sent_at=now)
+        pace.cancelled(Sent(0, now))
     fail(pace, FAILURES_TO_OPEN, now=now)
     assert pace.wait(now)[0] <= 1.2 * FIRST_PAUSE_S
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasonrag.errors import CapReached, Interrupted
-from reasonrag.llm.endpoint.rate_limits import FAILURES_TO_OPEN, HEADROOM, Pace, Rate
+from reasonrag.llm.endpoint.rate_limits import FAILURES_TO_OPEN, HEADROOM, Pace, Rate, Sent
 from reasonrag.llm.endpoint.scheduler import LOAD_BOUND, RequestScheduler, RequestSlot
 
 
@@ -152,7 +152,7 @@ class Clock:
 def take_down(pace: Pace, now: float) -> None:
     for _ in range(FAILURES_TO_OPEN):
         pace.sent(0, now)
-        pace.failed(sent_at=now, now=now)
+        pace.failed(Sent(0, now), now=now)
 
 
 @pytest.mark.parametrize(
@@ -211,11 +211,11 @@ async def test_why_nothing_goes_is_said_with_its_end() -> None:
     crowd = Crowd(RequestScheduler([one, other], most=8, clock=clock))
     await crowd.come(2, tokens=1_000)
     assert sorted(crowd.lanes) == [0, 1]
-    crowd.slots[1].refused(30.0, now=clock.now)
+    other.refused(crowd.slots[1], retry_after=30.0, now=clock.now)
     await crowd.come(1)
     assert crowd.scheduler.waiting_for == "rate limit"
     assert crowd.scheduler.waiting_until == pytest.approx(clock.now + 9)
-    crowd.slots[0].refused(40.0, now=clock.now)
+    one.refused(crowd.slots[0], retry_after=40.0, now=clock.now)
     await crowd.come(1)
     assert crowd.scheduler.waiting_for == "asked to wait"
     assert crowd.scheduler.waiting_until == pytest.approx(clock.now + 30)
@@ -339,7 +339,7 @@ async def test_questions_of_an_address_that_cannot_take_them_go_on_elsewhere_and
         own.sent(0, clock.now)
     elif trouble == "paused":
         own.sent(0, clock.now)
-        own.refused(sent_at=clock.now, retry_after=30.0, now=clock.now)
+        own.refused(Sent(0, clock.now), retry_after=30.0, now=clock.now)
     elif trouble == "rate limit":
         own.requests.limit = 60.0
         own.requests.take(10, clock.now)
@@ -353,10 +353,10 @@ async def test_questions_of_an_address_that_cannot_take_them_go_on_elsewhere_and
     assert crowd.scheduler.waiting_for == ""
     clock.now += 60
     if trouble == "full":
-        own.cancelled(sent_at=clock.now)
+        own.cancelled(Sent(0, clock.now))
     if trouble == "down":
         await crowd.come()
-        crowd.slots[-1].answered()
+        own.answered(crowd.slots[-1])
         await crowd.end(40)
     mine = next(question for question in QUESTIONS if home[question] == ADDRESSES[0])
     await crowd.come(question=mine)
@@ -381,7 +381,7 @@ async def test_an_address_that_is_down_is_tried_by_one_request_of_any_question()
         await crowd.come(question=question)
     assert crowd.lanes.count(0) == 1
     assert crowd.lanes[1] == 0
-    crowd.slots[1].failed(now=clock.now)
+    dead.failed(crowd.slots[1], now=clock.now)
     await crowd.end(1)
     for question in foreign[6:12]:
         await crowd.come(question=question)

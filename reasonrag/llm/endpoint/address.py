@@ -1,0 +1,167 @@
+"""One address of a model: the bodies that it is sent, and what it was found to refuse or not to do.
+
+Decides what is left out of its requests: what it refuses, several choices where it gives one, and stop strings that
+may cut reasoning or leave a reply open. That never changes which draws are requested, nor their seeds. Knows no other
+address and no schedule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from preference.export.sanitize import plain_text
+from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.endpoint.endings import closes_a_tag, ending_of
+from reasonrag.llm.endpoint.http_client import MOST_SAID, Connection
+from reasonrag.llm.endpoint.rate_limits import Pace
+from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED
+from reasonrag.llm.reasoning import (
+    ALL_AS_REASONING,
+    gave_all_as_reasoning,
+    parser_advice,
+    reasons,
+    stops_may_cut,
+    without_reasoning,
+)
+from reasonrag.redaction import excerpt
+
+SHORT_ANSWERS = 2
+"""After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
+STRANGE_ENDS = 3
+"""Open replies in a row without a known reason, after which replies have to close their tags themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a request. without: the parameters of the request that the endpoint refused."""
+
+    completions: list[Completion]
+    headers: Mapping[str, str]
+    without: Sequence[str]
+
+
+@dataclass
+class OneAddress:
+    """What was learned is said to the user once: the methods that learn give the lessons, in words."""
+
+    connection: Connection
+    pace: Pace
+    refused: set[str] = field(default_factory=set)
+    """Parameters that it refuses, and is not sent any more."""
+    reasons: bool = False
+    """Whether its trial reply had reasoning."""
+    counts_bytes: bool = False
+    """Whether some tokens were counted as bytes."""
+    short_answers: int = 0
+    """Number in a row; from SHORT_ANSWERS on, `n` is not used any more."""
+    strange_ends: int = 0
+    """Number of replies in a row that were left open and ended for no known reason."""
+    stop_cuts_reasoning: bool = False
+    """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
+    trouble: str = ""
+    """What keeps it from answering; empty after an answer."""
+    told_until: float = 0.0
+    """The end of the wait that the user was told of."""
+
+    @cached_property
+    def mark(self) -> str:
+        """Tells this server from others in a journal, which names none."""
+        return hashlib.blake2b(self.connection.base_url.encode(), digest_size=4).hexdigest()
+
+    @property
+    def gives_one_choice(self) -> bool:
+        return self.short_answers >= SHORT_ANSWERS
+
+    @property
+    def left_out(self) -> set[str]:
+        """Parameters that it is not sent, `n` among them where it gives one choice whatever is asked."""
+        found = {"stop": self.stop_cuts_reasoning, "n": self.gives_one_choice}
+        return self.refused | {name for name, left_out in found.items() if left_out}
+
+    def body(self, model: str, request: ChatRequest, *, without: Collection[str]) -> dict[str, Any]:
+        """The request's body, without the parameters that this endpoint refuses and those in `without`."""
+        sampling = request.sampling
+        body: dict[str, Any] = {
+            **(sampling.extra_body or {}),
+            "model": model,
+            "messages": request.wire_messages(),
+            "temperature": sampling.temperature,
+            "max_tokens": sampling.max_tokens,
+            "seed": request.seeds[0],
+        }
+        if sampling.top_p != 1:
+            body["top_p"] = sampling.top_p
+        if sampling.stop and (request.think_in_format or not self.stop_cuts_reasoning):
+            body["stop"] = list(sampling.stop)
+        if len(request.samples) > 1:
+            body["n"] = len(request.samples)
+        if sampling.logprobs:
+            body["logprobs"] = True
+        if sampling.reasoning_effort:
+            body["reasoning_effort"] = sampling.reasoning_effort
+        for parameter in body.keys() & (self.refused | set(without)):
+            value = body.pop(parameter)
+            if parameter in RENAMED:
+                body[RENAMED[parameter]] = value
+        return body
+
+    def learn(self, answer: Answer, request: ChatRequest) -> Iterator[str]:
+        """Learn from an answer what it does, refuses and allows."""
+        for parameter in answer.without:
+            if parameter != "n" and parameter not in self.refused:  # n: by the answers, as it may be too high only
+                self.refused.add(parameter)
+                yield f"does not accept {parameter}: {DISPENSABLE[parameter]}"
+        self.pace.learn(answer.headers)
+        if len(request.samples) > 1 and not self.gives_one_choice:
+            self.short_answers = self.short_answers + 1 if len(answer.completions) == 1 else 0
+            if self.gives_one_choice:
+                yield f"returns one choice per request: {DISPENSABLE['n']}"
+        if any(stops_may_cut(request, each) for each in answer.completions):
+            yield from self._go_without_stop()
+        yield from self._learn_of_ends(answer.completions)
+        if answer.completions[0].tokens_bounded and not self.counts_bytes:
+            self.counts_bytes = True
+            yield (
+                "reports no token counts, or fewer than its replies have; bytes are counted instead, about four times "
+                "as many"
+            )
+
+    def learn_of_trial(self, reply: Completion, *, flags: str) -> Iterator[str]:
+        """Learn from the trial reply how the model reasons. flags: prefix of the model's flags."""
+        self.reasons |= reasons(reply)
+        if without_reasoning(reply).reasoning:
+            yield from self._go_without_stop()
+        if gave_all_as_reasoning(reply):
+            yield f"gave {ALL_AS_REASONING}: {parser_advice(flags)}"
+
+    def _learn_of_ends(self, replies: Sequence[Completion]) -> Iterator[str]:
+        """Send no stop strings after several open replies that ended for no known reason: a reply then closes its tag
+        itself, which shows that it is whole."""
+        for reply in replies:
+            if ending_of(reply) != "unknown":
+                self.strange_ends = 0
+            elif reply.text and not closes_a_tag(reply.text):
+                self.strange_ends += 1
+        if self.strange_ends >= STRANGE_ENDS and "stop" not in self.refused:
+            self.refused.add("stop")
+            reason = clean(replies[-1].finish_reason)
+            given = f"the finish_reason {reason!r}" if reason else "no finish_reason"
+            yield (
+                f"gives {given}, which does not say whether a reply is whole (unknown_end), and is sent no stop "
+                f"strings now, so that replies close their tags: {DISPENSABLE['stop']}. A server or gateway that "
+                "says stop and length mends it"
+            )
+
+    def _go_without_stop(self) -> Iterator[str]:
+        if not self.stop_cuts_reasoning and "stop" not in self.refused:
+            self.stop_cuts_reasoning = True
+            yield f"is sent no stop strings, which could cut its reasoning: {DISPENSABLE['stop']}"
+
+
+def clean(text: str) -> str:
+    """A message without keys, which some endpoints echo, and without control characters, of bounded length."""
+    return excerpt(plain_text(text.encode("utf-8", "replace").decode("utf-8")), MOST_SAID)
