@@ -7,7 +7,6 @@ that they are written once.
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -26,7 +25,7 @@ from typer.core import TyperCommand, TyperGroup
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.redaction import redact
 from reasonrag.rendering import Part
-from reasonrag.settings import COMMON, WORDS, Panel, Settings, arguments, flag_of, flags_of
+from reasonrag.settings import COMMON, Panel, Settings, arguments, flag_of, flags_of
 from reasonrag.terminal import print_shown, show
 
 FAILED, BAD_INPUT = 1, 2
@@ -90,7 +89,7 @@ def _parameter(name: str, field: FieldInfo) -> Parameter:
         rich_help_panel=_marked(field, "panel") or of_type,
         show_default=False,
         metavar=None if kind is bool else _metavar(kind, field.annotation),
-        autocompletion=(lambda: words) if (words := _words(field.annotation) or _marked(field, WORDS)) else None,
+        autocompletion=(lambda: words) if (words := _words(field.annotation)) else None,
     )
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
@@ -177,8 +176,6 @@ class _PlainHelp:
 
 
 _HYPHEN = "\N{NON-BREAKING HYPHEN}"
-_RANGE = re.compile(r"  \[x>=\d+\]|; x>=\d+")
-"""What typer adds for a range; an error says it when it matters."""
 
 
 def _unbroken(text: str) -> str:
@@ -189,7 +186,7 @@ def _write_panels(formatter: Any, panels: dict[str, list[tuple[str, str]]]) -> N
     for panel, rows in panels.items():
         with formatter.section(typer.style(panel, bold=True)):
             formatter.write_dl(
-                [(name, _unbroken(_RANGE.sub("", text).replace("  [", " ["))) for name, text in rows],
+                [(name, _unbroken(text.replace("  [", " ["))) for name, text in rows],
                 col_max=_FLAG_COLUMN,
             )
 

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from preference.export.formats import plain_types
 from preference.export.summary import GoldAgreement
@@ -186,10 +186,6 @@ def depths_text(by_depth: Mapping[str, int | float]) -> str:
     return f"depth {', '.join(values)}" if by_depth else "-"
 
 
-def share_text(value: float | None, *, digits: int = 2, unknown: str = "-") -> str:
-    return unknown if value is None else f"{value:.{digits}f}"
-
-
 # -- templates -------------------------------------------------------------------------------------------------
 
 
@@ -210,19 +206,26 @@ def markdown_table(rows: Iterable[Sequence[object]], *head: object) -> Verbatim:
     return Verbatim("\n".join([names if head else "| | |", "|" + "---|" * (len(head) or 2), *lines]))
 
 
-def markdown_templates() -> jinja2.Environment:
-    """The package's Markdown templates: every value is escaped, unless it is `Verbatim`."""
+def _templates(*, autoescape: bool, **more: Any) -> jinja2.Environment:
     import jinja2
 
-    found = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.PackageLoader("reasonrag"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - Markdown, not HTML: `finalize` escapes
-        finalize=lambda value: value if isinstance(value, Verbatim) else escaped(value),
+        autoescape=autoescape,  # noqa: S701 - Markdown is escaped by `finalize`
+        **more,
     )
+
+
+def markdown_templates() -> jinja2.Environment:
+    """The package's Markdown templates: every value is escaped, unless it is `Verbatim`."""
+
+    def final(value: object) -> Verbatim | str:
+        return value if isinstance(value, Verbatim) else escaped(value)
+
+    found = _templates(autoescape=False, keep_trailing_newline=True, finalize=final)
     found.filters |= {"code": code, "line": verbatim_line, "table": markdown_table}
     found.tests["aside"] = lambda part: isinstance(part, Aside)
     return found
@@ -230,12 +233,4 @@ def markdown_templates() -> jinja2.Environment:
 
 def html_templates() -> jinja2.Environment:
     """The package's HTML templates, with autoescaping."""
-    import jinja2
-
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("reasonrag"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    return _templates(autoescape=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -80,8 +80,6 @@ class Panel(StrEnum):
     BUDGET = "Budget and prices"
 
 
-WORDS = "words"
-"""Marks the words that a shell completes."""
 COMMON = "common"
 """Marks a flag that `--help` shows; `--help-all` shows all. Of a setting: `setting(.., common=True)`."""
 
@@ -92,13 +90,11 @@ def setting(
     *,
     default: object = None,
     common: bool = False,
-    words: Sequence[str] = (),
     **rules: Any,
 ) -> Any:
     """A field of settings. description: the help of its flag. panel: where the help shows it, if its type does not say.
-    common: shown by `--help`, not only by `--help-all`. words: what a shell completes, of more values that are
-    possible. rules: ranges and the like, as `pydantic.Field` takes them."""
-    marks: dict[str, Any] = {"panel": panel and panel.value, COMMON: common, WORDS: [*words]}
+    common: shown by `--help`, not only by `--help-all`. rules: ranges and the like, as `pydantic.Field` takes them."""
+    marks: dict[str, Any] = {"panel": panel and panel.value, COMMON: common}
     shown = {name: each for name, each in marks.items() if each}
     return Field(default, description=description, json_schema_extra=shown or None, **rules)
 

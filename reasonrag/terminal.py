@@ -7,21 +7,20 @@ and no record.
 from __future__ import annotations
 
 import re
-import select
 import signal
 import sys
 import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -79,25 +78,8 @@ PLAIN_LINE_EVERY_S = 10.0
 """How often progress is written if stderr is not a terminal."""
 LARGE = 10**8
 """Bytes that take some ten seconds to read."""
-CTRL_C_SEEN_WITHIN_S = 0.5
 WHOLE_JOB_S = 7 * 24 * 3600.0
 """The remaining time is estimated from this much of the job: all of it, since single questions differ widely."""
-
-
-class _Done(ProgressColumn):
-    """`1,234/7,405`, or the percentage of a task whose field `percent` is set."""
-
-    def render(self, task: Task) -> Text:
-        if task.fields.get("percent") or task.total is None:
-            return Text(f"{task.percentage:.0f} %")
-        return Text(f"{task.completed:,.0f}/{task.total:,.0f}")
-
-
-class _Left(TimeRemainingColumn):
-    """`0:12:05 left`."""
-
-    def render(self, task: Task) -> Text:
-        return super().render(task).append(" left")
 
 
 class ProgressBar(Progress):
@@ -110,9 +92,10 @@ class ProgressBar(Progress):
         super().__init__(
             TextColumn("{task.description}", table_column=whole),
             BarColumn(bar_width=None),
-            _Done(table_column=whole),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}", table_column=whole),
             TimeElapsedColumn(table_column=whole),
-            _Left(table_column=whole),
+            TimeRemainingColumn(table_column=whole),
+            TextColumn("left", table_column=whole),
             console=console,
             transient=transient,
             expand=True,
@@ -127,32 +110,19 @@ class ProgressBar(Progress):
 
 
 @contextmanager
-def reading_progress(
-    path: Path, size: int, *, every: float = PLAIN_LINE_EVERY_S, instead: str = ""
-) -> Iterator[Callable[[float], None]]:
+def reading_progress(path: Path, size: int, *, instead: str = "") -> Iterator[Callable[[float], None]]:
     """A function that takes the share of the work that is done. Where much is read, draws a bar in a terminal, else
-    writes a plain line at once and then now and then; says what Ctrl-C interrupted. size: bytes to read. every: seconds
-    between plain lines. instead: what to do after a Ctrl-C."""
-    console = Console(stderr=True, highlight=False)
-    what = f"reading {escape(on_one_line(path.name))}" + f" ({size / 10**6:,.0f} MB)" * (size >= LARGE)
-    began = last_line = time.monotonic()
-
-    def watch(share: float) -> None:
-        nonlocal last_line
-        bar.update(task, completed=share)
-        if not console.is_terminal and share and time.monotonic() - last_line >= every:
-            last_line = time.monotonic()
-            left = _clock((last_line - began) * (1 - share) / share)
-            console.print(f"{what}: {100 * share:.0f} %, {left} left", soft_wrap=True)
-
+    writes a line; says what Ctrl-C interrupted. size: bytes to read. instead: what to do after a Ctrl-C."""
+    console, megabytes = Console(stderr=True, highlight=False), size / 10**6
+    what = f"reading {escape(on_one_line(path.name))}" + f" ({megabytes:,.0f} MB)" * (size >= LARGE)
     bar = ProgressBar(console, transient=True)
     bar.disable |= size < LARGE
     try:
         if size >= LARGE and not console.is_terminal:
             console.print(what, soft_wrap=True)
         with bar:
-            task = bar.add_task(what, total=1.0, percent=True)
-            yield watch
+            task = bar.add_task(what, total=megabytes)
+            yield lambda share: bar.update(task, completed=share * megabytes)
     except KeyboardInterrupt:
         console.print(f"interrupted while {what}{escape(shown(instead))}", soft_wrap=True)
         raise
@@ -191,7 +161,7 @@ class TerminalWatcher(TerminalMessages):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             self.say(f"{question}. Go on? [y/N]")
-            return _typed_line().strip().casefold() in ("y", "yes")
+            return sys.stdin.readline().strip().casefold() in ("y", "yes")
         except KeyboardInterrupt:
             return False
         finally:
@@ -222,14 +192,6 @@ class TerminalWatcher(TerminalMessages):
     def ended(self) -> None:
         if self._bar is not None:
             self._bar.stop()
-
-
-def _typed_line() -> str:
-    """Raises KeyboardInterrupt even for a Ctrl-C in the moment before the wait, which a read alone would sit out."""
-    with suppress(OSError):  # Windows waits for sockets only
-        while not select.select([sys.stdin], [], [], CTRL_C_SEEN_WITHIN_S)[0]:
-            pass
-    return sys.stdin.readline()
 
 
 # -- records ---------------------------------------------------------------------------------------------------

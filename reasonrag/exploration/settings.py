@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from mcts import RECIPES, Recipe
+from mcts import Recipe
 from preference import OutcomeName
 from reasonrag.agent.recipe_file import DEFAULT_RECIPE, find_recipe, name_of_recipe, parse_changes
 from reasonrag.agent.settings import AgentSettings
@@ -53,7 +53,6 @@ class GenerateSettings(
         Panel.SEARCH,
         default=DEFAULT_RECIPE,
         common=True,
-        words=[*RECIPES],
     )
     set: Changes = setting(
         "KEY=VALUE: change a value of the recipe, as in search.siblings=6, search.simulations=32, "

@@ -32,8 +32,8 @@ from reasonrag.rendering import (
     dollars_or_unknown,
     next_command,
     of_which_reasoning,
-    share_text,
     warned,
+    written,
 )
 from reasonrag.run_config import refused_by_any, versions
 
@@ -189,7 +189,7 @@ class RunSummary(SessionNumbers):
         yield "failure causes", self.failures_by_cause
         yield "steps in trees", self.nodes - self.done
         yield "continuations", self.continuations or "none from the root"
-        yield "mean F1 / EM", f"{share_text(self.mean_f1)} / {share_text(self.mean_em)}"
+        yield "mean F1 / EM", f"{written(self.mean_f1)} / {written(self.mean_em)}"
         if self.outcome not in OF_GOLDEN_ANSWERS:
             yield f"mean {self.outcome} outcome", self.mean_outcome
         yield "mixed outcomes", counted(self.questions_mixed, "question")

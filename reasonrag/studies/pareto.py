@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from preference.statistics import COMPARISON_LEVEL
-from reasonrag.rendering import percent, share_text
+from reasonrag.rendering import percent, written
 
 RESAMPLES = 2_000
 Unit = Literal["dollars", "calls"]
@@ -104,7 +104,7 @@ class TrialReport(BaseModel):
             f"{self.calls:,.0f}",
             percent(self.questions_with_a_pair, 0),
             f"{self.pairs:.1f}",
-            share_text(self.confidence),
+            written(self.confidence),
             f"{self.right_pairs:.1f}",
             "-" if self.distinct_steps is None else percent(self.distinct_steps, 0),
             cost(self.cost_per_right_pair),

@@ -104,7 +104,7 @@ def test_the_commands_are_shown_in_groups_in_the_order_of_use(reasonrag: Reasonr
     ("line", "completed"),
     [
         ("gen", "generate"),
-        ("generate --recipe p", "prorag"),
+        ("generate --outcome r", "rubric"),
         ("generate --max-co", "--max-cost"),
         ("pairs --format s", "sharegpt sft sft-chosen"),
     ],
