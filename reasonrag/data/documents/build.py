@@ -119,7 +119,14 @@ def corpus_build(
                 causes = "; ".join(f"{each.file}: {each.cause}" for each in writer.unreadable[:_SHOWN_CAUSES])
                 many = counted(len(found.documents), "document")
                 raise InputError(f"nothing in {settings.folder} could be read, of {many}: {causes}")
-        summary = writer.summary(settings, out, found)
+        summary = CorpusSummary(
+            out=str(out),
+            folder=str(settings.folder),
+            languages=tuple(settings.language) or writer.languages.common,
+            max_chars=settings.max_chars,
+            left_out=dict(found.left_out.most_common()),
+            **writer.counts,
+        )
         write_json(out.with_suffix(".summary.json"), summary.model_dump())
     return summary
 
@@ -241,18 +248,15 @@ class _CorpusWriter:
         self.digest.update(b"".join(lines))
         return b"".join(lines)
 
-    def summary(self, settings: CorpusSettings, out: Path, found: _Found) -> CorpusSummary:
-        return CorpusSummary(
-            out=str(out),
-            folder=str(settings.folder),
-            sha256=self.digest.hexdigest(),
-            languages=tuple(settings.language) or self.languages.common,
-            files=dict(sorted(self.files.items())),
-            passages=self.passages,
-            median_words=round(median(self.words.elements())),
-            longest_chars=self.longest_chars,
-            max_chars=settings.max_chars,
-            duplicates=self.duplicates,
-            unreadable=self.unreadable,
-            left_out=dict(found.left_out.most_common()),
-        )
+    @property
+    def counts(self) -> dict[str, Any]:
+        """Of the corpus' summary."""
+        return {
+            "sha256": self.digest.hexdigest(),
+            "files": dict(sorted(self.files.items())),
+            "passages": self.passages,
+            "median_words": round(median(self.words.elements())),
+            "longest_chars": self.longest_chars,
+            "duplicates": self.duplicates,
+            "unreadable": self.unreadable,
+        }
