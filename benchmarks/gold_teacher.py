@@ -35,9 +35,11 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.extraction.parsed_prompt import ParsedPrompt, parse_prompt
 from reasonrag.llm.extraction.words import sentences
 from reasonrag.llm.offline import as_completions
+from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.manifest import default_index_directory
-from reasonrag.retrieval.opening import open_or_build
+from reasonrag.retrieval.opening import IndexPlace, open_index_places
 from reasonrag.retrieval.retriever import IndexRetriever
+from reasonrag.retrieval.settings import RetrievalSettings
 
 JUDGE_NOISE = 0.15
 """Standard deviation of a judge's score around the truth."""
@@ -84,7 +86,8 @@ class World:
 def open_world(folder: Path, index_home: Path) -> World:
     """The corpus of a data set's folder; its index is built in `index_home` if it is missing. Raises InputError."""
     corpus = folder / "corpus.jsonl"
-    retriever = open_or_build(default_index_directory(corpus, index_home), corpus, say=lambda _: None)
+    place = IndexPlace("bm25", default_index_directory(corpus, index_home), corpus)
+    retriever = open_index_places([place], RetrievalSettings(), PlainBuildWatcher(lambda _: None))
     passages = {each.id: each for each in Corpus(corpus, scan_corpus(corpus).offsets)}
     titles = {_one_line(each.title) for each in passages.values() if each.title}
     return World(retriever, passages, tuple(sorted(titles)))

@@ -16,10 +16,10 @@ import pytest
 
 from reasonrag import cli
 from reasonrag.retrieval.dense.encoders import MINILM, Encoder, EncoderChoice, load_encoder
-from reasonrag.retrieval.opening import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers import laws, tiers
 from tests.helpers.command_line import CORPUS, AskLlamaFactory, Done, Reasonrag
+from tests.helpers.indexes import open_or_build
 from tests.helpers.pages import browser, visit  # noqa: F401 - fixtures
 from tests.helpers.processes import simulated_endpoint
 from tests.helpers.ray_cluster import shared_cluster
@@ -165,7 +165,7 @@ def retriever(tmp_path_factory: pytest.TempPathFactory) -> IndexRetriever:
     home = tmp_path_factory.mktemp("corpus")
     lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
     (home / "corpus.jsonl").write_bytes(b"\n".join(lines))
-    return open_or_build(home / "index", home / "corpus.jsonl", say=lambda _: None)
+    return open_or_build(home / "index", home / "corpus.jsonl")
 
 
 @pytest.fixture(scope="session")

@@ -261,13 +261,13 @@ def index_serve(
         listening: called with the address once the server accepts requests.
     """
     settings = resolve(ServeSettings, "serve", flags)
-    if not settings.index and settings.corpus is None and not settings.is_remote:
+    if settings.is_remote or not (settings.index or settings.corpus):
         raise InputError("give --index DIR of a built index, or --corpus FILE, whose index is built if missing")
     run_to_end(_serve(settings, say, listening))
 
 
 async def _serve(settings: ServeSettings, say: Callable[[str], None], listening: Callable[[str], None]) -> None:
-    from reasonrag.retrieval.server import ServeLimits, serving
+    from reasonrag.retrieval.server import serving
     from reasonrag.web.server import serve_until_stopped
 
     async with AsyncExitStack() as opened:
@@ -280,7 +280,6 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None], listening:
             host=settings.host,
             port=settings.port,
             allow_host=settings.allow_host,
-            limits=ServeLimits(max_waiting=settings.max_waiting, allow_empty=settings.allow_empty_queries),
             token=token,
         )
         await serve_until_stopped(service, say=listening)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from reasonrag.retrieval.remote import RemoteRetriever
 
 KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("dense", "bm25")}
+UNFIT: dict[str, tuple[str, ...]] = {"bm25": ("encoder", "gpu"), "dense": ("language",), "hybrid": ()}
+"""Flags that go with no index of these kinds."""
 
 
 def object_or_name(retriever: Retriever | str | None) -> tuple[Retriever | None, dict[str, str]]:
@@ -100,23 +102,20 @@ async def _open_remote(
 ) -> RemoteRetriever:
     from reasonrag.retrieval.remote import open_remote
 
-    _refuse_local_flags(settings, f"--retriever {shown_url(settings.retriever or '')}")
-    remote = await open_remote(
-        settings.retriever or "",
-        token=os.environ.get(TOKEN_VARIABLE) or None,
-        top_k=top_k,
-    )
+    _refuse(settings, ("index", "encoder", "language", "gpu"))
+    remote = await open_remote(settings.retriever or "", token=os.environ.get(TOKEN_VARIABLE) or None, top_k=top_k)
     opened.push_async_callback(remote.close)
     if remote.warning:
         say(f"warning: {remote.warning}")
     return remote
 
 
-def _refuse_local_flags(settings: RetrievalSettings, instead: str) -> None:
-    """Raises InputError for a flag of an index on this machine, which `instead` is not."""
-    for name in ("index", "encoder", "language", "gpu"):
+def _refuse(settings: RetrievalSettings, flags: Iterable[str]) -> None:
+    """Raises InputError for a flag that the retriever has no use for."""
+    for name in flags:
         if getattr(settings, name):
-            raise InputError(f"--{name.replace('_', '-')} is for a local index; leave it out with {instead}")
+            flag, retriever = name.replace("_", "-"), shown_url(settings.retriever or "")
+            raise InputError(f"--{flag} is not for --retriever {retriever}; leave it out")
 
 
 @dataclass(frozen=True)
@@ -136,11 +135,11 @@ def _places(
     there = {each: read_manifest(each) for each in settings.index}
     given = [each.kind for each in there.values()]
     kinds = _kinds(settings, given)
-    for directory, manifest in there.items():
-        if manifest.kind not in kinds:
-            raise InputError(f"{directory} is a {manifest.kind} index, not what --retriever {settings.retriever} needs")
-    if len(given) > len(set(given)):
-        raise InputError(f"--index was given {len(given)} times, but only one {' and one '.join(kinds)} is needed")
+    if len({*given} & {*kinds}) < len(given):
+        shown = " and ".join(f"{each} ({its.kind})" for each, its in there.items())
+        raise InputError(
+            f"--index was given {shown}, and what is searched is one index of {' and one of '.join(kinds)}"
+        )
     own = plain_corpus(corpus, settings.index_home, say=say) if there and named and corpus else None
     places = [_given(directory, manifest, own) for directory, manifest in there.items()]
     if missing := [kind for kind in kinds if kind not in given]:
@@ -168,31 +167,23 @@ def _given(directory: Path, manifest: IndexManifest, named: Path | None) -> Inde
 
 
 def _changed_corpus(directory: Path, manifest: IndexManifest) -> InputError:
+    again = f"reasonrag index build --corpus FILE --out {directory}"
     if isinstance(manifest, DenseManifest):
-        remedy = (
-            "Restore it; or name it by --corpus if it was moved; or delete the index and build it again: "
-            f"reasonrag index build --corpus FILE --encoder {manifest.encoder.model} --out {directory}"
-        )
-    else:
-        remedy = f"Run: reasonrag index build --corpus FILE --out {directory}"
-    return InputError(f"the corpus {manifest.corpus} of the index {directory} is missing or has changed. {remedy}")
+        again = f"delete the index and run: {again} --encoder {manifest.encoder.model}"
+    return InputError(
+        f"the corpus {manifest.corpus} of the index {directory} is missing or has changed. Restore it, name it by "
+        f"--corpus if it was moved, or build the index again: {again}"
+    )
 
 
 def _kinds(settings: RetrievalSettings, given: Sequence[IndexKind]) -> tuple[IndexKind, ...]:
     if settings.retriever is None:
-        kinds = {*given}
-        if settings.encoder:
-            kinds.add("dense")
-        return KINDS["hybrid"] if len(kinds) > 1 else KINDS[kinds.pop()] if kinds else KINDS["bm25"]
+        kinds = {*given, *(KINDS["dense"] if settings.encoder else ())}
+        return KINDS["hybrid"] if len(kinds) > 1 else tuple(kinds) or KINDS["bm25"]
     if settings.retriever not in KINDS:
         named = shown_url(settings.retriever)
         raise InputError(f"--retriever {named}: {choices(named, KINDS)}, or http://host:port of a server")
-    if "dense" not in KINDS[settings.retriever]:
-        for name in ("encoder", "gpu"):
-            if getattr(settings, name):
-                raise InputError(f"--{name.replace('_', '-')} is for dense indexes; give --retriever dense or hybrid")
-    elif settings.retriever == "dense" and settings.language:
-        raise InputError("--language is for BM25; leave it out, or give --retriever bm25 or hybrid")
+    _refuse(settings, UNFIT[settings.retriever])
     return KINDS[settings.retriever]
 
 
@@ -200,7 +191,8 @@ def open_index_places(
     places: Sequence[IndexPlace], settings: RetrievalSettings, watcher: PlainBuildWatcher
 ) -> IndexRetriever:
     """The indexes as one retriever; missing ones are built, with a message."""
-    manifests = [_built(each, settings, watcher) for each in places]
+    choice = EncoderChoice(model=settings.encoder) if settings.encoder else None
+    manifests = [_built(each, settings, choice or EncoderChoice(), watcher) for each in places]
     if len({each.corpus_sha256 for each in manifests}) > 1:
         shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
         raise InputError(f"{shown}: these indexes were built from different corpora")
@@ -208,7 +200,12 @@ def open_index_places(
         if isinstance(manifest, BM25Manifest):
             _refuse_other_words(place.directory, manifest, settings.language)
         _refuse_damage(place.directory, manifest)
-    rankings = [_open_ranking(each.directory, its, settings) for each, its in zip(places, manifests, strict=True)]
+    rankings: list[Ranking] = [
+        BM25Index(each.directory, its)
+        if isinstance(its, BM25Manifest)
+        else DenseIndex(each.directory, its, open_encoder(its, choice), gpu=settings.gpu)
+        for each, its in zip(places, manifests, strict=True)
+    ]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
     return IndexRetriever(open_corpus(places[0].directory, manifests[0]), index)
 
@@ -250,26 +247,25 @@ def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
         raise incomplete_index(directory, manifest, error) from error
 
 
-def _open_ranking(directory: Path, manifest: IndexManifest, settings: RetrievalSettings) -> Ranking:
-    if isinstance(manifest, BM25Manifest):
-        return BM25Index(directory, manifest)
-    choice = EncoderChoice(model=settings.encoder) if settings.encoder else None
-    encoder = open_encoder(manifest, choice)
-    return DenseIndex(directory, manifest, encoder, gpu=settings.gpu)
-
-
-def _built(place: IndexPlace, settings: RetrievalSettings, watcher: PlainBuildWatcher) -> IndexManifest:
-    """The manifest at a place, building the index if it is missing."""
+def _built(
+    place: IndexPlace, settings: RetrievalSettings, choice: EncoderChoice, watcher: PlainBuildWatcher
+) -> IndexManifest:
+    """The manifest at a place, building the index if it is missing. Raises InputError for a dense index whose corpus
+    has changed: it took hours, so only the user may discard it."""
     if (found := _serving(place)) is not None:
         return found
-    with build_lock(place.directory, say=watcher.say):
+    corpus, directory = place.corpus, place.directory
+    with build_lock(directory, say=watcher.say):
         if (found := _serving(place)) is not None:  # another process built it while we waited
             return found
-        _announce(place, watcher.say)
+        replaced = read_manifest(directory) if (directory / MANIFEST).exists() else None
+        if isinstance(replaced, DenseManifest):
+            raise _changed_corpus(directory, replaced)
+        again = f"{corpus} has changed since {directory} was built; building the index again"
+        watcher.say(again if replaced else f"no index of {corpus} yet; building {directory}")
         if place.kind == "bm25":
-            return build_bm25(place.corpus, place.directory, watcher, settings.language)
-        choice = EncoderChoice(model=settings.encoder) if settings.encoder else EncoderChoice()
-        return build_dense(place.corpus, place.directory, BuildOptions(encoder=choice), watcher)
+            return build_bm25(corpus, directory, watcher, settings.language)
+        return build_dense(corpus, directory, BuildOptions(encoder=choice), watcher)
 
 
 def _serving(place: IndexPlace) -> IndexManifest | None:
@@ -278,30 +274,8 @@ def _serving(place: IndexPlace) -> IndexManifest | None:
     return manifest if manifest and manifest.kind == place.kind else None
 
 
-def _announce(place: IndexPlace, say: Callable[[str], None]) -> None:
-    """Say what will be built. Raises InputError for a dense index whose corpus has changed: it took hours, so only the
-    user may discard it."""
-    if not (place.directory / MANIFEST).exists():
-        say(f"no index of {place.corpus} yet; building {place.directory}")
-    else:
-        there = read_manifest(place.directory)
-        if isinstance(there, DenseManifest):
-            raise _changed_corpus(place.directory, there)
-        say(f"{place.corpus} has changed since {place.directory} was built; building the index again")
-
-
 def open_index(*directories: Path) -> IndexRetriever:
     """Open a finished index of any kind, or one of each kind as a hybrid. Raises InputError if there is none, or its
     corpus is missing or has changed."""
-    settings = RetrievalSettings(index=list(directories))
-    places = _places(settings, None, say=_unheard)
-    return open_index_places(places, settings, PlainBuildWatcher(_unheard))
-
-
-def open_or_build(directory: Path, corpus: Path, *, say: Callable[[str], None]) -> IndexRetriever:
-    """The BM25 index of `corpus` in `directory`; built, with a message, if it is missing or out of date."""
-    return open_index_places([IndexPlace("bm25", directory, corpus)], RetrievalSettings(), PlainBuildWatcher(say))
-
-
-def _unheard(_: str) -> None:
-    """Discards messages."""
+    settings, watcher = RetrievalSettings(index=list(directories)), PlainBuildWatcher(lambda _: None)
+    return open_index_places(_places(settings, None, say=watcher.say), settings, watcher)

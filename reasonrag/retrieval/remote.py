@@ -14,7 +14,7 @@ import orjson
 
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
-from reasonrag.retrieval.retriever import ResultCache, RetrieverUnavailable, check_query
+from reasonrag.retrieval.retriever import ResultCache, check_query
 from reasonrag.retrieval.search_r1 import (
     FIRST_WAIT_S,
     GARBLED,
@@ -141,6 +141,4 @@ class RemoteRetriever:
         message = f"the retriever {self.url} gave no passages{times}: {failed}"
         if self._failed_in_a_row >= LOST_AFTER:
             return EndpointLost(f"{message}. It failed {LOST_AFTER} times in a row; then run the same command")
-        if failed.cause.passing:
-            return RetrieverUnavailable(message)
         return RetrievalError(message, of_query=0 < len(self._rejected) < _MOST_REJECTED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -24,10 +24,9 @@ from reasonrag.retrieval.settings import MAX_TOP_K
 
 TOKEN_VARIABLE = "REASONRAG_RETRIEVER_TOKEN"  # noqa: S105 - its name, not its value
 """The environment variable with a retrieval server's token; not a flag, which other users could read."""
-SEARCHES_KEPT = 4096
-"""Most results in the cache: siblings and continuations of a tree often repeat a query."""
 CHARACTERS_KEPT = 64 * 1024 * 1024
-"""Most characters of passages in the cache: five times what so many searches of Wikipedia find by default."""
+"""Most characters of queries and passages in the cache: what 20,000 searches of Wikipedia find by default. Siblings and
+continuations of a tree often repeat a query."""
 BATCH, BATCH_PASSAGES = 64, 6_400
 """Most queries searched together, as more gain little and delay the first ones; and most of their passages, which are
 in memory at once."""
@@ -35,10 +34,6 @@ QUERY_BYTES = 32_768
 """Longest query in bytes; longer than any reply."""
 _LANGUAGE = re.compile(r":analyser=\d+:([a-z]{2})\b")
 """Where the identity of BM25 has the languages of its corpus."""
-
-
-class RetrieverUnavailable(RetrievalError):
-    """A server does not answer, or not yet: the same search may succeed later."""
 
 
 class Retriever(Protocol):
@@ -76,34 +71,35 @@ def check_query(query: str, top_k: int) -> None:
 
 
 class ResultCache:
-    """A cache of the latest results, in which the oldest are evicted first. size: results; characters: of all their
-    passages."""
+    """The latest results, of at most so many characters."""
 
-    def __init__(self, size: int = SEARCHES_KEPT, *, characters: int = CHARACTERS_KEPT) -> None:
-        self._size, self._most_characters = size, characters
-        self._characters = 0
-        self._found: OrderedDict[tuple[str, int], tuple[Passage, ...]] = OrderedDict()
+    def __init__(self, characters: int = CHARACTERS_KEPT) -> None:
+        self._room = characters
+        self._found: dict[tuple[str, int], tuple[Passage, ...]] = {}
+        """The one that was used longest ago comes first."""
         self._lock = threading.Lock()
 
     def get(self, query: str, top_k: int) -> list[Passage] | None:
         with self._lock:
-            found = self._found.get((query, top_k))
-            if found is not None:
-                self._found.move_to_end((query, top_k))
-        return None if found is None else list(found)
+            found = self._found.pop((query, top_k), None)
+            if found is None:
+                return None
+            self._found[query, top_k] = found
+            return list(found)
 
     def keep(self, query: str, top_k: int, passages: Sequence[Passage]) -> None:
         with self._lock:
-            self._characters -= _characters(self._found.get((query, top_k), ()))
+            if (query, top_k) in self._found:
+                return
             self._found[query, top_k] = tuple(passages)
-            self._characters += _characters(passages)
-            while len(self._found) > self._size or self._characters > self._most_characters:
-                _, evicted = self._found.popitem(last=False)
-                self._characters -= _characters(evicted)
+            self._room -= _characters(query, passages)
+            while self._room < 0:
+                evicted = next(iter(self._found))
+                self._room += _characters(evicted[0], self._found.pop(evicted))
 
 
-def _characters(passages: Sequence[Passage]) -> int:
-    return sum(len(each.title) + len(each.text) for each in passages)
+def _characters(query: str, passages: Sequence[Passage]) -> int:
+    return len(query) + sum(len(each.title) + len(each.text) for each in passages)
 
 
 class IndexRetriever:
@@ -154,22 +150,16 @@ class IndexRetriever:
             query, _, found = self._waiting.popleft()
             if found.set_running_or_notify_cancel():
                 asked.append((query, found))
-        outcomes = self._outcomes(list(dict.fromkeys(query for query, _ in asked)), top_k) if asked else {}
-        for query, found in asked:
-            outcome = outcomes[query]
-            if isinstance(outcome, BaseException):
-                found.set_exception(outcome)
-            else:
-                found.set_result(list(outcome))
-
-    def _outcomes(self, queries: list[str], top_k: int) -> dict[str, list[Passage] | BaseException]:
-        """Result or error of each query: one failure does not fail the others."""
+        if not asked:
+            return
         try:
-            return dict(self._search(queries, top_k))
+            results = self._search(list(dict.fromkeys(query for query, _ in asked)), top_k)
         except BaseException as error:  # noqa: BLE001 - handed to the waiting callers
-            if len(queries) == 1:
-                return {queries[0]: error}
-        return {query: outcome for each in queries for query, outcome in self._outcomes([each], top_k).items()}
+            for _, found in asked:
+                found.set_exception(error)
+            return
+        for query, found in asked:
+            found.set_result(list(results[query]))
 
     def _search(self, queries: Sequence[str], top_k: int) -> dict[str, list[Passage]]:
         sent = {query: query.encode("utf-8", errors="replace").decode() for query in queries}  # no lone surrogates
@@ -178,18 +168,14 @@ class IndexRetriever:
             results = {query: self._passages(found) for query, found in zip(queries, ranked, strict=True)}
         except (RuntimeError, OSError, MemoryError) as error:  # of faiss, torch or the disk
             raise RetrievalError(f"the index could not be searched: {error}") from error
+        except InputError as error:
+            raise RetrievalError(f"{error}. The corpus was changed while it was searched") from error
         for query, passages in results.items():
             self._latest.keep(query, top_k, passages)
         return results
 
     def _passages(self, ranked: Ranked) -> list[Passage]:
         return [
-            replace(self._passage(int(row)), score=round(float(score), 6), fallback=ranked.fallback)
+            replace(self._corpus[int(row)], score=round(float(score), 6), fallback=ranked.fallback)
             for row, score in zip(ranked.rows, ranked.scores, strict=True)
         ]
-
-    def _passage(self, row: int) -> Passage:
-        try:
-            return self._corpus[row]
-        except InputError as error:
-            raise RetrievalError(f"{error}. The corpus was changed while it was searched") from error

@@ -10,11 +10,10 @@ The protocol is Search-R1's (https://github.com/PeterGriffinJin/Search-R1, searc
 1. A bad request is answered with status 400 and `{"error": ".."}`; there with 422 and a list of details. 2. `"topk": 0`
 is an error; there it means the default, as null and a missing topk do here too. 3. An empty list of queries is answered
 by an empty list, as there: the trainer sends one when no sample searches. An empty query, which it sends when a
-sample's search is empty, is refused, or with `allow_empty` answered by an empty list; there a dense index returns
-arbitrary passages. 4. An answer also holds the retriever's `identity`, so that clients notice when another index is
-served. 5. A document also holds `title`, so that a client can tell where the title ends in `contents`, which is
-"title\\ntext". 6. SkyRL's client (skyrl_gym/tools/search.py) sends `query`, a text, in place of `queries`, and gets the
-same answer, of one list.
+sample's search is empty, is answered by an empty list; there a dense index returns arbitrary passages. 4. An answer
+also holds the retriever's `identity`, so that clients notice when another index is served. 5. A document also holds
+`title`, so that a client can tell where the title ends in `contents`, which is "title\\ntext". 6. SkyRL's client
+(skyrl_gym/tools/search.py) sends `query`, a text, in place of `queries`, and gets the same answer, of one list.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from preference.records import first_error
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import ReasonragError
-from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever, RetrieverUnavailable
+from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
 from reasonrag.retrieval.search_r1 import MAX_ANSWER_BYTES, checked_token
-from reasonrag.retrieval.settings import MAX_TOP_K, MAX_WAITING, TOP_K
+from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening, read_body, send_pieces
 
@@ -61,11 +60,10 @@ class ServeLimits(NamedTuple):
     step of Search-R1's trainer."""
     max_held_bytes: int = 4 * MAX_ANSWER_BYTES
     """Bytes of all answers in preparation or not yet read by their clients; above it: 503."""
-    max_waiting: int = MAX_WAITING
+    max_waiting: int = 4096
     """Queries admitted and not yet answered, over all requests; above it: 503, because an unbounded queue only answers
-    clients that have given up. One request with more is refused."""
-    allow_empty: bool = False
-    """Answer an empty query with no passages instead of refusing its request."""
+    clients that have given up. One request with more is refused. Room for a step of Search-R1's trainer, which sends
+    2,560 at once."""
 
 
 @asynccontextmanager
@@ -75,7 +73,7 @@ async def serving(
     host: str = LOOPBACK,
     port: int = 0,
     allow_host: Iterable[str] = (),
-    limits: ServeLimits,
+    limits: ServeLimits = ServeLimits(),  # noqa: B008 - does not change
     token: str | None = None,
     drain_s: float = DRAIN_S,
 ) -> AsyncIterator[str]:
@@ -138,8 +136,6 @@ class _SearchService:
         try:
             for start in range(0, len(different), SEARCHED_TOGETHER):
                 await together(*(find_one(query) for query in different[start : start + SEARCHED_TOGETHER]))
-        except RetrieverUnavailable as error:
-            raise web.HTTPServiceUnavailable(text=f"the search failed: {error}") from error
         except ReasonragError as error:
             raise web.HTTPInternalServerError(text=f"the search failed: {error}") from error
 
@@ -275,8 +271,6 @@ def _parsed_request(body: bytes, limits: ServeLimits) -> _SearchRequest:
     if len(texts) > limits.max_waiting:
         raise web.HTTPBadRequest(text=f"there are {len(texts)} queries, and a request may have {limits.max_waiting}")
     for position, query in enumerate(texts):
-        if not query.strip() and not limits.allow_empty:
-            raise web.HTTPBadRequest(text=f"query {position} is empty: leave it out, or serve --allow-empty-queries")
         if (size := len(query.encode())) > QUERY_BYTES:
             raise web.HTTPBadRequest(text=f"query {position} has {size} bytes, and may have {QUERY_BYTES}")
     return search

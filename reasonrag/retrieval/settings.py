@@ -22,8 +22,6 @@ MIN_PASSAGE_CHARS = 100
 PassageOrder = Literal["best-first", "worst-first"]
 BEST_FIRST: PassageOrder = "best-first"
 RETRIEVER_PORT = 8977
-MAX_WAITING = 4096
-"""Queries that a retrieval server lets wait: a whole step of Search-R1's trainer, which sends 2,560 at once."""
 IndexType = Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"]
 """Kinds of faiss index; `dense.faiss_index` says what they are."""
 Library = Literal["flag", "sentence-transformers"]
@@ -149,9 +147,3 @@ class ServeSettings(RetrievalSettings):
     host: str = setting("Address to listen on; 0.0.0.0 accepts other machines", default=LOOPBACK, common=True)
     port: Port = setting("Port; 0 picks a free one", default=RETRIEVER_PORT, common=True)
     allow_host: Words = setting(ALLOW_HOST, default=[])
-    max_waiting: int = setting(
-        "Maximum queries waiting; more are refused with status 503 and Retry-After", default=MAX_WAITING, ge=1
-    )
-    allow_empty_queries: bool = setting(
-        "Answer an empty query with no passages, for Search-R1's trainer, which sends some", default=False
-    )

@@ -37,8 +37,8 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import Explorer
 from reasonrag.llm.chat import ChatRequest, Sampling
-from reasonrag.retrieval.opening import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
+from tests.helpers.indexes import open_or_build
 from tests.helpers.scripted_model import ScriptedModel
 
 PROMPTS = load_prompts()
@@ -246,7 +246,7 @@ def retriever(directory: Path) -> IndexRetriever:
     corpus = directory / "corpus.jsonl"
     rows = [{"id": p.id, "contents": f"{p.title}\n{p.text}"} for p in PASSAGES]
     corpus.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    return open_or_build(directory / "index", corpus, say=lambda _: None)
+    return open_or_build(directory / "index", corpus)
 
 
 def any_reply(request: ChatRequest, position: int) -> str:

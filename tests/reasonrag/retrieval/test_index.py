@@ -139,13 +139,13 @@ def test_a_server_with_a_token_is_searched_by_who_has_it(reasonrag: Reasonrag, m
     [
         (("--retriever", "dnese"), "--retriever dnese: did you mean 'dense'?"),
         (("--retriever", "dense", "--encoder", "./nowhere"), "there is no encoder ./nowhere: no such folder"),
-        (("--retriever", "bm25", "--encoder", "minilm"), "--encoder is for dense indexes; give --retriever dense"),
+        (("--retriever", "bm25", "--encoder", "minilm"), "--encoder is not for --retriever bm25; leave it out"),
         (("--retriever", "http://127.0.0.1:9"), "the retriever http://127.0.0.1:9 cannot be used"),
         (
             ("--retriever", "http://127.0.0.1:9", "--encoder", "x"),
-            "--encoder is for a local index; leave it out with --retriever",
+            "--encoder is not for --retriever http://127.0.0.1:9; leave it out",
         ),
-        (("--retriever", "dense", "--language", "de"), "--language is for BM25; leave it out"),
+        (("--retriever", "dense", "--language", "de"), "--language is not for --retriever dense; leave it out"),
         (("--index", "a"), "a has no manifest.json: its build did not finish, or it is not an index"),
         (("--top-k", 0), "--top-k: must be at least 1"),
         (("--top-k", 1_000_000), "--top-k: must be at most 1000"),
@@ -182,9 +182,15 @@ def test_indexes_that_do_not_belong_together_are_refused(world: Path, reasonrag:
     foreign = reasonrag(*asked, "--corpus", "corpus.jsonl", "--retriever", "dense", "--index", "vectors")
     assert (foreign.status, f"vectors is the index of {other}" in foreign.err) == (2, True)
     twice = reasonrag(*asked, "--index", "words", "--index", "other-words")
-    assert (twice.status, "--index was given 2 times, but only one bm25 is needed" in twice.err) == (2, True)
+    assert (
+        twice.status,
+        "words (bm25) and other-words (bm25), and what is searched is one index of bm25" in twice.err,
+    ) == (2, True)
     wrong = reasonrag(*asked, "--retriever", "dense", "--index", "words")
-    assert (wrong.status, "words is a bm25 index, not what --retriever dense needs" in wrong.err) == (2, True)
+    assert (
+        wrong.status,
+        "--index was given words (bm25), and what is searched is one index of dense" in wrong.err,
+    ) == (2, True)
     encoder = reasonrag(*asked, "--index", "vectors", "--encoder", "hashing-32")
     assert (encoder.status, "dimension: 256 there, 32 now" in encoder.err) == (2, True)
 
@@ -211,7 +217,7 @@ def test_a_run_does_not_encode_a_changed_corpus_again_by_itself(reasonrag: Reaso
     append_a_passage(Path("corpus.jsonl"))
     refused = reasonrag(*flags, "--run", "runs/b")
     assert refused.status == 2
-    assert "is missing or has changed. Restore it; or name it by --corpus if it was moved; or delete" in refused.err
+    assert "by --corpus if it was moved, or build the index again: delete the index and run" in refused.err
 
 
 # -- index commands --------------------------------------------------------------------------------------------

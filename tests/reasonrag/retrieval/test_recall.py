@@ -13,7 +13,6 @@ from preference import cover_em
 from reasonrag.data.corpus import Passage
 from reasonrag.data.datasets import find_questions
 from reasonrag.data.questions import Question
-from reasonrag.retrieval.opening import open_or_build
 from reasonrag.retrieval.recall import (
     RecallAt,
     RecallReport,
@@ -22,6 +21,7 @@ from reasonrag.retrieval.recall import (
     gold_recall,
     measure_recall,
 )
+from tests.helpers.indexes import open_or_build
 
 
 def passage(text: str, *, passage_id: str = "p", title: str = "") -> Passage:
@@ -184,7 +184,7 @@ def test_a_report_without_anything_known_is_none_and_not_zero() -> None:
 
 def test_real_questions_are_measured(shared_data: Path, tmp_path: Path) -> None:
     """BM25 on HotpotQA: the gold recall measured since the beginning, beside it that of answers."""
-    searched = open_or_build(tmp_path / "index", shared_data / "hotpotqa" / "corpus.jsonl", say=lambda _: None)
+    searched = open_or_build(tmp_path / "index", shared_data / "hotpotqa" / "corpus.jsonl")
     report = measure_recall(searched, find_questions("hotpotqa", "dev", shared_data, home=tmp_path).read())
     assert (report.questions, report.gold_by_id, report.gold_by_title) == (386, 386, 0)
     assert [(each.k, round(each.gold or 0, 3), round(each.answer or 0, 3)) for each in report.at] == [

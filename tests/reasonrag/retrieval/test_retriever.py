@@ -15,8 +15,9 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.dense.manifest import MANIFEST, read_manifest
 from reasonrag.retrieval.lexical.bm25 import build_bm25
-from reasonrag.retrieval.opening import open_index, open_or_build
+from reasonrag.retrieval.opening import open_index
 from reasonrag.retrieval.retriever import IndexRetriever, ResultCache
+from tests.helpers.indexes import open_or_build
 from tests.helpers.jsonl import append_a_passage, write_passages
 
 ANIMALS = (
@@ -102,7 +103,7 @@ def test_the_best_passage_comes_first(animals: IndexRetriever) -> None:
 def test_equal_scores_stand_in_corpus_order(top_k: int, ids: list[str], tmp_path: Path) -> None:
     """Where BM25 cannot tell, the file's order decides, also at the cut; a better one behind them comes first."""
     rows = (*((f"p{i}", "Same", "the same words") for i in range(9)), ("best", "Same words", "same words"))
-    retriever = open_or_build(tmp_path / "i", write_corpus(tmp_path / "c.jsonl", rows), say=lambda _: None)
+    retriever = open_or_build(tmp_path / "i", write_corpus(tmp_path / "c.jsonl", rows))
     assert found(retriever, "same words", top_k) == ids
 
 
@@ -116,10 +117,9 @@ def test_fewer_results_are_the_head_of_more(words: list[str], top_k: int, animal
     assert found(animals, query, top_k) == found(animals, query, len(ANIMALS))[:top_k]
 
 
-@pytest.mark.parametrize("bounds", [{"size": 2}, {"characters": 20}])
-def test_only_the_latest_results_are_kept(bounds: dict[str, int]) -> None:
+def test_only_the_latest_results_are_kept() -> None:
     """As many as there is room for; the one that was used longest ago goes first."""
-    cache, fish = ResultCache(**bounds), [Passage("f", "Fish", "A fish")]
+    cache, fish = ResultCache(31), [Passage("f", "Fish", "A fish")]
     for query in ("first", "second", "first", "third"):
         if cache.get(query, 1) is None:
             cache.keep(query, 1, fish)
@@ -150,7 +150,7 @@ def change_a_letter(corpus: Path) -> None:
 def test_an_index_is_built_again_when_its_corpus_has_changed(change: Callable[[Path], None], tmp_path: Path) -> None:
     """The user is told, and searches see the new text; the run's configuration shows another corpus."""
     corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
-    before = open_or_build(index, corpus, say=lambda _: None)
+    before = open_or_build(index, corpus)
     assert found(before, "late") == []
     change(corpus)
     messages: list[str] = []
@@ -162,8 +162,8 @@ def test_an_index_is_built_again_when_its_corpus_has_changed(change: Callable[[P
 
 def test_the_same_corpus_elsewhere_has_the_same_identity(tmp_path: Path) -> None:
     """What can be found depends on the text, not on where it lies."""
-    one = open_or_build(tmp_path / "i", write_corpus(tmp_path / "a" / "corpus.jsonl"), say=lambda _: None)
-    two = open_or_build(tmp_path / "j", write_corpus(tmp_path / "b" / "corpus.jsonl"), say=lambda _: None)
+    one = open_or_build(tmp_path / "i", write_corpus(tmp_path / "a" / "corpus.jsonl"))
+    two = open_or_build(tmp_path / "j", write_corpus(tmp_path / "b" / "corpus.jsonl"))
     assert one.identity == two.identity
 
 
@@ -184,7 +184,7 @@ def test_an_index_without_a_manifest_is_unfinished_and_refused(tmp_path: Path) -
 def test_an_index_that_is_open_survives_being_built_again(tmp_path: Path) -> None:
     """Its files are mapped into memory; a build must never write to them."""
     corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
-    retriever = open_or_build(index, corpus, say=lambda _: None)
+    retriever = open_or_build(index, corpus)
     before = found(retriever, "fish")
     build_bm25(write_corpus(tmp_path / "other.jsonl", (("q", "Fish", "A fish."),)), index)
     assert found(retriever, "fish") == before
@@ -206,7 +206,7 @@ def test_two_runs_that_need_the_same_index_build_it_once(tmp_path: Path) -> None
 def test_a_corpus_that_was_changed_during_a_search_is_an_error_of_that_search(tmp_path: Path) -> None:
     """What is read by offset is no longer a passage: a RetrievalError, the question's, not the run's."""
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    retriever = open_or_build(tmp_path / "index", corpus, say=lambda _: None)
+    retriever = open_or_build(tmp_path / "index", corpus)
     size = corpus.stat().st_size
     with corpus.open("r+b") as file:
         file.write(b"x" * size)
@@ -231,7 +231,10 @@ def test_an_index_whose_corpus_is_gone_or_changed_is_not_opened(change: Callable
     corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
     build_bm25(corpus, index)
     change(corpus)
-    with pytest.raises(InputError, match=r"is missing or has changed. Run: reasonrag index build"):
+    with pytest.raises(
+        InputError,
+        match=r"is missing or has changed\. Restore it, .* build the index again: reasonrag index build --corpus",
+    ):
         open_index(index)
 
 

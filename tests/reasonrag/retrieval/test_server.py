@@ -23,7 +23,6 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import RetrievalError
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.server import RETRY_AFTER_S, SEARCHED_TOGETHER, ServeLimits, serving
-from reasonrag.retrieval.settings import MAX_WAITING
 from reasonrag.web.server import serve_until_stopped
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
@@ -208,8 +207,8 @@ async def test_the_client_of_skyrl_is_answered_like_that_of_search_r1(
 
 
 async def test_where_no_sample_searches_the_trainer_of_search_r1_goes_on(retriever: Retriever) -> None:
-    """It asks for no queries then, and reads `result`; an empty query, where a search tag is empty, must be allowed."""
-    async with served(retriever, allow_empty=True) as client:
+    """It asks for no queries then, and reads `result`; an empty query, where a search tag is empty, finds nothing."""
+    async with served(retriever) as client:
         assert (await client.retrieve([], topk=3, return_scores=True)).json["result"] == []
         found = (await client.retrieve(["", "cats", " \n"], topk=3, return_scores=True)).json["result"]
     assert [len(each) for each in found] == [0, 1, 0]
@@ -247,9 +246,8 @@ BAD_BODIES: list[tuple[object, str]] = [
     ([], "record: Input should be an object"),
     ({"query": "cats", "queries": ["dogs"]}, 'it needs "queries", or "query", and not both'),
     ({"query": ["cats", 7]}, "query.str: Input should be a valid string"),
-    ({"query": ""}, "query 0 is empty: leave it out, or serve --allow-empty-queries"),
     ({"queries": ["a", "x" * 100_000]}, "query 1 has 100000 bytes, and may have 32768"),
-    ({"queries": ["a"] * (MAX_WAITING + 1)}, "there are 4097 queries, and a request may have 4096"),
+    ({"queries": ["a"] * 4097}, "there are 4097 queries, and a request may have 4096"),
     ({"queries": ["a"], "topk": 0}, "topk: Input should be greater than or equal to 1"),
     ({"queries": ["a"], "topk": 10**6}, "topk: Input should be less than or equal to 1000"),
     ({"queries": ["a"], "topk": True}, "topk: Input should be a valid integer"),

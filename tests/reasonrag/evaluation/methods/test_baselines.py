@@ -38,9 +38,9 @@ from reasonrag.evaluation.methods.opening import Baseline, method_for
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.retrieval.opening import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
+from tests.helpers.indexes import open_or_build
 from tests.helpers.scripted_model import ScriptedModel
 
 PROMPTS = load_baseline_prompts()
@@ -442,7 +442,7 @@ def atlas(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Question], Ind
     """Some questions of atlas, and its passages."""
     world = write_world(tmp_path_factory.mktemp("world"))
     lines = (world / "dev.jsonl").read_bytes().splitlines()[:25]
-    retriever = open_or_build(world / "index", world / "corpus.jsonl", say=lambda _: None)
+    retriever = open_or_build(world / "index", world / "corpus.jsonl")
     return [Question.model_validate_json(each) for each in lines], retriever
 
 

@@ -17,9 +17,10 @@ from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.manifest import read_manifest, write_manifest
 from reasonrag.retrieval.lexical.bm25 import build_bm25
-from reasonrag.retrieval.opening import IndexPlace, open_index, open_index_places, open_or_build
+from reasonrag.retrieval.opening import IndexPlace, open_index, open_index_places
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.retrieval.settings import RetrievalSettings
+from tests.helpers.indexes import open_or_build
 from tests.helpers.jsonl import write_passages
 
 GERMAN = [
@@ -87,7 +88,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def index_of(texts: list[str], home: Path) -> IndexRetriever:
     place = home / str(abs(hash(texts[0] + texts[-1])))
-    return open_or_build(place / "index", corpus_of(texts, place / "corpus.jsonl"), say=lambda _: None)
+    return open_or_build(place / "index", corpus_of(texts, place / "corpus.jsonl"))
 
 
 @pytest.mark.parametrize(
