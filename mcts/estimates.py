@@ -53,6 +53,9 @@ class Estimates:
         self._equal: defaultdict[int, list[int]] = defaultdict(list)
         self._own: list[Estimate | None] = []
         self._shared: list[Estimate | None] = []
+        """By node: that of all its equivalent siblings."""
+        self._alone: list[Estimate | None] = []
+        """By node: the same, as a step's that has nothing in common with another."""
 
     def update(self, changed: Iterable[int]) -> list[Estimate | None]:
         """The estimate of each node. changed: ids of all nodes that were drawn, or continued, since the last call."""
@@ -62,20 +65,28 @@ class Estimates:
             self._equal[first].append(node.id)
             self._own.append(None)
             self._shared.append(None)
-        due = {above.id for each in changed for above in self._tree.path_up(self._tree[each])}
+            self._alone.append(None)
+        due = set[int]()
+        for each in changed:
+            for above in self._tree.path_up(self._tree[each]):
+                if above.id in due:
+                    break
+                due.add(above.id)
         for each in sorted(due.union(map(self._firsts.__getitem__, due)), reverse=True):  # children before parents
             node = self._tree[each]
             self._own[each] = self._own_estimate(node)
             if node.same_as is None:
                 both = _pooled([(estimate, 1.0) for one in self._equal[each] if (estimate := self._own[one])])
+                alone = both and _pooled([(both, 1.0)])
                 for one in self._equal[each]:
-                    self._shared[one] = both
+                    self._shared[one], self._alone[one] = both, alone
         common = [dict(node.in_common) for node in self._tree.nodes]
         for node in self._tree.nodes:
             for earlier, share in node.in_common.items():
                 common[earlier][node.id] = share
-        root, *steps = zip(self._shared, self._firsts, strict=True)
-        return [root[0], *(self._with_common(each, common[first]) for each, first in steps)]
+        steps = zip(self._alone, self._shared, map(common.__getitem__, self._firsts), strict=True)
+        _, *found = [self._with_common(shared, alike) if alike else alone for alone, shared, alike in steps]
+        return [self._shared[0], *found]
 
     def _own_estimate(self, node: Node[Any]) -> Estimate | None:
         """The estimate from a step's own draws."""

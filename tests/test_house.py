@@ -18,7 +18,7 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1494,
+    "mcts": 1505,
     "preference": 5748,
     "hall": 3906,
     "agent": 2297,
@@ -27,7 +27,7 @@ LINES = {
     "data": 3533,
     "evaluation": 3923,
     "exploration": 3028,
-    "llm": 5174,
+    "llm": 5181,
     "publishing": 1316,
     "retrieval": 4183,
     "run": 838,

@@ -103,6 +103,11 @@ def parser_advice(flags: str = "--") -> str:
 
 
 @lru_cache(maxsize=256)  # asked of a reply while it is read, recorded and used
+def _leading(said: str) -> re.Match[str] | None:
+    return _LEADING.match(said)
+
+
+@lru_cache(maxsize=256)
 def split_reasoning(said: str) -> tuple[str, str]:
     """The reasoning at the beginning of a text, without its marks, and the rest; a text without any is unchanged.
 
@@ -113,7 +118,7 @@ def split_reasoning(said: str) -> tuple[str, str]:
     blocks, start = list[str](), 0
     if closing := _unopened(said):
         blocks, start = [said[: closing.start()]], closing.end()
-    while opening := _LEADING.match(said, start):
+    while opening := _LEADING.match(said, start) if start else _leading(said):
         closing = re.compile(_mark_of(opening).closing, re.IGNORECASE).search(said, opening.end())
         blocks.append(said[opening.end() : closing.start() if closing else None])
         start = closing.end() if closing else len(said)
@@ -128,7 +133,7 @@ def _mark_of(found: re.Match[str]) -> _Mark:  # of `_LEADING` or `_CLOSING`, whi
 def _unopened(said: str) -> re.Match[str] | None:
     """The first closing mark that none opened before it; None where an opening one leads."""
     seen = set[_Mark]()
-    leads = _LEADING.match(said) or not _MAY_CLOSE.search(said.lower())
+    leads = _leading(said) or not _MAY_CLOSE.search(said.lower())
     for closing in () if leads else _CLOSING.finditer(said):
         if closing["tag"]:
             continue
@@ -195,6 +200,8 @@ def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
     where the template opens the think block within the prompt and no parser takes it off: such a reply looks like an
     answer.
     """
+    if not (completion.reasoning or split_reasoning(completion.text)[0]):
+        return False  # as most
     if not _stop_strings_matter(request) or ending_of(completion) not in ("stopped", "unknown"):
         return False
     read = as_read(request, completion)
@@ -203,8 +210,8 @@ def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
 
 def stops_may_cut(request: ChatRequest, completion: Completion) -> bool:
     """Whether a reply shows that stop strings cut the model's reasoning, or could do so unseen."""
-    said, opening = completion.text, _LEADING.match(completion.text)
-    unseen = _unopened(said) or (opening and not _LEADING.match(opening[0]))  # taken for one as it is closed
+    opening = _leading(completion.text)
+    unseen = _unopened(completion.text) or (opening and not _leading(opening[0]))  # taken for one as it is closed
     return (_stop_strings_matter(request) and bool(unseen)) or stopped_in_reasoning(request, completion)
 
 
