@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from preference import ActionType, Usage
-from preference.records import PassageRef
 from reasonrag.agent.agent import Agent, AgentStep, Judgement, State
 from reasonrag.agent.parsing import ParseCause
 from reasonrag.agent.prompting import (
@@ -98,17 +97,6 @@ async def test_a_query_leads_to_reading_what_it_finds_and_evidence_back_to_think
     assert state.read == reading.passages
 
 
-async def test_a_passage_read_twice_is_remembered_once(agent_of: Callable[..., Agent]) -> None:
-    """The second turn sees it again all the same."""
-    agent = agent_of(ScriptedModel([]))
-    state = agent.start(QUESTION)
-    for query in ("capital of France", "capital of Italy"):
-        reading = await agent.next_state(taken(state, QUERY, "query", query))
-        state = await agent.next_state(taken(reading, EVIDENCE, "evidence", "Paris."))
-    assert [passage.id for passage in reading.passages] == ["rome", "paris"]
-    assert [passage.id for passage in state.read] == ["paris", "france", "rome"]
-
-
 async def test_a_query_without_results_is_read_all_the_same(agent_of: Callable[..., Agent]) -> None:
     """Finding nothing is something the agent has to see. A record says null where there was nothing to read, and an
     empty list where nothing was found."""
@@ -126,10 +114,8 @@ async def test_a_query_without_results_is_read_all_the_same(agent_of: Callable[.
         (1, "conclude"),
         (2, "think conclude"),
         (3, "think read conclude"),
-        (4, "think read think conclude"),
         (6, "think read think read think conclude"),
         (7, "think read think read think read conclude"),
-        (8, "think read think read think read think conclude"),
     ],
 )
 async def test_the_last_step_of_the_budget_is_always_a_conclusion(
@@ -185,17 +171,6 @@ async def test_siblings_are_asked_for_in_one_request(agent_of: Callable[..., Age
     assert {step.prompt for step in steps} == {prompt}
 
 
-async def test_a_state_is_asked_about_with_everything_it_has_seen(agent_of: Callable[..., Agent]) -> None:
-    """The prompt of a read turn has the thoughts and, best first, the passages found."""
-    model = ScriptedModel([EVIDENCE])
-    agent = agent_of(model)
-    state = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "capital of France"))
-    [step] = await agent.sample(state, [0])
-    prompt = render_prompt(PROMPTS, "read", question=QUESTION.question, thoughts=[QUERY], passages=state.passages)
-    assert model.requests[0].messages == step.prompt == prompt
-    assert step.passage_refs == [PassageRef(id=p.id, title=p.title, score=p.score) for p in state.passages]
-
-
 def test_a_record_marks_another_paragraph_of_a_gold_title() -> None:
     """Who reads the record has titles, and no texts."""
     near = [("Seine", "The Seine flows through Paris."), ("Seine", "Seine was a department until 1968.")]
@@ -243,50 +218,28 @@ async def test_a_reply_that_copies_its_instructions_is_no_step(agent_of: Callabl
     assert (step.content, step.repaired) == ("Seine", True)
 
 
-async def test_a_step_s_response_is_what_later_turns_show(agent_of: Callable[..., Agent]) -> None:
-    """No tags but the agent's own, no control characters: two replies that render the same are
-    one step."""
-    replies = ["Hm <score>5 <query>rivers</query>", "Hm (score)5\x1b<query>rivers</query>"]
-    agent = agent_of(ScriptedModel(replies))
-    first, second = await agent.sample(agent.start(QUESTION), [0, 1])
-    assert first.response == second.response == "Hm (score)5 <query>rivers</query>"
-
-
 @pytest.mark.parametrize(
-    ("reply", "grounded"),
-    [("<answer>Seine</answer>", True), ("<answer>Tiber</answer>", True), ("<answer>Thames</answer>", False)],
+    ("told", "answer", "in_evidence", "grounded"),
+    [
+        pytest.param("Paris is the capital of France.", "Paris", True, True, id="reported"),
+        pytest.param("Paris is the capital of France.", "Seine", False, True, id="read and not reported"),
+        pytest.param("Paris is the capital of France.", "Thames", False, False, id="neither"),
+        pytest.param("Paris is the capital of France.", "yes", None, None, id="a verdict"),
+        pytest.param("Paris lies on the Seine.", "Sequana", True, True, id="an alias of what is reported"),
+        pytest.param("Paris has 2 rivers.", "Sequana", True, False, id="an alias, of evidence that is made up"),
+    ],
 )
-async def test_an_answer_may_be_supported_by_anything_read_before(
-    reply: str, *, grounded: bool, agent_of: Callable[..., Agent]
+async def test_an_answer_is_held_against_what_was_reported_and_what_was_read(
+    told: str, answer: str, *, in_evidence: bool | None, grounded: bool | None, agent_of: Callable[..., Agent]
 ) -> None:
-    """Passages of earlier turns count, not only those of the last."""
-    agent = agent_of(ScriptedModel([QUERY, EVIDENCE, "<query>Italy</query>", EVIDENCE, reply]))
-    [path] = await agent.continue_from(agent.start(QUESTION), [0])
+    """What a passage says but no evidence reports is not in evidence: the answering turn has not seen it. Passages of
+    earlier turns count, not only those of the last; evidence that was made up supports an answer, and grounds none."""
+    question = QUESTION.model_copy(update={"golden_answers": ["Sequana", "Paris"]})
+    evidence = f"<evidence>{told}</evidence>"
+    agent = agent_of(ScriptedModel([QUERY, evidence, "<query>Italy</query>", evidence, f"<answer>{answer}</answer>"]))
+    [path] = await agent.continue_from(agent.start(question), [0])
+    assert [step.in_evidence for step in path] == [None] * 4 + [in_evidence]
     assert path[-1].grounded is grounded
-
-
-@pytest.mark.parametrize(
-    ("reply", "held"),
-    [("<answer>Paris</answer>", True), ("<answer>Seine</answer>", False), ("<answer>yes</answer>", None)],
-)
-async def test_an_answer_is_held_against_the_evidence_that_was_reported(
-    reply: str, *, held: bool | None, agent_of: Callable[..., Agent]
-) -> None:
-    """What a passage says but no evidence reports is not in evidence: the answering turn has not seen it."""
-    agent = agent_of(ScriptedModel([QUERY, EVIDENCE, reply]))
-    [path] = await agent.continue_from(agent.start(QUESTION), [0])
-    assert [step.in_evidence for step in path] == [None, None, held]
-
-
-@pytest.mark.parametrize(("told", "grounded"), [("Paris lies on the Seine.", True), ("Paris has 2 rivers.", False)])
-async def test_an_answer_that_evidence_supports_in_another_form_rests_on_passages_if_the_evidence_does(
-    told: str, *, grounded: bool, agent_of: Callable[..., Agent]
-) -> None:
-    """No passage need hold its words; evidence that was made up supports an answer, and grounds none."""
-    alias = QUESTION.model_copy(update={"golden_answers": ["Sequana", "Paris"]})
-    agent = agent_of(ScriptedModel([QUERY, f"<evidence>{told}</evidence>", "<answer>Sequana</answer>"]))
-    [path] = await agent.continue_from(agent.start(alias), [0])
-    assert (path[-1].in_evidence, path[-1].grounded) == (True, grounded)
 
 
 # -- further tries ---------------------------------------------------------------------------------------------
@@ -297,7 +250,7 @@ def said_in(state: State) -> list[AgentStep]:
     return [taken(state, said, "query", "capital of France") for said in (QUERY, f"Hm. {QUERY}")]
 
 
-@pytest.mark.parametrize(("attempt", "temperature"), [(1, 1.0), (2, 1.3), (4, 1.9), (5, 2.0), (9, 2.0)])
+@pytest.mark.parametrize(("attempt", "temperature"), [(1, 1.0), (4, 1.9), (5, 2.0)])
 async def test_no_try_is_hotter_than_endpoints_allow(
     attempt: int, temperature: float, agent_of: Callable[..., Agent]
 ) -> None:
@@ -389,9 +342,9 @@ async def test_where_an_endpoint_takes_no_repair_turn_the_first_reply_is_kept(
 
 async def test_a_reply_that_spells_special_tokens_is_kept_without_them(agent_of: Callable[..., Agent]) -> None:
     """What is trained on cannot end a turn of the chat template, nor move the cursor of a terminal."""
-    agent = agent_of(ScriptedModel(by_turn(think="Hm\x1b[2J. So the next query is <query>a<|im_end|>b</query>")))
+    agent = agent_of(ScriptedModel(by_turn(think="Hm\x1b[2J <score>. So <query>a<|im_end|>b</query>")))
     [step] = await agent.sample(agent.start(QUESTION), [0])
-    assert step.response == "Hm [2J. So the next query is <query>a(im_end)b</query>"
+    assert step.response == "Hm [2J (score). So <query>a(im_end)b</query>"
     assert step.content == "a(im_end)b"
     failing = agent_of(ScriptedModel(by_turn(think="no tag <|endoftext|>")))
     [step] = await failing.sample(failing.start(QUESTION), [0])
@@ -441,17 +394,6 @@ async def test_reasoning_is_kept_with_its_step_and_is_in_no_prompt(agent_of: Cal
     await agent.sample(agent.start(QUESTION), [2], attempt=2, said=[step])
     sent = [message.content for request in model.requests for message in request.messages]
     assert not [each for each in sent if "Rhine" in each or "think>" in each]
-
-
-async def test_reasoning_beside_the_text_is_kept_too(agent_of: Callable[..., Agent]) -> None:
-    """As servers with a reasoning parser return it; of a repaired step that of the reply it is."""
-    said = [
-        Completion(text=NO_TAG, finish_reason="stop", reasoning="Hm."),
-        Completion(text=QUERY, finish_reason="stop", reasoning="Paris."),
-    ]
-    agent = agent_of(ScriptedModel(said))
-    [step] = await agent.sample(agent.start(QUESTION), [0])
-    assert (step.repaired, step.reasoning, step.response) == (True, "Paris.", QUERY)
 
 
 @pytest.mark.parametrize(
@@ -518,15 +460,6 @@ async def test_a_reply_that_does_not_parse_twice_is_a_failed_step(
 JUDGEMENT = render_judgement(PROMPTS, question=QUESTION.question, thoughts=[QUERY, EVIDENCE])
 
 
-async def test_a_judge_is_asked_with_one_prompt_for_one_reply(agent_of: Callable[..., Agent]) -> None:
-    """The prompt, sample number and stop string are all that decides its answer."""
-    model = ScriptedModel(["Fine. So the score is <score>85</score>"])
-    assert await agent_of(model).score(QUESTION, JUDGEMENT, 3) == Judgement(0.85, calls=1)
-    [request] = model.requests
-    assert request.messages == JUDGEMENT
-    assert (request.samples, request.sampling.stop) == ((3,), ("</score>",))
-
-
 async def test_a_judgement_that_cannot_be_read_is_repaired_once(agent_of: Callable[..., Agent]) -> None:
     """The repair turn says what is expected; two replies are used."""
     model = ScriptedModel(["high", "<score>20</score>", "<ranking>1 1</ranking>", "<ranking>2 1</ranking>"])
@@ -548,16 +481,6 @@ async def test_a_judgement_that_was_withheld_or_only_thought_is_not_asked_for_ag
     )
     assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=1, unreadable="<score>50")
     assert await agent.score(QUESTION, JUDGEMENT, 1) == Judgement(None, calls=1, unreadable="", cause="reasoning_cut")
-
-
-async def test_a_judge_s_reasoning_is_taken_off(agent_of: Callable[..., Agent]) -> None:
-    """Scores inside it never count, and the repair turn does not show it."""
-    thought = "<think>Is it <score>10</score> or <ranking>2 1</ranking>?</think>"
-    model = ScriptedModel([f"{thought}<score>85</score>", f"{thought}high", f"{thought}<ranking>1 2</ranking>"])
-    agent = agent_of(model)
-    assert await agent.score(QUESTION, JUDGEMENT, 3) == Judgement(0.85, calls=1)
-    assert await agent.rank(QUESTION, JUDGEMENT, 0, candidates=2) == Judgement((1, 2), calls=2)
-    assert [each.content for each in model.requests[2].messages if each.role == "assistant"] == ["high"]
 
 
 # -- spending --------------------------------------------------------------------------------------------------

@@ -121,19 +121,14 @@ def test_questions_without_golden_answers_become_pairs_by_a_judge(reasonrag: Rea
 GOLD = {"golden_answers": ["Seine"], "metadata": {"rubric": ["names a river"]}}
 REHEARSED: dict[str, tuple[list[object], bool]] = {
     "generate by a judge of answers": (["generate", *OWN, "--outcome", "judge"], True),
-    "generate with ranks by a judge": (["generate", *OWN, "--recipe", "ragym"], True),
-    "an estimate of ranks by a judge": (["generate", *OWN, "--recipe", "ragym", "--dry-run"], True),
-    "an estimate by gold answers": (["generate", *OWN, "--outcome", "f1", "--dry-run"], False),
     "tune of ranks by a judge": (
         ["tune", *OWN, "--recipe", "ragym", "--vary", "search.siblings=3,4,6", "--pilot", 2],
         True,
     ),
-    "pairs of a run with ranks": (["pairs", "ranked", "--out", "data"], True),
     "generate by evidence": (["generate", *OWN], False),
     "evaluate with a judge": (["evaluate", *OWN, "--judge", "offline"], True),
     "pairs of a judged run": (["pairs", "judged", "--out", "data"], True),
     "pairs by a judge": (["pairs", "plain", "--out", "data", "--label", "judge"], True),
-    "pairs by values": (["pairs", "plain", "--out", "data"], False),
     "calibrate of a judged run": (["calibrate", "judged"], True),
 }
 
@@ -146,8 +141,7 @@ def test_the_offline_teacher_as_judge_says_that_its_scores_mean_nothing(
     write_questions(QUESTIONS[0] | GOLD)
     if command[0] in ("pairs", "calibrate"):
         outcome = "judge" if "judged" in str(command[1]) else "f1"
-        ranked = {"recipe": "ragym"} if command[1] == "ranked" else {}
-        package.generate(**flags(run=command[1], outcome=outcome, **ranked))
+        package.generate(**flags(run=command[1], outcome=outcome))
     else:
         command = [*command, "--run", "runs/a"]
     if command[0] != "calibrate" and "--model" not in command and (command[0] != "pairs" or "judge" in command):
@@ -494,18 +488,6 @@ def test_what_values_answers_is_part_of_the_configuration(reasonrag: Reasonrag) 
     refused = reasonrag(*command)
     assert refused.status == 2
     assert "rubric_sha256" in refused.err
-
-
-def test_a_run_by_golden_answers_has_the_configuration_it_always_had(reasonrag: Reasonrag) -> None:
-    """Neither the prompts nor the rubric of other outcomes are in it, so that older runs go on."""
-    small = ("--limit", 1, "--set", "search.simulations=1", "--outcome", "f1")
-    assert reasonrag("generate", *small, "--run", "runs/a").status == 0
-    assert set(decided()) == {
-        *("dataset", "split", "questions_sha256", "retriever", "top_k", "prompts"),
-        *("model", "sampling", "recipe", "max_steps", "seed"),
-    }
-    assert decided()["prompts"] == PROMPTS.hash
-    assert set(decided()["recipe"]) == set(Recipe.model_fields) - {"agent", *Recipe.ABSENT_IF_DEFAULT}
 
 
 def test_an_estimate_counts_the_judge(reasonrag: Reasonrag) -> None:

@@ -33,64 +33,40 @@ BASELINES = resources.files("reasonrag") / "prompts" / "baselines"
 TAGGED = re.compile(r"<(?:query|evidence|answer|sentence)>([^<\s][^<]*)</")
 TAG = re.compile(r"<\s*/?\s*(?:query|evidence|answer)\s*>", re.IGNORECASE)
 
-STEPS: dict[str, tuple[AgentAction, Ending, str, str, ActionType, str]] = {
+STEPS: dict[str, tuple[AgentAction, Ending, str, str]] = {
     "closing tag present": (
         "think",
         "stopped",
-        "So the next query is <query>capital of France</query>",
-        "So the next query is <query>capital of France</query>",
-        "query",
-        "capital of France",
+        "So <query>capital of France</query>",
+        "So <query>capital of France</query>",
     ),
-    "closing tag dropped with the stop string": (
-        "think",
-        "stopped",
-        "So the answer is <answer>Paris",
-        "So the answer is <answer>Paris</answer>",
-        "answer",
-        "Paris",
-    ),
+    "closing tag dropped with the stop string": ("think", "stopped", "So <answer>Paris", "So <answer>Paris</answer>"),
     "closed before the token limit": (
         "read",
         "cut",
-        "<evidence>Paris is its capital.</evidence> And furthermore",
-        "<evidence>Paris is its capital.</evidence>",
-        "evidence",
-        "Paris is its capital.",
+        "<evidence>Paris.</evidence> And so",
+        "<evidence>Paris.</evidence>",
     ),
     "text after the closing tag": (
         "conclude",
         "stopped",
-        "So the answer is <answer>Paris</answer>, as I said.\nDone.",
-        "So the answer is <answer>Paris</answer>",
-        "answer",
-        "Paris",
+        "<answer>Paris</answer>, as I said.\nDone.",
+        "<answer>Paris</answer>",
     ),
-    "upper-case tags": ("think", "stopped", "<Query>one</QUERY>", "<query>one</query>", "query", "one"),
-    "spaces in the tags": ("think", "stopped", "< query >one< / query >", "<query>one</query>", "query", "one"),
+    "upper-case tags": ("think", "stopped", "<Query>one</QUERY>", "<query>one</query>"),
+    "spaces in the tags": ("think", "stopped", "< query >one< / query >", "<query>one</query>"),
     "white space around everything": (
         "think",
         "stopped",
         "\n  Well. <query>\n  one \t</query>  ",
         "Well. <query>one</query>",
-        "query",
-        "one",
     ),
-    "content over several lines": (
-        "read",
-        "stopped",
-        "<evidence>one\ntwo</evidence>",
-        "<evidence>one\ntwo</evidence>",
-        "evidence",
-        "one\ntwo",
-    ),
+    "content over several lines": ("read", "stopped", "<evidence>one\ntwo</evidence>", "<evidence>one\ntwo</evidence>"),
     "foreign mark-up inside": (
         "conclude",
         "stopped",
         "<b>So</b> <answer>a < b > c</answer>",
         "<b>So</b> <answer>a < b > c</answer>",
-        "answer",
-        "a < b > c",
     ),
 }
 
@@ -134,9 +110,10 @@ NO_STEPS: dict[str, tuple[AgentAction, Ending, str, ParseCause]] = {
 @pytest.mark.parametrize("case", STEPS)
 def test_a_reply_with_one_tag_of_its_turn_is_a_step(case: str) -> None:
     """The step is what stands in the tag; the response ends with its closing tag in canonical spelling."""
-    action, ending, text, response, action_type, content = STEPS[case]
-    parsed = parse_reply(text, action=action, ending=ending)
-    assert parsed == ParsedReply(response, action_type, content)
+    action, ending, text, response = STEPS[case]
+    tag = re.search(r"<(query|evidence|answer)>(.*)</", response, re.DOTALL)
+    assert tag is not None
+    assert parse_reply(text, action=action, ending=ending) == ParsedReply(response, tag[1], tag[2])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("case", NO_STEPS)

@@ -119,22 +119,6 @@ def test_a_system_prompt_names_exactly_the_tags_of_its_own_turn(action: AgentAct
     assert named == set(TURN_TAGS[action])
 
 
-@pytest.mark.parametrize("name", PROMPT_NAMES)
-def test_no_system_prompt_speaks_of_the_reference_tag(name: str) -> None:
-    """The reference tag belongs to the user turn of reading."""
-    text = getattr(PROMPTS, name) or ""
-    assert "<reference>" not in text
-    assert "</reference>" not in text
-
-
-@pytest.mark.parametrize("action", ["think", "conclude"])
-def test_only_read_turns_show_passages(action: AgentAction) -> None:
-    """Other turns know of passages only what the thoughts have kept of them."""
-    messages = render_prompt(PROMPTS, action, question=QUESTION, thoughts=THOUGHTS, passages=PASSAGES)
-    assert not any("<reference>" in message.content for message in messages)
-    assert "Wikipedia Title" not in messages[1].content
-
-
 # -- text from outside -----------------------------------------------------------------------------------------
 
 HOSTILE = st.lists(
@@ -179,13 +163,6 @@ def test_no_passage_or_question_can_open_or_close_a_tag(question: str, title: st
     assert tags_in(messages) == ["<query>", "</query>", "<reference>", "</reference>"]
 
 
-@given(question=HOSTILE, golden=HOSTILE)
-def test_nothing_the_judge_is_shown_can_open_a_tag(question: str, golden: str) -> None:
-    """Golden answers come from outside as well."""
-    messages = render_judgement(PROMPTS, question=question, golden_answers=[golden, "x"], thoughts=[])
-    assert tags_in(messages) == []
-
-
 @pytest.mark.parametrize("said", ["<reference>", "</ Reference>", "<score>", "</score>"])
 def test_a_thought_keeps_only_the_tags_that_thoughts_may_have(said: str) -> None:
     """References are the renderer's, scores the judge's; a reply that holds one cannot pass for either."""
@@ -206,18 +183,6 @@ def test_no_text_can_spell_a_special_token(said: str, title: str, text: str, que
     variation = render_variation(PROMPTS, prompt, said=[said, title])
     for message in (*prompt, *judgement, *repair, *variation):
         assert not any(token in message.content for token in SPECIAL_TOKENS)
-
-
-@given(text=st.text(alphabet=st.characters(codec="utf-8", max_codepoint=0x7F), max_size=30))
-def test_control_characters_do_not_reach_a_prompt(text: str) -> None:
-    """Only line breaks and tabs of all control characters go through; the others become spaces."""
-    messages = render_prompt(
-        PROMPTS, "read", question=text, thoughts=[text], passages=[Passage("1", text, text), PASSAGES[0]]
-    )
-    repair = render_repair(PROMPTS, messages, reply=text, detail="found no tag")
-    for message in (*repair, *render_variation(PROMPTS, messages, said=[text])):
-        assert not [sign for sign in message.content if ord(sign) < 32 and sign not in "\t\n\r"]
-        assert "\x7f" not in message.content
 
 
 @pytest.mark.parametrize(

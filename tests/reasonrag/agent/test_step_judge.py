@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import reasonrag as package
 from mcts import RECIPES, Recipe
 from preference import RolloutRecord
 from reasonrag.agent.agent import Agent
@@ -21,9 +20,8 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint.endings import Ending
-from reasonrag.llm.offline import reply
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.scripted_model import Script, ScriptedModel, turn
 
@@ -299,10 +297,7 @@ def chosen(**flags: Any) -> Recipe:
 @pytest.mark.parametrize(
     ("flags", "name", "scaled", "gold"),
     [
-        ({}, "spre_even", True, False),
         ({"recipe": "prorag", "set": {"reward": "spre"}}, "spre", False, False),
-        ({"recipe": "continuation", "set": {"reward": "outcome"}}, "outcome", True, False),
-        ({"outcome": "judge"}, "spre_even", True, False),
         ({"outcome": "judge", "set": {"judge_sees_gold": True}}, "spre_even", True, True),
         ({"recipe": "released"}, "outcome", False, True),
         ({"recipe": "released", "set": "judge_sees_gold=false"}, "outcome", False, False),
@@ -335,30 +330,3 @@ def test_rewards_that_do_not_go_together_say_what_to_do(flags: dict[str, Any], m
     """Nothing is ignored in silence."""
     with pytest.raises(InputError, match=message):
         chosen(**flags)
-
-
-@pytest.mark.parametrize("recipe", ["released", "ragym"])
-def test_no_judgement_is_asked_for_twice(recipe: str) -> None:
-    """A judge may be shown one text for several steps; its draws still have names of their own."""
-    asked: list[str] = []
-
-    def teacher(request: ChatRequest, position: int) -> Completion:
-        asked.append(request.keys(model="any")[position])
-        text = reply(request.messages, temperature=1, seed=request.seeds[0], choice=position)
-        return Completion(text=text, finish_reason="stop")
-
-    package.generate(dataset="atlas", limit=5, run="runs/a", chat_model=ScriptedModel(teacher), recipe=recipe)
-    assert len(asked) == len(set(asked)) > 100
-
-
-@pytest.mark.parametrize("gold", [False, True])
-def test_the_offline_judge_reads_only_what_it_is_shown(*, gold: bool) -> None:
-    """Shown the answer, it puts the candidate first that leads there; without, the one that speaks of the question."""
-    asked = "Where was the author of The Silent Bell born?"
-    told = ["Harwick"] if gold else []
-    right, idle = "<answer>Harwick</answer>", "<query>author of The Silent Bell</query>"
-    prompt = render_ranking(PROMPTS, question=asked, thoughts=[], candidates=[right, idle], golden_answers=told)
-    orders = [
-        parse_ranking(reply(prompt, temperature=1, seed=seed, choice=0), "stopped", candidates=2) for seed in range(40)
-    ]
-    assert sum(order == ((1, 2) if gold else (2, 1)) for order in orders) > 35

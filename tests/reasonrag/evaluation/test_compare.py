@@ -331,15 +331,6 @@ def test_what_may_explain_a_difference_is_warned_of(
     assert [each.partition(":")[0] for each in warnings] == ([warned] if warned else [])
 
 
-def test_an_em_of_0_everywhere_is_a_number(make_run: MakeRun, tmp_path: Path) -> None:
-    """Nobody should wonder where the column is; a rate that is nobody's has none."""
-    runs = [make_run("a", [WRONG] * 3), make_run("b", [WRONG] * 3)]
-    compare(runs, out=tmp_path / "out")
-    [head] = [line for line in (tmp_path / "out/compare.md").read_text().splitlines() if line.startswith("| condition")]
-    assert "| EM (%) | F1 (%) | cover-EM (%) |" in head
-    assert "unreadable" not in head
-
-
 def test_seeds_of_one_condition_are_grouped(make_run: MakeRun) -> None:
     """A question's EM is the mean over seeds; questions that some seed lacks are left out."""
     a = make_run("a", [WRONG] * 6)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from preference import Message, exact_match
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import ModelCaller
-from reasonrag.agent.parsing import ParseError, TaggedReply, parse_tagged
+from reasonrag.agent.parsing import ParseError, parse_tagged
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.data.atlas import write_world
 from reasonrag.data.corpus import Passage
@@ -36,7 +36,6 @@ from reasonrag.evaluation.methods.ircot import MOST_PASSAGES
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import Baseline, method_for
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
-from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
@@ -423,15 +422,6 @@ async def test_a_reply_without_an_answer_is_none_for_a_cause(
     assert attempt.steps[-1].parse_error == cause
     assert attempt.steps[-1].content is None
     assert attempt.malformed
-
-
-@given(text=st.text(alphabet="<>/ answerch\n"), ending=st.sampled_from(get_args(Ending)))
-def test_any_reply_is_an_answer_or_has_a_cause(text: str, ending: Ending) -> None:
-    """What is read is never empty and ends with its tag."""
-    parsed = parse_tagged(text, tags=("search", "answer"), ending=ending)
-    if isinstance(parsed, TaggedReply):
-        assert parsed.content.strip()
-        assert parsed.response.endswith(f"<{parsed.tag}>{parsed.content}</{parsed.tag}>")
 
 
 # -- with the offline teacher ----------------------------------------------------------------------------------

@@ -174,15 +174,6 @@ def test_what_a_critic_reads_is_told_apart(tmp_path: Path, reasonrag: Reasonrag)
     assert "other used replies" not in compared.err
 
 
-def test_without_a_critic_files_are_as_they_were(tmp_path: Path) -> None:
-    reasonrag.evaluate(**QUESTIONS, run=tmp_path, chat_model=answering(lambda _: answer("Oslo")))
-    line = orjson.loads((tmp_path / "predictions.jsonl").read_bytes().splitlines()[0])
-    assert not {"votes", "critic"} & line.keys()
-    assert not {"drafts", "score", "passed_over"} & line["steps"][0].keys()
-    config = orjson.loads((tmp_path / "config.json").read_bytes())
-    assert not {"best_of", "critic", "vote"} & config["decides_answers"].keys()
-
-
 def test_an_option_has_the_votes_of_its_letter_and_of_its_text(tmp_path: Path) -> None:
     question = {
         "id": "q",
