@@ -5,20 +5,20 @@ The offline teacher rehearses some questions, and no request is sent (see `rehea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
 
 from preference import OutcomeName
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.recipe_file import name_of_recipe
-from reasonrag.concurrency import run_to_end, together
+from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import QuestionSource
-from reasonrag.errors import InputError, RetrievalError
+from reasonrag.errors import InputError
 from reasonrag.exploration.plan import Plan, lacks_teacher
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
 from reasonrag.exploration.settings import GenerateSettings
@@ -26,23 +26,20 @@ from reasonrag.exploration.summary import nothing_found
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE
-from reasonrag.llm.expected_usage import ExpectedUsage, Range, spread, sum_of_dollars
-from reasonrag.llm.model_spec import ModelSpec, check_prices
+from reasonrag.llm.expected_usage import Range, spread, sum_of_dollars
+from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import price_list, prices_given
 from reasonrag.llm.settings import DEFAULT_TEACHER
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.rendering import Part, Table, counted, dollars
-from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import ask_consent, needs_consent
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
-SEARCHED = 50
-"""Questions, evenly spread, that are searched for: a quarter of a minute where one search takes 0.3 s."""
-SECONDS_PER_REQUEST = (1.0, 4.0)
-"""Latency range of a hosted model with replies of that length."""
+QUICKEST_S, SLOWEST_S = 1.0, 4.0
+"""Latency of a hosted model with replies of that length."""
 TOKENS_PER_SECOND = 50
 """Of reasoning up to the token limit; a guess."""
 
@@ -66,8 +63,7 @@ class CostEstimate(BaseModel):
     reasoning: bool
     """Whether the teacher is expected to reason, so that the high end has replies up to the token limit."""
     hours: Range
-    limited_by: str
-    """What decides the high end of the hours: `concurrency`, `requests per minute` or `tokens per minute`."""
+    """At this concurrency; an endpoint's rate limits may make it longer."""
 
     def shown(self) -> Iterator[Part]:
         """The estimate, and how it was measured."""
@@ -79,7 +75,7 @@ class CostEstimate(BaseModel):
             ("completion tokens", self.completion_tokens),
             ("cost", _dollars(self.dollars) if self.dollars else self._without_price()),
             *((f"cost of {name}", _dollars(each)) for name, each in several.items() if each),
-            ("hours", f"{self.hours.low:.1f} to {self.hours.high:.1f}, limited by {self.limited_by}"),
+            ("hours", f"{self.hours.low:.1f} to {self.hours.high:.1f} at this --concurrency"),
         ]
         yield Table(f"estimate  recipe {self.recipe}  teacher {self.model}", rows)
         long = "reasoning up to --max-reply-tokens" if self.reasoning else "long replies, without reasoning"
@@ -145,7 +141,8 @@ def estimate(
     first, *others = (share for _, share in shares)
     whole = sum(others, start=first)
     by_model = {model.name: share.dollars(model.price) for model, share in shares}
-    hours, limited_by = _hours(whole.requests, shares)
+    longest = max(each.reasons * each.sampling.max_tokens for each, _ in shares) / TOKENS_PER_SECOND
+    one, hour = whole.requests, 3600 * settings.concurrency
     return CostEstimate(
         measured_questions=usage.questions,
         questions=total,
@@ -156,8 +153,7 @@ def estimate(
         dollars_by_model=by_model,
         prices_as_of=price_list() if teacher.name not in prices_given(settings.price) else "given by hand",
         reasoning=teacher.reasons,
-        hours=hours,
-        limited_by=limited_by,
+        hours=Range(low=one.low * QUICKEST_S / hour, high=one.high * (SLOWEST_S + longest) / hour),
     )
 
 
@@ -187,46 +183,13 @@ async def _rehearsed(plan: Plan, source: QuestionSource, corpus: Path | None, wa
     questions = source.limited(plan.questions.limit)
     async with AsyncExitStack() as opened:
         retriever = await plan.open_retriever(corpus, opened, watcher.say)
-        some = spread(questions, len(questions), most=SEARCHED)
-        empty = sum(await together(*(_finds_nothing(retriever, each.question) for each in some)))
-        sample = "questions, each searched for as it stands,"
-        warn_all(nothing_found(empty, len(some), sample), watcher)
         agent = plan.agent(OfflineTeacher(), retriever)
         value_agent = replace(agent, sampling=plan.student.sampling) if plan.student else None
         usage = await rehearse(spread(questions, len(questions)), plan.recipe, agent, value_agent, plan.rule)
     if usage is None:
-        raise InputError("the offline teacher could not explore any of the questions, so there is no estimate")
+        raise InputError(
+            "the offline teacher could not explore any of the questions, so there is no estimate; see what the "
+            "retriever says with: reasonrag search INDEX_OR_CORPUS QUERY"
+        )
+    warn_all(nothing_found(usage.empty_searches, usage.searches, "rehearsed searches"), watcher)
     return usage
-
-
-async def _finds_nothing(retriever: Retriever, query: str) -> bool:
-    try:
-        return not await retriever.retrieve(query, 1)
-    except RetrievalError as error:
-        if not error.of_query:
-            raise
-        return True
-
-
-def _hours(requests: Range, shares: Sequence[tuple[ModelSpec, ExpectedUsage]]) -> tuple[Range, str]:
-    """How long the requests take at the limits of their models, and which of them is the tightest.
-
-    shares: of the teacher, and of the value model if there is one; rate limits hold for each by itself. One path's
-    requests wait for each other, whichever model answers them, so a value model's are no second lane.
-    """
-
-    def needed(end: Literal["low", "high"], seconds: float) -> dict[str, float]:
-        found = {"concurrency": getattr(requests, end) * seconds / shares[0][0].limits.concurrency / 3600}
-        for model, part in shares:
-            tokens = getattr(part.prompt_tokens, end) + getattr(part.completion_tokens, end)
-            for name, count, most in (
-                ("requests per minute", getattr(part.requests, end), model.limits.rpm),
-                ("tokens per minute", tokens, model.limits.tpm),
-            ):
-                if most:
-                    found[name] = max(found.get(name, 0.0), count / most / 60)
-        return found
-
-    longest = max(each.reasons * each.sampling.max_tokens for each, _ in shares) / TOKENS_PER_SECOND
-    low, high = needed("low", SECONDS_PER_REQUEST[0]), needed("high", SECONDS_PER_REQUEST[1] + longest)
-    return Range(low=max(low.values()), high=max(high.values())), max(high, key=lambda name: high[name])

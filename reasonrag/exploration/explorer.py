@@ -5,9 +5,10 @@ The only module that connects `mcts` and the agent. Knows neither files nor othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from typing import Any, Literal, TypeVar
 
 from mcts import (
     ROOT_ID,
@@ -40,6 +41,7 @@ from preference.records import (
     shared_fields,
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
+from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
 from reasonrag.agent.step_judge import rank_actions, scoring_prompt
 from reasonrag.concurrency import together
@@ -51,6 +53,9 @@ from reasonrag.llm.prices import Price
 from reasonrag.retrieval.retriever import corpus_language
 
 IN_JOURNAL = "It is not sent again in this run, whose journal holds that answer; a new --run asks anew"
+
+
+_Noted = TypeVar("_Noted")
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ class Explorer:
             seed=seed,
         )
         self._failed: dict[int, list[FailedContinuation]] = {}
-        self._unreadable: dict[int, UnreadableJudgement] = {}
+        self._unreadable: dict[int, list[UnreadableJudgement]] = {}
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
         """Failures that are not nodes, by work, to keep them in work order."""
 
@@ -116,6 +121,12 @@ class Explorer:
         while work := self.search.ask():
             await together(*(self._carry_out(item) for item in work))
             self._check_root()
+
+    @property
+    def states_read(self) -> list[State]:
+        """The states of the tree in which passages were read."""
+        nodes = self.search.tree.nodes[1:]
+        return [*{node.parent_id: state for node in nodes if (state := node.payload.state).action == "read"}.values()]
 
     def _check_root(self) -> None:
         """Raises ModelError where nothing can be explored: the question's first state has ended."""
@@ -136,7 +147,7 @@ class Explorer:
             paths = [[*path[:-1], end] for path, end in zip(paths, ends, strict=True)]
             if not self.search.config.keep_continuations:
                 self._failed[work.id] = _failures(node.id, paths)
-                self._unjudged[work.id] = [each for end in ends for each in _unreadable(node.id, end)]
+                self._unjudged[work.id] = [each for end in ends for each in _unreadable("answer", node.id, end.judged)]
             result = Continued(
                 [[self._as_step(step) for step in path] for path in paths],
                 calls=sum(_calls(path) for path in paths),
@@ -146,10 +157,7 @@ class Explorer:
         else:
             prompt = scoring_prompt(self.agent.prompts, node.payload, gold=self.recipe.judge_sees_gold)
             judgement = await self.agent.score(self.question, prompt, work.sample)
-            if judgement.unreadable is not None:
-                self._unreadable[work.id] = UnreadableJudgement(
-                    node_id=node.id, response=judgement.unreadable, cause=judgement.cause
-                )
+            self._unreadable[work.id] = _unreadable("score", node.id, judgement)
             result = Scored(judgement.value, calls=judgement.calls)
         self.search.tell(work.id, result)
 
@@ -169,10 +177,7 @@ class Explorer:
         ranks, judgement = await rank_actions(
             self.agent, self.question, steps, sample=work.sample, gold=self.recipe.judge_sees_gold
         )
-        if judgement and judgement.unreadable is not None:
-            self._unreadable[work.id] = UnreadableJudgement(
-                kind="rank", node_id=node.id, response=judgement.unreadable, cause=judgement.cause
-            )
+        self._unreadable[work.id] = _unreadable("rank", node.id, judgement)
         return Ranked([ranks.get(each.id) for each in children], calls=judgement.calls if judgement else 0)
 
     async def _valued(self, steps: Sequence[AgentStep]) -> list[AgentStep]:
@@ -254,65 +259,8 @@ class Explorer:
         language = corpus_language(self.agent.retriever)
         return outcome_of(step, self.recipe.outcome, language=language) if known else None
 
-    def record(self, run: RunIdentity) -> RolloutRecord:
-        """The finished tree as its line of rollouts.jsonl."""
-        tree = self.search.tree
-        common = self._common_findings()
-        pooled = self.recipe.search.share_estimates and self.recipe.reward == "spre_even"
-        for node, shares in zip(tree.nodes, common, strict=True):
-            node.in_common = shares if pooled else {}
-        known = estimates(tree, lambda end: end.outcome)
-        rules = ANSWER_REWARDS | {self.recipe.reward: REWARDS[self.recipe.reward]}
-        by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in rules.items()}
-        for node, shares in zip(tree.nodes, common, strict=True):
-            node.in_common = shares
-        ends = {id(each): each for node in tree.nodes for each in node.rollouts}
-        scores = {name: _final_score(each, self.recipe.outcome) for name, each in ends.items()}
-        nodes = [
-            _as_record(
-                node,
-                self.recipe,
-                {name: rewards[node.id] for name, rewards in by_rule.items()},
-                known[node.id],
-                gold=self._gold(node),
-                ends=[scores[id(each)] for each in node.rollouts],
-            )
-            for node in tree.nodes
-        ]
-        failed = [each for work_id in sorted(self._failed) for each in self._failed[work_id]]
-        unreadable = [self._unreadable[work_id] for work_id in sorted(self._unreadable)]
-        unreadable += [each for node in tree.nodes[1:] for each in _unreadable(node.id, node.payload)]
-        unreadable += [each for work_id in sorted(self._unjudged) for each in self._unjudged[work_id]]
-        return self._record(
-            run,
-            left_early=self.search.left_early,
-            nodes=nodes,
-            failed_continuations=failed,
-            unreadable_judgements=unreadable,
-        )
-
-    def _gold(self, node: Node[AgentStep]) -> int | None:
-        return None if node.step is None else gold_found(self.question, node.payload, self._seen_after(node))
-
-    def _seen_after(self, node: Node[AgentStep]) -> State | None:
-        """The state after a step, if the search continued from it."""
-        children = self.search.tree.children(node)
-        return children[0].payload.state if children else self._states.get(node.id, self._found_by(node.payload))
-
-    def error_record(self, run: RunIdentity, error: QuestionError) -> RolloutRecord:
-        """The record of a question without a tree, with the reason."""
-        return self._record(run, error=error)
-
-    def _record(
-        self,
-        run: RunIdentity,
-        *,
-        left_early: bool = False,
-        nodes: Sequence[RolloutNode] = (),
-        failed_continuations: Sequence[FailedContinuation] = (),
-        unreadable_judgements: Sequence[UnreadableJudgement] = (),
-        error: QuestionError | None = None,
-    ) -> RolloutRecord:
+    def record(self, run: RunIdentity, error: QuestionError | None = None) -> RolloutRecord:
+        """The finished tree as its line of rollouts.jsonl. error: why there is no tree."""
         question, usage, values = self.question, self.agent.spending.as_usage(run.price), None
         if self.value_agent is not None:
             values = self.value_agent.spending.as_usage(run.value_price)
@@ -333,12 +281,51 @@ class Explorer:
             recipe=RecipeRef.of(run.recipe),
             usage=usage,
             value_usage=values,
-            left_early=left_early,
-            nodes=list(nodes),
-            failed_continuations=list(failed_continuations),
-            unreadable_judgements=list(unreadable_judgements),
+            left_early=error is None and self.search.left_early,
+            nodes=[] if error else self._nodes(),
+            failed_continuations=[] if error else _in_order(self._failed),
+            unreadable_judgements=[] if error else self._unreadable_judgements(),
             error=error,
         )
+
+    def _nodes(self) -> list[RolloutNode]:
+        tree = self.search.tree
+        common = self._common_findings()
+        pooled = self.recipe.search.share_estimates and self.recipe.reward == "spre_even"
+        for node, shares in zip(tree.nodes, common, strict=True):
+            node.in_common = shares if pooled else {}
+        known = estimates(tree, lambda end: end.outcome)
+        rules = ANSWER_REWARDS | {self.recipe.reward: REWARDS[self.recipe.reward]}
+        by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in rules.items()}
+        for node, shares in zip(tree.nodes, common, strict=True):
+            node.in_common = shares
+        ends = {id(each): each for node in tree.nodes for each in node.rollouts}
+        scores = {name: _final_score(each, self.recipe.outcome) for name, each in ends.items()}
+        return [
+            _as_record(
+                node,
+                self.recipe,
+                {name: rewards[node.id] for name, rewards in by_rule.items()},
+                known[node.id],
+                gold=self._gold(node),
+                ends=[scores[id(each)] for each in node.rollouts],
+            )
+            for node in tree.nodes
+        ]
+
+    def _unreadable_judgements(self) -> list[UnreadableJudgement]:
+        in_tree = [
+            each for node in self.search.tree.nodes[1:] for each in _unreadable("answer", node.id, node.payload.judged)
+        ]
+        return [*_in_order(self._unreadable), *in_tree, *_in_order(self._unjudged)]
+
+    def _gold(self, node: Node[AgentStep]) -> int | None:
+        return None if node.step is None else gold_found(self.question, node.payload, self._seen_after(node))
+
+    def _seen_after(self, node: Node[AgentStep]) -> State | None:
+        """The state after a step, if the search continued from it."""
+        children = self.search.tree.children(node)
+        return children[0].payload.state if children else self._states.get(node.id, self._found_by(node.payload))
 
 
 def _as_record(
@@ -396,12 +383,18 @@ def _failures(node_id: int, paths: Sequence[Sequence[AgentStep]]) -> list[Failed
     ]
 
 
-def _unreadable(node_id: int, end: AgentStep) -> list[UnreadableJudgement]:
-    """The judgement of an answer, if it was unreadable."""
-    if end.judged is None or end.judged.unreadable is None:
+def _unreadable(
+    kind: Literal["score", "rank", "answer"], node_id: int, judgement: Judgement[Any] | None
+) -> list[UnreadableJudgement]:
+    """The judgement, if there was one that was unreadable."""
+    if judgement is None or judgement.unreadable is None:
         return []
-    response, cause = end.judged.unreadable, end.judged.cause
-    return [UnreadableJudgement(kind="answer", node_id=node_id, response=response, cause=cause)]
+    return [UnreadableJudgement(kind=kind, node_id=node_id, response=judgement.unreadable, cause=judgement.cause)]
+
+
+def _in_order(by_work: Mapping[int, Sequence[_Noted]]) -> list[_Noted]:
+    """What pieces of work have noted, in the order of the work."""
+    return [each for work_id in sorted(by_work) for each in by_work[work_id]]
 
 
 def _place(step: AgentStep) -> tuple[tuple[str, ...], str]:

@@ -7,7 +7,6 @@ the agents, not how they were made.
 from __future__ import annotations
 
 import gc
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.data.questions import Question, Questions
-from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
+from reasonrag.errors import DegenerateRun
 from reasonrag.exploration.degeneracy import Look, StopDecision
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.rehearsal import rehearse
@@ -25,7 +24,7 @@ from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.llm.expected_usage import ExpectedUsage, spread
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
-from reasonrag.run.engine import INTERNAL, Asked
+from reasonrag.run.engine import Asked
 
 TEACHER, VALUE_MODEL = "model", "value_model"
 """Roles of the models of a run."""
@@ -108,17 +107,15 @@ class Exploring:
         try:
             await explorer.run()
             rollout = explorer.record(self.identity)
-        except RunStopped:
-            raise
-        except ReasonragError as error:
-            rollout = self._failed(explorer, error.cause, str(error), details=None)
         except Exception as error:  # noqa: BLE001 - a bug must cost one question, not the run
-            message = f"{type(error).__name__}: {error}"
-            rollout = self._failed(explorer, INTERNAL, message, details=traceback.format_exc())
+            failure = asked.failure(error, "question", {"question_id": item.id})
+            if failure.cause not in self._failures:
+                self._failures.add(failure.cause)
+                self.watcher.say(f"question {item.id} failed: {failure.message}")
+            rollout = explorer.record(self.identity, QuestionError(**failure._asdict()))
         self._waiting[asked.position] = rollout
         self._decision.add(asked.position, None if rollout.error else Look.at(rollout))
         self._write_decided()
-        asked.failed = rollout.error is not None
         asked.stop = self._degenerate()
 
     def _write_decided(self) -> None:
@@ -140,15 +137,6 @@ class Exploring:
         for message in self._decision.counts.warnings():
             self.watcher.warn(message)
         return DegenerateRun(self._decision.reason) if self._decision.reason else None
-
-    def _failed(self, explorer: Explorer, cause: str, message: str, *, details: str | None) -> RolloutRecord:
-        written = self.run.failures.note(
-            "question", question_id=explorer.question.id, cause=cause, message=message, details=details
-        )
-        if cause not in self._failures:
-            self._failures.add(cause)
-            self.watcher.say(f"question {explorer.question.id} failed: {written['message']}")
-        return explorer.error_record(self.identity, QuestionError(cause=cause, message=written["message"]))
 
 
 @contextmanager

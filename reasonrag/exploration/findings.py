@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeGuard
 
 from preference.answer_scores import VERDICTS, comparable
 from preference.similarity import equivalent_steps, jaccard, overlap
@@ -31,9 +32,7 @@ def same_step(step: AgentStep, other: AgentStep, after: State | None, after_othe
     lead to, where those are known."""
     if equivalent_steps(step, other):
         return True
-    if after is None or after_other is None or not after.action == after_other.action == "read":
-        return False
-    return _keys(after.passages) == _keys(after_other.passages)
+    return _reads(after) and _reads(after_other) and _keys(after.passages) == _keys(after_other.passages)
 
 
 def in_common(step: AgentStep, other: AgentStep, after: State | None, after_other: State | None, of: Useful) -> float:
@@ -52,12 +51,17 @@ def in_common(step: AgentStep, other: AgentStep, after: State | None, after_othe
         if news is None or news != also_news:
             return 0.0
         return (1 + jaccard(said, also)) / 2 if of.known or (said and also) else 0.0
-    if after is None or after_other is None or not after.action == after_other.action == "read":
+    if not _reads(after) or not _reads(after_other):
         return 0.0
     shown, also = frozenset(_keys(after.passages)), frozenset(_keys(after_other.passages))
     if not of.known:
         return overlap(shown, also)
     return (1 + jaccard(shown, also)) / 2 if of.unreported(after) == of.unreported(after_other) else 0.0
+
+
+def _reads(after: State | None) -> TypeGuard[State]:
+    """Whether a step leads to a read turn, as far as is known."""
+    return after is not None and after.action == "read"
 
 
 def _told(state: State) -> list[Passage]:
@@ -134,9 +138,8 @@ def progress(question: Question, step: AgentStep, after: State | None) -> float 
     if step.action_type == "evidence":
         before = {each for said in step.state.evidence for each in _reported(question, said, step.state.read)}
         return len(_reported(question, step.content or "", step.state.passages) - before) / needed
-    if step.action_type != "query" or after is None or after.action != "read":
-        return None
-    return SHOWN * len(_shown(question, after.passages) - _shown(question, step.state.read)) / needed
+    found = _newly_shown(question, step, after)
+    return None if found is None else SHOWN * len(found) / needed
 
 
 def gold_found(question: Question, step: AgentStep, after: State | None) -> int | None:
@@ -146,14 +149,20 @@ def gold_found(question: Question, step: AgentStep, after: State | None) -> int 
         return None
     if step.action_type == "evidence":
         return len(_reported(question, step.content or "", step.state.passages))
-    if step.action_type != "query" or after is None or after.action != "read":
-        return None
-    return len(question.gold.found_in(after.passages) - question.gold.found_in(step.state.read))
+    found = _newly_shown(question, step, after)
+    return None if found is None else len(found)
 
 
 def _names(question: Question) -> list[str]:
     """The gold answers that passages can hold."""
     return [each for each in question.golden_answers if comparable(each) not in (*VERDICTS, "")]
+
+
+def _newly_shown(question: Question, step: AgentStep, after: State | None) -> frozenset[str] | None:
+    """What a query shows first on its path; None if it is none, or it is not known where it leads."""
+    if step.action_type != "query" or not _reads(after):
+        return None
+    return _shown(question, after.passages) - _shown(question, step.state.read)
 
 
 def _shown(question: Question, passages: Sequence[Passage]) -> frozenset[str]:

@@ -30,11 +30,14 @@ LONGEST_S = 20.0
 
 @dataclass(frozen=True)
 class UsagePerQuestion:
-    """Of the teacher, of the value model if there is one, and on how many questions it was measured."""
+    """Of the teacher, of the value model if there is one, on how many questions it was measured, and how many of their
+    searches found nothing."""
 
     teacher: ExpectedUsage
     values: ExpectedUsage | None
     questions: int
+    searches: int
+    empty_searches: int
 
     def shares(
         self, teacher: ModelSpec, student: ModelSpec | None, *, low: float, high: float
@@ -79,10 +82,13 @@ async def rehearse(
     path = statistics.mean([each.search.calls_per_value for each in explored])
     scale = max(1.0, call_budget(recipe.search, path=path) / searched)
     thoughts = _thoughts_in_a_prompt(explored)
+    shown = [each.passages for explorer in explored for each in explorer.states_read]
     return UsagePerQuestion(
         ExpectedUsage.rehearsed([each.tokens for each in own], scale=scale, thoughts=thoughts),
         ExpectedUsage.rehearsed([each.tokens for each in values], scale=scale, thoughts=thoughts) if values else None,
         len(explored),
+        len(shown),
+        sum(not passages for passages in shown),
     )
 
 

@@ -23,7 +23,6 @@ from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.journal import Journal, open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
-from reasonrag.redaction import redact
 from reasonrag.run.consent import get_consent, needs_consent
 from reasonrag.run.failures import FailureLog
 from reasonrag.run.models import Models
@@ -59,7 +58,7 @@ class ItemModel(WrappedModel):
 
 
 class Failure(NamedTuple):
-    """Why an item, or a part of it, has no result. message: without secrets."""
+    """Why an item, or a part of it, has no result. message: as it was written down, without secrets."""
 
     cause: str
     message: str
@@ -87,11 +86,9 @@ class Asked:
             raise error
         self.failed |= not part
         if isinstance(error, ReasonragError):
-            self.failures.give_up(kind, error, **where)
-            return Failure(error.cause, redact(str(error)))
+            return Failure(error.cause, self.failures.give_up(kind, error.cause, str(error), **where))
         message, details = f"{type(error).__name__}: {error}", traceback.format_exc()
-        self.failures.note(kind, **where, cause=INTERNAL, message=message, details=details)
-        return Failure(INTERNAL, redact(message))
+        return Failure(INTERNAL, self.failures.give_up(kind, INTERNAL, message, **where, details=details))
 
     def note(self, kind: str, **what: object) -> None:
         """Write to the failures what is no failure of the item. Not again where the journal alone answers."""

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO, Self
 import orjson
 
 from preference.export.files import open_private
-from reasonrag.errors import ReasonragError
 from reasonrag.files import append_durably, storing
 from reasonrag.llm.endpoint.endpoint import CallFailure
 from reasonrag.redaction import excerpt
@@ -44,10 +43,10 @@ class FailureLog:
         self.attempts += 1
         self.note("call", **asdict(failure))
 
-    def give_up(self, kind: str, error: ReasonragError, **where: Any) -> None:
-        """Log work that will have no result."""
-        self.given_up[error.cause] += 1
-        self.note(kind, **where, cause=error.cause, message=str(error))
+    def give_up(self, kind: str, cause: str, message: str, **where: Any) -> str:
+        """Log work that will have no result. Returns the message as it was written."""
+        self.given_up[cause] += 1
+        return str(self.note(kind, **where, cause=cause, message=message)["message"])
 
     def note(self, kind: str, **failure: Any) -> dict[str, Any]:
         """Record a failure, with its texts redacted and cut. Returns what was written."""

@@ -40,7 +40,6 @@ def test_nobody_is_asked_and_no_key_is_needed() -> None:
     ("recipe", "flags"),
     [
         *((recipe, {"limit": 3}) for recipe in RECIPES),
-        ("economy", {"rpm": 60, "tpm": 1_000}),
         *(
             (recipe, {"set": {"search.simulations": 1, "search.siblings": 1}})
             for recipe in ("economy", "released", "ragym")
@@ -96,28 +95,11 @@ def test_no_more_questions_are_counted_than_there_are() -> None:
     assert estimate(model="gpt-4o", **SMALL).questions == estimate(model="gpt-4o", limit=10**6, **SMALL).questions
 
 
-@pytest.mark.parametrize(
-    ("flags", "limited_by"),
-    [
-        ({}, "concurrency"),
-        ({"rpm": 10**7, "tpm": 10**9}, "concurrency"),
-        ({"rpm": 1}, "requests per minute"),
-        ({"tpm": 100}, "tokens per minute"),
-        ({"rpm": 1, "tpm": 10**9}, "requests per minute"),
-        ({"rpm": 10**7, "tpm": 100}, "tokens per minute"),
-    ],
-)
-def test_the_tightest_limit_decides_the_hours(flags: dict[str, Any], limited_by: str) -> None:
-    """And is named."""
-    found = estimate(model="gpt-4o", limit=5, concurrency=4, **SMALL, **flags)
-    assert found.limited_by == limited_by
-    tokens = found.prompt_tokens.high + found.completion_tokens.high
-    high = {
-        "concurrency": found.requests.high * 4.0 / 4 / 3600,
-        "requests per minute": found.requests.high / 60,
-        "tokens per minute": tokens / 100 / 60,
-    }
-    assert found.hours.high == pytest.approx(high[limited_by])
+def test_hours_are_those_of_so_many_requests_in_flight() -> None:
+    """Between one and four seconds a request."""
+    found = estimate(model="gpt-4o", limit=5, concurrency=4, **SMALL)
+    ends = found.requests.low / 4 / 3600, found.requests.high * 4 / 4 / 3600
+    assert (found.hours.low, found.hours.high) == pytest.approx(ends)
 
 
 def test_caps_on_the_run_do_not_cut_the_rehearsal_short() -> None:

@@ -425,7 +425,7 @@ async def test_a_model_error_in_any_piece_of_work_fails_the_question(
     explorer = explorer_of(ScriptedModel(script), of)
     with pytest.raises(ModelError, match="the endpoint is down"):
         await explorer.run()
-    record = explorer.error_record(identity(of), QuestionError(cause="http_500", message="the endpoint is down"))
+    record = explorer.record(identity(of), QuestionError(cause="http_500", message="the endpoint is down"))
     assert (record.question_id, record.nodes, record.failed_continuations) == ("q1", [], [])
     assert record.error == QuestionError(cause="http_500", message="the endpoint is down")
     assert record.usage.calls == {"think": 0, "read": 2, "score": 1}[failing]

@@ -317,17 +317,3 @@ def test_a_dry_run_counts_both_models_and_prices_each(reasonrag: Reasonrag) -> N
     shown, alone_shown = reasonrag("generate", *flags).out, reasonrag("generate", *flags[:4], *flags[6:]).out
     assert [f"cost of {name}" in shown for name in by_model] == [True, True]
     assert "cost of" not in alone_shown
-
-
-@pytest.mark.parametrize("limit", ["rpm", "tpm"])
-def test_limits_given_by_hand_hold_for_each_model_at_the_teacher_s_address(limit: str) -> None:
-    """So two models there are done when the busier one is; a value model elsewhere is not held by them at all."""
-    flags = SMALL | {"model": "gpt-4o", "value_model": "gpt-4o-mini", "run": "runs/a", "concurrency": 10_000, limit: 1}
-    one_address = package.estimate(**flags)
-    two = package.estimate(**flags, value_base_url=["http://127.0.0.1:9/v1"])
-    asked = one_address.requests.high
-    if limit == "tpm":
-        asked = one_address.prompt_tokens.high + one_address.completion_tokens.high
-    assert asked / 2 <= 60 * one_address.hours.high < asked
-    assert 60 * two.hours.high < asked
-    assert two.hours.high <= one_address.hours.high

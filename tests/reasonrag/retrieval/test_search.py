@@ -140,7 +140,7 @@ def test_a_read_step_says_that_its_passages_are_of_similar_words(corpus: Path) -
 def test_many_searches_that_find_nothing_are_warned_of(
     empty: int, warned: bool, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """More than a tenth: before a run, by its questions, and after it, by its searches."""
+    """More than a tenth of the searches: of the rehearsal before a run, and after it of the run."""
     questions = [f"Wohin wird Bericht {n} am Tag der Entlassung gesendet?" for n in range(10 - empty)]
     questions += [f"Xylophonwürmer {'ÿ' * n}" for n in range(empty)]
     summary = explored(corpus, questions, run="runs/some")
@@ -151,4 +151,4 @@ def test_many_searches_that_find_nothing_are_warned_of(
     flags = ["--questions", "questions.jsonl", "--corpus", str(corpus), "--model", "offline", "--run", "runs/new"]
     assert run(["generate", *flags, "--dry-run"]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert (f"{empty} of 10 questions, each searched for as it stands, found nothing" in said) is warned
+    assert ("rehearsed searches found nothing" in said) is many

@@ -20,7 +20,7 @@ def test_a_failure_of_megabytes_is_noted_in_short_and_without_a_key(
     path = tmp_path / "failures.jsonl"
     error = OutcomeError(f"{'.' * before}correct-horse-battery-staple-0123456789{'!' * 20_000_000}")
     with FailureLog(path) as log:
-        log.give_up("question", error, question_id="q1")
+        log.give_up("question", error.cause, str(error), question_id="q1")
     [line] = map(orjson.loads, path.read_bytes().splitlines())
     assert (line["cause"], line["question_id"]) == ("outcome", "q1")
     assert len(line["message"]) == MOST_NOTED
