@@ -252,6 +252,7 @@ Yes: TypeAlias = Annotated[
 ]
 
 
+# Fields of every command whose work can be spread over machines.
 On: TypeAlias = Annotated[
     Literal["here", "ray"],
     Panel.MACHINES,

@@ -22,7 +22,7 @@ from reasonrag.terminal import TerminalMessages, print_shown
 
 
 @options(IndexSettings, example="reasonrag index build --corpus corpus.jsonl --kind dense")
-def build(*, as_json: Json = False, **flags: Any) -> None:
+def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> None:
     """Build an index of a corpus: BM25, or dense with an encoder.
 
     Commands that search build a missing BM25 index themselves. The same command continues a dense build that was
@@ -34,7 +34,7 @@ def build(*, as_json: Json = False, **flags: Any) -> None:
 
     with interrupts():
         watcher = PlainBuildWatcher(TerminalMessages().say)
-        directory, manifest = index_build(watcher=watcher, **flags)
+        directory, manifest = index_build(watcher=watcher, launch=context.obj.encoding, **flags)
 
     def parts(built: IndexManifest) -> Iterator[Part]:
         yield Table(f"{built.kind} index  {directory}", built.rows())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -21,7 +21,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import build_lock
 from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import Part, Table, counted
-from reasonrag.retrieval.dense.build import BuildOptions, build_dense
+from reasonrag.retrieval.dense.build import BuildOptions, Encoding, build_dense
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.manifest import (
@@ -52,8 +52,16 @@ from reasonrag.signatures import public_call
 from reasonrag.web.client import LOOPBACKS
 
 
+class LaunchEncoding(Protocol):
+    """Makes an encoding elsewhere, by at most so many workers."""
+
+    def __call__(self, workers: int | None, batch_size: int) -> Encoding: ...
+
+
 @public_call(IndexSettings)
-def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[Path, IndexManifest]:
+def index_build(
+    *, watcher: BuildWatcher | None = None, launch: LaunchEncoding | None = None, **flags: Any
+) -> tuple[Path, IndexManifest]:
     """Build an index over a corpus; returns its directory and its manifest.
 
     Without `out` it goes where `generate` looks for it. A killed dense build resumes; another type over existing
@@ -66,14 +74,22 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
 
     Args:
         watcher: is told what happens while it goes on; none: silent.
+        launch: makes the encoding of `on="ray"`: `reasonrag.scale.ray_encoding.RayEncoding`, which the command line
+            gives.
     """
     settings = resolve(IndexSettings, "index", flags)
     watcher = watcher or SilentWatcher()
+    if settings.on == "here" and flags.get("workers") is not None:
+        raise InputError("--workers goes with --on ray")
+    if settings.on == "ray" and settings.device:
+        raise InputError("with --on ray each worker has the GPU or CPU that Ray gives it: leave out --device")
     kind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
     if kind == "bm25":
         for name in settings.of_a_dense_index:
             if flags.get(name) is not None:  # settings from other sources may be meant for other commands
                 raise InputError(f"--{name.replace('_', '-')} is for dense indexes: give --kind dense, or leave it out")
+        if flags.get("on") == "ray":
+            raise InputError("--on ray is for dense indexes: give --kind dense, or leave it out")
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
     if kind == "bm25":
         directory = settings.out or default_index_directory(corpus, settings.index_home)
@@ -91,6 +107,10 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
         from_faiss=settings.from_faiss,
         gpu=settings.gpu,
     )
+    if settings.on == "ray":
+        if launch is None:
+            raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
+        options = replace(options, devices=["cpu"], encoding=launch(settings.workers, settings.batch_size))
     with build_lock(directory, say=watcher.say):
         return directory, build_dense(corpus, directory, options, watcher)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from reasonrag.data.documents.language import LANGUAGE, Languages
-from reasonrag.settings import ALLOW_HOST, COMMON, Panel, Places, Port, Settings, Words, setting
+from reasonrag.settings import ALLOW_HOST, COMMON, On, Panel, Places, Port, Settings, Words, setting
 from reasonrag.web.client import LOOPBACK
 
 INDEX_HOME = Path("indexes")
@@ -73,6 +73,8 @@ class ReadingSettings(Settings):
 
 
 IndexKind = Literal["bm25", "dense"]
+OF_MACHINES = ("on", "workers")
+"""Settings that `generate` has too: from the environment they may be meant for it."""
 
 
 class IndexSettings(Settings):
@@ -123,6 +125,12 @@ class IndexSettings(Settings):
         common=True,
     )
     gpu: bool = setting("Train faiss on GPUs; needs the index-gpu extra", Panel.ENCODER, default=False)
+    on: On = "here"
+    workers: int | None = setting(
+        "Encoders at a time, with --on ray [default: one for each GPU of the cluster, else for each CPU]",
+        Panel.MACHINES,
+        ge=1,
+    )
 
     @property
     def of_a_dense_index(self) -> list[str]:
@@ -134,6 +142,7 @@ class IndexSettings(Settings):
             "index_home",
             "language",
             "batch_size",
+            *OF_MACHINES,
         }
         return sorted(name for name in ours if getattr(self, name) not in (None, []) and (name != "gpu" or self.gpu))
 

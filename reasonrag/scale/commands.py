@@ -20,6 +20,12 @@ class OnRay:
 
         return explore_on_ray
 
+    @property
+    def encoding(self) -> Any:
+        from reasonrag.scale.ray_encoding import RayEncoding
+
+        return RayEncoding
+
 
 @options(example="reasonrag merge runs/hotpotqa-train-economy")
 def merge(

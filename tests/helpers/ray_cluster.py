@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.helpers.shared import held
@@ -50,6 +51,17 @@ def shared_cluster(folder: Path) -> Iterator[str]:
         yield address.read_text()
     finally:
         os.close(user)
+
+
+def kill_workers(name: str) -> int:
+    """SIGKILL for every process of a cluster on this machine that runs an actor of this class; how many."""
+    killed = 0
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            if each.read_bytes().startswith(f"ray::{name}".encode()):
+                os.kill(int(each.parent.name), signal.SIGKILL)
+                killed += 1
+    return killed
 
 
 def serve(pipe: str) -> None:

@@ -162,6 +162,7 @@ MEANINGS = {
     "--split": "split of the data set",
     "--temperature": "sampling temperature",
     "--top-k": "passages of a query",
+    "--workers": "processes at a time with --on ray",
 }
 """What a flag means in every command that has it, where its help says more than that."""
 

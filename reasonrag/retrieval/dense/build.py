@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -57,6 +58,7 @@ from reasonrag.retrieval.dense.vector_store import (
     ENCODED,
     PIECE,
     VECTORS,
+    Piece,
     StoredVectors,
     VectorRows,
     VectorWriter,
@@ -68,13 +70,42 @@ ADOPTION_SAMPLE = 32
 """Passages re-encoded to check that an adopted index matches this corpus and encoder."""
 
 
+class EncodedPiece(NamedTuple):
+    """The vectors of a piece, and the devices that encoded it."""
+
+    piece: Piece
+    vectors: Vectors
+    devices: tuple[str, ...]
+
+
+class Encoding(Protocol):
+    """Encodes pieces of a corpus, in any order. texts: the passages of one.
+    reached: told how many passages of a piece are encoded, before it is returned."""
+
+    def __call__(
+        self,
+        encoder: Encoder,
+        owed: Iterable[Piece],
+        texts: Callable[[Piece], list[str]],
+        reached: Callable[[int], None],
+    ) -> Iterator[EncodedPiece]: ...
+
+
+def encode_here(
+    encoder: Encoder, owed: Iterable[Piece], texts: Callable[[Piece], list[str]], reached: Callable[[int], None]
+) -> Iterator[EncodedPiece]:
+    """An `Encoding` of this process, and of those that the encoder has for its devices."""
+    for piece in owed:
+        yield EncodedPiece(piece, encoded(texts(piece), encoder, reached), encoder.devices)
+
+
 @dataclass(frozen=True)
 class BuildOptions:
     """How a dense index is built.
 
     encoder: fields set explicitly (`model_fields_set`) must match an existing index. devices, precision, batch_size:
         see `load_encoder`. from_faiss: an external Flat index of the corpus, adopted instead of encoding. index_type:
-        by default flat. gpu: faiss trains on the GPUs.
+        by default flat. gpu: faiss trains on the GPUs. encoding: where passages are encoded.
     """
 
     encoder: EncoderChoice = field(default_factory=EncoderChoice)
@@ -84,6 +115,7 @@ class BuildOptions:
     batch_size: int = 64
     from_faiss: Path | None = None
     gpu: bool = False
+    encoding: Encoding = encode_here
 
 
 class _BuildState(BaseModel):
@@ -279,13 +311,22 @@ class _Build:
             if done := writer.encoded:
                 self.watcher.say(f"{done:,} of {rows:,} passages are encoded; continuing with the rest")
             self.watcher.stage("encoding", total=rows, done=done)
-            for piece in list(writer.owed()):
-                begun = time.monotonic()
+
+            def texts(piece: Piece) -> list[str]:
                 self._check_unchanged()
-                texts = [each.contents for each in corpus.read(piece.start, piece.stop)]
-                vectors = encoded(texts, encoder, lambda beside: self.watcher.reached(writer.encoded + beside))
-                writer.write(piece.number, vectors, seconds=time.monotonic() - begun)
-            return writer.sha256, writer.seconds, list(encoder.devices)
+                return [each.contents for each in corpus.read(piece.start, piece.stop)]
+
+            def reached(beside: int) -> None:
+                self.watcher.reached(writer.encoded + beside)
+
+            begun, used = time.monotonic(), set[tuple[str, ...]]()
+            for piece, vectors, devices in self.options.encoding(encoder, list(writer.owed()), texts, reached):
+                now = time.monotonic()
+                writer.write(piece.number, vectors, seconds=now - begun)
+                begun = now
+                used.add(devices)
+            devices_used = [name for each in sorted(used or {encoder.devices}) for name in each]
+            return writer.sha256, writer.seconds, devices_used
 
     def _check_unchanged(self) -> None:
         """Raises InputError if the corpus has changed since it was scanned."""
