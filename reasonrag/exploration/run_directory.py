@@ -40,6 +40,7 @@ from reasonrag.files import (
     storing,
     writing,
 )
+from reasonrag.llm.budget import Tokens
 from reasonrag.llm.journal import JoinedJournals
 from reasonrag.ranks import Manifest, rank_of
 from reasonrag.rendering import counted
@@ -186,12 +187,13 @@ class RunDirectory:
 
 
 def join_runs(
-    run: Path, manifest: Manifest, folders: Sequence[Path], say: Callable[[str], None]
-) -> tuple[RunSummary, dict[str, Any]]:
-    """Write the files of a run from those of its ranks, once all of them have been checked; its summary, and its
-    settings as its config.json has them. Raises InputError and OSError."""
+    run: Path, manifest: Manifest, folders: Sequence[Path], capped: Sequence[int], say: Callable[[str], None]
+) -> tuple[RunSummary, dict[str, Any], Tokens]:
+    """Write the files of a run from those of its ranks, once all of them have been checked; its summary, its settings
+    as its config.json has them, and what was delivered to it. capped: ranks that may lack trees. Raises InputError and
+    OSError."""
     configs, before = [_config(each, manifest) for each in folders], _versions(folders)
-    lines = _find_lines(manifest, folders, say)
+    lines = _find_lines(manifest, folders, capped, say)
     of_ranks = [each.operational.settings for each in configs if each.operational]
     share = min(_share(each, folder) for each, folder in zip(of_ranks, folders, strict=True))
     whole = {"shard": None, "abort_degenerate": share, "run": str(run)}
@@ -220,7 +222,7 @@ def join_runs(
         if changed := [path for path, version in _versions(folders).items() if before[path] != version]:
             raise InputError(f"{changed[0]} was written while the ranks were joined: wait until no rank runs")
     write_file(run / CONFIG, config.to_bytes())
-    return summary, of_ranks[0] | whole
+    return summary, of_ranks[capped[0] if capped else 0] | whole, joined.delivered
 
 
 def _share(settings: dict[str, Any], folder: Path) -> float:
@@ -266,9 +268,11 @@ class _Line(NamedTuple):
             return file.read(self.length).rstrip(b"\r\n") + b"\n"
 
 
-def _find_lines(manifest: Manifest, folders: Sequence[Path], say: Callable[[str], None]) -> dict[str, _Line]:
-    """The line of every question, by its id. Raises InputError for a question that is missing, in the wrong rank or in
-    no manifest, and for one with two trees."""
+def _find_lines(
+    manifest: Manifest, folders: Sequence[Path], capped: Sequence[int], say: Callable[[str], None]
+) -> dict[str, _Line]:
+    """The line of every question that has one, by its id. Raises InputError for a question that is missing though its
+    rank is complete, in the wrong rank or in no manifest, and for one with two trees."""
     ranks, found = {each: rank_of(each, manifest.ranks) for each in manifest.question_ids}, dict[str, _Line]()
     for rank, folder in enumerate(folders):
         start = 0
@@ -283,7 +287,7 @@ def _find_lines(manifest: Manifest, folders: Sequence[Path], say: Callable[[str]
                 raise InputError(f"{new} has another tree of {question_id!r} than line {earlier.number}; remove one")
             found[question_id] = new  # replaces an error
             start += len(line)
-    if missing := [each for each, rank in ranks.items() if each not in found]:
+    if missing := [each for each, rank in ranks.items() if each not in found and rank not in capped]:
         rank = ranks[missing[0]]
         raise InputError(
             f"{counted(len(missing), 'question')} of the run have no line, {missing[0]!r} of rank {rank} for one: "

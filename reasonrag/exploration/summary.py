@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.files import FAILURES, ROLLOUTS, read_record
 from reasonrag.llm.endpoint.prompt_window import CUT_FROM, CUT_WARNING, recorded_cut
 from reasonrag.llm.reasoning import too_little_room
-from reasonrag.ranks import RANKS, read_manifest, whole_of
+from reasonrag.ranks import RANKS, whole_of
 from reasonrag.rendering import (
     Line,
     Part,
@@ -72,16 +73,15 @@ class StopReason(BaseModel):
 
     @classmethod
     def of(cls, stopped: RunStopped, run: Path | None = None) -> StopReason:
-        """run: the directory that was explored, perhaps a rank's, which has a part of the cap."""
+        """run: the directory that was explored, perhaps a rank's, whose part of a cap is not raised."""
         raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}
-        message = str(stopped)
+        message, instead = str(stopped), ""
         if isinstance(stopped, CapReached):
             raised = stopped.raised
-            whole = whole_of(run) if run else None
-            if manifest := read_manifest(whole) if whole else None:
-                raised = {flag: f"{manifest.ranks * float(value):.10g}" for flag, value in raised.items()}
-                message += ". It was this rank's part of the cap: give all ranks a higher one"
-        return cls(cause=stopped.cause, message=message, raise_cap=raised)
+            if whole := whole_of(run) if run else None:
+                raised, instead = {}, f"reasonrag merge {shlex.quote(str(whole))}"
+                message += ". It was this rank's part; when all have ended, merge says what is left of the cap"
+        return cls(cause=stopped.cause, message=message, raise_cap=raised, instead=instead)
 
 
 class SessionNumbers(BaseModel):

@@ -351,8 +351,10 @@ class JoinedJournals:
     cut off, which is left out."""
 
     def __init__(self, paths: Sequence[Path], say: Callable[[str], None]) -> None:
+        self.delivered = Tokens()
+        """Everything in the lines that were read."""
         self.windows = PromptWindows()
-        """By the lines that were read."""
+        """By the same."""
         self._paths, self._say = paths, say
 
     def lines(self) -> Iterator[bytes]:
@@ -364,6 +366,7 @@ class JoinedJournals:
                 if hash(line) in seen:
                     continue
                 seen.add(hash(line))
+                self.delivered += Tokens.of(entry.answers.values())
                 for key, answer in entry.answers.items():
                     self.windows.add(entry.model, answer)
                     own = hash((answer.text, answer.reasoning, answer.finish_reason))

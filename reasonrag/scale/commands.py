@@ -35,7 +35,8 @@ def merge(
 ) -> None:
     """Join the ranks of a run, once all have ended, into what one process would have made.
 
-    Exit status 1: some question has no tree; 2: ranks are missing or incomplete; 3: a cap stopped ranks.
+    Exit status 1: some question has no tree; 2: ranks are missing or incomplete; 3: a cap stopped ranks: what is left
+    of it is said, and the command that finishes the run.
     """
     from reasonrag.scale.merge import Merged
     from reasonrag.scale.merge import merge as merge_ranks

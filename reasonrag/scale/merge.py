@@ -1,7 +1,7 @@
 """`reasonrag merge`: joins the ranks of a run into what one process would have made.
 
-Decides when ranks may be joined: all are complete and have one configuration, and no question is in two of them. Does
-not know what started the ranks.
+Decides when ranks may be joined: all are complete, or have spent their part of a cap, which one process can finish; all
+have one configuration, and no question is in two of them. Does not know what started the ranks.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from preference.export.files import write_json
 from preference.export.summary import SUMMARY
 from preference.records import first_error
 from reasonrag.data.item_files import explained_records
-from reasonrag.errors import CapReached, InputError, RunStopped
+from reasonrag.errors import CapReached, InputError
 from reasonrag.exploration.run_directory import join_runs
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason
 from reasonrag.files import CONFIG, only_writer, read_record, writing
+from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import MANIFEST, OF_RANKS, Manifest, Shard, incomplete_ranks, read_manifest, shown_ranks
 from reasonrag.redaction import redact
-from reasonrag.rendering import Part, counted
-from reasonrag.settings import flags_given
+from reasonrag.rendering import Part, counted, dollars
+from reasonrag.settings import flag_of, flags_given
 from reasonrag.signatures import public_call
 
 
@@ -36,6 +38,8 @@ class Merged(BaseModel):
 
     run: str
     ranks: int
+    capped: list[int]
+    """Ranks that had spent their part of a cap before all their questions were done."""
     questions: int
     summary: RunSummary
     """As in the run's summary.json."""
@@ -45,18 +49,13 @@ class Merged(BaseModel):
         yield from self.summary.shown()
 
 
-class CapsSpent(RunStopped):
-    """Ranks have spent their part of a cap before all their questions were done."""
-
-    cause, exit_status = CapReached.cause, CapReached.exit_status
-
-
 @public_call()
 def merge(run: str | Path, *, watcher: Watcher | None = None) -> Merged:
     """Join the ranks of a run into the files that one process would have written, in question order.
 
-    May be repeated, as after a larger `limit`. Raises InputError for ranks that are missing, incomplete or of different
-    configurations, and RunStopped where nothing but a cap stopped them.
+    May be repeated, as after a larger `limit`. Ranks that a cap stopped are joined, too: `summary.stopped` says what is
+    left of it, and by which command one process finishes the run. Raises InputError for ranks that are missing,
+    incomplete for another reason or of different configurations.
 
     Example:
         >>> for rank in ("0/2", "1/2"):
@@ -73,34 +72,38 @@ def merge(run: str | Path, *, watcher: Watcher | None = None) -> Merged:
     if manifest is None:
         raise InputError(f"{run} has no {MANIFEST}: give the folder that was the --run of ranks (--shard i/n)")
     folders = [Shard(rank, manifest.ranks).folder(run) for rank in range(manifest.ranks)]
-    _check_complete(run, manifest, folders)
+    capped = _capped(run, manifest, folders)
     with only_writer(run), writing(run), explained_records():
-        summary, settings = join_runs(run, manifest, folders, watcher.say)
-        if stopped := summary.stopped:
-            again = _command(_settings(run, settings), stopped.raise_cap)
-            summary.stopped = stopped.model_copy(update={"instead": again})
+        summary, settings, delivered = join_runs(run, manifest, folders, capped, watcher.say)
+        summary.stopped = _finish(_settings(run, settings), summary, delivered, capped)
         write_json(run / SUMMARY, summary.model_dump())
-    return Merged(run=str(run), ranks=manifest.ranks, questions=len(manifest.question_ids), summary=summary)
+    told = {"run": str(run), "ranks": manifest.ranks, "capped": capped, "questions": len(manifest.question_ids)}
+    return Merged(**told, summary=summary)
 
 
-def _check_complete(run: Path, manifest: Manifest, folders: Sequence[Path]) -> None:
-    """Raises InputError for ranks that are not complete, and CapsSpent if a cap stopped each of them."""
+def _capped(run: Path, manifest: Manifest, folders: Sequence[Path]) -> list[int]:
+    """The ranks that a cap stopped. Raises InputError for others that are not complete, or at work."""
     if others := sorted({*folders[0].parent.glob("[0-9]*")} - {*folders}):
         raise InputError(f"{run / MANIFEST}: ranks is {manifest.ranks:,}, and {others[0]} is there. Restore the file")
-    missing = incomplete_ranks(run, manifest)
-    if not missing:
-        return
-    stops = dict[int, StopReason]()
-    for rank in missing:
+    capped, missing, told = list[int](), list[int](), ""
+    for rank in incomplete_ranks(run, manifest):
         with suppress(InputError):
             found = read_record(folders[rank] / SUMMARY, RunSummary, "")
-            stops |= {rank: found.stopped} if found and found.stopped else {}
-    which = f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {shown_ranks(missing)} are"
-    told = next((f" Rank {rank} was stopped: {stop.message}." for rank, stop in stops.items()), "")
-    message = f"{which} not complete, of {manifest.ranks:,} in {run}.{told} Run what is missing again with the same "
-    if all(rank in stops and stops[rank].cause == CapReached.cause for rank in missing):
-        raise CapsSpent(f"{message}settings and a higher cap, then merge")
-    raise InputError(f"{message}settings, by --shard {missing[0]}/{manifest.ranks} or --on ray, then merge")
+            if found and found.stopped and found.stopped.cause == CapReached.cause:
+                capped.append(rank)
+                continue
+            told = told or (f" Rank {rank} was stopped: {found.stopped.message}." if found and found.stopped else "")
+        missing.append(rank)
+    if missing:
+        which = f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {shown_ranks(missing)} are"
+        raise InputError(
+            f"{which} not complete, of {manifest.ranks:,} in {run}.{told} Run what is missing again with the same "
+            f"settings, by --shard {missing[0]}/{manifest.ranks} or --on ray, then merge"
+        )
+    for rank in capped:
+        with only_writer(folders[rank]):
+            pass
+    return capped
 
 
 def _settings(run: Path, saved: dict[str, Any]) -> GenerateSettings:
@@ -113,8 +116,30 @@ def _settings(run: Path, saved: dict[str, Any]) -> GenerateSettings:
         ) from error
 
 
-def _command(settings: GenerateSettings, changed: dict[str, str]) -> str:
-    """The command by which one process goes on with the run, some flags with other values."""
-    words = flags_given(settings, without={*OF_RANKS, *(flag[2:].replace("-", "_") for flag in changed)})
-    words += [word for item in changed.items() for word in item]
-    return redact(shlex.join(["reasonrag", "generate", *words]))
+def _finish(settings: GenerateSettings, summary: RunSummary, spent: Tokens, capped: Sequence[int]) -> StopReason | None:
+    """Why the run is not finished, and the command by which one process finishes it: with a higher cap where what is
+    left of it does not pay the questions left, each at twice what one took so far."""
+    stopped, raised = summary.stopped, dict(summary.stopped.raise_cap) if summary.stopped else {}
+    if not (stopped or capped):
+        return None
+    caps, left = Caps.of(settings.part(BudgetSettings), settings.parts), list[str]()
+    owed = summary.questions - summary.done
+    more = 2 * owed / summary.done if summary.done else 9.0  # of what was used; a guess where no question is done
+    for name, cap, used in (
+        ("max_cost", caps.cost, summary.cost_usd),
+        ("max_calls", caps.calls, spent.calls),
+        ("max_tokens", caps.tokens, spent.prompt + spent.completion),
+    ):
+        if cap is not None and used is not None:
+            is_money, rest = name == "max_cost", cap - used
+            of = f"of {flag_of(name)}"
+            left.append(f"{dollars(rest)} {of} {cap:g}" if is_money else f"{rest:,} {of} {cap:,}")
+            if capped and used * more > rest:
+                raised[flag_of(name)] = f"{used * (1 + more):.{2 if is_money else 0}f}"
+    if stopped is None:
+        which = f"rank {capped[0]} has" if len(capped) == 1 else f"ranks {shown_ranks(capped)} have"
+        message = f"{which} spent a part of a cap; {', '.join(left)} is left, with which one process goes on"
+        stopped = StopReason(cause=CapReached.cause, message=message)
+    words = flags_given(settings, without={*OF_RANKS, *(flag[2:].replace("-", "_") for flag in raised)})
+    words += [word for item in raised.items() for word in item]
+    return stopped.model_copy(update={"instead": redact(shlex.join(["reasonrag", "generate", *words]))})

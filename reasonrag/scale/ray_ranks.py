@@ -15,7 +15,7 @@ from typing import Any
 
 from preference import read_rollouts
 from reasonrag.concurrency import interruptible, work_off
-from reasonrag.errors import DegenerateRun, InputError, Interrupted, ReasonragError
+from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, ReasonragError
 from reasonrag.exploration.cost_estimate import agree_to_whole
 from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.settings import GenerateSettings
@@ -96,7 +96,7 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
     with ray_cluster(workers=workers) as ray:
         work = RayRanks(ray, settings, ranks, workers, total, watcher, told)
         await work.explore_all()
-    stops = [each for _, each in sorted(work.ends.items()) if each]
+    stops = [each for _, each in sorted(work.ends.items()) if each and each.cause != CapReached.cause]
     if len(work.ends) == ranks and not stops:
         return merge(run, watcher=watcher).summary
     if not (stopped := next((each for each in stops if each.cause != Interrupted.cause), None)):

@@ -143,7 +143,7 @@ TAKE_SETTINGS = {
     "reasonrag/exploration/explore.explore": "the body of the public call",
     "reasonrag/retrieval/index._serve": "the body of the public call",
     "reasonrag/run_config.shown_settings": "writes whatever they are",
-    "reasonrag/scale/merge._command": "proposes the command that gives them",
+    "reasonrag/scale/merge._finish": "proposes the command that gives them",
     "reasonrag/scale/ray_ranks.__init__": "has those of one rank",
     "reasonrag/scale/ray_ranks.explore_on_ray": "the body of the public call, on Ray",
     "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",

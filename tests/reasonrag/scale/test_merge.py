@@ -16,6 +16,7 @@ import reasonrag
 from preference import RolloutRecord
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
+from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.journal import journal_line
 from reasonrag.progress import SilentWatcher
@@ -74,39 +75,68 @@ def test_with_a_larger_limit_the_ranks_go_on_and_are_merged_again(ranks: Path) -
     assert lines(ranks) == lines("whole")
 
 
-def test_ranks_that_a_cap_stopped_go_on_under_a_higher_one(reasonrag: Reasonrag) -> None:
-    """Each has its part of the caps, which is said at its start; what a rank had is not paid for twice."""
+def test_ranks_that_a_cap_stopped_are_named_and_finished_by_the_command_that_merge_says(reasonrag: Reasonrag) -> None:
+    """Each has its part of the caps, which is said at its start. Within the whole cap: what they had is not paid for
+    twice, and the run is that of one process."""
     one, asked = explore("one"), ["generate", "--dataset", "atlas", "--limit", 12, "--model", "offline"]
-    asked += ["--max-cost", 40, "--max-tokens", 6_000_000, "--run", "capped", "--max-calls"]
-    part = reasonrag(*asked, one.calls, "--shard", "0/3")
+    asked += ["--max-cost", 40, "--max-tokens", 6_000_000]
+    part = reasonrag(*asked, "--run", "it's capped", "--shard", "0/3", "--max-calls", one.calls)
+    assert part.status == 3
     ours = f"$13.33 of --max-cost 40, {one.calls // 3:,} of --max-calls {one.calls:,}, 2,000,000 of --max-t"
-    assert (part.status, part.err.count(ours)) == (3, 1)
-    assert len(drawn("capped/ranks/00000")) <= one.calls // 3
-    assert "It was this rank's part of the cap" in " ".join(part.out.split())
-    again = part.err.rpartition("continue with: reasonrag ")[2]
+    assert part.err.count(ours) == 1
+    assert len(drawn("it's capped/ranks/00000")) <= one.calls // 3
+    assert "It was this rank's part" in " ".join(part.out.split())
+    assert """continue with: reasonrag merge 'it'"'"'s capped'""" in part.err
     for rank in (1, 2):
-        reasonrag(*asked, 3 * one.calls, "--shard", f"{rank}/3")
-    refused = reasonrag("merge", "capped")
-    assert refused.status == 3
-    assert "rank 0 is not complete, of 3 in capped. Rank 0 was stopped: --max-calls" in " ".join(refused.err.split())
-    assert not Path("capped/rollouts.jsonl").exists()
-    while (part := reasonrag(*shlex.split(again))).status == 3:  # twice the next request is proposed each time
-        again = part.err.rpartition("continue with: reasonrag ")[2]
-    assert (part.status, reasonrag("merge", "capped").status) == (0, 0)
-    assert lines("capped") == lines("one")
-    assert sorted(drawn("capped")) == sorted(drawn("one"))
+        reasonrag(*asked, "--run", "it's capped", "--shard", f"{rank}/3", "--max-calls", one.calls)
+    merged = reasonrag("merge", "it's capped")
+    summary = orjson.loads(Path("it's capped/summary.json").read_bytes())
+    stopped = summary["stopped"]
+    assert (merged.status, stopped["cause"], 0 < summary["done"] < 12) == (3, "cap", True), summary
+    spent = len(drawn("it's capped"))
+    assert 0 < spent < one.calls == len(drawn("one"))
+    left = f"; $40.00 of --max-cost 40, {one.calls - spent:,} of --max-calls {one.calls:,}, "
+    assert (left in stopped["message"], " of --max-tokens 6,000,000 is left, with" in stopped["message"]) == (
+        True,
+        True,
+    )
+    finish = shlex.split(stopped["instead"])
+    assert ("--max-cost 40.0" in stopped["instead"], finish[-2]) == (True, "--max-calls")
+    assert f"continue with: {stopped['instead']}" in merged.err
+    done = reasonrag(*finish[1:-1], one.calls)  # it proposes more than is needed, so that it is enough for sure
+    assert done.status == 0, done.err
+    assert lines("it's capped") == lines("one")
+    assert sorted(drawn("it's capped")) == sorted(drawn("one"))
+    for refused in (["merge", "it's capped"], [*asked, "--run", "it's capped", "--shard", "0/3"]):
+        assert reasonrag(*refused).status == 2
 
 
 def drawn(run: str) -> list[str]:
     return [key for line in Path(run, "journal.jsonl").read_bytes().splitlines() for key in orjson.loads(line)["keys"]]
 
 
+def test_ranks_that_a_cap_stopped_go_on_under_a_higher_one() -> None:
+    """One that is at work is not merged, though a cap stopped it before."""
+    for cap in (200, None):
+        for rank in range(2):
+            explore("capped", shard=f"{rank}/2", max_calls=cap)
+        if cap:
+            with (
+                only_writer(Path("capped/ranks/00001")),
+                pytest.raises(InputError, match="is being written by another"),
+            ):
+                reasonrag.merge("capped")
+        assert reasonrag.merge("capped").capped == ([0, 1] if cap else [])
+    explore("one")
+    assert lines("capped") == lines("one")
+
+
 def test_a_rank_that_was_stopped_otherwise_is_named_with_its_reason() -> None:
-    for rank in range(2):
-        explore("stopped", shard=f"{rank}/2", max_calls=100)
-    path = Path("stopped/ranks/00001/summary.json")
+    explore("stopped", shard="0/2", max_calls=100)
+    explore("stopped", shard="1/2")
+    path = Path("stopped/ranks/00000/summary.json")
     path.write_bytes(path.read_bytes().replace(b'"cause": "cap"', b'"cause": "max_wait"'))
-    with pytest.raises(InputError, match=r"ranks 0, 1 are not complete.*Rank 0 was stopped: --max-calls"):
+    with pytest.raises(InputError, match=r"rank 0 is not complete.*Rank 0 was stopped: --max-calls"):
         reasonrag.merge("stopped")
 
 
@@ -266,6 +296,7 @@ def glued(content: bytes) -> bytes:
 
 WRONG = {
     "two answers glued by an earlier merge": ("journal", 0, glued, "line 2 is not a recorded answer"),
+    "an empty line": ("journal", 0, at_line_two(b""), "line 2 is not a recorded answer"),
     "a lost block at the end": ("journal", 0, lambda old: old + bytes(512), "is not a recorded answer"),
     "a changed letter": ("journal", 0, lambda old: old.replace(b'"text":"', b'"text":"x', 1), "its digest shows"),
     "another answer to a draw": ("journal", 1, answered_otherwise, "has another answer to a request"),
@@ -276,6 +307,10 @@ WRONG = {
     "a tree of another configuration": (
         *("rollouts", 2, lambda old: old.replace(b'"config_hash":"', b'"config_hash":"0', 1)),
         "line 1 is of another configuration",
+    ),
+    "a tree with a node of itself": (
+        *("rollouts", 1, lambda old: old.replace(b'"parent_id":0', b'"parent_id":-1', 1)),
+        "line 1 is not a rollout record",
     ),
 }
 
@@ -301,10 +336,13 @@ def test_a_line_that_is_none_of_its_file_is_refused_and_an_earlier_merge_is_left
     ("name", "old", "new", "why"),
     [
         ("summary", b'"questions": ', b'"questions": null, "x": ', "questions"),
+        ("summary", b'"session_questions": ', b'"session_questions": 12345678901234567890123', "session_questions"),
+        ("summary", b"{", b"[" * 9999, "it is not JSON"),
         ("config", b'"operational": {', b'"others": {', "operational is missing"),
         ("config", b'"settings": {', b'"settings": 3, "x": {', r"is damaged: operational\.settings"),
         ("config", b'"abort_degenerate": ', b'"abort_degenerate": -3, "x": ', "abort_degenerate"),
         ("manifest", b'"ranks":3', b'"ranks":2', "ranks is 2, and .*00002 is there"),
+        ("manifest", b'"ranks":3', b'"ranks":300000000', "ranks"),
         ("manifest", b'"ranks":3', b'"ranks":99999', "are not complete"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,16 @@ def rollouts() -> bytes:
 
 
 @pytest.mark.usefixtures("ray_address")
-def test_each_rank_has_its_part_of_a_cap_and_a_higher_one_finishes_the_run(whole: bytes) -> None:
-    """Both together use no more than the cap."""
+def test_each_rank_has_its_part_of_a_cap_and_one_process_finishes_the_run(whole: bytes) -> None:
+    """Both together use no more than the cap; the command that is proposed needs no cluster."""
     stopped = finished(*words("--workers", 2, "--max-calls", 800))
     assert stopped.returncode == 3, stopped.stderr
+    stop = json.loads(stopped.stdout)["stopped"]
     keys = [key for each in (RUN / "ranks").glob("*/journal.jsonl") for key in drawn(each)]
     assert len(keys) == len(set(keys)) <= 800
-    assert json.loads(stopped.stdout)["stopped"]["cause"] == "cap"
-    assert "continue with: reasonrag generate" in stopped.stderr
-    done = finished(*words("--workers", 2))
+    assert (stop["cause"], f"{800 - len(keys):,} of --max-calls 800 is left" in stop["message"]) == ("cap", True)
+    assert f"continue with: {stop['instead']}" in stopped.stderr
+    done = finished(*shlex.split(stop["instead"])[1:])
     assert done.returncode == 0, done.stderr
     assert rollouts() == whole
 
