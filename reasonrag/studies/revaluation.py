@@ -37,13 +37,12 @@ from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_
 from reasonrag.concurrency import together
 from reasonrag.data.questions import AnswerStyle, Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
-from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
-from reasonrag.rendering import Part, Table, agreement_text, counted, dollars_or_unknown
+from reasonrag.rendering import Part, Table, agreement_text, dollars_or_unknown
 from reasonrag.retrieval.retriever import Retriever, corpus_language
+from reasonrag.run.consent import needs_consent
 from reasonrag.run.engine import Asked, Budget, Role, open_run
 from reasonrag.run.failures import FailureLog
 from reasonrag.run_config import RecordedRecipe
@@ -240,6 +239,8 @@ async def revalue(
     async with AsyncExitStack() as opened:
 
         async def open_model() -> ChatModel:
+            if needs_consent([by.model], budget.caps, yes=budget.yes):
+                raise InputError(f"{by.model.name} costs money: give --max-cost DOLLARS, or --yes")
             return by.chat_model or by.model.open(opened, say=watcher.say)
 
         roles = {_MODEL: Role(by.model, open_model)}
@@ -248,7 +249,7 @@ async def revalue(
         agent = by.agent_of(run.models.main)
         sides = await _sides_of(agent, pairs, judged=by.rule.judged)
         work = _FreshContinuations(agent, k, sides, _FreshOutcomes(by.rule, by.recipe))
-        await run.complete(work, work)
+        await run.complete(work)
     return _summary(
         [_revalued(each, work.values) for each in pairs],
         run.failures,
@@ -354,43 +355,6 @@ class _FreshContinuations:
             asked.failure(error, "step", {"question_id": item[0], "node_id": item[1]})
             self.values[item] = _Fresh()
 
-    def described(self, count: int) -> str:
-        return f"{counted(count, self.noun)} x {counted(self._k, 'continuation')}"
-
-    async def expected(
-        self,
-        owed: Iterable[_Key],
-        count: int,
-        fresh: int,
-        roles: Sequence[str],  # noqa: ARG002 - there is one
-    ) -> list[ExpectedUsage]:
-        """By the lengths of the run's own continuations of these steps; high: all take the whole step budget."""
-        sides = [self._sides[each] for each in owed]
-        usages = [self._usage(side) for side in sides]
-        calls, most = (sum(self._k * each(side) for side in sides) for each in (self._length, self._most_steps))
-        return [ExpectedUsage.rehearsed(usages, scale=max(1.0, most / calls), thoughts=0).times(fresh, count)]
-
-    def _usage(self, side: _Side) -> Tokens:
-        """Of the fresh continuations of a step, the first replies of which come in one request."""
-        made, steps = side.rollout.usage, self._length(side)
-        calls = self._k * steps
-        requests = calls if side.answer else calls - self._k + 1
-        prompt, reply = made.prompt_tokens / max(1, made.requests), made.completion_tokens / max(1, made.calls)
-        return Tokens(round(calls), round(requests), round(requests * prompt), round(calls * reply))
-
-    def _length(self, side: _Side) -> float:
-        """Completions of one continuation, as in the run; a judgement of its answer is one more."""
-        if not side.state:
-            return 1.0
-        ends = [end.steps for end in side.node.rollouts]
-        steps = statistics.mean(ends) - side.steps if ends else 1.0
-        return max(1.0, steps) + self._outcomes.ask_model
-
-    def _most_steps(self, side: _Side) -> int:
-        if not side.state:
-            return int(self._outcomes.ask_model)
-        return max(1, self._agent.most_steps(side.state.question) - side.steps) + self._outcomes.ask_model
-
     async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
         """Outcome and number of steps from the root, for each end; None where it has none."""
         if side.answer is not None:
@@ -429,10 +393,6 @@ class _FreshOutcomes:
         self._rule = rule
         self._recipe = recipe
         self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
-
-    @property
-    def ask_model(self) -> bool:
-        return self._rule.judged
 
     def plain(self, path: Sequence[AgentStep]) -> bool:
         """Whether a continuation counts as one, as in the labels."""

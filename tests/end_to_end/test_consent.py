@@ -153,16 +153,6 @@ def test_a_price_that_is_not_known_is_left_out_and_said(reasonrag: Reasonrag, en
 AT = ("--model", "gpt-4o", "--concurrency", 4, "--base-url")
 ATLAS = ("--dataset", "atlas", "--limit", 6)
 COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
-    "calibrate": (
-        ("calibrate", "runs/offline", "--revalue", 4, "--k", 4, "--price", "offline=2.5,10", "--base-url"),
-        "continuations: ",
-        "revaluation.cost_usd",
-    ),
-    "calibrate where a judge values answers": (
-        ("calibrate", "runs/judged", "--revalue", 40, "--k", 2, "--price", "offline=2.5,10", "--base-url"),
-        "continuations: ",
-        "revaluation.cost_usd",
-    ),
     "evaluate": (("evaluate", *ATLAS, "--run", "out", *AT), "6 questions: ", "cost_usd"),
     "a baseline": (("evaluate", *ATLAS, "--method", "rag", "--run", "out", *AT), "6 questions: ", "cost_usd"),
     "a judge of answers": (
@@ -186,18 +176,13 @@ COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
 
 @pytest.fixture
 def explored(shared: Shared) -> None:
-    """Runs that calibrate and pairs can take."""
-
-    def make() -> None:
-        package.generate(dataset="atlas", limit=8, run="runs/offline")
-        package.generate(dataset="atlas", limit=8, outcome="judge", run="runs/judged")
-
-    made = shared.folder("explored", make)
+    """A run that pairs can take."""
+    made = shared.folder("explored", lambda: package.generate(dataset="atlas", limit=8, run="runs/offline"))
     shutil.copytree(made, ".", dirs_exist_ok=True)
 
 
 @pytest.mark.usefixtures("explored")
-@pytest.mark.parametrize("name", ["calibrate", "evaluate", "labels by a judge"])
+@pytest.mark.parametrize("name", ["evaluate", "labels by a judge"])
 def test_each_command_asks_and_a_no_spends_nothing(name: str, endpoint: str) -> None:
     """Only the trial questions of its models were asked, and there is nothing that was not there before. With --yes
     nothing is asked, and nothing is warned of."""

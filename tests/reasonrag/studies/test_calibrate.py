@@ -331,7 +331,9 @@ def test_a_calibration_that_was_stopped_again_and_again_pays_once(run: Path, rea
 def test_who_has_all_answers_needs_no_model(endpoint: str) -> None:
     """Neither endpoint nor key: the journal answers. More continuations go on from those that are there."""
     package.generate(**FEW, model="gpt-4o", base_url=[endpoint])
-    first = package.calibrate("runs/a", revalue=5, k=2)
+    with pytest.raises(InputError, match="gpt-4o costs money: give `max_cost` DOLLARS, or `yes=True`"):
+        package.calibrate("runs/a", revalue=5, k=2)
+    first = package.calibrate("runs/a", revalue=5, k=2, yes=True)
     second = package.calibrate("runs/a", revalue=5, k=2, base_url=["http://127.0.0.1:9/v1"])
     assert first.revaluation is not None
     assert second.revaluation is not None
@@ -340,7 +342,7 @@ def test_who_has_all_answers_needs_no_model(endpoint: str) -> None:
     assert first.revaluation.cost_usd == second.revaluation.cost_usd
     assert first.revaluation.cost_usd
     with pytest.raises(InputError, match="cannot reach"):
-        package.calibrate("runs/a", revalue=5, k=3, base_url=["http://127.0.0.1:9/v1"])
+        package.calibrate("runs/a", revalue=5, k=3, yes=True, base_url=["http://127.0.0.1:9/v1"])
 
 
 def test_each_model_has_answers_and_caps_of_its_own(run: Path) -> None:
