@@ -25,7 +25,7 @@ LINES = {
     "critics": 1567,
     "curation": 4821,
     "data": 3533,
-    "evaluation": 3923,
+    "evaluation": 3863,
     "exploration": 2991,
     "llm": 5184,
     "publishing": 1316,

@@ -1,5 +1,7 @@
 """What an evaluation does with each question: an answer by a method, and a judgement of it.
 
+The judge sees the reply with the answer and none of the steps before, so that all methods are judged alike; its prompt
+is `answer.txt`. Whether it is right is not measured here.
 A question that fails at a model, at the retriever or by a bug of ours is a prediction with its cause. Does not know how
 an answer is found, nor how a run proceeds.
 """
@@ -10,11 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from reasonrag.agent.model_calls import Judgement, ModelCaller
+from reasonrag.agent.prompting import render_answer
 from reasonrag.concurrency import work_off
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, ReasonragError
-from reasonrag.evaluation.judge import Judge
-from reasonrag.evaluation.methods.method import Method
+from reasonrag.evaluation.methods.method import Attempt, Method
 from reasonrag.evaluation.metrics import failed_prediction, score_attempt
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.llm.budget import Tokens
@@ -43,14 +46,14 @@ class QuestionOutcome:
 class Answering:
     """The work of an evaluation on its questions; see `reasonrag.run.engine.Work`.
 
-    method_of: the method with some model, and a critic's if there is one. judge_of: the judge with some model.
+    method_of: the method with some model, and a critic's if there is one. judge_of: what asks the judge.
     most_replies: of the method to one question. described: so many owed questions, in words. outcomes: by question id,
     of those that are done.
     """
 
     questions: Sequence[Question]
     method_of: Callable[[ChatModel, ChatModel | None], Method]
-    judge_of: Callable[[ChatModel], Judge]
+    judge_of: Callable[[ChatModel], ModelCaller]
     at_once: int
     most_replies: int
     described: Callable[[int], str]
@@ -108,12 +111,24 @@ class Answering:
         if attempt.answer is None:  # which no judge is shown
             return QuestionOutcome(scored(0.0))
         try:
-            judgement = await self.judge_of(judge).score(question, attempt)
+            judgement = await judged(self.judge_of(judge), question, attempt)
         except ModelError as error:
             failure = asked.failure(error, "judgement", {"question_id": question.id}, part=True)
             return QuestionOutcome(scored(), unjudged=failure.cause)
         unjudged = (judgement.cause or "unreadable") if judgement.value is None else None
         return QuestionOutcome(scored(judgement.value), judge.spent, unjudged)
+
+
+async def judged(judge: ModelCaller, question: Question, attempt: Attempt) -> Judgement[float]:
+    """The score of an attempt that has an answer, in [0, 1]. Raises ModelError."""
+    prompt = render_answer(
+        judge.prompts,
+        question=question.question,
+        thoughts=(attempt.steps[-1].response,),
+        answer=attempt.answer or "",
+        golden_answers=question.golden_answers,
+    )
+    return await judge.score(question.id, prompt, 0)
 
 
 def _expected(usages: Sequence[Tokens], most_calls: int) -> ExpectedUsage:

@@ -131,15 +131,11 @@ def _check_same_data(one: EvaluationRun, other: EvaluationRun) -> None:
         its = other.predictions.get(id_)
         if its is None:
             continue
-        for what, a, b in (
-            ("question", mine.question, its.question),
-            ("golden answers", mine.golden_answers, its.golden_answers),
-        ):
-            if a != b:
-                raise InputError(
-                    f"question {id_!r} has different {what} in {other.path} ({b!r}) and {one.path} ({a!r}), so the two "
-                    "cannot be compared; evaluate both on the same file"
-                )
+        if (mine.question, mine.golden_answers) != (its.question, its.golden_answers):
+            raise InputError(
+                f"question {id_!r} or its golden answers are not the same in {other.path} and {one.path}, so the two "
+                "cannot be compared; evaluate both on the same file"
+            )
 
 
 # -- differences between conditions ----------------------------------------------------------------------------

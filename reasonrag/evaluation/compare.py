@@ -248,39 +248,29 @@ def sentence(
     """The result in a sentence that claims no more than intervals and tests support."""
     em = f"EM: {other} - {reference} = {in_points(deltas['em'], confidence, tests.get('em'))}"
     cover = in_points(deltas["cover_em"], confidence)
-    its_side = significant_direction("cover_em", deltas, tests, confidence)
+    side = significant_direction("cover_em", deltas, tests, confidence)
+    verb = {0: "does not change significantly", 1: "gains", -1: "loses"}[side]
     said: dict[ComparisonVerdict, str] = {
-        "identical": f"{other} and {reference} have the same scores on every question.",
-        "gain": f"{em}: {other} is better. Cover-EM gains too: {cover}.",
-        "style_gain": (
-            f"{em}: {other} is higher, but cover-EM {_cover_em_verb(its_side, 'gain')}: {cover}. That may be answer "
-            "style and does not count as a gain."
-        ),
-        "loss": f"{em}: {other} is worse. Cover-EM loses too: {cover}.",
-        "style_loss": (
-            f"{em}: {other} is lower, but cover-EM {_cover_em_verb(its_side, 'lose')}: {cover}. That may be answer "
-            "style."
-        ),
-        "no_difference": f"{em}: not significant. {_why_not_significant(deltas['em'], tests.get('em'))}",
+        "gain": f"{other} is better",
+        "style_gain": f"{other} is higher, which may be answer style and does not count as a gain",
+        "loss": f"{other} is worse",
+        "style_loss": f"{other} is lower, which may be answer style",
+        "no_difference": f"not significant. {_why_not_significant(deltas['em'], tests.get('em'))}",
     }
-    beside = f" Cover-EM {_cover_em_verb(its_side)}: {cover}." if verdict == "no_difference" and its_side else ""
-    return said[verdict] + beside
-
-
-def _cover_em_verb(side: int, verb: str = "change") -> str:
-    """What cover-EM does, for a sentence about EM."""
-    return {0: f"does not {verb} significantly", 1: "gains", -1: "loses"}[side]
+    if verdict == "identical":
+        return f"{other} and {reference} have the same scores on every question."
+    return f"{em}: {said[verdict]}. Cover-EM {verb}: {cover}."
 
 
 def _why_not_significant(em: MetricDelta, test: SignificanceTest | None) -> str:
     """Why a difference is not significant, and which one would have been detectable."""
     if em.low is None or em.high is None or test is None:
-        return "There is no question to compare."
+        return "There is no question to compare"
     if em.value == em.low == em.high == 0:
-        return "EM is the same on every question."
+        return "EM is the same on every question"
     if em.side:
-        return "Too few questions differ in EM."
-    return f"With n = {em.n:,} the smallest detectable difference is about {50 * (em.high - em.low):.1f} points."
+        return "Too few questions differ in EM"
+    return f"With n = {em.n:,} the smallest detectable difference is about {50 * (em.high - em.low):.1f} points"
 
 
 def in_points(delta: MetricDelta, confidence: float, test: SignificanceTest | None = None) -> str:

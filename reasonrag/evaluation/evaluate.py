@@ -24,7 +24,6 @@ from reasonrag.data.questions import Question, QuestionSource, require_golden_an
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.answering import CRITIC, JUDGE, MODEL, Answering, QuestionOutcome
-from reasonrag.evaluation.judge import Judge
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, load_baseline_prompts
 from reasonrag.evaluation.methods.choice import ALLOWABLE, MethodChoice
 from reasonrag.evaluation.methods.method import Method
@@ -239,9 +238,9 @@ class _Setup:
         agent = self.model.agent(model, repair=self.settings.repair)
         return method_for(self.method, agent, self.baseline_prompts, Critic(critic) if critic else None)
 
-    def judge_of(self, model: ChatModel) -> Judge:
+    def judge_of(self, model: ChatModel) -> ModelCaller:
         assert self.judge is not None  # noqa: S101 - there is a model of it
-        return Judge(ModelCaller(model, self.model.prompts, self.judge.sampling, self.settings.seed))
+        return ModelCaller(model, self.model.prompts, self.judge.sampling, self.settings.seed)
 
 
 async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:

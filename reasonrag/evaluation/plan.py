@@ -20,9 +20,8 @@ from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, ren
 from reasonrag.data.questions import Question
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
-from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
 from reasonrag.evaluation.methods.opening import NoRetriever
+from reasonrag.evaluation.provenance_check import EvaluatedModel, ProvenanceCheck
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import AskSettings, EvaluateSettings
 from reasonrag.llm.chat import ChatModel
@@ -38,7 +37,7 @@ from reasonrag.retrieval.passage_length import order_recorded, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.scoring import AskedCritic
-from reasonrag.serving.local_server import VllmOptions
+from reasonrag.serving.local_server import VllmOptions, served
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
 from reasonrag.web.client import http_address
 
@@ -59,13 +58,16 @@ class Parts:
     judge_chat_model: ChatModel | None = None
     retriever: Retriever | None = None
     critic_model: ChatModel | None = None
-    model: ChatModel | None = None
 
     async def open_model(self, subject: EvaluatedModel, spec: ModelSpec) -> ChatModel:
-        """The evaluated model. A server of a model folder takes time to start."""
-        known = self.chat_model or self.model
-        self.model = known or await open_evaluated_model(subject, spec, self.opened, say=self.say)
-        return self.model
+        """The evaluated model. For a folder a server of it is started, which takes time and ends with `opened`."""
+        if self.chat_model is None:
+            if subject.served_here and subject.folder is not None:
+                serving = served(subject.folder, say=self.say, base_model=subject.base_model, vllm=subject.vllm)
+                server = await self.opened.enter_async_context(serving)
+                spec = replace(spec, name=server.name, addresses=(server.base_url,))
+            self.chat_model = spec.open(self.opened, say=self.say)
+        return self.chat_model
 
     async def open_judge(self, spec: ModelSpec) -> ChatModel:
         return self.judge_chat_model or spec.open(self.opened, say=self.say)
@@ -229,10 +231,8 @@ def with_temperature(settings: AnyAskSettings, *, critic: bool) -> AnyAskSetting
         raise InputError(f"{flag} goes with --method agent")
     if method.best_of and method.vote:
         raise InputError("--best-of and --vote exclude each other: compare two evaluations, one of each")
-    if method.best_of and not critic:
-        raise InputError("--best-of needs --critic, a folder that train-critic wrote or the URL of a server")
-    if critic and not method.best_of:
-        raise InputError("--critic needs --best-of N, the replies of which it takes one")
+    if critic != bool(method.best_of):
+        raise InputError("--critic, a folder that train-critic wrote or the URL of a server, goes with --best-of N")
     if method.draws == 1:
         return settings
     if "temperature" not in settings.model_fields_set:

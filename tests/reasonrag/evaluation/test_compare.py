@@ -200,10 +200,10 @@ def test_the_test_of_several_seeds_agrees_with_the_exact_one() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "verdict", "says"),
     [
-        ([WRONG] * 40, [RIGHT] * 20 + [WRONG] * 20, "gain", "b is better. Cover-EM gains too"),
+        ([WRONG] * 40, [RIGHT] * 20 + [WRONG] * 20, "gain", "b is better. Cover-EM gains: "),
         ([STYLE] * 40, [RIGHT] * 20 + [STYLE] * 20, "style_gain", "does not count as a gain"),
-        ([STYLE] * 40, [RIGHT] * 20 + [WRONG] * 20, "style_gain", "but cover-EM loses"),
-        ([RIGHT] * 40, [WRONG] * 20 + [RIGHT] * 20, "loss", "b is worse. Cover-EM loses too"),
+        ([STYLE] * 40, [RIGHT] * 20 + [WRONG] * 20, "style_gain", "Cover-EM loses: "),
+        ([RIGHT] * 40, [WRONG] * 20 + [RIGHT] * 20, "loss", "b is worse. Cover-EM loses: "),
         ([RIGHT] * 40, [STYLE] * 20 + [RIGHT] * 20, "style_loss", "may be answer style"),
         ([RIGHT, WRONG] * 20, [WRONG, RIGHT] * 20, "no_difference", "With n = 40 the smallest detectable"),
         ([RIGHT, WRONG] * 20, [RIGHT, None] * 20, "no_difference", "EM is the same on every question"),
@@ -277,8 +277,8 @@ def test_the_order_of_questions_does_not_matter(make_run: MakeRun) -> None:
     [
         ({"dataset": "hotpotqa"}, "on atlas/dev, .* on hotpotqa/dev"),
         ({"split": "test"}, "on atlas/dev, .* on atlas/test"),
-        ({"line": lambda _: {"question": "Another?"}}, "'q000' has different question"),
-        ({"line": lambda _: {"golden_answers": ["Eve"]}}, "'q000' has different golden answers"),
+        ({"line": lambda _: {"question": "Another?"}}, "'q000' or its golden answers are not the same"),
+        ({"line": lambda _: {"golden_answers": ["Eve"]}}, "'q000' or its golden answers are not the same"),
         ({"line": lambda number: {"question_id": f"other{number}"}}, "they share no question"),
     ],
 )

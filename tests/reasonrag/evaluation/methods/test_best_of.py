@@ -262,8 +262,8 @@ async def test_a_critic_that_was_trained_on_the_questions_is_refused_before_anyt
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], bool, str]] = {
-    "no critic": ({"best_of": 4}, False, "`best_of` needs `critic`"),
-    "one draw": ({}, True, "`critic` needs `best_of`"),
+    "no critic": ({"best_of": 4}, False, "`critic`, a folder .* goes with `best_of`"),
+    "one draw": ({}, True, "goes with `best_of` N"),
     "both": ({"best_of": 4, "vote": 4}, True, "exclude each other"),
     "greedy": ({"vote": 4, "temperature": 0}, False, "gives the same reply every time"),
     "a baseline": ({"vote": 4, "method": "cot"}, False, "`vote` goes with `method` agent"),
@@ -292,7 +292,7 @@ def test_ask_shows_of_how_many_drafts_each_step_was_taken(capsys: pytest.Capture
     assert (found.answer, found.calls, found.scores) == ("Rome", 4, 4)
     assert [(each.drafts, each.score) for each in found.steps] == [(4, 2.5)]
     assert "best of" not in str(reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), told=show_step))
-    with pytest.raises(InputError, match="`critic` needs `best_of`"):
+    with pytest.raises(InputError, match="goes with `best_of` N"):
         reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=critic)
     with pytest.raises(CapReached):
         reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=critic, best_of=4, max_calls=5)

@@ -16,10 +16,10 @@ from preference.export import formats, summary
 from reasonrag.data.item_files import explained_records
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
 from reasonrag.evaluation.methods.choice import ALLOWABLE, SEEN
 from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, TrainedModel
 from reasonrag.model_folder import PROVENANCE
+from reasonrag.serving.local_server import VllmOptions
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import (
     SHOWN_PLAINLY,
@@ -41,6 +41,23 @@ UNKNOWN_QUESTIONS = (
 )
 
 _Source: TypeAlias = tuple[Path, Provenance]
+
+
+@dataclass(frozen=True)
+class EvaluatedModel:
+    """The evaluated model. name: of its answers; that of a folder names its very weights. folder: its own, where
+    it is at hand. served_here: from that folder.
+
+    base_model: what the adapter in the folder is an adapter of; None: what the folder says. vllm: how that serves it.
+    known: whether there is anything to know of its training; the offline teacher had none.
+    """
+
+    name: str
+    folder: Path | None = None
+    served_here: bool = False
+    base_model: str | None = None
+    vllm: VllmOptions = field(default_factory=VllmOptions)
+    known: bool = True
 
 
 @dataclass(frozen=True)
