@@ -224,11 +224,10 @@ def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuest
             "no evaluation split was available, so overlap with evaluation sets is unknown: give --eval FILE, a folder "
             "with <dataset>/<split>.jsonl, or hub"
         )
-    for each in summary.unchecked:
-        place = f" ({each.path})" if each.path else ""
-        found.append(
-            f"not checked against {each.name}{place}: {each.reason}. Give --eval FILE if you have it elsewhere"
-        )
+    found += [
+        f"not checked against {each.name}: {each.reason}. Give --eval FILE if you have it elsewhere"
+        for each in summary.unchecked
+    ]
     by_name = {f"{each.dataset}/{each.split}" for each in flagged}
     found += [
         f"{counted(count, 'question')} from {name} itself: keep their pairs out of training, or never evaluate on it"

@@ -8,7 +8,7 @@ front matter is written by the Hub's own client.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,14 +20,7 @@ from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.pairs import summary_rows
 from reasonrag.errors import needs_extra
 from reasonrag.publishing.licences import KNOWN_LICENCES, UNKNOWN, Licence, languages_of, licence_of
-from reasonrag.publishing.staging import (
-    PublishedRun,
-    StagedFile,
-    hub_configs,
-    hub_dataset_info,
-    public_warnings,
-    without_addresses,
-)
+from reasonrag.publishing.staging import hub_configs, hub_dataset_info, without_addresses
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import (
     Table,
@@ -62,8 +55,8 @@ class DatasetCardFacts:
     """As given; None to derive it."""
     aside: Sequence[Blocker]
     """Blockers that were set aside."""
-    trees: Sequence[PublishedRun]
-    staged: Sequence[StagedFile]
+    staged: Mapping[str, str]
+    """What each file holds, by its path."""
 
 
 def render_dataset_card(facts: DatasetCardFacts) -> str:
@@ -132,8 +125,7 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "limits": _limits(summary),
         "configs": hub_configs(inventory),
         "entries": list(hub_dataset_info(inventory, facts.repo)),
-        "trees": facts.trees,
-        "files": [(code(each.path), each.about) for each in facts.staged],
+        "files": [(code(path), about) for path, about in facts.staged.items()],
         "year": _date(inventory)[:4],
         "key": re.sub(r"[^a-z0-9]+", "-", facts.repo.lower()).strip("-"),
     }
@@ -254,7 +246,7 @@ def _limits(summary: PairSummary) -> list[str]:
         "A language model wrote the replies: they can be wrong, and the terms of its provider apply to them.",
         "Passages in the prompts are quoted from the corpus, errors included.",
     ]
-    return limits + [each[:1].upper() + each[1:] + "." for each in public_warnings(summary)]
+    return limits + [each[:1].upper() + each[1:] + "." for each in summary.warnings]
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """`reasonrag publish`: publishes a data set or a model on the Hub, with its card.
 
-First everything that can be checked locally: the name, the token, whether the files belong to one export, the audit,
-blockers. Then the folder `DIR/publish` is written, which is what gets uploaded, and only then is the Hub contacted.
+First everything that can be checked: the name, the token, whether the files belong to one export, the audit, blockers.
+Then the folder `DIR/publish` is written, which is what gets uploaded. `upload` decides when the Hub shows it to others.
 What a model is made of is decided in `publish_model`, what a data set is made of in `staging`.
 """
 
@@ -12,16 +12,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from preference.export.formats import pairs_files
-from reasonrag.curation.audit.audit import audit
-from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
+from reasonrag.curation.audit.report import read_audit
 from reasonrag.curation.blockers import Blocker, find_blockers, refuse_unless_allowed
-from reasonrag.curation.dataset_directory import DatasetInventory, read_dataset_directory, secrets_in
+from reasonrag.curation.dataset_directory import read_dataset_directory, secrets_in
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
-from reasonrag.publishing.hub import (
+from reasonrag.publishing.licences import UNKNOWN, licence_of
+from reasonrag.publishing.publish_model import MODEL, ModelPublication, ModelToPublish
+from reasonrag.publishing.settings import PublishSettings
+from reasonrag.publishing.staging import DATA_SET, runs_with_trees, stage_files, staging_directory
+from reasonrag.publishing.upload import (
     PublicationResult,
     PublishedFile,
     UploadResult,
@@ -29,10 +31,6 @@ from reasonrag.publishing.hub import (
     check_name,
     upload,
 )
-from reasonrag.publishing.licences import UNKNOWN, licence_of
-from reasonrag.publishing.publish_model import MODEL, ModelPublication, ModelToPublish
-from reasonrag.publishing.settings import PublishSettings
-from reasonrag.publishing.staging import DATA_SET, StagedFile, runs_with_trees, stage_files, staging_directory
 from reasonrag.rendering import Part, counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -84,13 +82,12 @@ def publish(
     kind = DATA_SET if directory else MODEL
     check_name(settings.repo, kind)
     if not dry_run:
-        check_access()
+        check_access(settings.repo, kind)
+    repo, licence = settings.repo, settings.license
     content = (
-        _DataSetToPublish(
-            Path(directory), settings.repo, with_trees=settings.with_trees, licence=settings.license, say=say
-        )
+        _DataSetToPublish(Path(directory), repo, with_trees=settings.with_trees, licence=licence)
         if directory
-        else ModelToPublish(settings.model or Path(), settings.repo, base=settings.base_model, licence=settings.license)
+        else ModelToPublish(settings.model or Path(), repo, base=settings.base_model, licence=licence)
     )
     aside = refuse_unless_allowed(content.blockers(), allow=settings.allow, allow_eval=settings.allow_eval)
     place = content.place / STAGED
@@ -113,22 +110,14 @@ def publish(
 class _DataSetToPublish:
     """A data set, with the trees of its runs where they are asked for."""
 
-    def __init__(
-        self,
-        directory: Path,
-        repo: str,
-        *,
-        with_trees: Sequence[Path],
-        licence: str | None,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, directory: Path, repo: str, *, with_trees: Sequence[Path], licence: str | None) -> None:
         self.place = directory
         self._repo, self._licence = repo, licence
         self._inventory = read_dataset_directory(directory)
         self._trees = runs_with_trees(with_trees, self._inventory)
-        for tree in self._trees:
-            self._inventory.secrets.extend(secrets_in(tree.directory / ROLLOUTS))
-        self._audit = _fresh_audit(self._inventory, say)
+        for run in self._trees.values():
+            self._inventory.secrets.extend(secrets_in(run / ROLLOUTS))
+        self._audit = read_audit(directory)
 
     def blockers(self) -> list[Blocker]:
         """What speaks against publishing it."""
@@ -137,10 +126,10 @@ class _DataSetToPublish:
     def stage(self, folder: Path, aside: Sequence[Blocker]) -> list[str]:
         """Write what is uploaded; returns the paths, the card last. aside: blockers that were set aside."""
         staged = stage_files(self._inventory, folder, repo=self._repo, trees=self._trees)
-        staged.append(StagedFile(CARD, "this card"))
-        facts = DatasetCardFacts(self._repo, self._inventory, self._audit, self._licence, aside, self._trees, staged)
+        staged[CARD] = "this card"
+        facts = DatasetCardFacts(self._repo, self._inventory, self._audit, self._licence, aside, staged)
         (folder / CARD).write_text(render_dataset_card(facts), "utf-8")
-        return [each.path for each in staged]
+        return list(staged)
 
     def published(self, **facts: Any) -> Publication:
         summary, licence = self._inventory.summary, self._licence or licence_of(self._inventory.datasets)
@@ -148,13 +137,3 @@ class _DataSetToPublish:
         if licence == UNKNOWN:
             warnings.append("the licence of a question set is unknown, so the card says unknown; give --license NAME")
         return Publication(**facts, pairs=summary.pairs, licence=licence, warnings=warnings)
-
-
-def _fresh_audit(inventory: DatasetInventory, say: Callable[[str], None]) -> AuditReport:
-    """The audit of these rows, made now if it is missing or out of date."""
-    path = inventory.directory / AUDIT
-    newest = max(each.stat().st_mtime_ns for each in pairs_files(inventory.directory).values())
-    if not path.is_file() or path.stat().st_mtime_ns < newest:
-        say(f"{path} is missing or older than the rows; auditing them now")
-        audit(inventory.directory, out=inventory.directory)  # regardless of where settings would put it
-    return read_audit(inventory.directory)

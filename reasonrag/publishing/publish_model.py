@@ -17,15 +17,14 @@ import orjson
 
 from preference.export.files import INDENTED
 from reasonrag.curation.blockers import Blocker
-from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import link_or_copy, read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, PROVENANCE, ModelFolder, open_model, read_json
-from reasonrag.publishing.hub import PublicationResult, RepositoryKind
 from reasonrag.publishing.licences import UNKNOWN
 from reasonrag.publishing.staging import refuse_links_out
+from reasonrag.publishing.upload import PublicationResult, RepositoryKind
 from reasonrag.redaction import keys_in, secrets
-from reasonrag.rendering import Line, Part
+from reasonrag.rendering import Part
 from reasonrag.training.model_card import CARD, front_matter_of
 from reasonrag.training.provenance import Provenance, find_provenance, read_provenance
 
@@ -66,15 +65,11 @@ class ModelPublication(PublicationResult):
     kind: Literal["adapter", "model"]
     base_model: str | None
     """Its name on the Hub; null if unknown."""
-    left_behind: list[str]
-    """Other content of the folder; folders end in a slash."""
 
     def shown(self) -> Iterator[Part]:
         adapter = f"{self.base_model} --enable-lora --lora-modules student={self.repo}"
         served = adapter if self.kind == "adapter" else self.repo
         yield from self.parts(self.kind, f"serve it: vllm serve {served}")
-        if self.left_behind:
-            yield Line(f"not uploaded: {', '.join(self.left_behind)}")
 
 
 class ModelToPublish:
@@ -154,7 +149,6 @@ class ModelToPublish:
             warnings=warnings,
             kind="adapter" if self._model.is_adapter else "model",
             base_model=self._base,
-            left_behind=_left_behind(self.place),
         )
 
 
@@ -216,12 +210,6 @@ def _files_of(folder: Path) -> dict[str, Path]:
     for path, source in files.items():
         refuse_links_out(source.parent if path == PROVENANCE else folder, [source])
     return files
-
-
-def _left_behind(folder: Path) -> list[str]:
-    entries = [f"{each.name}/" if each.is_dir() else each.name for each in folder.iterdir()]
-    kept = {"prompts/", f"{STAGED}/", ".lock"}
-    return sorted(each for each in entries if not is_model_file(each) and each not in kept)
 
 
 # -- staging -----------------------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -24,7 +24,7 @@ from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitNam
 from preference.export.json_stream import read_items
 from preference.export.parquet import ParquetRows, schema_of
 from preference.export.staging import staging_folder
-from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
 from reasonrag.curation.dataset_directory import DatasetInventory
@@ -32,22 +32,20 @@ from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, link_out_of, only_writer, writing
-from reasonrag.publishing.hub import RepositoryKind
+from reasonrag.publishing.upload import RepositoryKind
 from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
 from reasonrag.run_config import RunConfig, read_config
 
 TREES = "trees"
-SHARD_BYTES = 500 << 20
-"""Bytes of JSON rows per Parquet file."""
 _ADDRESS = re.compile(r"\w+://|^~?/")
 _REMOVED = "[removed]"
-_SHARD = re.compile(r"[a-z-]+/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
+_PARQUET = re.compile(r"[a-z-]+/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
 _ROWS = {form.file_name(split) for form in FORMATS.values() for split in SPLITS}
 
 
 def is_data_set_file(path: str) -> bool:
-    """Whether `publish` puts a file there, or did with another number of shards or other formats."""
-    return path in _ROWS or _SHARD.fullmatch(path) is not None or path.startswith(f"{TREES}/")
+    """Whether `publish` puts a file there, or did with other formats."""
+    return path in _ROWS or _PARQUET.fullmatch(path) is not None or path.startswith(f"{TREES}/")
 
 
 DATA_SET = RepositoryKind("dataset", "data set", is_data_set_file)
@@ -60,22 +58,6 @@ class HubConfig:
     name: str
     folder: str
     splits: tuple[SplitName, ...]
-
-
-@dataclass(frozen=True)
-class PublishedRun:
-    """A run whose trees are published, and the name of its folder."""
-
-    name: str
-    directory: Path
-
-
-@dataclass(frozen=True)
-class StagedFile:
-    """A file of the data set on the Hub. about: its content, for the card."""
-
-    path: str
-    about: str
 
 
 def hub_configs(inventory: DatasetInventory) -> list[HubConfig]:
@@ -109,10 +91,11 @@ def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
     return entries
 
 
-def runs_with_trees(runs: Sequence[Path], inventory: DatasetInventory) -> list[PublishedRun]:
-    """The runs whose trees are published. Raises InputError for a run that the data set was not made from."""
+def runs_with_trees(runs: Sequence[Path], inventory: DatasetInventory) -> dict[str, Path]:
+    """The runs whose trees are published, by the names of their folders. Raises InputError for a run that the data set
+    was not made from, and for two of one name."""
     known = {run.origin.config_hash for run in inventory.runs}
-    trees: list[PublishedRun] = []
+    trees: dict[str, Path] = {}
     for run in runs:
         if not (run / ROLLOUTS).is_file():
             raise InputError(f"there is no {run / ROLLOUTS}; --with-trees takes run directories of reasonrag generate")
@@ -123,9 +106,9 @@ def runs_with_trees(runs: Sequence[Path], inventory: DatasetInventory) -> list[P
                 "made from; leave it out of --with-trees"
             )
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", run.resolve().name).strip("-.") or "run"
-        taken = {tree.name for tree in trees}
-        number = next(n for n in range(1, len(runs) + 2) if (name if n == 1 else f"{name}-{n}") not in taken)
-        trees.append(PublishedRun(name if number == 1 else f"{name}-{number}", run))
+        if name in trees:
+            raise InputError(f"--with-trees: {trees[name]} and {run} would both be {TREES}/{name}; rename one of them")
+        trees[name] = run
     return trees
 
 
@@ -153,23 +136,16 @@ def refuse_links_out(folder: Path, files: Iterable[Path]) -> None:
         )
 
 
-def stage_files(
-    inventory: DatasetInventory,
-    folder: Path,
-    *,
-    repo: str,
-    trees: Sequence[PublishedRun],
-    shard_bytes: int = SHARD_BYTES,
-) -> list[StagedFile]:
-    """Stage everything but the card. shard_bytes: at most this many bytes of JSON rows per Parquet file. Raises
-    InputError for links out of the folders."""
-    source, staged = inventory.directory, []
+def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: Mapping[str, Path]) -> dict[str, str]:
+    """Stage everything but the card. Returns what each file holds, by its path on the Hub. Raises InputError for links
+    out of the folders."""
+    source, staged = inventory.directory, dict[str, str]()
     refuse_links_out(source, (each for each in source.iterdir() if each.is_file()))
-    for tree in trees:
-        refuse_links_out(tree.directory, (tree.directory / CONFIG, tree.directory / ROLLOUTS))
+    for run in trees.values():
+        refuse_links_out(run, (run / CONFIG, run / ROLLOUTS))
 
     def add(path: str, about: str) -> Path:
-        staged.append(StagedFile(path, about))
+        staged[path] = about
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         return folder / path
 
@@ -178,10 +154,8 @@ def stage_files(
         every = chain.from_iterable(_rows_of(source / file) for file in files.values())
         schema = None if name == "proguide" else schema_of(every)
         for split, file in files.items():
-            shards = max(1, min(-(-(source / file).stat().st_size // shard_bytes), inventory.rows(file)))
-            names = [f"{_folder(name)}/{split}-{number:05d}-of-{shards:05d}.parquet" for number in range(shards)]
-            places = [add(each, f"{split} rows, as {name}") for each in names]
-            _write_shards(source / file, places, inventory.rows(file), schema)
+            rows = add(f"{_folder(name)}/{split}-00000-of-00001.parquet", f"{split} rows, as {name}")
+            _write_rows(source / file, rows, schema)
             shutil.copyfile(source / file, add(file, f"the same {split} rows as JSON"))
     add(DATASET_INFO_FILE, "for LLaMA-Factory").write_bytes(
         orjson.dumps(hub_dataset_info(inventory, repo), option=INDENTED)
@@ -200,14 +174,11 @@ def stage_files(
             add(file, about).write_text(mask_secrets(text, secrets()), "utf-8")
     if prompts := prompts_beside(source):
         save_prompts(load_prompts(prompts), folder / PROMPTS)
-        staged += [
-            StagedFile(f"{PROMPTS}/{each.name}", "prompts of the agent")
-            for each in sorted((folder / PROMPTS).iterdir())
-        ]
-    for tree in trees:
-        config = _public_config(read_config(tree.directory / CONFIG))
-        add(f"{TREES}/{tree.name}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=INDENTED))
-        _pack(tree.directory / ROLLOUTS, add(f"{TREES}/{tree.name}/{ROLLOUTS}.gz", "its trees"))
+        staged |= {f"{PROMPTS}/{each.name}": "prompts of the agent" for each in sorted((folder / PROMPTS).iterdir())}
+    for tree, run in trees.items():
+        config = _public_config(read_config(run / CONFIG))
+        add(f"{TREES}/{tree}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=INDENTED))
+        _pack(run / ROLLOUTS, add(f"{TREES}/{tree}/{ROLLOUTS}.gz", "its trees"))
     return staged
 
 
@@ -215,15 +186,12 @@ def _rows_of(path: Path) -> Iterator[Row]:
     return (item.value for item in read_items(path))
 
 
-def _write_shards(rows: Path, places: Sequence[Path], count: int, schema: Any) -> None:
-    """Write rows in order, spread evenly over the files."""
-    left = _rows_of(rows)
-    for number, place in enumerate(places):
-        with place.open("wb") as file:
-            writer = ParquetRows(file, schema)
-            for row in islice(left, count * (number + 1) // len(places) - count * number // len(places)):
-                writer.write(row)
-            writer.finish()
+def _write_rows(rows: Path, place: Path, schema: Any) -> None:
+    with place.open("wb") as file:
+        writer = ParquetRows(file, schema)
+        for row in _rows_of(rows):
+            writer.write(row)
+        writer.finish()
 
 
 def _pack(source: Path, target: Path, removed: dict[bytes, bytes] | None = None) -> None:
@@ -231,15 +199,11 @@ def _pack(source: Path, target: Path, removed: dict[bytes, bytes] | None = None)
     with source.open("rb") as lines, target.open("wb") as file:
         packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
         with cast("BinaryIO", packed) as packed_lines:
-            packed_lines.writelines(_without(lines, removed or {}))
-
-
-def _without(lines: Iterable[bytes], removed: dict[bytes, bytes]) -> Iterator[bytes]:
-    for line in lines:
-        shown = line
-        for before, after in removed.items():
-            shown = shown.replace(before, after)
-        yield shown
+            for line in lines:
+                shown = line
+                for before, after in (removed or {}).items():
+                    shown = shown.replace(before, after)
+                packed_lines.write(shown)
 
 
 def _write_summary(inventory: DatasetInventory, target: Path) -> None:
@@ -250,7 +214,6 @@ def _write_summary(inventory: DatasetInventory, target: Path) -> None:
             "out": "",
             "sources": [Path(each).name for each in summary.sources],
             "contamination": without_addresses(summary.contamination),
-            "warnings": public_warnings(summary),
         }
     )
     target.write_bytes(orjson.dumps(mask_secrets_in(public.model_dump(), secrets()), option=INDENTED))
@@ -262,16 +225,6 @@ def _public_config(config: RunConfig) -> dict[str, Any]:
     kept = {name: value for name, value in config.model_dump().items() if name in public}
     shown: dict[str, Any] = mask_secrets_in(without_addresses(kept), secrets())
     return shown
-
-
-def public_warnings(summary: PairSummary) -> list[str]:
-    """The warnings without the paths of evaluation splits, which some of them contain."""
-    compared = [each for found in summary.contamination.values() if isinstance(found, list) for each in found]
-    places = [str(each["path"]) for each in compared if isinstance(each, dict) and each.get("path")]
-    warnings = list(summary.warnings)
-    for place in sorted(places, key=len, reverse=True):
-        warnings = [each.replace(f" ({place})", "").replace(place, Path(place).name) for each in warnings]
-    return warnings
 
 
 def without_addresses(value: Any) -> Any:

@@ -7,11 +7,9 @@ to. Runs in a thread of its own, so that tests need no event loop.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -79,7 +77,6 @@ class HubServer:
         """Large files that were sent, by SHA-256, in a commit or not."""
         self.seen: list[Seen] = []
         self.faults: list[Fault] = []
-        self.hanging = threading.Event()
 
     def put(self, name: str, files: dict[str, bytes], *, private: bool = False) -> str:
         """A repository with these files; its commit."""
@@ -135,10 +132,7 @@ class HubServer:
         return response
 
     async def _fails(self, request: web.Request, what: int | str) -> web.StreamResponse:
-        if what == "hang":
-            self.hanging.set()
-            await asyncio.sleep(60)
-        if what in ("drop", "hang"):
+        if what == "drop":
             assert request.transport is not None
             request.transport.abort()
             return web.Response()

@@ -135,8 +135,8 @@ def change_summary(directory: Path, **facts: Any) -> None:
 
 def card_of(directory: Path, tmp_path: Path, *, repo: str = "org/hotpot-pairs", **facts: Any) -> str:
     inventory = read_dataset_directory(directory)
-    staged = stage_files(inventory, tmp_path / "staged", repo=repo, trees=[], shard_bytes=1 << 20)
-    given_facts: dict[str, Any] = {"audit": AUDIT, "licence": None, "aside": [], "trees": [], "staged": staged} | facts
+    staged = stage_files(inventory, tmp_path / "staged", repo=repo, trees={})
+    given_facts: dict[str, Any] = {"audit": AUDIT, "licence": None, "aside": [], "staged": staged} | facts
     return render_dataset_card(DatasetCardFacts(repo, inventory, **given_facts))
 
 

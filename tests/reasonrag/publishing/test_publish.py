@@ -31,10 +31,10 @@ from reasonrag.curation.pairs import pairs
 from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.exploration.explore import generate
 from reasonrag.files import file_digest
-from reasonrag.publishing.staging import is_data_set_file, stage_files
+from reasonrag.publishing.staging import stage_files
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import TOKEN, HubServer, environment_for
-from tests.helpers.processes import Command, completed, until
+from tests.helpers.processes import Command, completed
 
 REPO = "org/atlas"
 ROOT = Path(__file__).parents[3]
@@ -159,22 +159,6 @@ def test_a_refused_upload_says_what_is_up_and_how_to_go_on(hub: HubServer, data:
     assert not hub.repositories[REPO].private
 
 
-def test_a_killed_upload_goes_on(hub: HubServer, data: Path) -> None:
-    """Killed while a file was on its way: invisible until then, and the same command sends only what is missing."""
-    hub.fail("PUT", "/lfs/", "hang", after=2, times=1)
-    with command(hub, data) as running:
-        assert hub.hanging.wait(60)
-        until(lambda: len(hub.stored) > 1)
-        running.kill()
-        running.wait()
-    assert hub.repositories[REPO].private
-    arrived, seen = set(hub.stored), len(hub.sent())
-    again = published(hub, data, "--public")
-    assert again.returncode == 0, again.stderr
-    assert arrived.isdisjoint(hub.sent()[seen:])
-    assert not hub.repositories[REPO].private
-
-
 def test_readers_of_a_public_data_set_never_see_half_of_a_new_version(hub: HubServer, data: Path) -> None:
     """One commit takes the old files away and brings the new ones; what is not ours stays. --private, which would hide
     nothing, is refused."""
@@ -212,32 +196,26 @@ def test_a_private_repository_with_other_files_is_not_made_public(hub: HubServer
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"HF_TOKEN": ""}, "there is no token for the Hub. Set HF_TOKEN"),
-        ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
+        ({"HF_TOKEN": ""}, "but no token found"),
+        ({"HF_HUB_OFFLINE": "1"}, "offline mode is enabled. To disable it, please unset"),
+        ({"HF_TOKEN": "hf_" + "wrong" * 7}, "Invalid user token"),
     ],
+    ids=["no token", "offline", "wrong token"],
 )
-def test_without_access_nothing_is_asked(environment: dict[str, str], message: str, hub: HubServer, data: Path) -> None:
-    """Bad input: exit status 2, and the way out."""
+def test_without_access_nothing_is_written(
+    environment: dict[str, str], message: str, hub: HubServer, data: Path
+) -> None:
+    """The Hub's own words say the way out; no token is shown."""
     done = published(hub, data, **environment)
-    assert (done.returncode, hub.seen) == (2, [])
-    assert message in done.stderr
+    said = " ".join(done.stderr.split())
+    assert (done.returncode, hub.repositories) == (1, {})
+    assert message in said
+    assert "Nothing was uploaded" in said
+    assert "wrongwrong" not in said
     assert not (data / "publish").exists()
 
 
-def test_a_token_that_the_hub_does_not_know_is_said_to_be_so(hub: HubServer, data: Path) -> None:
-    """And is not shown."""
-    wrong = "hf_" + "wrong" * 7
-    done = published(hub, data, HF_TOKEN=wrong)
-    assert done.returncode == 1
-    assert "The Hub rejects the token (HF_TOKEN, or hf auth login). Nothing was uploaded" in done.stderr
-    assert wrong not in done.stderr
-    assert hub.repositories == {}
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["atlas", "org/a/b", "org/", "/atlas", "org/at las", "org/a--b", "org/a..b", "../etc", "org/a.git", "org/a\nb", ""],
-)
+@pytest.mark.parametrize("name", ["atlas", "org/a/b", "org/at las", "org/a--b", "../etc", ""])
 def test_a_name_that_cannot_be_is_refused(name: str, data: Path, reasonrag: Reasonrag) -> None:
     """Before anything is read."""
     done = reasonrag("publish", data, "--repo", name, "--dry-run")
@@ -288,16 +266,14 @@ def test_a_link_out_of_the_data_set_is_not_followed(
     ("spoil", "message"),
     [
         (lambda data: (data / "summary.json").unlink(), "has no summary.json, so it is not a data set"),
-        (lambda data: (data / "summary.json").write_text("{"), "summary.json is damaged: it is not JSON"),
         (become_a_run, "is a run, not a data set. First: reasonrag pairs"),
-        (shutil.rmtree, "does not exist"),
         (lambda data: tell(data, pairs=0), "has no pairs, so there is nothing to publish"),
         (lambda data: (data / "dropped.jsonl").unlink(), "there is no"),
         (spoil_a_row, "has changed since summary.json was written"),
         (replace_the_candidates, "does not belong to the rows"),
         (tear_the_questions, "is not a JSON object"),
         (leave_another_question_out, "contamination.jsonl does not belong to the rows (questions left out: 1"),
-        (lambda data: (data / "audit.json").write_text("[]"), "audit.json is damaged"),
+        (lambda data: (data / "audit.json").unlink(), "audit.json. Make it with: reasonrag audit"),
     ],
 )
 def test_a_directory_that_is_not_one_whole_export_is_refused(
@@ -401,20 +377,6 @@ def test_an_objection_stands_until_it_is_set_aside_by_name(
     assert staged.exists() == source.exists()
 
 
-@pytest.mark.parametrize("spoil", [Path.unlink, lambda audit: os.utime(audit, (0, 0))])
-def test_rows_that_nobody_audited_are_audited_first(
-    spoil: Callable[[Path], None], data: Path, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
-    """An audit that is missing or older than the rows is made beside them, wherever settings put audits."""
-    (tmp_path / "reasonrag.toml").write_text('[audit]\nout = "elsewhere"\n')
-    spoil(data / "audit.json")
-    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
-    assert done.status == 0, done.err
-    assert "auditing them now" in done.err
-    assert "nothing was uploaded" in done.out
-    assert json.loads((data / "audit.json").read_bytes())["schema_version"] == "reasonrag.audit/1"
-
-
 def test_all_objections_are_told_at_once(data: Path, reasonrag: Reasonrag) -> None:
     """Nobody meets them one after the other; `all` names every evaluation set."""
     of_another_split(data)
@@ -432,17 +394,12 @@ def test_everything_that_was_dropped_goes_up(data: Path, reasonrag: Reasonrag) -
     """Whoever unpacks the candidates can filter anew; the summary has the counts, without paths."""
     unchecked = {"name": "nq/test", "path": "/home/me/test.jsonl", "reason": "it is not there"}
     checked = [{"name": "nq/dev", "questions": 9, "path": "/home/me/dev.jsonl"}]
-    tell(
-        data,
-        contamination={"checked": checked, "unchecked": [unchecked]},
-        warnings=["not checked against nq/test (/home/me/test.jsonl): it is not there"],
-    )
+    tell(data, contamination={"checked": checked, "unchecked": [unchecked]})
     assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
     for name in ("candidates.jsonl", "questions.jsonl", "dropped.jsonl"):
         assert gzip.decompress((data / "publish" / f"{name}.gz").read_bytes()) == (data / name).read_bytes()
     told = json.loads((data / "publish" / "summary.json").read_text())
     here = json.loads((data / "summary.json").read_text())
-    assert told["warnings"] == ["not checked against nq/test: it is not there"]
     assert told["dropped"] == here["dropped"]
     assert (told["out"], told["sources"]) == ("", ["run"])
     assert "/home/me" not in (data / "publish" / "README.md").read_text() + json.dumps(told)
@@ -476,17 +433,6 @@ def test_prompts_of_their_own_go_up_with_the_data(data: Path, reasonrag: Reasonr
     assert "outside of" in refused.err
 
 
-def test_shards_hold_all_rows_in_order(data: Path, tmp_path: Path) -> None:
-    """However many there are."""
-    pq = pytest.importorskip("pyarrow.parquet", reason="the hub extra is not installed")
-    rows = json.loads((data / "RAG_ProGuide.json").read_text())
-    size = (data / "RAG_ProGuide.json").stat().st_size
-    staged = stage_files(read_dataset_directory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=size // 4 + 1)
-    names = [each.path for each in staged if each.path.startswith("data/train-")]
-    assert names == [f"data/train-0000{number}-of-00004.parquet" for number in range(4)]
-    assert [row for name in names for row in pq.read_table(tmp_path / "up" / name).to_pylist()] == rows
-
-
 def test_a_format_without_rows_is_not_described(data: Path, tmp_path: Path) -> None:
     """No reader takes an empty split: it is in no configuration and no entry."""
     export_pairs(data, data, PairingRules(), ExportOptions(formats=("sft",), validation=0.0))
@@ -494,8 +440,8 @@ def test_a_format_without_rows_is_not_described(data: Path, tmp_path: Path) -> N
     summary = json.loads((data / "summary.json").read_text())
     files = summary["files"] | {"sft.json": 0}
     tell(data, files=files, sha256={name: file_digest(data / name) for name in files})
-    staged = stage_files(read_dataset_directory(data), tmp_path / "up", repo=REPO, trees=[], shard_bytes=1 << 20)
-    assert not [each.path for each in staged if "sft" in each.path or "validation" in each.path]
+    staged = stage_files(read_dataset_directory(data), tmp_path / "up", repo=REPO, trees={})
+    assert not [path for path in staged if "sft" in path or "validation" in path]
     assert list(json.loads((tmp_path / "up" / "dataset_info.json").read_text())) == ["rag_proguide"]
 
 
@@ -519,8 +465,8 @@ def test_trees_go_up_on_request_without_places(made: Path, data: Path, tmp_path:
     assert not [each for each in ("10.0.0.7", "/models", str(tmp_path), TOKEN, key) if each in public]
 
 
-def test_trees_of_another_run_are_refused(data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """They would not be those of the rows."""
+def test_trees_of_another_run_are_refused(made: Path, data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """They would not be those of the rows; nor are two of one name joined."""
     generate(dataset="atlas", limit=1, run="other", seed=5)
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", "other")
     assert done.status == 2
@@ -528,6 +474,11 @@ def test_trees_of_another_run_are_refused(data: Path, tmp_path: Path, reasonrag:
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", tmp_path / "nowhere")
     assert done.status == 2
     assert "--with-trees takes run directories" in done.err
+    shutil.copytree(made / "run", tmp_path / "again" / "run")
+    both = ("--with-trees", made / "run", "--with-trees", tmp_path / "again" / "run")
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", *both)
+    assert done.status == 2
+    assert "would both be trees/run; rename one of them" in done.err
 
 
 def test_the_address_of_a_retrieval_server_stays_behind(data: Path, reasonrag: Reasonrag) -> None:
@@ -598,9 +549,3 @@ def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_pat
             for row in got[name]
         ] == [(row["instruction"], row["input"], *(row[side] for side in sides)) for row in rows], name
         assert all([turn["role"] for turn in row["_prompt"]] == ["user"] for row in got[name])
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_shards_of_every_format_belong_to_a_data_set(name: str) -> None:
-    """An upload removes those that are written no longer."""
-    assert is_data_set_file(f"{name}/train-00000-of-00001.parquet")

@@ -104,14 +104,11 @@ def front_matter(card: str) -> dict[str, Any]:
 
 def test_only_files_of_the_model_go_up(adapter: Path) -> None:
     """An allow-list: weights, configuration, tokenizer, prompts, what says how it was made, and a card. Never
-    optimizer states, checkpoints, pickles, logs or anything unknown; what stays is told."""
+    optimizer states, checkpoints, pickles, logs or anything unknown."""
     done = rehearsed(adapter)
     assert [each.path for each in done.files] == [
         *("adapter_config.json", "adapter_model.safetensors", "chat_template.jinja", "metrics.json"),
         *("prompts/think.txt", "reasonrag.json", "tokenizer.json", "tokenizer_config.json", "train.yaml", "README.md"),
-    ]
-    assert done.left_behind == [
-        *(".env", "checkpoint-5/", "optimizer.pt", "train.log", "trainer_state.json", "training_args.bin")
     ]
     assert (done.kind, done.base_model) == ("adapter", BASE)
 
@@ -359,4 +356,3 @@ def test_a_model_becomes_public_when_everything_is_up(hub: HubServer, adapter: P
     assert again.returncode == 0, again.stderr
     assert "metrics.json" not in repository.files
     assert f"vllm serve {BASE} --enable-lora" in again.stdout
-    assert "not uploaded: .env" in " ".join(again.stdout.split())

@@ -1,4 +1,4 @@
-"""Uploads a staged folder to a data set or model repository on the Hub, private unless it is asked to be public.
+"""Uploads a staged folder to a data set or model repository on the Hub, and decides when that becomes public.
 
 A new repository is created private. The Hub's client sends large files first, without those that the Hub already has,
 and the Hub compares each with its SHA-256; one commit then makes all of them visible, the card included, so readers
@@ -96,17 +96,12 @@ def check_name(repo: str, kind: RepositoryKind) -> None:
         raise InputError(f"--repo {repo!r} is not a name for a {kind.shown} on the Hub: {why}")
 
 
-def check_access() -> None:
-    """Raises InputError if the Hub is switched off or there is no token; sends no request."""
-    from huggingface_hub import constants, get_token
+def check_access(repo: str, kind: RepositoryKind) -> None:
+    """Raises UploadStopped if the Hub is switched off, there is no token, or the Hub does not know it."""
+    from huggingface_hub import HfApi
 
-    if constants.HF_HUB_OFFLINE:
-        raise InputError("HF_HUB_OFFLINE is set, so nothing can be published; unset it, or use --dry-run")
-    if not get_token():
-        raise InputError(
-            "there is no token for the Hub. Set HF_TOKEN to a write token from huggingface.co/settings/tokens, or run: "
-            "hf auth login. --dry-run needs none"
-        )
+    with _explained_errors(repo, UploadResult(), kind):
+        HfApi().whoami()
 
 
 def upload(
@@ -129,7 +124,6 @@ def upload(
 
     api, done = HfApi(), UploadResult()
     with _explained_errors(repo, done, kind):
-        api.whoami()
         info = _open_repository(api, repo, kind, private=private, say=say)
         done.private, done.url = bool(info.private), f"{api.endpoint}/{'datasets/' * (kind.name == 'dataset')}{repo}"
         there = api.list_repo_files(repo, revision=info.sha, repo_type=kind.name)
@@ -197,12 +191,7 @@ def _explained_errors(repo: str, done: UploadResult, kind: RepositoryKind) -> It
     except Exception as error:
         causes = " ".join(str(each).split("\n\n")[-1] for each in (error, error.__cause__) if each is not None)
         cause = redact(" ".join(causes.split())) or type(error).__name__
-        hint = {
-            401: " The Hub rejects the token (HF_TOKEN, or hf auth login).",
-            403: " The token may not write there: it needs the write role, and access to that organisation.",
-            412: " There was another commit in the meantime.",
-        }.get(getattr(getattr(error, "response", None), "status_code", 0), "")
         readers = f"readers see the {'new ' + kind.shown if done.commit else 'repository as it was'}"
         who = "only you can see the repository" if done.private else readers
         now = f"Large files that have arrived will not be sent again; {who}" if done.url else "Nothing was uploaded"
-        raise UploadStopped(f"{repo}: {cause}.{hint} {now}") from error
+        raise UploadStopped(f"{repo}: {cause}. {now}") from error
