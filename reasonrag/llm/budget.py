@@ -1,7 +1,6 @@
 """Budgets: what was spent, what is reserved for requests in flight, and the caps on both together.
 
-Decides a request's highest possible cost before it is sent. Models with different prices may share caps. Knows no
-endpoint, no file and no tree.
+Decides a request's highest cost before it is sent. Models of different prices may share caps. Knows no endpoint.
 """
 
 from __future__ import annotations
@@ -95,8 +94,7 @@ class _Shared:
 
 @dataclass(slots=True)
 class Ledger:
-    """Spent and reserved tokens of one model. Together with the ledgers beside it, it never exceeds a cap, whatever the
-    requests in flight will use."""
+    """Spent and reserved tokens of one model. With the ledgers beside it, it exceeds no cap, whatever requests use."""
 
     price: Price | None = None
     caps: Caps = field(default_factory=Caps)
@@ -104,8 +102,7 @@ class Ledger:
     """Everything the model has delivered to this run, earlier sessions included."""
     promised: Tokens = field(default_factory=Tokens)
     counts_bytes: bool = False
-    """Whether bytes of replies count as tokens, since the endpoint does not report them: `max_tokens` is no bound
-    then."""
+    """Whether bytes of replies count as tokens, as the endpoint reports none: `max_tokens` is no bound then."""
     _shared: _Shared = field(default_factory=_Shared)
 
     def __post_init__(self) -> None:
@@ -130,8 +127,8 @@ class Ledger:
     async def reserve(self, request: ChatRequest) -> AsyncIterator[Self]:
         """Reserve a request's most expensive outcome while it is in flight; `settle` replaces it by actual usage.
 
-        Near a cap it waits for requests that reserved more than they will use. Raises CapReached once the request could
-        exceed the cap by itself.
+        Near a cap it waits for requests that reserved more than they use. Raises CapReached once it could exceed it by
+        itself.
         """
         while self._cap_crossed_by(bound := self._most(request), with_promised=True):
             if refused := self._cap_crossed_by(bound, with_promised=False):

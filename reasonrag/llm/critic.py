@@ -56,8 +56,7 @@ class CriticFacts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     labels: str
-    """The labels it was trained on: value, judge, imported, unknown; outcome for an outcome model, which others must
-    beat."""
+    """What it was trained on: value, judge, imported, unknown; outcome for an outcome model, which others must beat."""
     end_token: str
     """The last token of every text it reads, written by its chat template."""
     trial_score: float | None = None
@@ -91,8 +90,7 @@ class FoundCritic:
         return question_key(question) in self.questions
 
     def objections(self, *, renderer: str | None = None, questions: Iterable[str] = ()) -> list[str]:
-        """Why it should not be used, in sentences. renderer: of the prompts it would be shown. questions: that it would
-        score steps of."""
+        """Why it should not be used, in sentences. renderer: of the prompts, and questions, that it would be shown."""
         found = []
         if self.facts and self.facts.verdict:
             found += [f"it failed its evaluation: {each}" for each in self.facts.verdict.failures]
@@ -182,8 +180,7 @@ def check_critic(
     allowed: bool,
     warn: Callable[[str], None],
 ) -> None:
-    """Refuse a critic that should not be used, or warn where that is allowed, and where nothing is known of it. Raises
-    InputError."""
+    """Warn of a critic that should not be used, or of which nothing is known. Raises InputError unless allowed."""
     if found.facts is None:
         warn(f"nothing is known of the critic {found.name}: assuming that it was not trained on these questions")
     elif found.facts.verdict is None:
@@ -212,8 +209,7 @@ def critic_spec(found: FoundCritic, limits: Limits) -> ModelSpec:
 async def open_critic(
     found: FoundCritic, spec: ModelSpec, opened: AsyncExitStack, *, say: Callable[[str], None], beside: bool = False
 ) -> ChatModel:
-    """The critic's endpoint; of a folder a server is started, which ends with `opened`. beside: as for `VllmOptions`.
-    Raises InputError."""
+    """The critic's endpoint; a folder's server ends with `opened`. beside: see `VllmOptions`. Raises InputError."""
     if found.url is None and found.folder is not None:
         server = await opened.enter_async_context(served(found.folder, say=say, vllm=VllmOptions(beside=beside)))
         spec = replace(spec, name=server.name, addresses=(server.base_url,))

@@ -18,8 +18,7 @@ from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.prices import Price
 
 VERBOSE_REPLY_TOKENS = 100
-"""Reply length of a verbose teacher: the 12 replies in ReasonRAG's published GPT-4o trees have 393 characters on
-average."""
+"""Reply length of a verbose teacher: the 12 of ReasonRAG's published GPT-4o trees have 393 characters on average."""
 
 
 FEWEST_TOKENS = 4 / 4.5
@@ -65,8 +64,7 @@ class ExpectedUsage:
         """The mean of usages that the offline teacher rehearsed.
 
         low: two standard errors below, with replies as short as its own, and prompts in FEWEST_TOKENS. high: `scale`
-        times as many calls, with the replies of a verbose teacher, also in later prompts. thoughts: earlier replies in
-        a prompt.
+        times as many calls, with a verbose teacher's replies, also in later prompts. thoughts: such replies in one.
         """
         measured, total = cls.mean_of(usages), sum(usages, start=Tokens())
         calls = max(measured.calls.high, scale * total.calls / len(usages))

@@ -99,8 +99,7 @@ class Journal:
     def _load(self, wanted: Wanted, held: Held, say: Callable[[str], None], *, writable: bool) -> None:
         """Read all lines; complete or drop a last line that a crash left without its line break.
 
-        A line that equals an earlier one is a copy and counts once. Lines with equal keys and different answers were
-        all paid.
+        A line that equals an earlier one counts once. Lines with equal keys and different answers were all paid.
         """
         self._file.seek(0)
         self._size = 0
@@ -220,20 +219,12 @@ class JournaledModel:
         known = [self._journal.answers.get(key) for key in keys]
         missing = [position for position, completion in enumerate(known) if completion is None]
         self.cached_calls += len(keys) - len(missing)
-        if not missing:
-            return [completion for completion in known if completion is not None]
-        if len(missing) == len(keys) and not any(self._is_cut(key) for key in keys):
-            return await self._complete_missing(request, keys)
-        bought = await together(*(self._fetch(request.draws(each, each + 1), [keys[each]]) for each in missing))
-        fresh = iter(completion for [completion] in bought)
-        return [completion or next(fresh) for completion in known]
-
-    async def _complete_missing(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
-        """All draws in one request; missing ones singly."""
-        first = await self._fetch(request, keys)
-        rest = range(len(first), len(request.samples))
-        others = await together(*(self._fetch(request.draws(each, each + 1), [keys[each]]) for each in rest))
-        return first + [completion for [completion] in others]
+        whole = len(missing) == len(keys) and not any(self._is_cut(key) for key in keys)
+        bought = dict(enumerate(await self._fetch(request, keys))) if whole else {}
+        singly = [each for each in missing if each not in bought]
+        others = await together(*(self._fetch(request.draws(each, each + 1), [keys[each]]) for each in singly))
+        bought |= {each: completion for each, [completion] in zip(singly, others, strict=True)}
+        return [completion or bought[position] for position, completion in enumerate(known)]
 
     async def _fetch(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         if self.inner is None:
@@ -347,8 +338,7 @@ async def open_journal(path: Path, **options: Any) -> AsyncIterator[Journal]:
 
 
 class JoinedJournals:
-    """The lines of several journals of one run, one after another, without copies. say: is told of a last line that was
-    cut off, which is left out."""
+    """The lines of several journals of one run, without copies. say: is told of a last line that is left out as cut."""
 
     def __init__(self, paths: Sequence[Path], say: Callable[[str], None]) -> None:
         self.delivered = Tokens()
@@ -358,8 +348,7 @@ class JoinedJournals:
         self._paths, self._say = paths, say
 
     def lines(self) -> Iterator[bytes]:
-        """Raises InputError for any other line that is no answer, or another one to a draw that has one. Holds some 200
-        bytes a draw."""
+        """Raises InputError for a line that is no answer, or another one to a draw. Holds some 200 bytes a draw."""
         seen, said = set[int](), dict[int, int]()
         for path in self._paths:
             for number, line, entry in checked_lines(path, parse_line, self._say, longest=LONGEST_LINE):

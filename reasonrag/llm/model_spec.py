@@ -91,8 +91,7 @@ class ModelSpec:
     def second(
         self, model: ModelSettings, name: str, *, name_flag: str, key_variable: str, self_hosted: bool = False
     ) -> ModelSpec:
-        """Another model of the same command, at its own address or else at this one's, and otherwise asked like this
-        one.
+        """Another model of the same command, at its own address or else at this one's, and asked like this one.
 
         name, name_flag, key_variable: see the class; each address gets its own key only. self_hosted: without a known
         price it costs nothing at an address of its own, unless that is a provider's.
@@ -120,8 +119,7 @@ class ModelSpec:
         ).asked(OWN_EFFORT)
 
     def at_addresses(self, addresses: Sequence[str], *, key_variable: str) -> ModelSpec:
-        """The same model at these addresses, if any. The key and manually set rate limits apply to the original
-        addresses only."""
+        """The same model at these addresses, if any, with neither the key nor the rate limits that the user set."""
         if not addresses:
             return self
         limits = replace(self.limits, rpm=None, tpm=None)
@@ -154,8 +152,7 @@ class ModelSpec:
         return self.asked(recorded) if recorded and self.settles_effort else self
 
     async def settled(self, model: ChatModel | None, recorded: str | None = None) -> ModelSpec:
-        """`resumed`, else with the reasoning effort that its trial decides on, if it does. Raises InputError as `check`
-        does."""
+        """`resumed`, else with the reasoning effort that its trial decides on, if any. Raises InputError as `check`."""
         if recorded or not (self.settles_effort and isinstance(model, EndpointModel)):
             resumed = self.resumed(recorded)
             if resumed.sampling.reasoning_effort and isinstance(model, EndpointModel):

@@ -2,8 +2,7 @@
 
 It infers the turn from the tags in its system prompt, lets its habits propose queries, sentences and answers, and
 samples among them with temperature: right often and wrong often. It has no knowledge, no network and no access to gold
-answers (only a judge's prompt may hold any). A reply is a pure function of messages, temperature, seed and
-choice.
+answers (a judge's prompt may hold some). A reply is a pure function of messages, temperature, seed and choice.
 """
 
 from __future__ import annotations
@@ -108,8 +107,7 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
 
 def tokens_of(messages: Sequence[Message], text: str) -> tuple[TokenLogprob, ...]:
     """The tags, words and punctuation of a reply with log-probabilities, which are made up: `LIKELY` for a word of the
-    question, of the passages or of what was said before, a common one, a tag or punctuation; `UNLIKELY` for any other
-    word."""
+    question, of the passages or said before, a common one, a tag or punctuation; `UNLIKELY` for any other word."""
     shown = set(STOP_WORDS)
     for each in messages:
         shown |= set(WORD.findall(each.content.casefold())) if each.role != "system" else set()

@@ -1,8 +1,6 @@
-"""Prices of models: of the snapshot in the package genai-prices, overridden by the user's. An unknown model has no
-price, not a guess.
+"""Prices of models: those of the package genai-prices, overridden by the user's. An unknown model has none.
 
-Decides which of a model's prices counts. Never asks the network: prices change with the version of the package, and on
-the dates that it names.
+Decides which of a model's prices counts. Never asks the network: prices change with the package, and on its dates.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The reasoning of a reply: what a model says before its answer, apart from the text or between marks within it.
 
 Decides where reasoning ends and the reply begins, and when a reply holds nothing else. A journal keeps what the
-endpoint said; readers of replies remove the reasoning first, so that tags inside it never count. Knows no step and no
-tag of an agent.
+endpoint said; readers of replies remove the reasoning first, so that tags inside it never count. Knows no step.
 """
 
 from __future__ import annotations
@@ -188,8 +187,7 @@ def too_little_room(count: int, *, max_tokens: int) -> list[str]:
 
 
 def is_only_reasoning(read: Completion) -> bool:
-    """Whether the token limit was reached before anything but reasoning was said, perhaps unseen. `read`: without
-    reasoning in its text."""
+    """Whether the limit was reached before anything else was said. `read`: without reasoning in its text."""
     return ending_of(read) == "cut" and not read.text.strip()
 
 
@@ -197,8 +195,7 @@ def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
     """Whether a stop string seems to have cut a reply within its reasoning, where the tags of an answer may occur.
 
     vLLM holds stop strings against the reasoning, too (https://github.com/vllm-project/vllm/issues/52393). Not seen
-    where the template opens the think block within the prompt and no parser takes it off: such a reply looks like an
-    answer.
+    where the template opens the think block within the prompt and no parser takes it off.
     """
     if not (completion.reasoning or split_reasoning(completion.text)[0]):
         return False  # as most

@@ -1,8 +1,7 @@
 """One address of a model: the bodies that it is sent, and what it was found to refuse or not to do.
 
 Decides what is left out of its requests: what it refuses, several choices where it gives one, and stop strings that
-may cut reasoning or leave a reply open. That never changes which draws are requested, nor their seeds. Knows no other
-address and no schedule.
+may cut reasoning or leave a reply open. That changes neither draws nor seeds. Knows no other address.
 """
 
 from __future__ import annotations

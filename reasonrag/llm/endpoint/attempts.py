@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tenacity import AsyncRetrying, RetryCallState
 
 MAX_ATTEMPTS = 8
-"""Attempts per request, not counting those that found its endpoint down. With waits of 1, 2, 4, .. seconds, that is
-minutes."""
+"""Per request, not counting those that found its endpoint down. With waits of 1, 2, 4, .. s, that is minutes."""
 FIRST_WAIT_S, MAX_WAIT_S = 1.0, 60.0
 """Wait before the second attempt, doubled for each further one."""
 

@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 from preference import Message
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError, WaitTooLong
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
-from reasonrag.llm.endpoint import shutdown
 from reasonrag.llm.endpoint.address import Answer, OneAddress, clean
 from reasonrag.llm.endpoint.attempts import FIRST_WAIT_S, MAX_WAIT_S, Attempts
 from reasonrag.llm.endpoint.endings import CUT
@@ -36,6 +35,7 @@ from reasonrag.llm.endpoint.trouble import (
     clock_time,
     error_cause,
     error_message,
+    instead_of,
     is_account_refused,
     is_busy,
     is_endpoint_failure,
@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 KEY_VARIABLE, VALUE_KEY_VARIABLE = "OPENAI_API_KEY", "REASONRAG_VALUE_API_KEY"
 JUDGE_KEY_VARIABLE = "REASONRAG_JUDGE_API_KEY"
-"""Environment variables with the keys. A value model or judge at its own address has its own key and must not see the
-first one."""
+"""Environment variables with the keys. A value model or judge at its own address must not see the first one."""
 MAX_DOWN_S = 600.0
 """The run ends when no endpoint has answered for this long, what they asked to wait left out; paid answers are kept."""
 LONG_WAIT_S, MOST_WAIT_S = 300.0, 2 * 24 * 3600.0
@@ -70,8 +69,6 @@ _REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_lar
 """Failures that a prompt may cause by itself."""
 _BY_THIS_PROMPT = re.compile("bad_answer|http_4(?!01|02|04|08|29)..")
 """Failures that a prompt causes by itself where others were answered meanwhile."""
-MAX_REJECTED = 20
-"""After this many of them in a row no prompt is blamed alone; where they are forbidden, the run ends."""
 MOST_KEPT = 300
 """Characters of an error that are kept with the draws it stands for."""
 _BEHIND_ALL = 10**9
@@ -99,10 +96,9 @@ class Limits:
     """Request rates and timeouts of a model.
 
     concurrency: requests in flight over all addresses. timeout: seconds per request. rpm, tpm: requests and tokens per
-    minute of each address; None: from its x-ratelimit headers, if any. patience: seconds without an answer from any
-    address after which the endpoint is lost. parts: of so many equal parts of these rates this process uses one.
-    max_wait: seconds without an answer after which a run stops, where every address asks to wait longer. first_wait:
-    seconds before the second attempt.
+    minute of each address; None: from its x-ratelimit headers, if any. patience: seconds without any answer after which
+    the endpoint is lost. parts: of so many equal parts of these rates this process uses one. max_wait: seconds without
+    an answer after which a run stops, where every address asks to wait longer. first_wait: before the second attempt.
     """
 
     concurrency: int
@@ -130,8 +126,7 @@ class EndpointModel:
 
     A subclass may ask for something else than completions: `trial_messages`, `send` and `read` say what.
 
-    sampling: of the requests to come, which the check tries. flags: prefix of the flags that configure this model, for
-        messages.
+    sampling: of the requests to come, which the check tries. flags: prefix of this model's flags, for messages.
     """
 
     def __init__(
@@ -213,7 +208,7 @@ class EndpointModel:
             most=self._limits.concurrency,
             addresses=[each.connection.base_url for each in self._endpoints],
         )
-        self._given_up = self._rejected = 0
+        self._given_up = 0
         self._useless_since: float | None = None
         """When the first of all failures since the last answer came."""
         self._scarce_at = -math.inf
@@ -251,8 +246,7 @@ class EndpointModel:
             )
 
     async def _settle_effort(self) -> None:
-        """Ask a model that reasons, or refuses a temperature as one that does, not to reason; where that changes
-        nothing, all is as it was."""
+        """Ask a model that reasons, or takes no temperature, not to reason; if nothing changes, all is as it was."""
         before, reasoned = (self._endpoints, self._sampling, self._unsaid), self.reasons
         self._endpoints = [OneAddress(each.connection, each.pace) for each in self._endpoints]
         self._sampling = self._sampling.model_copy(update={"reasoning_effort": "none"})
@@ -340,8 +334,7 @@ class EndpointModel:
 
     def _trial(self) -> ChatRequest:
         """The request of the check: once per address and session, outside caps and counts; with what many refuse: a
-        stop string, which no reply has, and a temperature that is not the usual one, as some steps are sampled at
-        another."""
+        stop string, which no reply has, and another temperature than the usual one, as some steps have it."""
         tried = {"max_tokens": _TRIAL_TOKENS, "stop": ("</trial>",)}
         tried |= {"temperature": 0.5} if self._sampling.temperature == 1 else {}
         return ChatRequest(
@@ -360,7 +353,7 @@ class EndpointModel:
         if is_account_refused(error) or (error.status_code == HTTPStatus.FORBIDDEN and not gone):
             return InputError(f"{shown} {self._shut(error, reason)}")
         served = await endpoint.connection.served_models()
-        words, found = shutdown.instead(self.name if gone else "", served)
+        words, found = instead_of(self.name if gone else "", served)
         hint = "" if gone or served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
         if extra := [each for each in self._sampling.extra_body or {} if each in reason]:
             hint += f". {self._flags}extra-body sets {', '.join(extra)}: leave it out"
@@ -418,15 +411,12 @@ class EndpointModel:
             self._given_up += is_retryable(error)  # a permanent failure is the request's own fault
             rejected = failure.cause in _REJECTING
             rejected |= self._answered > before and bool(_BY_THIS_PROMPT.fullmatch(failure.cause))
-            gone = is_status(error) and lacks_model(error, self.name)
-            self._rejected += rejected or gone
-            alone = self._rejected < MAX_REJECTED
             if is_account_refused(error):
                 shut = f"{self._shown()} {self._shut(error, failure.message)}"
                 raise EndpointLost(f"{shut}, then run the same command to continue") from error
-            if (gone or failure.cause == "http_403") and not alone:
+            if is_status(error) and lacks_model(error, self.name):
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
-            raise ModelError(message, cause=failure.cause, of_prompt=alone and rejected) from error
+            raise ModelError(message, cause=failure.cause, of_prompt=rejected) from error
 
     async def _send(self, request: ChatRequest, trials: Attempts) -> list[Completion]:
         """One attempt, once it has a slot; its result is reported to the endpoint's pace."""
@@ -487,8 +477,7 @@ class EndpointModel:
 
     @contextmanager
     def _keeping(self, paid: Sequence[Answer]) -> Iterator[None]:
-        """Guards the code after an answer: once `paid` holds it, an error in the block stops further requests, and the
-        answer is returned."""
+        """Once `paid` holds an answer, an error in the block stops further requests, and the answer is returned."""
         try:
             yield
         except Exception as error:
@@ -503,7 +492,7 @@ class EndpointModel:
         now = self.scheduler.clock()
         spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
         slot.pace.succeeded(slot, tokens=spent or slot.tokens, now=now)
-        self._given_up = self._rejected = 0
+        self._given_up = 0
         self._answered += 1
         self._useless_since, self._endpoints[slot.lane].trouble = None, ""
         if spent:
@@ -548,8 +537,7 @@ class EndpointModel:
             self._heed(endpoint, error, now)
 
     def _heed(self, endpoint: OneAddress, error: Exception, now: float) -> None:
-        """Tell of a failure that may pass and of a long wait. Raises EndpointLost or WaitTooLong where no address is of
-        use for too long."""
+        """Tell of a long wait. Raises EndpointLost or WaitTooLong where no address is of use for too long."""
         since = self._useless_since = now if self._useless_since is None else self._useless_since
         endpoint.trouble = state_of(error)
         asked, paces = asked_to_wait(error), [each.pace for each in self._endpoints]

@@ -47,16 +47,14 @@ _MOST_SHOWN = 200
 _MOST_COUNTED = 10**9
 """Tokens; no request has more, and the sums of a run have to fit into its files."""
 MOST_ENVELOPE_BYTES = 4 * 1024 * 1024
-"""Allowance for what `max_tokens` does not limit: the frame of an answer, and reasoning at some endpoints (256 Ki
-tokens of 16 bytes)."""
+"""For what `max_tokens` does not limit: the frame of an answer, and reasoning at some endpoints (256 Ki tokens)."""
 MOST_TOKEN_BYTES = 6 * MOST_BYTES_PER_TOKEN
 """Bytes of a token in JSON, which may write a byte in 6 (`\\u0007`)."""
 MOST_LOGPROB_BYTES = 512
 """Bytes of a token or alternative in `logprobs`: its text, its bytes as a list of numbers, and its probability."""
 _REASONING = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 """Where servers put the reasoning of a message: DeepSeek, vLLM, SGLang and llama.cpp the first; OpenRouter and newer
-vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second; Ollama the third. Parts of a content may
-have these types, too."""
+vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second; Ollama the third. Also types of parts."""
 NEAR = 0.95
 """Share of the token limit from which one of several replies counts as cut, as its tokens are an estimate."""
 
@@ -197,8 +195,7 @@ def error_of(answer: HttpAnswer, status: int = HTTPStatus.OK) -> APIStatusError 
 
 
 def _decoded(content: bytes, known_secrets: Sequence[str]) -> object:
-    """Parse a body as JSON, also with what Python's encoder writes beyond the standard: NaN, Infinity, numbers of any
-    length, lone surrogates."""
+    """Parse a body as JSON, or as what Python's encoder writes: NaN, Infinity, long numbers, lone surrogates."""
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:

@@ -17,8 +17,7 @@ from reasonrag.run_config import CUT, cuts_in
 GRAIN, LEAST_WINDOW = 1.05, 128
 """Sizes that differ by a smaller factor count as one. Tokens; fewer are a number that is said of every prompt."""
 EQUAL, GROWTH = 3, 1.25
-"""Sizes that have the largest count and no other, and the factor from the smallest size that has it to the second
-largest."""
+"""Sizes with the largest count and no other, and the factor from the smallest of them to the second largest."""
 OTHERS = 3
 """Other counts that must be known: fewer may be those of an endpoint that rounds them, or pads prompts."""
 CUT_FROM = CUT + "{} bytes"

@@ -1,5 +1,4 @@
-"""Rate limits of one endpoint: requests and tokens per minute, an adaptive window, Retry-After pauses and a circuit
-breaker.
+"""Rate limits of one endpoint: requests and tokens per minute, an adaptive window, pauses and a circuit breaker.
 
 No I/O and no clock: every method takes the time in seconds. Decides when the next request may be sent and why it must
 wait; does not know which requests wait.
@@ -149,8 +148,7 @@ class Pace:
             self._decreased_at = now
 
     def failed(self, sent: Sent, *, now: float) -> None:
-        """No answer, or a server error. Several in a row open the breaker: then one trial at a time, at growing
-        intervals."""
+        """No answer, or a server error. Several in a row open the breaker: then one trial at a time, ever rarer."""
         self._ended(sent)
         self.failures += 1
         opens = self.down_since is None and self.failures >= FAILURES_TO_OPEN

@@ -46,8 +46,7 @@ class RequestScheduler:
     """Sends waiting requests as soon as a pace allows: smallest priority first, then first come, first served.
 
     Among several paces, one whose address is down and may be tried again comes first, then the question's own, then the
-    next in the question's order; without a question the least loaded one. No request waits for a pace while another one
-    is free.
+    next in its order; without a question the least loaded one. No request waits while any pace is free.
 
     most: most requests in flight over all paces. addresses: one per pace, which decide where questions go.
     """
@@ -160,6 +159,5 @@ class RequestScheduler:
 
 
 def _places(question: str, addresses: Sequence[str]) -> list[bytes]:
-    """A hash per address; the question prefers the smallest. An address that is added or leaves moves only its own
-    questions (rendezvous hashing)."""
+    """A hash per address, smallest first: one that comes or leaves moves only its own questions (rendezvous)."""
     return [hashlib.blake2b(f"{address}\0{question}".encode(), digest_size=8).digest() for address in addresses]

@@ -23,8 +23,7 @@ LEAST = -9999.0
 def tokens_of(choice: Mapping[str, Any], reply: Completion) -> tuple[TokenLogprob, ...] | None:
     """The tokens of exactly the reply's text; None where the choice has none that can be believed.
 
-    Endpoints also list tokens of the reasoning before it, though the text does not have them, and of the stop string
-    after it.
+    Endpoints also list tokens of the reasoning before it and of the stop string after it.
     """
     listed = choice.get("logprobs")
     listed = listed.get("content") if isinstance(listed, dict) else None
@@ -38,8 +37,8 @@ def tokens_of(choice: Mapping[str, Any], reply: Completion) -> tuple[TokenLogpro
 
 
 def _whole_characters(listed: list[Any]) -> Iterator[TokenLogprob]:
-    """The entries as text; those that make up a character together are one token, with the sum of their numbers. Raises
-    what a malformed entry raises."""
+    """The entries as text; those of one character are one token, with the sum of their numbers. Raises whatever a
+    malformed entry does."""
     decoder, total = codecs.getincrementaldecoder("utf-8")(), 0.0
     for entry in listed:
         number, written = entry["logprob"], entry.get("bytes")

@@ -1,13 +1,15 @@
 """What a failed request says: whether to ask again, and what keeps its address from being of use, in words.
 
-Decides what a failure says about its address and what the user can do. Knows no request and no schedule.
+Decides what a failure says about its address and what the user can do: of a model that is shut down, what to try
+instead, which is never asked silently. Knows no request and no schedule.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from datetime import datetime, timedelta
+from collections.abc import Collection
+from datetime import date, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
@@ -40,6 +42,15 @@ _SIGNS: dict[Trouble, re.Pattern[str]] = {
 _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
 """Statuses of an overloaded or absent server; other errors are about the request."""
 _RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
+_JANUARY, _DECEMBER = date(2027, 1, 14), date(2026, 12, 11)
+_REPORTED = {
+    **dict.fromkeys(("gpt-4o", "gpt-4.1"), (_JANUARY, ("gpt-6-luna", "gpt-6.1-sol"))),
+    **dict.fromkeys(("gpt-4o-mini", "gpt-4.1-mini"), (_JANUARY, ("gpt-6-luna",))),
+    **dict.fromkeys(("gpt-5", "o3"), (_DECEMBER, ("gpt-6-luna", "gpt-6.1-sol"))),
+    **dict.fromkeys(("gpt-5-mini", "gpt-5-nano"), (_DECEMBER, ("gpt-6-luna",))),
+}
+"""The last day of a model of OpenAI's, and its successors, the likeliest first. By public copies of its list of 27
+October 2026, not verified: one for January, two for December; one page names gpt-6.1-sol for the large models."""
 
 
 def trouble_of(error: Exception) -> Trouble:
@@ -124,3 +135,15 @@ def seconds_text(seconds: float) -> str:
     if seconds >= 2 * 3600:
         return f"{seconds / 3600:.3g} hours"
     return f"{seconds / 60:.0f} minutes" if seconds >= 2 * 60 else f"{seconds:g} seconds"
+
+
+def instead_of(model: str, listed: Collection[str]) -> tuple[str, str]:
+    """What to try instead of a model, in words, and its reported successor: the first that the endpoint lists, or may
+    have where it lists nothing; empty if none fits."""
+    gateway, slash, name = model.rpartition("/")
+    day, names = _REPORTED.get(re.sub(r"-\d{4}-\d{2}-\d{2}$", "", name), (None, ()))
+    found = next((each for each in (gateway + slash + each for each in names) if each in listed or not listed), "")
+    words = f"; it serves {', '.join(sorted(listed)[:10])}" if listed else ""
+    if day:
+        words += f". Reported on 27 October 2026, not verified: shutdown of {name} on {day:%d %B %Y}"
+    return words + (f", followed by {found}" if found else ""), found

@@ -61,8 +61,7 @@ class _Chain:
 
     named: the names in the question. distances: of names: 0 in the question, 1 where found in evidence about those, and
     so on. found: the other names, with the sentence that they were first found in. about: each sentence of the evidence
-    with the distance of the name that it is about, `_UNREACHED` if that is unknown. hops: facts to be found one after
-    the other.
+    with the distance of the name that it is about, `_UNREACHED` if that is unknown. hops: facts to be found in turn.
     """
 
     named: list[str]
@@ -173,8 +172,7 @@ def _leads(prompt: ParsedPrompt) -> Iterator[Proposal]:
 
 
 def quotes(prompt: ParsedPrompt) -> list[Proposal]:
-    """Sentences of the passages: those about what was searched that have the next word of the question, and a name that
-    leads on or an answer of its kind."""
+    """Sentences of the passages: about what was searched, with the next word of the question and a name or answer."""
     query = (prompt.said("query") or [prompt.question])[-1]
     chain, sought = _chain(prompt), query.casefold()
     reached = max((far for name, far in chain.distances.items() if name in sought), default=0)

@@ -37,8 +37,7 @@ _DOC_LINE = re.compile(r"^(?:<information>)?Doc [0-9]+\(Title: (.*?)\) (.*?)(?:<
 
 @dataclass(frozen=True)
 class ParsedPrompt:
-    """A parsed prompt. passages: title and text of each. For a judge, `question` is everything shown: question, correct
-    answer and reasoning."""
+    """A parsed prompt. passages: title and text of each. For a judge, `question` is everything that it is shown."""
 
     turn: str
     question: str

@@ -23,7 +23,6 @@ IN_A_200: dict[str, tuple[Any, int]] = {
     "a number": ({"error": {"message": SLOW, "code": 429}, "user_id": "u"}, 429),
     "a code": ({"error": {"message": "wait", "code": "rate_limit_exceeded"}}, 429),
     "a type": ({"error": {"message": "wait", "type": "rate_limit_error", "code": None}}, 429),
-    "a class": ({"error": {"message": "wait", "type": "RateLimitError"}}, 429),
     "a plain string": ({"error": "Too many requests, slow down"}, 429),
     "Gemini's list": ([{"error": {"code": 429, "message": "q", "status": "RESOURCE_EXHAUSTED"}}], 429),
     "Gemini's status alone": ([{"error": {"message": "q", "status": "RESOURCE_EXHAUSTED"}}], 429),
@@ -52,7 +51,6 @@ IN_A_200: dict[str, tuple[Any, int]] = {
     "a server error": ({"error": {"type": "server_error", "message": "x"}}, 500),
     "of no kind": ({"error": {"message": "hm"}}, 500),
     "too late": ({"error": {"code": 504, "message": "x"}}, 504),
-    "no money": ({"error": {"type": "insufficient_quota", "message": "You exceeded your current quota"}}, 402),
     "no money in words": ({"error": "Insufficient Balance"}, 402),
     "no balance": ({"error": {"message": "Your account balance is insufficient"}}, 402),
     "no quota": ({"error": {"code": "quota_exhausted", "message": "x"}}, 402),
@@ -68,10 +66,6 @@ IN_A_200: dict[str, tuple[Any, int]] = {
     "no credentials": ({"error": {"message": "No auth credentials found"}}, 401),
     "a quota of a minute": ({"error": "Quota exceeded for requests per minute"}, 429),
     "a model that loads": ({"error": "Model x is currently loading", "estimated_time": 20.0}, 529),
-    "a choice that broke off": (
-        {"error": {"code": 502, "message": "x"}, "choices": [{"message": {"content": "S"}, "finish_reason": "error"}]},
-        502,
-    ),
     "beside a beginning": (
         {"error": {"code": 502}, "choices": [{"message": {"content": "<query>Alpha Ba"}, "finish_reason": "stop"}]},
         502,

@@ -260,22 +260,6 @@ def test_a_body_may_be_as_long_as_its_request_can_make_it(asked: dict[str, objec
     assert listed == MOST_ENVELOPE_BYTES + tokens * (MOST_TOKEN_BYTES + 5 * MOST_LOGPROB_BYTES)
 
 
-async def test_an_answer_that_is_as_long_as_it_may_be_is_read() -> None:
-    """With log-probabilities of 20 alternatives to each token, as servers write them."""
-    alternative = {"token": "\u0007" * 16, "logprob": -12.345678901234567, "bytes": [255] * 16}
-    tokens = [alternative | {"top_logprobs": [alternative] * 20}] * 1_000
-    choices = [{"message": {"content": "\u0007" * 16_000}, "logprobs": {"content": tokens}}]
-
-    async def long(_: web.Request) -> web.Response:
-        return web.json_response({"choices": choices})
-
-    async with address_of(long) as address, connected(address) as connection:
-        answer = await connection.post({"max_tokens": 1_000, "logprobs": True, "top_logprobs": 20})
-        assert len(answer.content) > MOST_ENVELOPE_BYTES
-        with pytest.raises(AnswerTooLargeError, match=r"longer than 4,\d+,\d+ bytes"):
-            await connection.post({"max_tokens": 1_000})
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [

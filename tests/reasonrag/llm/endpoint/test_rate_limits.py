@@ -297,7 +297,7 @@ def test_what_it_asked_to_wait_is_no_time_without_use() -> None:
 
 
 def test_pauses_between_trials_double_up_to_the_longest() -> None:
-    """With some jitter, so that many clients do not come back at once."""
+    """With some jitter, so that many clients do not come back at once; after an answer they are short again."""
     pace = Pace(8)
     fail(pace, FAILURES_TO_OPEN, now=0.0)
     now, pauses = 0.0, []
@@ -309,21 +309,8 @@ def test_pauses_between_trials_double_up_to_the_longest() -> None:
     for pause, middle in zip(pauses, expected, strict=True):
         assert 0.79 * middle <= pause <= 1.21 * middle
     assert len({pause / middle for pause, middle in zip(pauses, expected, strict=True)}) > 1
-
-
-def test_a_success_closes_the_breaker() -> None:
-    """Requests go as before, and the next outage starts with the shortest pause."""
-    pace = Pace(8)
-    fail(pace, FAILURES_TO_OPEN, now=0.0)
-    for _ in range(4):
-        fail(pace, now=pace.paused_until)
-    now = pace.paused_until
     succeed(pace, now=now)
-    assert (pace.down_since, pace.failures) == (None, 0)
-    start(pace, 3, now=now)
-    assert pace.wait(now) == (0.0, "")
-    for _ in range(3):
-        pace.cancelled(Sent(0, now))
+    assert (pace.down_since, pace.failures, pace.wait(now)) == (None, 0, (0.0, ""))
     fail(pace, FAILURES_TO_OPEN, now=now)
     assert pace.wait(now)[0] <= 1.2 * FIRST_PAUSE_S
 

@@ -156,23 +156,6 @@ def take_down(pace: Pace, now: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("windows", "shares"),
-    [([8, 8], [6, 6]), ([8, 4], [8, 4]), ([9, 3], [9, 3]), ([16, 16, 16], [4, 4, 4]), ([2, 16], [2, 10])],
-)
-async def test_several_paces_share_by_load(windows: list[int], shares: list[int]) -> None:
-    """Each gets as large a part as its window is; 12 requests are in flight, however much room there is. They are of no
-    question, as those of checks: no server has seen their prompts."""
-    crowd = Crowd(RequestScheduler([*map(Pace, windows)], most=12, addresses=ADDRESSES[: len(windows)]))
-    await crowd.come(15)
-    assert (crowd.scheduler.in_flight, crowd.scheduler.waiting_for) == (12, "")  # they go as fast as answers come
-    got = [crowd.lanes.count(lane) for lane in range(len(windows))]
-    assert all(abs(count - share) <= 1 for count, share in zip(got, shares, strict=True))
-    assert got == [pace.in_flight for pace in crowd.scheduler.paces]
-    await crowd.finish()
-    assert (len(crowd.slots), crowd.scheduler.in_flight) == (15, 0)
-
-
-@pytest.mark.parametrize(
     ("windows", "failed", "lanes"),
     [
         ([8, 8], {0: 1}, [1]),

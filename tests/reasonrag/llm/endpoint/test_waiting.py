@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from itertools import chain, count, pairwise, repeat
+from itertools import chain, pairwise, repeat
 
 import pytest
 from aiohttp import web
@@ -205,22 +205,6 @@ async def test_only_a_rate_that_is_too_high_narrows_the_window(
         [(_, pace)] = at.client.paces
     assert int(pace.window) == window
     assert len(at.failures) == 1
-
-
-async def test_no_capacity_costs_no_request_its_attempts_while_others_are_answered() -> None:
-    """Nine of ten requests find no room, three times as often as a request is tried otherwise."""
-    asked = count(1)
-
-    def scarce(_: object) -> web.Response:
-        number = next(asked)
-        return full() if number % 10 and number < 30 * MAX_ATTEMPTS else answer("<answer>x</answer>")
-
-    async with client_at(scarce, concurrency=64, first_wait=0.001) as at:
-        answers = await asyncio.gather(*(at.client.complete(request_for(1, question=f"{i}?")) for i in range(40)))
-        [(_, pace)] = at.client.paces
-    assert len(answers) == 40
-    assert max(each.attempt for each in at.failures) > MAX_ATTEMPTS
-    assert pace.window == 64
 
 
 async def test_no_capacity_is_waited_for_as_long_as_servers_may_ask() -> None:

@@ -10,7 +10,7 @@ from aiohttp import web
 from reasonrag.errors import InputError
 from reasonrag.llm.endpoint.error_objects import lacks_model
 from reasonrag.llm.endpoint.http_client import HttpAnswer, error_of
-from reasonrag.llm.endpoint.shutdown import instead
+from reasonrag.llm.endpoint.trouble import instead_of
 from tests.reasonrag.llm.endpoint.test_endpoint import client_of, endpoint_of
 
 
@@ -37,7 +37,7 @@ from tests.reasonrag.llm.endpoint.test_endpoint import client_of, endpoint_of
 )
 def test_a_successor_is_one_that_may_be_there(model: str, listed: list[str], found: str, words: str) -> None:
     """One that the list holds; else what the list holds."""
-    told, named = instead(model, listed)
+    told, named = instead_of(model, listed)
     assert named == found
     assert words in told
     assert ("followed by" in told) == bool(found)
