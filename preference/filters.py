@@ -66,20 +66,8 @@ DropReason = Literal[
     "efficiency_only_cap",
     "style_only_cap",
 ]
-"""contaminated: the question is in an evaluation split. malformed: the better or, unless allowed, the worse step did
-not parse. unvalued: a step has no reward. not_reached: the published builder does not come to the state.
-wrong_trajectory: the trajectory through the state ended in a wrong answer. not_ranked_apart: the better step is not
-ranked first, or the other one second. same_content: equal content, or one shared estimate. few_visits: not shown to the
-judge, as the search came there too rarely. not_picked: a judge saw the state and picked two other steps, or none.
-prompt_cut: the endpoint seems to have cut the state's prompt, so the steps answer another one. ungrounded: no passage
-read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of its path.
-same_findings: both reveal the same, and continuations do not tell them apart. small_margin: rewards too close.
-uncertain: confidence too low. few_draws: too few continuations of a side. no_consensus: a second witness does not
-prefer the chosen step: the values, of a judge's label; else the critics. golden_rejected: the rejected answer equals a
-gold answer, the chosen one does not, and no support explains it (the tag of that name). near_identical: contents too
-similar. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the state has a wider
-margin. contradicted: the opposite pair has a wider margin. state_full, question_full: the state or question has enough
-pairs. efficiency_only_cap, style_only_cap: the data set has enough pairs with that tag."""
+"""In the order in which they are tried; docs/reference/formats/drop-reasons.md says what each means and what undoes
+it."""
 
 SURE_TO_DIFFER, DRAWS_TO_DIFFER = 0.95, 4
 """Confidence and continuations of each step from which two differ that reveal the same."""
@@ -89,27 +77,17 @@ DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
 @dataclass(frozen=True, slots=True)
 class PairingRules:
-    """The filters' thresholds. None, and a share of 1, mean no limit.
+    """The filters' thresholds. None, and a share of 1, mean no limit; caps keep the highest confidence.
 
-    min_margin: smallest difference of rewards, after division by alpha**layer if the recipe says so. The published
-        builder uses .01.
+    min_margin: after division by alpha**layer if the recipe says so. The published builder uses .01.
     min_confidence: smallest chance that the chosen step is truly better; see `preference.confidence`. The default is
         the lowest tried value at which 19 of 20 pairs were right, ties excluded, in every setting of the laboratory and
         with all teachers of known truth on real questions but one, which guesses and errs most: .944 on HotpotQA, and
         .969 with a confidence of .8 (benchmarks/RESULTS.md).
-    min_draws: smallest effective sample size of a side, unless both are answers, whose scores are exact; 1: no limit.
-    max_similarity: of both contents; above it, they are near-identical.
-    max_per_state, max_per_question: highest confidence first. Two good and two bad of four
-        siblings make four pairs; more only says the same again, and of a state with many draws too often.
-    max_row_tokens: of prompt and longer reply.
-    max_efficiency_only, max_style_only: largest share of the data set with the tag, highest confidence first.
-    allow_malformed: whether a step that did not parse may be the rejected side.
-    allow_cut_prompts: whether pairs of a state may be kept whose prompt the endpoint seems to have cut.
-    allow_ungrounded: whether a step that no passage supports may be the chosen side.
-    allow_repeated_query: whether a query may be the chosen side that repeats an earlier one of its path, but for case,
-        punctuation and articles.
-    allow_same_findings: whether two steps may be a pair that reveal the same in part, although their joint estimates do
-        not tell them apart (`SURE_TO_DIFFER`).
+    min_draws: smallest effective sample size of a side, unless both are answers, whose scores are exact.
+    max_per_state: two good and two bad of four siblings make four pairs; more only says the same again, and of a state
+        with many draws too often.
+    allow_malformed: as the rejected side. allow_ungrounded, allow_repeated_query: as the chosen side.
     consensus: whether a second witness must prefer the chosen step: of a judge's label the values, by min_margin and
         min_confidence; of others the critics that have scored both steps.
     as_published: keep what the system whose recipe made the tree keeps, by `preference.published.pair_rules`; the other

@@ -9,18 +9,19 @@ from __future__ import annotations
 import gc
 import hashlib
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import orjson
 
 from preference.best_path import question_record
 from preference.candidates import (
-    MalformedCandidatesError,
+    Line,
     Origin,
+    QuestionRecord,
     StateRecord,
     is_two_turns,
     parse_line,
@@ -33,17 +34,6 @@ from preference.labelling import TokenCounter, labelled_states, with_outcome_lab
 from preference.records import MalformedRolloutsError, RolloutRecord
 
 
-@dataclass(frozen=True)
-class _LabelledLines:
-    """The output lines for one rollout."""
-
-    question_id: str
-    key: str
-    failed: bool
-    question: bytes
-    states: bytes
-
-
 def write_candidates(
     rollouts: Iterable[RolloutRecord], out: Path, *, origin: Origin | None = None, tokens: TokenCounter | None = None
 ) -> None:
@@ -52,8 +42,15 @@ def write_candidates(
     origin: what the run's configuration adds to its records. A question that failed and was explored later has one
         line, that of its tree. Raises OSError and whatever reading `rollouts` raises; then nothing is replaced.
     """
-    with without_cycle_collection():
-        _write((_label(rollout, origin, tokens) for rollout in rollouts), out)
+    out.mkdir(parents=True, exist_ok=True)
+    with (
+        without_cycle_collection(),
+        atomic_replacement(out / CANDIDATES) as candidates,
+        atomic_replacement(out / QUESTIONS) as questions,
+    ):
+        asked_twice = _write(rollouts, candidates, questions, origin, tokens)
+    if asked_twice:
+        merge_candidates([out], out)
 
 
 @contextmanager
@@ -68,39 +65,38 @@ def without_cycle_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _label(rollout: RolloutRecord, origin: Origin | None, tokens: TokenCounter | None) -> _LabelledLines:
+def _write(
+    rollouts: Iterable[RolloutRecord],
+    candidates: BinaryIO,
+    questions: BinaryIO,
+    origin: Origin | None,
+    tokens: TokenCounter | None,
+) -> bool:
+    """Returns whether a question was asked twice: data sets ask some so, under two ids."""
+    failed: dict[str, bytes] = {}
+    keys: Counter[str] = Counter()
+    for rollout in rollouts:
+        _check_turns(rollout)
+        its_origin = origin and _completed(origin, rollout)
+        question = question_record(rollout, its_origin).to_line()
+        if rollout.error is not None:
+            failed[rollout.question_id] = question
+            continue
+        failed.pop(rollout.question_id, None)
+        keys[question_key(rollout.question)] += 1
+        questions.write(question)
+        candidates.writelines(each.to_line() for each in labelled_states(rollout, its_origin, tokens))
+    questions.writelines(failed.values())
+    return len(keys) < keys.total()
+
+
+def _check_turns(rollout: RolloutRecord) -> None:
     for node in rollout.nodes[1:]:
         if not is_two_turns(node.prompt):
             raise MalformedRolloutsError(
                 f"question {rollout.question_id!r}, node {node.id}: its prompt must be one system turn and one user "
                 "turn, or nothing could be trained on it"
             )
-    origin = origin and _completed(origin, rollout)
-    states = b"" if rollout.error else b"".join(each.to_line() for each in labelled_states(rollout, origin, tokens))
-    question = question_record(rollout, origin).to_line()
-    key = question_key(rollout.question)
-    return _LabelledLines(rollout.question_id, key, rollout.error is not None, question, states)
-
-
-def _write(labelled: Iterable[_LabelledLines], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    failed: dict[str, bytes] = {}
-    seen: set[str] = set()
-    again = False
-    with atomic_replacement(out / CANDIDATES) as candidates, atomic_replacement(out / QUESTIONS) as questions:
-        for each in labelled:
-            if each.failed:
-                failed[each.question_id] = each.question
-                continue
-            failed.pop(each.question_id, None)
-            again |= each.key in seen
-            seen.add(each.key)
-            questions.write(each.question)
-            candidates.write(each.states)
-        for line in failed.values():
-            questions.write(line)
-    if again:  # data sets ask some questions twice, under two ids
-        merge_candidates([out], out)
 
 
 def _completed(origin: Origin, rollout: RolloutRecord) -> Origin:
@@ -113,16 +109,20 @@ def merge_candidates(folders: Sequence[Path], out: Path) -> None:
     """Merge the candidates of several folders. States of one question stand together; a tree that is in several folders
     is taken from the first, regardless of token counter and labels.
 
-    Raises OSError, and MalformedCandidatesError for a line that names no question.
+    Raises OSError, and MalformedCandidatesError for a line that is not a record.
     """
     out.mkdir(parents=True, exist_ok=True)
-    for name in (CANDIDATES, QUESTIONS):
-        with ExitStack() as opened:
-            sources = [opened.enter_context((folder / name).open("rb")) for folder in folders]
-            target = opened.enter_context(atomic_replacement(out / name))
-            for source, place in _grouped(sources):
-                sources[source].seek(place)
-                target.write(sources[source].readline().rstrip(b"\r\n") + b"\n")
+    _merge(folders, out, CANDIDATES, StateRecord)
+    _merge(folders, out, QUESTIONS, QuestionRecord)
+
+
+def _merge(folders: Sequence[Path], out: Path, name: str, kind: type[Line]) -> None:
+    with ExitStack() as opened:
+        sources = [opened.enter_context((folder / name).open("rb")) for folder in folders]
+        target = opened.enter_context(atomic_replacement(out / name))
+        for source, place in _grouped(sources, kind):
+            sources[source].seek(place)
+            target.write(sources[source].readline().rstrip(b"\r\n") + b"\n")
 
 
 def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
@@ -159,49 +159,31 @@ def _counted(state: StateRecord, tokens: TokenCounter) -> StateRecord:
     return state.model_copy(update=counted)
 
 
-def _grouped(sources: Sequence[BinaryIO]) -> Iterator[tuple[int, int]]:
+def _grouped(sources: Sequence[BinaryIO], kind: type[Line]) -> Iterator[tuple[int, int]]:
     """Source and offset of every line, grouped by question; of equal lines of one tree only the first."""
     places: dict[str, array[int]] = {}
     seen: set[bytes] = set()
     for number, source in enumerate(sources):
         place = 0
         for count, line in enumerate(source, start=1):
-            key, digest = _key_and_digest(line, where=f"{source.name}, line {count}")
+            record = parse_line(line, kind, where=f"{source.name}, line {count}")
+            digest = hashlib.sha256(_explored(record)).digest()[:16]
             if digest not in seen:
                 seen.add(digest)
-                places.setdefault(key, array("Q")).extend((number, place))
+                places.setdefault(question_key(record.question), array("Q")).extend((number, place))
             place += len(line)
     for each in places.values():
         yield from zip(each[::2], each[1::2], strict=True)
 
 
-def _key_and_digest(line: bytes, *, where: str) -> tuple[str, bytes]:
-    """The key of the line's question, and a digest of what the line says about its tree."""
-    try:
-        record = orjson.loads(line)
-        key = question_key(record["question"])
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise MalformedCandidatesError(f"{where} names no question: {error}") from error
-    return key, hashlib.sha256(orjson.dumps(_explored(record))).digest()[:16]
-
-
-def _explored(record: Any) -> Any:
-    """The part of a record that exploration decided: without the run's configuration, token counts and a judge's picks.
-    The whole record if it names no run."""
-    try:
-        origin = record["origin"]
-        if origin["config_hash"] is None:
-            return record
-        run = origin["config_hash"], origin["seed"], origin["dataset"], origin["split"]
-        if "steps" not in record:
-            return run, {name: value for name, value in record.items() if name != "origin"}
-        steps = [(step["id"], step["reward"]) for step in record["steps"]]
-        return (
-            run,
-            record["question_id"],
-            record["state_id"],
-            steps,
-            sorted(pair["pair_id"] for pair in record["pairs"]),
-        )
-    except (KeyError, TypeError):
-        return record  # the reader of the line reports what is wrong with it
+def _explored(record: StateRecord | QuestionRecord) -> bytes:
+    """What exploration decided of a record: without the run's configuration, token counts and a judge's picks. All of
+    it if it names no run."""
+    origin = record.origin
+    if origin.config_hash is None:
+        return record.to_line()
+    run = origin.config_hash, origin.seed, origin.dataset, origin.split, record.question_id
+    if isinstance(record, QuestionRecord):
+        return orjson.dumps(run) + record.model_dump_json(exclude={"origin"}).encode()
+    steps = [(step.id, step.reward) for step in record.steps]
+    return orjson.dumps((run, record.state_id, steps, sorted(pair.pair_id for pair in record.pairs)))

@@ -8,7 +8,7 @@ arXiv 2505.14069; states by what was seen, confidence and tags are ours.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -147,21 +147,21 @@ class _Tree:
 
 def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
     rollout, tokens = tree.rollout, tree.tokens
-    steps = [_Sibling(node, rollout) for node in siblings]
+    steps = [_sibling(node, rollout) for node in siblings]
     prompt = siblings[0].prompt or []
     state_id = state_key(prompt) if prompt else f"{rollout.question_id}:{siblings[0].parent_id}"
     pairs = [_pair(rollout, state_id, *two, tree.taken) for two in combinations(steps, 2)]
     if tree.origin.cut_from and sum(len(turn.content.encode()) for turn in prompt) >= tree.origin.cut_from:
         for pair in pairs:
             pair.tags.append("prompt_cut")
-    pairs.sort(key=_surest_first({step.node.id: step.node.same_as is not None for step in steps}))
+    pairs = _surest_first(pairs, siblings)
     state = StateRecord.model_construct(
         state_id=state_id,
         question_id=rollout.question_id,
         question=rollout.question,
         golden_answers=rollout.golden_answers,
         origin=tree.origin,
-        layer=_layer(siblings[0]),
+        layer=siblings[0].layer or 0,
         action=siblings[0].action,
         prompt=prompt,
         tokens=tokens.prompt(prompt) if tokens else None,
@@ -173,15 +173,15 @@ def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
     return with_golden_tags(state)
 
 
-def _surest_first(borrows: Mapping[int, bool]) -> Callable[[PairRecord], tuple[float, float, int, int, int]]:
-    """The order of the pairs of a state. borrows: by id, whether a step shares another one's estimate."""
-    return lambda each: (
-        -(each.confidence or 0.0),
-        -(each.margin or 0.0),
-        borrows[each.chosen] + borrows[each.rejected],
-        each.chosen,
-        each.rejected,
-    )
+def _surest_first(pairs: list[PairRecord], steps: Iterable[RolloutNode | StepRecord]) -> list[PairRecord]:
+    """The pairs of a state in order; of equally sure ones those last whose steps share another one's estimate."""
+    borrows = {step.id: step.same_as is not None for step in steps}
+
+    def place(each: PairRecord) -> tuple[float, float, int, int, int]:
+        borrowed = borrows[each.chosen] + borrows[each.rejected]
+        return -(each.confidence or 0.0), -(each.margin or 0.0), borrowed, each.chosen, each.rejected
+
+    return sorted(pairs, key=place)
 
 
 def _record(tree: _Tree, node: RolloutNode) -> StepRecord:
@@ -270,8 +270,7 @@ def with_outcome_label(state: StateRecord) -> StateRecord:
     """
     steps = {step.id: step for step in state.steps}
     pairs = [_with_outcome_label(pair, steps) for pair in state.pairs]
-    pairs.sort(key=_surest_first({step.id: step.same_as is not None for step in state.steps}))
-    return with_golden_tags(state.model_copy(update={"pairs": pairs}))
+    return with_golden_tags(state.model_copy(update={"pairs": _surest_first(pairs, state.steps)}))
 
 
 def _with_outcome_label(pair: PairRecord, steps: Mapping[int, StepRecord]) -> PairRecord:
@@ -297,57 +296,49 @@ def _known(outcome: float | None) -> float:
 
 @dataclass(frozen=True)
 class _Sibling:
-    """A node, with what every comparison with its siblings needs, computed once."""
+    """A node, with what every comparison with its siblings needs, computed once.
+
+    rank: order of siblings: parsed before malformed, then by reward, unvalued last. content_key: type and content
+        regardless of case and spaces. first_equal: id of the earliest equivalent sibling. covers: whether the answer
+        contains a gold answer. mean_outcome: the undiscounted mean behind the reward; the step's own outcome if nothing
+        was continued.
+    """
 
     node: RolloutNode
-    rollout: RolloutRecord = field(repr=False)
+    rank: tuple[bool, float]
+    content_key: tuple[ActionType | None, str]
+    words: frozenset[str]
+    words_of_reply: frozenset[str]
+    first_equal: int
+    covers: bool
+    mean_outcome: float | None
 
-    @cached_property
-    def rank(self) -> tuple[bool, float]:
-        """Order of siblings: parsed before malformed, then by reward, unvalued last."""
-        return self.node.parse_error is None, -1.0 if self.node.reward is None else self.node.reward
 
-    @cached_property
-    def text(self) -> str:
-        """The text inside the tag; the whole reply if it did not parse."""
-        return self.node.content if self.node.content is not None else self.node.response or ""
+def _sibling(node: RolloutNode, rollout: RolloutRecord) -> _Sibling:
+    text = node.content if node.content is not None else node.response or ""
+    outcome = node.f1 if node.outcome is None else node.outcome.value
+    if (rollout.recipe.reward or "").startswith("spre_even"):
+        outcome = node.expected_outcome
+    elif node.rollouts:
+        outcome = sum(each.quality for each in node.rollouts) / len(node.rollouts)
+    return _Sibling(
+        node,
+        rank=(node.parse_error is None, -1.0 if node.reward is None else node.reward),
+        content_key=(node.action_type, folded(text)),
+        words=words_of(text),
+        words_of_reply=words_of(node.response or ""),
+        first_equal=node.id if node.same_as is None else node.same_as,
+        covers=node.action_type == "answer" and _covers(node, text, rollout.golden_answers),
+        mean_outcome=outcome,
+    )
 
-    @cached_property
-    def content_key(self) -> tuple[ActionType | None, str]:
-        """Type and content regardless of case and spaces: equal for two steps that make no pair."""
-        return self.node.action_type, folded(self.text)
 
-    @cached_property
-    def words(self) -> frozenset[str]:
-        return words_of(self.text)
-
-    @cached_property
-    def words_of_reply(self) -> frozenset[str]:
-        return words_of(self.node.response or "")
-
-    @cached_property
-    def first_equal(self) -> int:
-        """Id of the earliest equivalent sibling."""
-        return self.node.id if self.node.same_as is None else self.node.same_as
-
-    @cached_property
-    def covers(self) -> bool:
-        """Whether the answer contains a gold answer, by `label_cover_em`. A letter does if its option is right; with
-        outcome `choice` nothing else counts."""
-        if self.node.outcome is not None and self.node.outcome.name == "choice":
-            return bool(self.node.outcome.value)
-        if self.node.em and is_letter(self.text):
-            return True
-        return bool(label_cover_em(self.text, self.rollout.golden_answers))
-
-    @cached_property
-    def mean_outcome(self) -> float | None:
-        """The undiscounted mean behind the reward; the step's own outcome if nothing was continued."""
-        if (self.rollout.recipe.reward or "").startswith("spre_even"):
-            return self.node.expected_outcome
-        if self.node.rollouts:
-            return sum(each.quality for each in self.node.rollouts) / len(self.node.rollouts)
-        return self.node.f1 if self.node.outcome is None else self.node.outcome.value
+def _covers(answer: RolloutNode, text: str, golden_answers: Sequence[str]) -> bool:
+    """By `label_cover_em`. A letter contains a gold answer if its option is right; with outcome `choice` nothing else
+    counts."""
+    if answer.outcome is not None and answer.outcome.name == "choice":
+        return bool(answer.outcome.value)
+    return bool(answer.em and is_letter(text)) or bool(label_cover_em(text, golden_answers))
 
 
 def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibling, taken: set[str]) -> PairRecord:
@@ -383,7 +374,7 @@ def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) 
     """Difference of rewards; None if one is missing."""
     if chosen.reward is None or rejected.reward is None:
         return None
-    scale = _discount(rollout, _layer(chosen)) if rollout.recipe.margin_by_layer else 1.0
+    scale = _discount(rollout, chosen.layer or 0) if rollout.recipe.margin_by_layer else 1.0
     return (chosen.reward - rejected.reward) / scale
 
 
@@ -414,7 +405,7 @@ def observed(rollout: RolloutRecord, node: RolloutNode, other: RolloutNode) -> t
         return None
     weight = ANSWER_WEIGHT if node.action_type == "answer" != other.action_type else 1.0
     n = (node.observations or max(1, len(node.rollouts))) * weight
-    return min(1.0, node.reward / _discount(rollout, _layer(node) + 1)), n
+    return min(1.0, node.reward / _discount(rollout, (node.layer or 0) + 1)), n
 
 
 def rests_on_one_draw(chosen: RolloutNode, rejected: RolloutNode) -> bool:
@@ -448,9 +439,3 @@ def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling, sure: fl
 def _discount(rollout: RolloutRecord, steps: int) -> float:
     """alpha**steps, kept above 0."""
     return max(rollout.recipe.alpha**steps, sys.float_info.min)
-
-
-def _layer(node: RolloutNode) -> int:
-    if node.layer is None:
-        raise ValueError(f"node {node.id} is not a step and has no layer")
-    return node.layer

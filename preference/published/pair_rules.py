@@ -33,7 +33,7 @@ GOOD_TRAJECTORY: Final = 0.75
 CHOSEN_ABOVE, REJECTED_BELOW = 0.75, 0.5
 """RAG-Gym: rewards of chosen and rejected steps; as 1 / (1 + rank), the first against the third and later ones."""
 
-_TYPES: tuple[ActionType, ...] = ("query", "evidence", "answer")
+TAGS: tuple[ActionType, ...] = ("query", "evidence", "answer")
 _CONTENTS: tuple[ActionType, ...] = ("answer", "query", "evidence")
 
 
@@ -41,17 +41,17 @@ def builder_reading(response: str) -> tuple[ActionType | None, str]:
     """Action type and content of a reply as ReasonRAG's builder reads them: the type is the first of query, evidence,
     answer whose tag is opened anywhere, the content that of the first whole tag of answer, query, evidence. None and
     nothing without a tag."""
-    types = (tag for tag in _TYPES if f"<{tag}>" in response)
-    contents = (found.strip() for tag in _CONTENTS if (found := _inside(response, tag)) is not None)
+    types = (tag for tag in TAGS if f"<{tag}>" in response)
+    contents = (found for tag in _CONTENTS if (found := inside(response, tag)) is not None)
     return next(types, None), next(contents, "")
 
 
-def _inside(response: str, tag: ActionType) -> str | None:
+def inside(response: str, tag: ActionType) -> str | None:
     """The content of the first whole tag, found in one pass: a regular expression would try every open tag of a reply
     that closes none."""
     _, _, after = response.partition(f"<{tag}>")
     content, closed, _ = after.partition(f"</{tag}>")
-    return content if closed else None
+    return content.strip() if closed else None
 
 
 BuilderReason = Literal["unvalued", "not_reached", "malformed", "same_content", "small_margin"]

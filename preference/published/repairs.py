@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pydantic import BaseModel
 
 from preference.candidates import question_key
 from preference.export.json_stream import LONGEST_ITEM
 from preference.export.sanitize import plain_text
+from preference.published.pair_rules import TAGS, inside
 from preference.records import ActionType, Message, ParseFailure
 
 REPAIRS: Final[dict[str, str]] = {
@@ -90,6 +91,10 @@ class RepairCount(BaseModel):
     examples: list[str] = []
     """Where it occurred first."""
 
+    def add(self, count: int, examples: list[str]) -> None:
+        self.count += count
+        self.examples = [*self.examples, *(each[:_LONGEST_EXAMPLE] for each in examples)][:_EXAMPLES]
+
 
 class RepairLog:
     """Repairs and refusals of an import, by name."""
@@ -99,23 +104,15 @@ class RepairLog:
         self.refusals: dict[str, RepairCount] = {}
 
     def repaired(self, name: str, where: str) -> None:
-        _note(self.repairs.setdefault(name, RepairCount(meaning=REPAIRS[name])), where)
+        self.repairs.setdefault(name, RepairCount(meaning=REPAIRS[name])).add(1, [where])
 
     def refused(self, name: str, where: str) -> None:
-        _note(self.refusals.setdefault(name, RepairCount(meaning=REFUSALS[name])), where)
+        self.refusals.setdefault(name, RepairCount(meaning=REFUSALS[name])).add(1, [where])
 
     def include(self, other: RepairLog) -> None:
         """Add the repairs of an item that was kept."""
-        for name, finding in other.repairs.items():
-            mine = self.repairs.setdefault(name, RepairCount(meaning=finding.meaning))
-            mine.count += finding.count
-            mine.examples = (mine.examples + finding.examples)[:_EXAMPLES]
-
-
-def _note(found: RepairCount, where: str) -> None:
-    found.count += 1
-    if len(found.examples) < _EXAMPLES:
-        found.examples.append(where[:_LONGEST_EXAMPLE])
+        for name, found in other.repairs.items():
+            self.repairs.setdefault(name, RepairCount(meaning=found.meaning)).add(found.count, found.examples)
 
 
 @dataclass(frozen=True)
@@ -185,28 +182,15 @@ def read_prompt(prompt: object, note: Notes) -> Turns | None:
     """System and user turn of chat messages, or of text rendered with the Llama 3 template or ChatML (Qwen). None if
     they are missing, there are other turns, or the user turn does not begin with the question. Special tokens inside
     the turns remain."""
+    turns: list[tuple[object, object]] = []
     if isinstance(prompt, str):
-        turns = _rendered(prompt, note)
-    elif isinstance(prompt, list):
-        turns = _messages(prompt)
-    else:
-        return None
+        turns.extend(_rendered(prompt, note))
+    elif isinstance(prompt, list) and all(isinstance(each, dict) for each in prompt):
+        turns.extend((each.get("role"), each.get("content")) for each in prompt)
     if [role for role, _ in turns] != ["system", "user"]:
         return None
-    (_, system), (_, user) = turns
-    return Turns(system, user) if system.strip() and question_of(user) else None
-
-
-def _messages(prompt: list[Any]) -> list[tuple[str, str]]:
-    turns = []
-    for message in prompt:
-        if not isinstance(message, dict):
-            return []
-        role, content = message.get("role"), message.get("content")
-        if not isinstance(role, str) or not isinstance(content, str):
-            return []
-        turns.append((role, content))
-    return turns
+    system, user = (text(content) for _, content in turns)
+    return Turns(system, user) if system and user and question_of(user) else None
 
 
 def _rendered(prompt: str, note: Notes) -> list[tuple[str, str]]:
@@ -244,8 +228,6 @@ def question_asked(stated: str | None, asked: str, note: Notes) -> str:
 
 # -- replies ---------------------------------------------------------------------------------------------------
 
-_TAGS: tuple[ActionType, ...] = ("query", "evidence", "answer")
-
 
 class StepReply(NamedTuple):
     """A reply as a step: `content` is the text inside the tag."""
@@ -261,9 +243,12 @@ def read_reply(response: str, note: Notes, *, stated: ActionType | None = None) 
     if not response.strip():
         note("empty_content")
         return StepReply(response, None, None, ParseFailure(cause="empty", detail="there is no reply"))
-    found = _whole_tags(response)
+    found = {tag: content for tag in TAGS if (content := inside(response, tag)) is not None}
     if not found:
-        return _unfinished(response, note)
+        note("no_tag")
+        last, tag = max((response.rfind(f"<{tag}>"), tag) for tag in TAGS)
+        cause = ("cut_off", f"<{tag}> is still open at the end") if last >= 0 else ("no_tag", "found no tag")
+        return StepReply(response, None, None, ParseFailure(cause=cause[0], detail=cause[1]))
     if len(found) > 1:
         note("mixed_tags")
     tag = stated if stated in found else next(iter(found))
@@ -271,26 +256,6 @@ def read_reply(response: str, note: Notes, *, stated: ActionType | None = None) 
         note("empty_content")
         return StepReply(response, tag, "", ParseFailure(cause="empty", detail=f"nothing stands inside <{tag}>"))
     return StepReply(response, tag, found[tag])
-
-
-def _whole_tags(response: str) -> dict[ActionType, str]:
-    """The content of the first complete tag of each kind."""
-    found: dict[ActionType, str] = {}
-    for tag in _TAGS:
-        _, _, opened = response.partition(f"<{tag}>")
-        inside, closed, _ = opened.partition(f"</{tag}>")
-        if closed:
-            found[tag] = inside.strip()
-    return found
-
-
-def _unfinished(response: str, note: Notes) -> StepReply:
-    """A reply without a complete tag."""
-    note("no_tag")
-    last, tag = max((response.rfind(f"<{tag}>"), tag) for tag in _TAGS)
-    if last < 0:
-        return StepReply(response, None, None, ParseFailure(cause="no_tag", detail="found no tag"))
-    return StepReply(response, None, None, ParseFailure(cause="cut_off", detail=f"<{tag}> is still open at the end"))
 
 
 # -- values ----------------------------------------------------------------------------------------------------

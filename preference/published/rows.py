@@ -18,7 +18,6 @@ from preference.candidates import (
     QuestionRecord,
     StateRecord,
     StepRecord,
-    Tag,
     pair_key,
     question_key,
     state_key,
@@ -75,19 +74,12 @@ class _ReadRow(NamedTuple):
 
 @dataclass
 class _PublishedState:
-    """The rows of one prompt. steps: their ids by reply."""
+    """The rows of one prompt. steps: by their replies. pairs: two replies each."""
 
     turns: Turns
     layer: int
-    steps: dict[str, int] = field(default_factory=dict)
-    reply: list[StepReply] = field(default_factory=list)
-    pairs: list[tuple[int, int]] = field(default_factory=list)
-
-    def step(self, reply: StepReply) -> int:
-        if reply.response not in self.steps:
-            self.steps[reply.response] = len(self.reply)
-            self.reply.append(reply)
-        return self.steps[reply.response]
+    steps: dict[str, StepReply] = field(default_factory=dict)
+    pairs: list[tuple[str, str]] = field(default_factory=list)
 
 
 class PublishedRowReader:
@@ -114,12 +106,14 @@ class PublishedRowReader:
         question, states = known or (self._about(item, row.question, revision, Notes(found, where)), {})
         state_id = state_key(row.turns.messages)
         state = states.get(state_id) or _PublishedState(row.turns, row.layer)
-        sides = state.steps.get(row.chosen.response), state.steps.get(row.rejected.response)
-        if sides in state.pairs:
+        pair = row.chosen.response, row.rejected.response
+        if pair in state.pairs:
             raise Unusable("duplicate")
         if state.layer != row.layer:
             raise Unusable("no_layer", f"the layer is {row.layer}, of an earlier row of the same state {state.layer}")
-        state.pairs.append((state.step(row.chosen), state.step(row.rejected)))
+        state.pairs.append(pair)
+        for side in (row.chosen, row.rejected):
+            state.steps.setdefault(side.response, side)
         states[state_id] = state
         self._questions[key] = question, states
         self._findings.include(found)
@@ -159,6 +153,7 @@ class PublishedRowReader:
 
 
 def _state(state_id: str, state: _PublishedState, question: QuestionRecord) -> StateRecord:
+    ids = {response: i for i, response in enumerate(state.steps)}
     return StateRecord(
         state_id=state_id,
         question_id=question.question_id,
@@ -168,43 +163,41 @@ def _state(state_id: str, state: _PublishedState, question: QuestionRecord) -> S
         layer=state.layer,
         action=_action(state),
         prompt=state.turns.messages,
-        steps=[_step(i, reply) for i, reply in enumerate(state.reply)],
-        pairs=[_pair(state_id, state, question, *sides) for sides in state.pairs],
+        steps=[
+            StepRecord(
+                id=ids[reply.response],
+                action_type=reply.action_type,
+                content=reply.content,
+                response=reply.response,
+                parse_error=reply.parse_error.cause if reply.parse_error else None,
+            )
+            for reply in state.steps.values()
+        ],
+        pairs=[
+            PairRecord(
+                pair_id=pair_key(state_id, chosen, rejected, of=LABEL),
+                chosen=ids[chosen],
+                rejected=ids[rejected],
+                label=LABEL,
+                **_compared(state.steps[chosen], state.steps[rejected], question.golden_answers),
+            )
+            for chosen, rejected in state.pairs
+        ],
     )
 
 
-def _step(i: int, reply: StepReply) -> StepRecord:
-    return StepRecord(
-        id=i,
-        action_type=reply.action_type,
-        content=reply.content,
-        response=reply.response,
-        parse_error=reply.parse_error.cause if reply.parse_error else None,
-    )
-
-
-def _pair(state_id: str, state: _PublishedState, question: QuestionRecord, chosen: int, rejected: int) -> PairRecord:
-    better, worse = state.reply[chosen], state.reply[rejected]
+def _compared(better: StepReply, worse: StepReply, golds: list[str]) -> dict[str, Any]:
+    """The fields of a pair that both replies decide. Tagged style_only if gold answers are known; a row cannot tell
+    efficiency_only."""
     same_type = better.action_type == worse.action_type
     left, right = (_text_of(each) if same_type else each.response for each in (better, worse))
-    return PairRecord(
-        pair_id=pair_key(state_id, better.response, worse.response, of=LABEL),
-        chosen=chosen,
-        rejected=rejected,
-        label=LABEL,
-        similarity=similarity(left, right),
-        same=same_type and folded(left) == folded(right),
-        same_type=same_type,
-        tags=_tags(better, worse, question.golden_answers),
-    )
-
-
-def _tags(better: StepReply, worse: StepReply, golds: list[str]) -> list[Tag]:
-    """style_only if gold answers are known; a row cannot tell efficiency_only."""
-    both_answer = better.action_type == worse.action_type == "answer"
-    if both_answer and golds and cover_em(_text_of(better), golds) == cover_em(_text_of(worse), golds):
-        return ["style_only"]
-    return []
+    alike = same_type and better.action_type == "answer" and golds and cover_em(left, golds) == cover_em(right, golds)
+    return {
+        "similarity": similarity(left, right),
+        "same": same_type and folded(left) == folded(right),
+        "same_type": same_type,
+        "tags": ["style_only"] if alike else [],
+    }
 
 
 def _text_of(reply: StepReply) -> str:
@@ -215,7 +208,7 @@ def _action(state: _PublishedState) -> AgentAction | None:
     """The agent's action, if prompt and replies tell: a conclusion and a thought that ends in an answer look alike."""
     if state.turns.is_read:
         return "read"
-    thinking = state.layer == 0 or any(each.action_type == "query" for each in state.reply)
+    thinking = state.layer == 0 or any(each.action_type == "query" for each in state.steps.values())
     return "think" if thinking else None
 
 
@@ -224,8 +217,8 @@ def _action(state: _PublishedState) -> AgentAction | None:
 
 def _read(item: dict[str, Any], note: Notes) -> _ReadRow:
     turns = plain_turns(_turns(item), note)
-    chosen, rejected = (_reply(item.get(side), note) for side in ("chosen", "rejected"))
-    if chosen is None or rejected is None:
+    chosen, rejected = (plain(text(item.get(side)) or "", note) for side in ("chosen", "rejected"))
+    if not chosen.strip() or not rejected.strip():
         raise Unusable("empty_reply")
     if chosen.strip() == rejected.strip():
         raise Unusable("identical_sides")
@@ -249,12 +242,6 @@ def _turns(item: dict[str, Any]) -> Turns:
     if item.get("prompt") not in (None, f"System: {system}\nUser: {user}"):
         raise Unusable("other_prompt")
     return Turns(system, user)
-
-
-def _reply(side: object, note: Notes) -> str | None:
-    """The text of a reply; None if blank."""
-    reply = text(side)
-    return None if reply is None else text(plain(reply, note))
 
 
 def _side(item: dict[str, Any], side: str, response: str, note: Notes) -> StepReply:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from mcts import RECIPES, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
 from preference.answer_scores import builder_f1, exact_match, f1_score
@@ -63,23 +63,6 @@ _FORCED = "answer_generation"
 """Published name of the action that must answer."""
 
 
-class PassageText(NamedTuple):
-    """A passage as stored in a tree."""
-
-    id: str
-    title: str
-    text: str
-    score: float | None
-
-
-class Support(Protocol):
-    """Decides whether a step's content is supported by what was read."""
-
-    def grounded(self, action_type: ActionType, content: str, passages: Sequence[PassageText]) -> bool | None: ...
-
-    def in_evidence(self, answer: str, evidence: Iterable[str]) -> bool | None: ...
-
-
 @dataclass(frozen=True)
 class TreeRules:
     """How trees are read. config_hash, dataset, split: written to every record. questions: known questions, by
@@ -89,7 +72,6 @@ class TreeRules:
     dataset: str = "unknown"
     split: str = "unknown"
     questions: Mapping[str, KnownQuestion] = field(default_factory=dict)
-    support: Support | None = None
 
 
 def is_tree(item: object) -> bool:
@@ -115,7 +97,7 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
         raise Unusable("no_tree", f"there is no tree; the item says {reason[:200]!r}" if reason else "")
     steps = _steps(_by_id(output), note)
     question, facts = _about(item, steps, rules, note)
-    nodes = _records(steps, facts.golden_answers, rules.support)
+    nodes = _records(steps, facts.golden_answers)
     repair_log.include(found)
     return RolloutRecord(
         question_id=given or facts.id,
@@ -180,7 +162,7 @@ class _PublishedStep:
     action: AgentAction | None = None
     answer: str | None = None
     """The answer, if the node is an end."""
-    passages: list[PassageText] | None = None
+    passages: list[PassageRef] | None = None
     """Passages of a read turn; None if the file does not have them, and for other turns."""
 
 
@@ -280,7 +262,7 @@ def _reply(node: dict[str, Any], turns: Turns, note: Notes) -> tuple[StepReply, 
     return reply, answer if reply.action_type is None else None
 
 
-def _passages(retrieved: object) -> list[PassageText] | None:
+def _passages(retrieved: object) -> list[PassageRef] | None:
     """The retrieved passages, best first if they have scores; None if unreadable."""
     if not isinstance(retrieved, list):
         return None
@@ -288,11 +270,8 @@ def _passages(retrieved: object) -> list[PassageText] | None:
     for each in retrieved:
         if not isinstance(each, dict) or not isinstance(each.get("id"), int | str):
             return None
-        contents = each.get("contents")
-        first, _, rest = contents.partition("\n") if isinstance(contents, str) else ("", "", "")
-        title = text(each.get("title")) or first
-        body = rest or text(each.get("text")) or ""
-        passages.append(PassageText(str(each["id"]), _unquoted(title), body, number(each.get("score"))))
+        title = text(each.get("title")) or (text(each.get("contents")) or "").partition("\n")[0]
+        passages.append(PassageRef(id=str(each["id"]), title=_unquoted(title), score=number(each.get("score"))))
     if all(passage.score is not None for passage in passages):
         passages.sort(key=lambda passage: -(passage.score or 0.0))
     return passages
@@ -309,7 +288,7 @@ def _unquoted(title: str) -> str:
 # -- the record ------------------------------------------------------------------------------------------------
 
 
-def _records(steps: list[_PublishedStep], golds: list[str], support: Support | None) -> list[RolloutNode]:
+def _records(steps: list[_PublishedStep], golds: list[str]) -> list[RolloutNode]:
     """The nodes, with rewards by both rules."""
     ends = {i: step.answer for i, step in enumerate(steps) if step.answer is not None and golds}
     f1 = {i: f1_score(answer, golds) for i, answer in ends.items()}
@@ -322,7 +301,7 @@ def _records(steps: list[_PublishedStep], golds: list[str], support: Support | N
     }
     found = []
     for node, step, estimate in zip(tree.nodes, steps, estimates(tree, lambda end: end.outcome), strict=True):
-        about = {} if step.turns is None else _of_reply(step, step.turns, steps, support)
+        about = {} if step.turns is None else _of_reply(step, step.turns)
         outcome = outcomes.get(node.id)
         record = RolloutNode(
             id=node.id,
@@ -365,12 +344,8 @@ def _tree(steps: list[_PublishedStep], outcomes: Mapping[int, float]) -> Tree[in
     return tree
 
 
-def _of_reply(
-    step: _PublishedStep, turns: Turns, steps: list[_PublishedStep], support: Support | None
-) -> dict[str, Any]:
+def _of_reply(step: _PublishedStep, turns: Turns) -> dict[str, Any]:
     """The fields of a node that its prompt and reply decide."""
-    grounded, in_evidence = _supported(step, steps, support)
-    refs = [PassageRef(id=each.id, title=each.title, score=each.score) for each in step.passages or ()]
     return {
         "action": step.action,
         "prompt": turns.messages,
@@ -378,27 +353,5 @@ def _of_reply(
         "action_type": step.reply.action_type,
         "content": step.reply.content,
         "parse_error": step.reply.parse_error,
-        "passages": None if step.passages is None else refs,
-        "grounded": grounded,
-        "in_evidence": in_evidence,
+        "passages": step.passages,
     }
-
-
-def _supported(
-    step: _PublishedStep, steps: list[_PublishedStep], support: Support | None
-) -> tuple[bool | None, bool | None]:
-    """Support by the passages read so far, and by the evidence reported before; None where that does not apply or the
-    file does not tell what was read."""
-    reply = step.reply
-    if support is None or reply.parse_error or reply.action_type is None or reply.content is None:
-        return None, None
-    path = [step]
-    while path[-1].parent:
-        path.append(steps[path[-1].parent])
-    read = [each.passages for each in path if each.action == "read"]
-    passages = [passage for each in read for passage in each or ()]
-    grounded = None if None in read else support.grounded(reply.action_type, reply.content, passages)
-    if reply.action_type != "answer":
-        return grounded, None
-    evidence = [each.reply.content or "" for each in path[1:] if each.reply.action_type == "evidence"]
-    return grounded, support.in_evidence(reply.content, evidence)

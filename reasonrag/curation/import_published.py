@@ -11,7 +11,7 @@ import hashlib
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import orjson
 from pydantic import BaseModel
 
-from preference import NO_FILTERS, ActionType, RolloutRecord
+from preference import NO_FILTERS, RolloutRecord
 from preference.candidates import QuestionRecord, question_key
 from preference.export.files import atomic_replacement, write_file, write_json
 from preference.export.formats import PAIRS_FILE
@@ -30,8 +30,7 @@ from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, 
 from preference.labelled_runs import recount_tokens
 from preference.published.repairs import KnownQuestion, RepairCount, RepairLog, Unusable
 from preference.published.rows import PublishedRowReader, RowRules
-from preference.published.trees import RECIPE, PassageText, TreeRules, read_tree
-from reasonrag.agent.grounding import is_grounded, is_in_evidence
+from preference.published.trees import RECIPE, TreeRules, read_tree
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash, save_prompts, saved_prompts
 from reasonrag.curation.audit.catalogue import ERRORS
@@ -46,7 +45,6 @@ from reasonrag.curation.existing_data_set import (
 from reasonrag.curation.export import DataSetExport
 from reasonrag.curation.import_sources import ImportFiles, ImportKind, ImportSource, Say, common_kind, find_sources
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings, ImportSettings
-from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer, writing
@@ -193,7 +191,6 @@ def import_published(
                     dataset=settings.dataset or UNKNOWN,
                     split=settings.split or UNKNOWN,
                     questions=known,
-                    support=_StringMatchSupport(),
                 )
                 report = _import_trees(found, staged, begun, rules)
         write_json(staged / IMPORT_REPORT, report.model_dump())
@@ -288,16 +285,6 @@ def _nothing_usable(what: str, found: ImportFiles, repair_log: RepairLog) -> Inp
 
 
 # -- trees -----------------------------------------------------------------------------------------------------
-
-
-class _StringMatchSupport:
-    """Grounding by string match, as in `generate`."""
-
-    def grounded(self, action_type: ActionType, content: str, passages: Sequence[PassageText]) -> bool | None:
-        return is_grounded(action_type, content, (Passage(each.id, each.title, each.text) for each in passages))
-
-    def in_evidence(self, answer: str, evidence: Iterable[str]) -> bool | None:
-        return is_in_evidence(answer, evidence)
 
 
 class _TreeImporter:

@@ -176,16 +176,16 @@ def test_a_file_without_its_last_line_break_is_merged_all_the_same(tmp_path: Pat
     assert asked_in(tmp_path / "both") == ["q1", "q2"]
 
 
-@pytest.mark.parametrize("line", [b"\n", b"{}\n", b"[]\n", b'{"question": 7}\n', b'{"question"', b"\xff\n"])
+@pytest.mark.parametrize("line", [b"\n", b'{"question"'])
 @pytest.mark.parametrize("name", ["candidates.jsonl", "questions.jsonl"])
-def test_a_line_that_names_no_question_is_refused_by_file_and_line(name: str, line: bytes, tmp_path: Path) -> None:
+def test_a_line_that_is_no_record_is_refused_by_file_and_line(name: str, line: bytes, tmp_path: Path) -> None:
     """And what was merged before stays."""
     first, second = (candidates_in(tmp_path / str(number), asked(number)) for number in (1, 2))
     merge_candidates([first, second], tmp_path / "both")
     with (second / name).open("ab") as file:
         file.write(line)
     before = (tmp_path / "both" / name).read_bytes()
-    with pytest.raises(MalformedCandidatesError, match=rf"2.{name}, line 2 names no question"):
+    with pytest.raises(MalformedCandidatesError, match=rf"2.{name}, line 2 is not a line of"):
         merge_candidates([first, second], tmp_path / "both")
     assert (tmp_path / "both" / name).read_bytes() == before
 
