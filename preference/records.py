@@ -43,10 +43,8 @@ AgentAction = Literal["think", "read", "conclude"]
 
 
 OutcomeName = Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "choice", "judge", "rubric"]
-"""Quality of an answer, in [0, 1]. evident_f1: F1, at least .5 if the answer contains a gold answer and at most .4 if
-not; 0 if no evidence reported before supports it. builder_f1, prorag_f1: F1 as published codes compute it
-(`preference.answer_scores`). choice: 1 if the answer names the right option of a multiple choice and no other, else 0.
-judge, rubric: a judge's score, by the passages read or by a rubric. A user's function has its own name."""
+"""Quality of an answer, in [0, 1]; docs/reference/formats/rollouts.md says how each is computed. A user's function has
+its own name."""
 
 
 class MalformedRolloutsError(ValueError):
@@ -92,9 +90,8 @@ class Message(Record):
 
 
 class PassageRef(SparseRecord):
-    """A passage as a read turn saw it, without its text. score: null if an imported tree does not have it. not_gold:
-    whether it has a gold passage's title and the text of another paragraph. fallback: whether BM25 found it by words
-    that are only similar to the query's (character n-grams), as the corpus has none of the query's own."""
+    """A passage as a read turn saw it, without its text. score: null if an imported tree lacks it. not_gold: whether it
+    has a gold passage's title over another text. fallback: whether BM25 found it by character n-grams alone."""
 
     ABSENT_IF_EMPTY = ("not_gold", "fallback")
 
@@ -124,7 +121,8 @@ class FinalScore(Record):
     """The end of one real continuation: its answer's scores, 0 for a failed step. `steps`: edges from the root.
 
     f1, em: null if the question has no gold answers.
-    end: an answer the agent chose to give, a forced conclusion, or a failed step; null in older records.
+    end: an answer the agent chose to give, a forced conclusion, or a failed step.
+    outcome: the answer quality that search and labels used; null if it was F1.
     """
 
     f1: float | None
@@ -132,7 +130,6 @@ class FinalScore(Record):
     steps: int
     end: Literal["answer", "conclusion", "failed"] | None = None
     outcome: float | None = None
-    """The answer quality that search and labels used; null if it was F1."""
 
     @property
     def quality(self) -> float:
@@ -158,6 +155,9 @@ class Usage(SparseRecord):
     """What the completions in this record cost, counted once however often a run was continued. Excludes retries.
 
     calls: completions; requests: HTTP requests that delivered them (several completions may share one).
+    reasoning_tokens, cached_tokens: of the completions' and the prompts' tokens. repairs, judgements: repair turns and
+        judgements of answers, among the calls. bounded_requests: those whose endpoint reported no token counts; theirs
+        are an upper bound, one token per byte.
     """
 
     ABSENT_IF_EMPTY = ("reasoning_tokens",)
@@ -167,15 +167,10 @@ class Usage(SparseRecord):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     reasoning_tokens: int = 0
-    """Completion tokens that are reasoning."""
     cached_tokens: int = 0
-    """Prompt tokens that the endpoint charged at its cached price."""
     repairs: int = 0
-    """Repair turns among the calls."""
     judgements: int = 0
-    """Completions of a judge of answers, among the calls."""
     bounded_requests: int = 0
-    """Requests whose endpoint reported no token counts: theirs are an upper bound, one token per byte."""
     cached_calls: int = 0
     cost_usd: float | None = None
 
@@ -224,17 +219,14 @@ class RolloutNode(SparseRecord):
     grounded: bool | None = None
     """Whether passages read so far support the content; null where that does not apply."""
     in_evidence: bool | None = None
-    """Whether evidence reported before supports the answer; null for other steps, and for a yes or no of which no
-    string tells."""
+    """Whether evidence reported before supports the answer; null for others, and where no string tells."""
     gold: int | None = None
-    """For a query: gold passages it found that were not read before on its path. For evidence: gold passages of its
-    read turn from which it reports a sentence. Null for other steps, if no gold passages are known, and for a query
-    that was never searched."""
+    """Of a query: gold passages it found that are new on its path. Of evidence: gold passages it reports a sentence of.
+    Null for other steps, if none are known, and for a query that was never searched."""
     sampled_by: str | None = None
     """The model that gave the reply, if that is the run's value model and not its teacher."""
     sampled_with: Items[Message] | None = None
-    """The messages really sent, if the step is not a plain sample of `prompt`: the repair turn, siblings shown, or
-    the prompt itself at another temperature."""
+    """The messages really sent, if not `prompt` as it is: the repair turn, siblings shown, another temperature."""
     sampled_temperature: float | None = None
     """The temperature of such a step, if it differs from the run's."""
     draws: int = 1
@@ -243,13 +235,12 @@ class RolloutNode(SparseRecord):
     """How many draws were plain samples of the state's policy (the value model's, if there is one)."""
     decisive_draws: int = 0
     """How many of the plain ones lie on a path whose answer, unlike all before it, decided that the search goes on
-    here. They count for no step above. Absent if none."""
+    here. They count for no step above."""
     same_as: int | None = None
-    """The earlier equivalent sibling, whose estimate this step shares: it says the same, or is a query that found the
-    same passages."""
+    """The earlier sibling that says the same, or found the same passages, whose estimate this step shares."""
     in_common: dict[int, Annotated[float, Field(gt=0, le=1)]] = {}
-    """By id, for each earlier sibling that reveals the same in part: the share of what both reveal that they have in
-    common. Where the recipe shares estimates, the step's counts the continuations of both by it. Absent if empty."""
+    """By id of earlier siblings that reveal the same in part: the share that both have in common. Where the recipe
+    shares estimates, the step's counts the continuations of both by it."""
     visits: int = 0
     value: float = 0.0
     """Mean value, used by the search."""
@@ -258,9 +249,8 @@ class RolloutNode(SparseRecord):
     rewards: dict[str, float | None] = {}
     """The step's reward under each computed rule, by name."""
     observations: float | None = None
-    """Effective sample size (Kish) behind the step's estimate: the continuations that began at it or at an equivalent
-    sibling; fewer if several began with the same step, which was explored once. For an answer: its draws. Null without
-    any."""
+    """Effective sample size (Kish) behind the estimate: continuations from here or an equivalent sibling; fewer if
+    several began with the same step, which was explored once. Of an answer: its draws."""
     expected_outcome: float | None = None
     """Mean outcome below the step, undiscounted, every draw of a state weighing the same."""
     rollouts: Items[FinalScore] = []
@@ -362,12 +352,12 @@ class RolloutRecord(SparseRecord):
     gold_passages: Items[str] | None = None
     """Passages the answer rests on, by id or else by title; null if the question file names none."""
     hops: int | None = None
-    """Hops of the question, where they decided how many steps it had; else absent."""
+    """Where they decided how many steps it had; else absent."""
     dataset: str
     split: str
     revision: str | None = None
-    """Of a question of a mixture the commit of its file on the Hub, else the SHA-256 of the file; of an imported tree
-    the SHA-256 of its file. Other records do not have the field."""
+    """Of a mixture the commit of the question's file on the Hub, else its SHA-256; of an imported tree that of its
+    file. Other records do not have the field."""
     config_hash: str
     seed: int
     renderer: str | None = None
@@ -377,8 +367,7 @@ class RolloutRecord(SparseRecord):
     value_usage: Usage | None = None
     """The value model's part of `usage`; null in a run without one."""
     left_early: bool = False
-    """Whether the search left the question with budget unspent, as no further reply was worth its price; absent if
-    not."""
+    """Whether the search left the question with budget unspent, as no further reply was worth its price."""
     nodes: Items[RolloutNode]
     failed_continuations: Items[FailedContinuation] = []
     unreadable_judgements: Items[UnreadableJudgement] = []
