@@ -186,25 +186,6 @@ def test_a_record_marks_another_paragraph_of_a_gold_title() -> None:
 # -- steps -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("reply", "f1", "em"),
-    [
-        ("<answer>the Seine</answer>", 1.0, 1.0),
-        ("<answer>the river Seine</answer>", pytest.approx(2 / 3), 0.0),
-        ("<answer>Tiber</answer>", 0.0, 0.0),
-        ("<query>Seine</query>", None, None),
-    ],
-)
-async def test_answers_are_scored_and_other_steps_are_not(
-    reply: str, f1: Any, em: float | None, agent_of: Callable[..., Agent]
-) -> None:
-    """F1 and EM against the golden answers; an answer ends its path."""
-    agent = agent_of(ScriptedModel([reply]))
-    [step] = await agent.sample(agent.start(QUESTION), [0])
-    assert (step.f1, step.em, step.terminal) == (f1, em, f1 is not None)
-    assert (step.repaired, step.sampled_with, step.parse_error, step.calls) == (False, None, None, 1)
-
-
 async def test_a_reply_that_copies_its_instructions_is_no_step(agent_of: Callable[..., Agent]) -> None:
     """SmolLM2-135M, as it comes, fills the tag with the placeholder of the prompt, and then with the repair turn."""
     placeholder = "The answer is:\n<answer>the answer</answer>"
@@ -412,23 +393,6 @@ async def test_reasoning_that_uses_the_limit_up_is_a_failed_step_at_once(
     assert "--max-reply-tokens" in step.parse_error.detail
     assert "--reasoning-effort low" in step.parse_error.detail
     assert len(model.requests) == 1
-
-
-async def test_only_the_siblings_that_do_not_parse_are_repaired(agent_of: Callable[..., Agent]) -> None:
-    """The others keep their replies, and all keep their places."""
-    broken = {5, 6}
-    model = ScriptedModel(
-        lambda request, position: (
-            NO_TAG
-            if request.samples[position] in broken and len(request.messages) == 2
-            else f"<answer>{request.samples[position]}</answer>"
-        )
-    )
-    agent = agent_of(model)
-    steps = await agent.sample(agent.start(QUESTION), [4, 5, 6, 7])
-    assert [step.content for step in steps] == ["4", "5", "6", "7"]
-    assert [step.repaired for step in steps] == [False, True, True, False]
-    assert [request.samples for request in model.requests[1:]] == [(5,), (6,)]
 
 
 @pytest.mark.parametrize(

@@ -59,37 +59,25 @@ def test_evidence_is_grounded_if_each_sentence_is_in_some_passage(content: str, 
 
 
 @pytest.mark.parametrize(
-    ("action_type", "content"),
+    ("action_type", "content", "read", "before_reading"),
     [
-        ("query", "Paris"),
-        ("answer", "yes"),
-        ("answer", "No."),
-        ("evidence", "None"),
-        ("evidence", "none."),
-        ("answer", "?!"),
+        ("query", "Paris", None, None),
+        ("answer", "yes", None, False),
+        ("answer", "No.", None, False),
+        ("answer", "?!", None, False),
+        ("answer", "Paris", True, False),
+        ("evidence", "None", None, None),
+        ("evidence", "none.", None, None),
+        ("evidence", "Paris", True, False),
     ],
 )
-def test_what_claims_nothing_of_the_passages_is_neither(action_type: ActionType, content: str) -> None:
-    """The question has no meaning for queries, verdicts and evidence that reports nothing."""
-    assert is_grounded(action_type, content, PASSAGES) is None
-
-
-@pytest.mark.parametrize(
-    ("action_type", "content", "grounded"),
-    [
-        ("answer", "Paris", False),
-        ("answer", "yes", False),
-        ("answer", "?!", False),
-        ("evidence", "Paris", False),
-        ("evidence", "None", None),
-        ("query", "Paris", None),
-    ],
-)
-def test_no_answer_is_grounded_before_anything_was_read(
-    action_type: ActionType, content: str, *, grounded: bool | None
+def test_what_claims_nothing_of_the_passages_is_neither_and_no_answer_is_grounded_before_anything_was_read(
+    action_type: ActionType, content: str, *, read: bool | None, before_reading: bool | None
 ) -> None:
-    """It comes from memory, or from chance, whatever it says; a verdict as well."""
-    assert is_grounded(action_type, content, ()) is grounded
+    """The question has no meaning for queries, verdicts and evidence that reports nothing. An answer without reading
+    comes from memory, or from chance, whatever it says; a verdict as well."""
+    assert is_grounded(action_type, content, PASSAGES) is read
+    assert is_grounded(action_type, content, ()) is before_reading
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +13,21 @@ import pytest
 
 import reasonrag as package
 from mcts import RECIPES, Recipe
-from preference import FinalScore, PairingRules, RolloutRecord, candidates
+from preference import FinalScore, PairingRules, candidates
 from preference.records import Outcome, UnreadableJudgement
-from reasonrag.agent.agent import Agent
-from reasonrag.agent.outcomes import OutcomeRule
-from reasonrag.agent.parsing import parse_score
-from reasonrag.agent.prompting import load_prompts, render_answer
-from reasonrag.data.corpus import Passage
+from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
-from reasonrag.exploration.explorer import Explorer, RunIdentity
-from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
+from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.offline import reply
-from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import CORPUS, Reasonrag
 from tests.helpers.scripted_model import RecordedOffline, Script, ScriptedModel
 from tests.helpers.trees import trees
+from tests.reasonrag.agent.conftest import OPEN, Explored
 
 PROMPTS = load_prompts()
-ASKED = "Which river flows through the capital of France?"
 GOLDEN = "zq-golden-4711"
-OPEN = Question(id="q1", question=ASKED)
-"""A question of which nobody knows the answer."""
+ASKED = OPEN.question
 
 QUERY = "So the next query is <query>capital of France</query>"
 SECOND_QUERY = "So the next query is <query>river Tiber</query>"
@@ -151,19 +144,6 @@ def test_the_offline_teacher_as_judge_says_that_its_scores_mean_nothing(
     assert ("which compares words and understands none" in done.out + done.err) is warned
 
 
-def test_what_a_rehearsed_judge_scored_is_recorded_as_such() -> None:
-    """Who reads summary or report later is told as well."""
-    write_questions(QUESTIONS[0] | GOLD)
-    run = package.generate(**flags(run="runs/a", outcome="judge"))
-    assert run.warnings[0].startswith("the judge is offline, which compares words")
-    assert "so outcomes, labels and pairs mean nothing" in run.warnings[0]
-    assert run.warnings[0] in package.pairs("runs/a", out="data").warnings
-    asked = {"questions": "own.jsonl", "corpus": "corpus.jsonl", "model": "offline", "run": "evals/a"}
-    assert "--judge names a judge whose scores count" in package.evaluate(**asked, judge="offline").warnings[0]
-    real = ScriptedModel(lambda _request, _position: "<score>90</score>")
-    assert not package.evaluate(**asked | {"run": "evals/b"}, judge_chat_model=real).warnings
-
-
 @pytest.mark.parametrize(
     ("language", "gold", "said", "reported", "worth"),
     [
@@ -277,33 +257,12 @@ def test_what_cannot_be_valued_is_refused_before_anything_starts(
 
 # -- one tree --------------------------------------------------------------------------------------------------
 
-Explored = Callable[..., Awaitable[tuple[RolloutRecord, list[ChatRequest]]]]
-
 
 def recipe(base: str = "economy", **changed: Any) -> Recipe:
     """A recipe that samples the question's state once, with four siblings."""
     known = {str(name): each for name, each in RECIPES.items()}[base]
     small = {"siblings": 4, "simulations": 1, "wave": 1, "root_siblings": None, "resamples": 0}
     return known.model_copy(update={"search": known.search.model_copy(update=small), "outcome": "judge"} | changed)
-
-
-@pytest.fixture
-def explored(retriever: IndexRetriever) -> Explored:
-    """Explore a question: its record, and all that was asked."""
-
-    async def make(
-        script: Script, of: Recipe, question: Question = OPEN, *, values: ChatModel | None = None
-    ) -> tuple[RolloutRecord, list[ChatRequest]]:
-        def agent(model: ChatModel) -> Agent:
-            return Agent(model, retriever, PROMPTS, Sampling(temperature=1, top_p=1, max_tokens=64), 2, 7, seed=0)
-
-        model = ScriptedModel(script)
-        valuer = OutcomeRule(of.outcome).valuer(question, gold=of.judge_sees_gold)
-        explorer = Explorer(agent(model), question, of, value_agent=agent(values) if values else None, valuer=valuer)
-        await explorer.run()
-        return explorer.record(RunIdentity("own", "train", "c0", seed=0, recipe=of)), model.requests
-
-    return make
 
 
 def shown(request: ChatRequest) -> str:
@@ -613,16 +572,3 @@ def test_a_revaluation_needs_the_function_of_the_run(reasonrag: Reasonrag) -> No
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("told", [{"golden_answers": ["Seine"]}, {"rubric": ["Names the Seine."]}, {}])
-def test_the_offline_judge_reads_only_what_it_is_shown(told: dict[str, Any]) -> None:
-    """The golden answer, the criteria, or else what the passages say."""
-    passages = [Passage(each, title, text) for each, title, text in CORPUS[:2]]
-
-    def score(answer: str) -> float:
-        prompt = render_answer(PROMPTS, question=ASKED, thoughts=[], answer=answer, passages=passages, **told)
-        found = [parse_score(reply(prompt, temperature=1, seed=seed, choice=0), "stopped") for seed in range(20)]
-        return sum(each for each in found if each is not None) / len(found)
-
-    assert score("Seine") > score("Tiber") + 0.2

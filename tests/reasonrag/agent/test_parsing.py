@@ -22,7 +22,6 @@ from reasonrag.agent.parsing import (
     parse_reply,
     parse_score,
     parse_tagged,
-    stop_strings,
     tags_of,
 )
 from reasonrag.agent.prompting import load_prompts
@@ -157,15 +156,6 @@ def test_a_reply_that_was_cut_is_asked_for_in_fewer_words() -> None:
     found = "<evidence> is still open at the token limit"
     assert said["list"] == ParseError("cut_off", f"{found}; say it in far fewer words")
     assert said["song"] == ParseError("loop", f"{found}, and the same words come again and again; say each thing once")
-
-
-def test_every_turn_stops_at_its_own_closing_tags() -> None:
-    """An endpoint is asked to stop where a step of this turn is complete."""
-    assert {action: stop_strings(action) for action in ACTIONS} == {
-        "think": ("</query>", "</answer>"),
-        "read": ("</evidence>",),
-        "conclude": ("</answer>",),
-    }
 
 
 FRAGMENTS = st.sampled_from(

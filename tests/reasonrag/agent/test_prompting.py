@@ -294,11 +294,6 @@ def test_prompts_of_outcomes_are_in_the_hash_only_where_the_outcome_uses_them() 
     assert len({PROMPTS.hash, PROMPTS.hash_with("answer"), PROMPTS.hash_with("rubric")}) == 3
 
 
-def test_text_does_not_move_from_one_prompt_to_another_unseen() -> None:
-    """The hash names which prompt says what, not only what is said."""
-    assert replace(PROMPTS, think="a", read="bc").hash != replace(PROMPTS, think="ab", read="c").hash
-
-
 def test_the_first_turn_may_have_a_prompt_of_its_own() -> None:
     """It asks where nothing has been thought yet, and is part of the hashes only where it is there."""
     own = replace(PROMPTS, begin="Begin.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,19 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcts import RECIPES, Recipe
-from preference import RolloutRecord
-from reasonrag.agent.agent import Agent
 from reasonrag.agent.parsing import parse_ranking, parse_score
 from reasonrag.agent.prompting import load_prompts, render_answer, render_judgement, render_ranking
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
-from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.llm.chat import ChatRequest, Sampling
+from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.endpoint.endings import Ending
-from reasonrag.retrieval.retriever import IndexRetriever
-from tests.helpers.scripted_model import Script, ScriptedModel, turn
+from tests.helpers.scripted_model import Script, turn
+from tests.reasonrag.agent.conftest import Explored
 
 PROMPTS = load_prompts()
 GOLDEN = "zq-golden-4711"
@@ -35,8 +32,6 @@ GUESS = "So the answer is <answer>Tiber</answer>"
 NO_TAG = "I would rather not say."
 EVIDENCE = "<evidence>It lies on the Seine.</evidence>"
 FOUND = "So the answer is <answer>Seine</answer>"
-
-Explored = Callable[..., Awaitable[tuple[RolloutRecord, list[ChatRequest]]]]
 
 
 def shown(request: ChatRequest) -> str:
@@ -80,20 +75,6 @@ def recipe(base: str, *, siblings: int, **changes: Any) -> Recipe:
     return known.model_copy(update={"search": known.search.model_copy(update=small)} | changes)
 
 
-@pytest.fixture
-def explored(retriever: IndexRetriever) -> Explored:
-    """Explore the question: its record, and all that was asked."""
-
-    async def make(script: Script, of: Recipe, seed: int = 0) -> tuple[RolloutRecord, list[ChatRequest]]:
-        model = ScriptedModel(script)
-        agent = Agent(model, retriever, PROMPTS, Sampling(temperature=1, top_p=1, max_tokens=64), 2, 7, seed=seed)
-        explorer = Explorer(agent, QUESTION, of)
-        await explorer.run()
-        return explorer.record(RunIdentity("own", "train", "c0", seed=0, recipe=of)), model.requests
-
-    return make
-
-
 # -- who is judged ---------------------------------------------------------------------------------------------
 
 
@@ -104,7 +85,7 @@ async def test_where_there_is_nothing_to_rank_nobody_is_asked(
     first: tuple[str, ...], rewards: list[float | None], explored: Explored
 ) -> None:
     """Failed steps have no place among the others and no reward; equal ones are ranked each for itself."""
-    record, requests = await explored(play(*first), recipe("ragym", siblings=2))
+    record, requests = await explored(play(*first), recipe("ragym", siblings=2), QUESTION)
     asked = [each for each in requests if turn(each) == "rank"]
     assert len(asked) == rewards.count(0.5)
     assert not any(NO_TAG in shown(each) for each in asked)
@@ -116,7 +97,7 @@ async def test_candidates_are_listed_in_an_order_that_the_seed_draws(explored: E
     """Judges favour places, and what is drawn first is what the teacher says most; it stands at every place."""
     places = set()
     for seed in range(12):
-        record, requests = await explored(play(GOOD, IDLE, GUESS), recipe("ragym", siblings=3), seed)
+        record, requests = await explored(play(GOOD, IDLE, GUESS), recipe("ragym", siblings=3), QUESTION, seed=seed)
         [request] = [each for each in requests if turn(each) == "rank"]
         places.add(candidates_in(request).index(GOOD))
         assert {node.response: node.reward for node in record.nodes[1:]} == {GOOD: 1.0, IDLE: 1 / 2, GUESS: 1 / 3}
@@ -136,7 +117,7 @@ async def test_a_judge_of_evidence_sees_the_passages_that_were_read(explored: Ex
 
     of = recipe("ragym", siblings=2)
     of = of.model_copy(update={"search": of.search.model_copy(update={"simulations": 2})})
-    _, requests = await explored(reads_in_two_ways, of)
+    _, requests = await explored(reads_in_two_ways, of, QUESTION)
     [request] = [each for each in requests if turn(each) == "rank" and shown(each).endswith("</evidence>")]
     assert "\nPassage 1: Paris: Paris is the capital of France. It lies on the Seine.\n" in shown(request)
     assert "<reference>" not in shown(request)
@@ -281,7 +262,7 @@ async def test_the_search_of_released_goes_on_without_a_judgement(explored: Expl
         update={"search": RECIPES["released"].search.model_copy(update={"simulations": 3})}
     )
     script = play(GOOD, GUESS, judged=lambda request: "?" if shown(request).endswith(GUESS) else "<score>60</score>")
-    record, _ = await explored(script, released)
+    record, _ = await explored(script, released, QUESTION)
     [guess] = [node for node in record.nodes if node.response == GUESS]
     assert {each.node_id for each in record.unreadable_judgements} == {guess.id}
     assert {each.kind for each in record.unreadable_judgements} == {"score"}
@@ -292,25 +273,6 @@ async def test_the_search_of_released_goes_on_without_a_judgement(explored: Expl
 
 def chosen(**flags: Any) -> Recipe:
     return GenerateSettings.model_validate({"run": "runs/a"} | flags).resolved_recipe
-
-
-@pytest.mark.parametrize(
-    ("flags", "name", "scaled", "gold"),
-    [
-        ({"recipe": "prorag", "set": {"reward": "spre"}}, "spre", False, False),
-        ({"outcome": "judge", "set": {"judge_sees_gold": True}}, "spre_even", True, True),
-        ({"recipe": "released"}, "outcome", False, True),
-        ({"recipe": "released", "set": "judge_sees_gold=false"}, "outcome", False, False),
-    ],
-)
-def test_a_recipe_takes_the_rewards_that_are_chosen(
-    flags: dict[str, Any], name: str, *, scaled: bool, gold: bool
-) -> None:
-    """The search stays as it is, and so does what margins are divided by. Judges see golden answers by default only in
-    the published recipe."""
-    of = chosen(**flags)
-    assert (of.reward, of.margin_by_layer, of.judge_sees_gold) == (name, scaled, gold)
-    assert of.search == RECIPES[of.name].search
 
 
 @pytest.mark.parametrize(

@@ -37,17 +37,6 @@ def test_the_order_of_questions_does_not_matter(values: list[float], dice: rando
     assert mean_interval(shuffled, samples=50, confidence=0.95, seed=seed) == first
 
 
-@given(SHARES, st.floats(0.5, 0.8), st.floats(0.85, 0.99))
-def test_more_confidence_is_a_wider_interval(values: list[float], some: float, more: float) -> None:
-    """Of the same resamples."""
-    narrow = mean_interval(values, samples=200, confidence=some, seed=0)
-    wide = mean_interval(values, samples=200, confidence=more, seed=0)
-    assert narrow is not None
-    assert wide is not None
-    assert wide[1] <= narrow[1]
-    assert narrow[2] <= wide[2]
-
-
 def test_it_is_as_wide_as_the_textbook_says() -> None:
     """40 % of 400 questions: the normal approximation is 1.96 standard errors wide on either side."""
     found = mean_interval([1.0] * 160 + [0.0] * 240, samples=20_000, confidence=0.95, seed=0)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from reasonrag.critics.evaluation.measures import clustered_mean, ranked_right
+from reasonrag.critics.evaluation.measures import clustered_mean
 
 
 def test_a_mean_has_an_interval_of_its_questions_not_of_its_cases() -> None:
@@ -18,8 +16,3 @@ def test_a_mean_has_an_interval_of_its_questions_not_of_its_cases() -> None:
 
 def test_a_mean_over_nothing_is_unknown() -> None:
     assert clustered_mean([], [], resamples=10, seed=0).value is None
-
-
-@pytest.mark.parametrize(("better", "worse", "right"), [(2.0, 1.0, 1.0), (1.0, 2.0, 0.0), (1.0, 1.0, 0.5)])
-def test_a_tie_is_half_right(better: float, worse: float, right: float) -> None:
-    assert ranked_right(better, worse) == right
