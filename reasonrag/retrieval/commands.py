@@ -56,7 +56,7 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what an index is; read it and its corpus in full: hashes and rows."""
+    """Show what an index is; read it and its corpus in full, by their hashes."""
     from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
     from reasonrag.retrieval.index import IndexCheck, index_check
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from preference.records import PassageRef, shared_fields
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.compressed import plain_corpus
-from reasonrag.data.corpus import Passage, scan_corpus
+from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
-from reasonrag.files import build_lock
+from reasonrag.files import build_lock, file_digest
 from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import Part, Table, counted
 from reasonrag.retrieval.dense.build import BuildOptions, Encoding, build_dense
@@ -26,16 +25,14 @@ from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,
-    OFFSETS,
     IndexManifest,
     current_manifest,
     damaged_files,
     default_index_directory,
     read_manifest,
-    remedy,
 )
 from reasonrag.retrieval.lexical.bm25 import build_bm25
-from reasonrag.retrieval.opening import open_corpus, open_index, open_retriever
+from reasonrag.retrieval.opening import open_index, open_retriever
 from reasonrag.retrieval.passage_length import cut
 from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
@@ -84,19 +81,10 @@ def index_build(
     if settings.on == "ray" and settings.device:
         raise InputError("with --on ray each worker has the GPU or CPU that Ray gives it: leave out --device")
     kind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
-    if kind == "bm25":
-        for name in settings.of_a_dense_index:
-            if flags.get(name) is not None:  # settings from other sources may be meant for other commands
+    if kind == "bm25":  # settings from other sources may be meant for other commands
+        for name in (*settings.of_a_dense_index, "on"):
+            if flags.get(name) not in (None, "here"):
                 raise InputError(f"--{name.replace('_', '-')} is for dense indexes: give --kind dense, or leave it out")
-        if flags.get("on") == "ray":
-            raise InputError("--on ray is for dense indexes: give --kind dense, or leave it out")
-    corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
-    if kind == "bm25":
-        directory = settings.out or default_index_directory(corpus, settings.index_home)
-        with build_lock(directory, say=watcher.say):
-            return directory, build_bm25(corpus, directory, watcher, settings.language)
-    model = settings.encoder or MINILM
-    directory = settings.out or default_index_directory(corpus, settings.index_home, f"dense-{short_name(model)}")
     given = {"model": settings.encoder} | shared_fields(settings, EncoderChoice)
     options = BuildOptions(
         encoder=EncoderChoice.model_validate({name: value for name, value in given.items() if value is not None}),
@@ -107,11 +95,16 @@ def index_build(
         from_faiss=settings.from_faiss,
         gpu=settings.gpu,
     )
-    if settings.on == "ray":
+    if kind == "dense" and settings.on == "ray":
         if launch is None:
             raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
         options = replace(options, devices=["cpu"], encoding=launch(settings.workers, settings.batch_size))
+    corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
+    name = kind if kind == "bm25" else f"dense-{short_name(settings.encoder or MINILM)}"
+    directory = settings.out or default_index_directory(corpus, settings.index_home, name)
     with build_lock(directory, say=watcher.say):
+        if kind == "bm25":
+            return directory, build_bm25(corpus, directory, watcher, settings.language)
         return directory, build_dense(corpus, directory, options, watcher)
 
 
@@ -133,7 +126,7 @@ class IndexCheck(BaseModel):
         yield from self.manifest.rows()
         yield from self.found.rows() if self.found else ()
         yield from (("fault", each) for each in self.faults)
-        yield "sound", "" if self.faults else "corpus, rows and files are unchanged"
+        yield "sound", "" if self.faults else "corpus and files are unchanged"
 
 
 @public_call()
@@ -143,7 +136,7 @@ def index_check(
     questions: Path | str | None = None,
     watcher: BuildWatcher | None = None,
 ) -> IndexCheck:
-    """Check a whole index and its corpus: hashes and row counts.
+    """Check a whole index and its corpus by their hashes.
 
     Raises InputError if there is no index, and for a bad question file.
 
@@ -164,9 +157,13 @@ def index_check(
         watcher.say(source.unread)
     manifest = read_manifest(place)
     watcher.say(f"reading the files of {place}")
-    damaged = damaged_files(place, manifest, manifest.files)
+    faults = [*damaged_files(place, manifest, manifest.files).values()]
     watcher.say(f"reading {manifest.corpus}")
-    faults = [*damaged.values(), *_check_corpus(place, manifest, damaged)]
+    corpus = Path(manifest.corpus)
+    if not corpus.is_file() or file_digest(corpus) != manifest.corpus_sha256:
+        faults.append(f"the corpus {corpus} is not the one that was indexed")
+    else:
+        current_manifest(place, corpus)  # updates the manifest of a corpus that was only touched
     if not faults and manifest.kind == "bm25":
         try:
             open_index(place)
@@ -248,21 +245,6 @@ def search(
         fallback=any(each.fallback for each in passages),
         passages=[FoundPassage(**asdict(each), snippet=cut(each.text, SNIPPET_CHARS)) for each in passages],
     )
-
-
-def _check_corpus(directory: Path, manifest: IndexManifest, damaged: Collection[str]) -> list[str]:
-    """Faults of the current corpus against the manifest, checked line by line. damaged: files whose fault is known."""
-    try:
-        scan = scan_corpus(Path(manifest.corpus))
-        if scan.sha256 != manifest.corpus_sha256:
-            return [f"the corpus {manifest.corpus} is not the one that was indexed"]
-        current_manifest(directory, Path(manifest.corpus))  # updates the manifest of a corpus that was only touched
-        if OFFSETS not in damaged and not np.array_equal(open_corpus(directory, manifest).offsets, scan.offsets):
-            how = remedy(directory, manifest, OFFSETS)
-            return [f"{directory / OFFSETS} does not say where the passages are; delete it. {how}"]
-    except InputError as error:
-        return [str(error)]
-    return []
 
 
 @public_call(ServeSettings)

@@ -29,19 +29,14 @@ def gold_recall(found_ids: Sequence[str], gold_ids: Collection[str], k: int) -> 
 
 
 def answer_recall(passages: Sequence[Passage], golden_answers: Iterable[str], k: int) -> float:
-    """1.0 if one of the first `k` passages holds a gold answer, else 0.0. Source: FlashRAG's `retrieval_recall`."""
-    answers = list(golden_answers)
-    return float(any(answer_in_passage(each, answers) for each in passages[:k]))
+    """1.0 if one of the first `k` passages holds a normalised gold answer in its normalised title and text, else 0.0.
 
-
-def answer_in_passage(passage: Passage, golden_answers: Iterable[str]) -> bool:
-    """Whether a normalised gold answer occurs in the normalised title and text.
-
-    As in FlashRAG: also inside a longer word, across the end of the title, and always if a gold answer is empty after
-    normalisation. `preference.cover_em` is stricter in all three cases.
+    FlashRAG's `retrieval_recall`: also inside a longer word, across the end of the title, and always if a gold answer
+    is empty after normalisation. `preference.cover_em` is stricter in all three cases.
     """
-    contents = normalize_answer(passage.contents)
-    return any(normalize_answer(answer) in contents for answer in golden_answers)
+    answers = [normalize_answer(each) for each in golden_answers]
+    found = (normalize_answer(each.contents) for each in passages[:k])
+    return float(any(answer in contents for contents in found for answer in answers))
 
 
 class RecallAt(BaseModel):

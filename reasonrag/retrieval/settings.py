@@ -73,8 +73,8 @@ class ReadingSettings(Settings):
 
 
 IndexKind = Literal["bm25", "dense"]
-OF_MACHINES = ("on", "workers")
-"""Settings that `generate` has too: from the environment they may be meant for it."""
+OF_ANY_INDEX = {"corpus", "kind", "out", "index_home", "language", "batch_size", "on", "workers"}
+"""Settings of every index, and those that `generate` has too: from the environment they may be meant for it."""
 
 
 class IndexSettings(Settings):
@@ -135,16 +135,7 @@ class IndexSettings(Settings):
     @property
     def of_a_dense_index(self) -> list[str]:
         """The settings that were given and that only a dense index has."""
-        ours = set(IndexSettings.model_fields) - {
-            "corpus",
-            "kind",
-            "out",
-            "index_home",
-            "language",
-            "batch_size",
-            *OF_MACHINES,
-        }
-        return sorted(name for name in ours if getattr(self, name) not in (None, []) and (name != "gpu" or self.gpu))
+        return sorted(self.model_dump(exclude=OF_ANY_INDEX, exclude_defaults=True))
 
 
 class ServeSettings(RetrievalSettings):

@@ -80,13 +80,6 @@ class _CorpusManifest(BaseModel):
         yield "corpus", self.corpus
         yield "passages", self.passages
 
-    def matches(self, corpus: Path) -> bool:
-        """Whether the corpus is the indexed file, by path, size and modification time."""
-        if not corpus.is_file() or str(corpus.resolve()) != self.corpus:
-            return False
-        stat = corpus.stat()
-        return (stat.st_size, stat.st_mtime_ns) == (self.corpus_bytes, self.corpus_mtime_ns)
-
 
 class BM25Manifest(_CorpusManifest):
     """The manifest of a BM25 index."""
@@ -118,13 +111,7 @@ class FaissFile(BaseModel):
 
     def described(self, size: int) -> str:
         """In a line. size: bytes of the file."""
-        plan = self.plan
-        parts = [self.file, f"{size / 1e6:,.1f} MB", plan.factory]
-        parts += [f"trained on {plan.training_rows:,}"] if plan.training_rows else []
-        parts += [f"nprobe {plan.nprobe}"] if plan.nprobe else []
-        parts += [f"efSearch {plan.ef_search}"] if plan.ef_search else []
-        parts += [f"{plan.refine} candidates refined per passage"] if plan.refine > 1 else []
-        return ", ".join(parts)
+        return f"{self.file}, {size / 1e6:,.1f} MB, {_listed(self.plan)}"
 
 
 class DenseManifest(_CorpusManifest):
@@ -149,13 +136,7 @@ class DenseManifest(_CorpusManifest):
 
     def rows(self) -> Iterator[tuple[str, object]]:
         yield from super().rows()
-        spec = self.encoder
-        yield "encoder", f"{spec.model}, {spec.backend}, {self.precision}"
-        length = "length 1" if spec.normalize else "any length"
-        size = f"{spec.dimension:,} dimensions, pooling {spec.pooling}, {length}"
-        yield "vectors", f"{size}, {spec.max_length:,} tokens at most"
-        yield "before a query", repr(spec.query_instruction)
-        yield "before a passage", repr(spec.passage_instruction)
+        yield "encoder", f"{_listed(self.encoder)}, {self.precision}"
         if self.encoding_seconds:
             rate = self.passages / self.encoding_seconds
             yield "encoded in", f"{timedelta(seconds=round(self.encoding_seconds))}, {rate:,.0f} passages/s"
@@ -172,6 +153,11 @@ class DenseManifest(_CorpusManifest):
     def file(self) -> FaissFile:
         """The faiss index that is searched."""
         return self.indexes[self.searched]
+
+
+def _listed(record: BaseModel) -> str:
+    """Its fields that say something, in a line."""
+    return ", ".join(f"{name} {value}" for name, value in record if value not in (None, "", 0))
 
 
 IndexManifest: TypeAlias = BM25Manifest | DenseManifest
@@ -193,20 +179,14 @@ class _ManifestFile(RootModel[Annotated[IndexManifest, Field(discriminator="kind
 
 def read_manifest(directory: Path) -> IndexManifest:
     """The manifest of a finished index. Raises InputError if there is none."""
-    found = read_record(directory / MANIFEST, _ManifestFile, _delete(directory))
+    again = f"reasonrag index build --corpus FILE --out {directory}, for a dense one with its --encoder"
+    advice = f"If {directory} is an index, delete it and build it again: {again}; else choose another directory"
+    found = read_record(directory / MANIFEST, _ManifestFile, advice)
     if found is None:
         raise InputError(
-            f"{directory} has no {MANIFEST}: its build did not finish, or it is not an index. "
-            f"Run: reasonrag index build --corpus FILE --out {directory}, for a dense one with its --encoder"
+            f"{directory} has no {MANIFEST}: its build did not finish, or it is not an index. Run: {again}"
         )
     return found.root
-
-
-def _delete(directory: Path) -> str:
-    return (
-        f"If {directory} is an index, delete it and build it again: reasonrag index build --corpus FILE --out "
-        f"{directory}, for a dense one with its --encoder; else choose another directory"
-    )
 
 
 def incomplete_index(directory: Path, manifest: IndexManifest, error: Exception) -> InputError:
@@ -280,16 +260,17 @@ def current_manifest(directory: Path, corpus: Path) -> IndexManifest | None:
     if not (directory / MANIFEST).exists():
         return None
     manifest = read_manifest(directory)
-    if manifest.matches(corpus):
-        return manifest
-    if not corpus.is_file() or corpus.stat().st_size != manifest.corpus_bytes:
+    if not corpus.is_file():
         return None
     stat = corpus.stat()
-    if file_digest(corpus) != manifest.corpus_sha256:
-        return None
     found = manifest.model_copy(update={"corpus": str(corpus.resolve()), "corpus_mtime_ns": stat.st_mtime_ns})
-    with contextlib.suppress(OSError):  # a shared index may be read-only
-        write_manifest(found, directory)
+    if stat.st_size != manifest.corpus_bytes:
+        return None
+    if found != manifest:
+        if file_digest(corpus) != manifest.corpus_sha256:
+            return None
+        with contextlib.suppress(OSError):  # a shared index may be read-only
+            write_manifest(found, directory)
     return found
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import reasonrag
-from preference import cover_em, exact_match, f1_score, normalize_answer, token_precision, token_recall
+from preference import cover_em, exact_match, f1_score, token_precision, token_recall
 from reasonrag.data import atlas
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question, open_questions
@@ -216,24 +215,12 @@ def as_read_by_us(path: Path) -> list[tuple[str, str, list[str]]]:
     return [(each.id, each.question.partition(" Options: (A) ")[0], each.golden_answers) for each in found]
 
 
-@pytest.mark.parametrize(
-    "records",
-    [
-        [
-            {"id": "test_0", "question": "Who?", "golden_answers": ["Röntgen", "W. C. Röntgen"], "metadata": {"a": 1}},
-            {"id": "test_1", "question": "東京は\u2028どこ?", "golden_answers": [" yes "], "type": "bridge"},
-        ],
-        [
-            {"id": "a", "question": "Where?", "golden_answers": [2], "choices": ["here", "there", "nowhere"]},
-            {"id": "b", "question": "When?", "golden_answers": [0, 1], "choices": ["now", "then"]},
-        ],
-    ],
-    ids=["open", "multiple choice"],
-)
-def test_a_question_file_means_the_same_to_both(
-    records: list[dict[str, Any]], flashrag: FlashRAG, tmp_path: Path
-) -> None:
+def test_a_question_file_means_the_same_to_both(flashrag: FlashRAG, tmp_path: Path) -> None:
     """Ids, questions and golden answers; of multiple choice the answers are those that stand at their positions."""
+    records = [
+        {"id": "a", "question": "東京は\u2028どこ?", "golden_answers": [2], "choices": ["here", "there", "nowhere"]},
+        {"id": "b", "question": "When?", "golden_answers": [0, 1], "choices": ["now", "then"]},
+    ]
     path = write_rows(tmp_path / "dev.jsonl", records)
     assert as_read_by_us(path) == as_read_by_flashrag(flashrag, path)
 
@@ -382,38 +369,26 @@ def scored(metric: Callable[[dict[str, Any]], Any], cases: Sequence[tuple[str, l
 
 
 AWKWARD = [
-    ("Barack Obama", ["Barack Obama"]),
     ("Obama", ["Barack Obama", "Obama II"]),
     ("the Beatles", ["Beatles, The"]),
     ("an apple a day", ["the apple: day"]),
-    ("theatre", ["the atre"]),
     ("t.he end", ["end"]),
     ("U.S.", ["US"]),
-    ("well-known", ["well known"]),
     ("rock 'n' roll", ["rock n roll"]),
     ("São Paulo", ["sao paulo", "são paulo"]),
-    ("ÉCOLE", ["école"]),
     ("İstanbul", ["i̇stanbul"]),
     ("STRASSE", ["straße"]),
-    ("ﬁsh", ["fish"]),
     ("東京 都", ["東京"]),
     ("1,000", ["1000"]),
-    ("3.5", ["35"]),
     ("1974–1976", ["1974-1976", "1974"]),  # noqa: RUF001 - a dash that is not ASCII
     ("−5", ["-5"]),  # noqa: RUF001 - a minus sign that is not ASCII
     ("½", ["1/2"]),
     ("a\u00a0b\u2028c", ["b c"]),
     ("New York New York", ["New York"]),
-    ("yes", ["yes"]),
-    ("Yes.", ["yes"]),
     ("yes", ["no"]),
     ("yes it is", ["yes"]),
-    ("no", ["no man's land", "no"]),
-    ("noanswer", ["no answer"]),
-    ("The no", ["no"]),
     ("the", ["a"]),
     ("", [""]),
-    ("", ["Paris"]),
     ("...", ["!"]),
     ("Paris", [""]),
     ("Paris", []),
@@ -445,40 +420,13 @@ def test_any_answer_scores_as_in_flashrag(cases: list[tuple[str, list[str]]], fl
         assert [ours(*each) for each in cases] == scored(getattr(flashrag.metrics, theirs), cases, flashrag.dataset)
 
 
-def covers_by_flashrag(flashrag: FlashRAG, cases: Sequence[tuple[str, list[str]]]) -> list[float]:
-    return scored(flashrag.metrics.Sub_ExactMatch, cases, flashrag.dataset)
-
-
-def inside_a_word(case: tuple[str, list[str]]) -> bool:
-    """Whether a golden answer occurs, after normalisation, where it is no word by itself, or nothing is left of it."""
-    said = f" {normalize_answer(case[0])} "
-    names = [re.escape(normalize_answer(each)) for each in case[1]]
-    return any(re.search(rf"(?<! ){name}|{name}(?! )", said) for name in names)
-
-
 def test_cover_em_is_the_acc_of_flashrag_where_words_are_whole(flashrag: FlashRAG) -> None:
     """Its sub-EM also counts a golden answer inside a word, and one of which normalisation leaves nothing; ours not."""
     only_theirs = [("theatre", ["eat"]), ("1974", ["97"]), ("Paris", [""]), ("the", ["a"]), ("Norway", ["no"])]
-    assert all(map(inside_a_word, only_theirs))
-    assert covers_by_flashrag(flashrag, only_theirs) == [1.0] * len(only_theirs)
+    both = [("Paris in France", ["France"]), ("yes it is", ["no", "yes"]), ("Paris", ["France"])]
+    theirs = scored(flashrag.metrics.Sub_ExactMatch, only_theirs + both, flashrag.dataset)
+    assert theirs == [1.0] * len(only_theirs) + [cover_em(*each) for each in both]
     assert [cover_em(*each) for each in only_theirs] == [0.0] * len(only_theirs)
-
-
-@of_many
-@given(cases=st.lists(st.tuples(phrases, golds), min_size=1, max_size=5))
-@example(cases=AWKWARD)
-def test_flashrag_covers_whatever_is_covered(cases: list[tuple[str, list[str]]], flashrag: FlashRAG) -> None:
-    """Never the other way round, and equal where no golden answer stands inside a longer word."""
-    for case, theirs in zip(cases, covers_by_flashrag(flashrag, cases), strict=True):
-        ours = cover_em(*case)
-        assert ours == theirs or (inside_a_word(case) and ours < theirs)
-
-
-def test_only_flashrag_reads_golden_answers_as_patterns(flashrag: FlashRAG) -> None:
-    """A difference: in its data set curatedtrec they are regular expressions, for EM alone; to us they are text."""
-    metric = flashrag.metrics.ExactMatch({"dataset_name": "curatedtrec"})
-    assert metric.calculate_em("1974", [r"19\d\d"]) == 1.0
-    assert exact_match("1974", [r"19\d\d"]) == 0.0
 
 
 passages = st.builds(Passage, id=st.just("p"), title=phrases, text=phrases)

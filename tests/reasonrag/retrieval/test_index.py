@@ -237,7 +237,7 @@ def test_an_index_is_built_described_and_checked(reasonrag: Reasonrag) -> None:
     assert (manifest["kind"], manifest["passages"], manifest["searched"]) == ("dense", 6, "sq8")
     checked = reasonrag("index", "check", "ix")
     assert checked.status == 0
-    for word in ("hashing_SQ8.index", "256 dimensions", "sq8 (searched)", "corpus.jsonl"):
+    for word in ("hashing_SQ8.index", "dimension 256", "sq8 (searched)", "corpus.jsonl"):
         assert word in checked.out
     asked = reasonrag("index", "check", "ix", "--questions", "questions.jsonl")
     assert "questions │ 2, gold passages known for 0" in " ".join(asked.out.split())
