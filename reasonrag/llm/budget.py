@@ -27,8 +27,7 @@ TEMPLATE_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Sums over answers. `cached`: prompt tokens that the endpoint charged at its cached price. `reasoning`: completion
-    tokens that are no part of an answer's text."""
+    """Sums over answers. `cached`: prompt tokens at the cached price. `reasoning`: completion tokens beside texts."""
 
     calls: int = 0
     requests: int = 0
@@ -127,8 +126,7 @@ class Ledger:
     async def reserve(self, request: ChatRequest) -> AsyncIterator[Self]:
         """Reserve a request's most expensive outcome while it is in flight; `settle` replaces it by actual usage.
 
-        Near a cap it waits for requests that reserved more than they use. Raises CapReached once it could exceed it by
-        itself.
+        Near a cap it waits for requests that reserved more than they use. Raises CapReached if it alone could cross it.
         """
         while self._cap_crossed_by(bound := self._most(request), with_promised=True):
             if refused := self._cap_crossed_by(bound, with_promised=False):

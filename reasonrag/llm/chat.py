@@ -19,16 +19,15 @@ from preference.records import SparseRecord
 
 MOST_BYTES_PER_TOKEN = 16
 """Token counts below that are replaced by bytes. Qwen2.5's vocabulary makes up to 12 bytes a token of single words, and
-10 of sentences, in six data sets; our own estimates count four characters, of up to 4 bytes each. Only runs of one
-character (spaces, dashes) have more: up to 128."""
+10 of sentences, in six data sets; our estimates count four characters, of up to 16. Only runs of one character have
+more."""
 
 
 class Sampling(SparseRecord):
     """Sampling parameters of an endpoint. Frozen; part of every answer's key.
 
     extra_body: further fields of a request's body, as JSON. logprobs: whether the log-probabilities of the reply's
-    tokens are wanted. These and reasoning_effort are absent from every dump where they are not set, so that keys and
-    files are those of versions without them.
+    tokens are wanted. These and reasoning_effort are absent from every dump where they are not set.
     """
 
     model_config = ConfigDict(extra="forbid")

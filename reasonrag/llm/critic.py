@@ -102,8 +102,7 @@ class FoundCritic:
 
 
 def find_critic(named: str) -> FoundCritic:
-    """The critic of a folder, or at a URL. Raises InputError for a folder that is no critic's, and for a server that
-    does not answer.
+    """The critic of a folder, or at a URL. Raises InputError where there is none.
 
     Of a server on this machine the folder that it names is read, whose trial score it then has to give, but nothing is
     written there; another machine's paths say nothing of the folders here.
@@ -139,8 +138,7 @@ def _in_folder(folder: Path) -> FoundCritic:
 
 
 def _served_at(url: str) -> tuple[str, str]:
-    """What the server at a URL calls its model, and the folder that it says the model is in, if it says one. Raises
-    InputError."""
+    """What the server at a URL calls its model, and the folder that it says it is in, if any. Raises InputError."""
     from openai import APIError
 
     async def listed() -> dict[str, dict[str, Any]]:
@@ -226,8 +224,7 @@ class Critic:
     spent: Tokens = field(default_factory=Tokens)
 
     async def scores(self, state: Sequence[Message], steps: Sequence[str], *, question_id: str) -> list[float]:
-        """The raw score of each step (any real number) in a state, whose prompt is system and user turn. Equal steps
-        are asked about once. Raises ModelError."""
+        """The raw score (any real number) of each step in a state. Equal steps are asked once. Raises ModelError."""
         distinct = list(dict.fromkeys(steps))
         requests = [score_request(state, step, question_id=question_id) for step in distinct]
         answers = await together(*(self.model.complete(request) for request in requests))

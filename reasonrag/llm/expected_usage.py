@@ -130,8 +130,7 @@ def sum_of_dollars(ranges: Iterable[Range | None]) -> Range | None:
 
 
 def _confidence(values: Sequence[float]) -> Range:
-    """The mean plus and minus two standard errors, but not below half the smallest value, as the errors of few values
-    are large; half to double for a single value."""
+    """The mean plus and minus two standard errors, but not below half the least; half to double for a single value."""
     mean = statistics.mean(values)
     if len(values) == 1:
         return Range(low=mean / 2, high=2 * mean)

@@ -368,8 +368,7 @@ class JoinedJournals:
 
 
 def _usage_on_a_used_reply(completions: list[Completion], cut: Sequence[bool]) -> list[Completion]:
-    """The answers of a request, with its usage on the first that is used, if any is: an answer that is not used is in
-    no record, and what its request cost would be missing there."""
+    """The answers of a request, with its usage on the first that is used, if any: others are in no record."""
     if not cut[0] or all(cut):
         return completions
     first, payer, found = completions[0], cut.index(False), list(completions)

@@ -78,12 +78,7 @@ class ModelSpec:
                 extra_body=model.extra_body,
             ),
             Limits.of(limits, parts),
-            price=find_price(
-                name,
-                addresses=model.base_url,
-                extra_body=model.extra_body,
-                given=prices_given(model.price).get(name),
-            ),
+            price=_price_of(model, name, model.base_url),
             addresses=tuple(model.base_url),
             in_process=name in (OFFLINE, STUDENT) and not model.base_url,
         ).asked(model.reasoning_effort)
@@ -97,12 +92,7 @@ class ModelSpec:
         price it costs nothing at an address of its own, unless that is a provider's.
         """
         own, temperature = bool(model.base_url), model.temperature
-        price = find_price(
-            name,
-            addresses=model.base_url or self.addresses,
-            extra_body=model.extra_body,
-            given=prices_given(model.price).get(name),
-        )
+        price = _price_of(model, name, model.base_url or self.addresses)
         if price is None and self_hosted and own and not is_sold_at(model.base_url):
             price = SELF_HOSTED
         sampled: dict[str, Any] = {"extra_body": model.extra_body, "logprobs": False}
@@ -163,13 +153,10 @@ class ModelSpec:
         return self.asked(model.effort or OWN_EFFORT)
 
     def open(self, opened: AsyncExitStack, *, say: Callable[[str], None]) -> ChatModel:
-        """Open the model; it is closed with `opened`. say: called with messages about its endpoint for the user. Raises
-        InputError for a malformed address or a missing key."""
-        model = OfflineTeacher(name=self.name) if self.in_process else self._at_endpoint(say)
-        opened.push_async_callback(model.close)
-        return model
-
-    def _at_endpoint(self, say: Callable[[str], None]) -> EndpointModel:
+        """Open the model; it is closed with `opened`. say: is told of its endpoint. Raises InputError for a malformed
+        address or a missing key."""
+        if self.in_process:
+            return OfflineTeacher(name=self.name)
         model = (EndpointModel if self.trained is None else ScoreEndpoint)(
             self.name,
             self.limits,
@@ -178,10 +165,16 @@ class ModelSpec:
             flags=self.flags,
             key_variable=self.key_variable,
         )
+        opened.push_async_callback(model.close)
         model.say, model.name_flag = say, self.name_flag
         if isinstance(model, ScoreEndpoint) and self.trained is not None:
             model.trained = self.trained
         return model
+
+
+def _price_of(model: ModelSettings, name: str, addresses: Sequence[str]) -> Price | None:
+    given = prices_given(model.price).get(name)
+    return find_price(name, addresses=addresses, extra_body=model.extra_body, given=given)
 
 
 def check_prices(

@@ -229,8 +229,7 @@ def _given(prompt: ParsedPrompt) -> dict[str, str]:
 
 
 def _quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> float:
-    """Quality in [0, 1]: how well the last answer, else the evidence, covers the correct answer; if none was shown, how
-    much of the question was searched and found."""
+    """Quality in [0, 1]: how well the last answer, else the evidence, covers the correct answer, else the question."""
     if "Correct answer" not in given:
         said = " ".join(text for tag in _TAGS for text in tagged(tag, reasoning))
         return share(stems(prompt.question.partition("\n")[0]), stems(said))

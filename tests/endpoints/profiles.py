@@ -23,14 +23,6 @@ _MOST_SECOND_THOUGHTS = 5
 _SECOND_THOUGHTS = {"minimal": 0, "low": 0, "high": 3, "xhigh": 5, "max": 8}
 """By effort, how often each comes; once at any other."""
 
-_AZURE_NOT_FOUND = {"error": {"code": "404", "message": "Resource not found"}}
-_AZURE_DENIED = {
-    "error": {
-        "code": "401",
-        "message": "Access denied due to invalid subscription key or wrong API endpoint. Make sure to provide a valid "
-        "key for an active subscription and use a correct regional API endpoint for your resource.",
-    }
-}
 _NO_KEY = {
     "error": {
         "message": "Incorrect API key provided",
@@ -144,8 +136,7 @@ class Profile:
         is part of the content). no_reasoning: fields of a request that switch it off. counted: reasoning tokens are in
         completion_tokens; else they are only in total_tokens. itemized: they are told in completion_tokens_details.
 
-    path, query: of the address; without its query it is not found. key_headers: headers that may hold the key.
-        needs_key: requests without a key are refused. denied: the body of that refusal.
+    path: of the address.
     """
 
     source: str = ""
@@ -165,10 +156,6 @@ class Profile:
     itemized: bool = False
 
     path: str = "/v1"
-    query: Mapping[str, str] = field(default_factory=dict)
-    key_headers: tuple[str, ...] = ("Authorization",)
-    needs_key: bool = False
-    denied: Mapping[str, Any] = field(default_factory=lambda: _NO_KEY)
 
     def refusal(self, sent: Mapping[str, Any]) -> Refusal | None:
         """The refusal of a request with these parameters, if it is one."""
@@ -181,17 +168,10 @@ class Profile:
             refused.append(RefusedParameter("reasoning_effort", effort, among=self.efforts))
         return self.error(refused) if refused else None
 
-    def denial(self, headers: Mapping[str, str], query: Mapping[str, str], api_key: str | None) -> Refusal | None:
-        """The refusal of a request to the wrong address or without a key that is accepted; api_key None: any is."""
-        if not self.query.keys() <= query.keys():
-            return Refusal(404, _AZURE_NOT_FOUND)
-        accepted = self.has_key(headers, api_key) or (api_key is None and not self.needs_key)
-        return None if accepted else Refusal(401, self.denied)
-
-    def has_key(self, headers: Mapping[str, str], api_key: str | None) -> bool:
-        """Whether a request has this key; None: any."""
-        keys = [headers[each].removeprefix("Bearer ") for each in self.key_headers if each in headers]
-        return any(keys) if api_key is None else api_key in keys
+    def denial(self, headers: Mapping[str, str], api_key: str | None) -> Refusal | None:
+        """The refusal of a request without the key; api_key None: any, or none, is accepted."""
+        given = headers.get("Authorization", "").removeprefix("Bearer ")
+        return None if api_key in (None, given) else Refusal(401, _NO_KEY)
 
     def reply(self, text: str, sent: Mapping[str, Any], *, stop: Sequence[str], limit: int | None) -> Reply:
         """A choice from a complete reply. stop: strings at which generation ends. limit: in tokens; None: none."""
@@ -315,14 +295,6 @@ PROFILES: dict[str, Profile] = {
         reasoning="reasoning_content",
         no_reasoning={"thinking": {"type": "disabled"}},
         itemized=True,
-    ),
-    "azure-legacy": Profile(
-        source="learn.microsoft.com/azure/ai-services/openai/reference, SciSharp/BotSharp#386",
-        path="/openai/deployments/offline",
-        query={"api-version": "2024-10-21"},
-        key_headers=("api-key",),
-        needs_key=True,
-        denied=_AZURE_DENIED,
     ),
 }
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
-from urllib.parse import urlencode
 
 import orjson
 from aiohttp import web
@@ -90,9 +89,8 @@ async def serving(behaviour: EndpointBehaviour) -> AsyncIterator[tuple[str, Traf
 
 
 def address_path(behaviour: EndpointBehaviour) -> str:
-    """What follows the host in the base URL: `/v1`, or as the profile wants it."""
-    query = urlencode(behaviour.stand_in.query)
-    return f"{behaviour.stand_in.path}?{query}" if query else behaviour.stand_in.path
+    """What follows the host in the base URL."""
+    return behaviour.stand_in.path
 
 
 def make_app(behaviour: EndpointBehaviour) -> web.Application:
@@ -258,11 +256,11 @@ async def _stats(request: web.Request) -> web.Response:
 
 
 def _closed(request: web.Request) -> web.Response | None:
-    """The refusal of a request to the API while it is down, at a wrong address or without the right key; else None."""
+    """The refusal of a request to the API while it is down or without the right key; else None."""
     endpoint = request.app[_ENDPOINT]
     if endpoint.traffic.down:
         return error_answer(503, "The server is down", "service_unavailable")
-    refusal = endpoint.profile.denial(request.headers, request.query, endpoint.behaviour.api_key)
+    refusal = endpoint.profile.denial(request.headers, endpoint.behaviour.api_key)
     return _refused(refusal) if refusal else None
 
 

@@ -83,7 +83,7 @@ def test_a_run_against_any_profile_is_clean(profile: str, shared: Shared, monkey
     assert left_out(profile, 64) == ({"offline": LEARNED[profile]} if profile in LEARNED else {})
 
 
-@pytest.mark.parametrize("profile", ["gpt-5", "gpt-6", "r1", "deepseek", "azure-legacy"])
+@pytest.mark.parametrize("profile", ["gpt-5", "gpt-6", "r1", "deepseek"])
 def test_the_trees_are_those_of_a_teacher_that_takes_every_parameter(
     profile: str, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,8 +138,7 @@ class OneAddress:
             yield f"gave {ALL_AS_REASONING}: {parser_advice(flags)}"
 
     def _learn_of_ends(self, replies: Sequence[Completion]) -> Iterator[str]:
-        """Send no stop strings after several open replies that ended for no known reason: a reply then closes its tag
-        itself, which shows that it is whole."""
+        """Send no stop strings after several open replies for no known reason, so that a whole one closes its tag."""
         for reply in replies:
             if ending_of(reply) != "unknown":
                 self.strange_ends = 0

@@ -276,10 +276,7 @@ class EndpointModel:
 
     async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
         """The reply to the trial; None if something failed after it. Raises InputError for what only the user can fix,
-        WaitTooLong.
-
-        Waits for a server that is busy or loads its model, not for an absent one. last_hope: whether no other address
-        has answered; then it waits as long as the server asks.
+        WaitTooLong. last_hope: whether no other address has answered; then it waits as long as the server asks.
         """
         from openai import APIConnectionError, APIStatusError
 

@@ -286,9 +286,8 @@ def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]
 
 
 def _with_limit(usage: object, replies: list[Completion], max_tokens: int, *, parts: int) -> list[Completion]:
-    """The replies, with what usage says of the limit: of several, whose tokens are told together, each has its part by
-    characters, and `NEAR` the limit is at it. A count of bytes or characters, or one too small for the bytes, says
-    nothing, nor does reasoning beyond the limit."""
+    """The replies, with what usage says of the limit: of several, each has its part of the tokens by characters, and
+    `NEAR` the limit is at it. A count of bytes or characters, or one too small for the bytes, says nothing."""
     usage = usage if isinstance(usage, dict) else {}
     said, texts = usage.get("completion_tokens"), [each.text + each.reasoning for each in replies]
     size, length = sum(len(each.encode()) for each in texts), sum(map(len, texts))

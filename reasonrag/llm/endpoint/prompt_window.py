@@ -1,8 +1,7 @@
 """Whether an address cuts prompts without a word, as servers do whose context window is smaller than a prompt.
 
 Decides that by what it counted of prompts of all sizes, whatever their order: several of clearly growing size have the
-largest count, and no other count is shared. Honest counts may be rounded, estimated, without cached tokens or missing,
-and languages differ in tokens per byte.
+largest count, and no other count is shared. Honest counts may be rounded, estimated or missing, in any language.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Rate limits of one endpoint: requests and tokens per minute, an adaptive window, pauses and a circuit breaker.
 
-No I/O and no clock: every method takes the time in seconds. Decides when the next request may be sent and why it must
-wait; does not know which requests wait.
+Decides when the next request may be sent and why it must wait. Knows no clock, and not which requests wait.
 """
 
 from __future__ import annotations

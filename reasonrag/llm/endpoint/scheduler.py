@@ -19,14 +19,12 @@ from reasonrag.errors import RunStopped
 from reasonrag.llm.endpoint.rate_limits import Pace, Sent
 
 LOAD_BOUND = 1.25
-"""A question's request goes to another address where its own has this many times the mean number of requests in flight:
-consistent hashing with bounded loads (arXiv 1608.01350)."""
+"""A question leaves its address where that has so many times the mean of requests in flight (arXiv 1608.01350)."""
 
 
 @dataclass(slots=True)
 class RequestSlot(Sent):
-    """One request's slot at an endpoint, whose pace is told what became of it before the slot ends. lane: position of
-    the pace among those of the scheduler."""
+    """One request's slot at an endpoint, whose pace is told what became of it. lane: position of the pace."""
 
     pace: Pace
     lane: int

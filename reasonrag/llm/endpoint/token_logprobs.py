@@ -1,8 +1,7 @@
 """The tokens of a reply with their log-probabilities, out of `choices[].logprobs.content` of a chat completion.
 
 Decides when what an endpoint lists is believed: each entry has a token's text (or its bytes, as a character may be
-several tokens) and a finite number of at most 0, and together they hold the text of the reply. Otherwise there are
-none. Knows no request and no method.
+several tokens) and a finite number of at most 0, and together they hold the reply's text. Knows no request.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ def tokens_of(choice: Mapping[str, Any], reply: Completion) -> tuple[TokenLogpro
 
 
 def _whole_characters(listed: list[Any]) -> Iterator[TokenLogprob]:
-    """The entries as text; those of one character are one token, with the sum of their numbers. Raises whatever a
-    malformed entry does."""
+    """The entries as text; those of one character are one token, with the sum of their numbers. Raises anything."""
     decoder, total = codecs.getincrementaldecoder("utf-8")(), 0.0
     for entry in listed:
         number, written = entry["logprob"], entry.get("bytes")

@@ -138,8 +138,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def instead_of(model: str, listed: Collection[str]) -> tuple[str, str]:
-    """What to try instead of a model, in words, and its reported successor: the first that the endpoint lists, or may
-    have where it lists nothing; empty if none fits."""
+    """What to try instead of a model, in words, and its successor: the first that is listed or, with no list, known."""
     gateway, slash, name = model.rpartition("/")
     day, names = _REPORTED.get(re.sub(r"-\d{4}-\d{2}-\d{2}$", "", name), (None, ()))
     found = next((each for each in (gateway + slash + each for each in names) if each in listed or not listed), "")

@@ -139,8 +139,7 @@ def _nearest(position: int, marks: list[int]) -> int:
 
 
 def queries(prompt: ParsedPrompt) -> list[Proposal]:
-    """Possible next queries: names nothing is known about yet, those nearest to the answer first; less likely a part of
-    a name, what leads too far, and the question."""
+    """Possible next queries: unknown names, nearest to the answer first; less likely parts of them, or the question."""
     asked = {query.casefold() for query in prompt.said("query")}
     options = [Proposal(prompt.question.rstrip("?"), 0.3 - len(asked)), *_leads(prompt)]
     return best_of_each(option for option in options if option.text.casefold() not in asked) or [

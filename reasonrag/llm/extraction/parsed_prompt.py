@@ -12,8 +12,7 @@ from reasonrag.llm.extraction.words import tagged
 _CUT = "[...]"
 """Ends a passage that `--max-passage-chars` cut. No evidence: a student trained on the offline teacher would say it."""
 MOST_READ = 50_000
-"""Characters that are considered of a question, thoughts, evidence or reasoning, more than any honest prompt has:
-comparing names takes quadratic time."""
+"""Characters considered of a question, thoughts, evidence or reasoning: comparing names takes quadratic time."""
 _QUESTION, _THOUGHTS = "Question: ", "\nPrevious Thoughts: "
 _REFERENCE, _END = ". Reference: <reference>", "</reference>"
 _TURNS_BY_TAG = (
