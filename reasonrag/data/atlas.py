@@ -105,7 +105,9 @@ def county(number: int) -> County:
     region = _word(number // 4, kind=0, syllables=3) + "ia"
     towns = tuple(
         Town(
-            name=_town_name(3 * number + i),
+            name=_word(
+                3 * number + i, kind=3, syllables=2, ending=_TOWN_ENDINGS[(3 * number + i) % len(_TOWN_ENDINGS)]
+            ),
             region=region,
             river=_word(3 * number + i, kind=1, syllables=2, ending=dice.choice(_CODAS)),
             founded=dice.randrange(900, 1600),
@@ -192,11 +194,6 @@ def _word(number: int, *, kind: int, syllables: int, ending: str = "") -> str:
     return _numbered("".join(parts).capitalize() + ending, rounds)
 
 
-def _town_name(number: int) -> str:
-    ending = _TOWN_ENDINGS[number % len(_TOWN_ENDINGS)]
-    return _word(number, kind=3, syllables=2, ending=ending)
-
-
 def _work_title(number: int) -> str:
     size = len(_QUALITIES) * len(_THINGS) * len(_COMPANIONS)
     position, rounds = _scramble(number, size)
@@ -211,13 +208,7 @@ def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random
     shared = number // 2  # two people share a family name, so that searching for it alone finds both
     family = _word(shared, kind=4, syllables=2, ending=_CODAS[shared % len(_CODAS)])
     birthplace, home = dice.sample(towns, 2)
-    return Person(
-        name=f"{given} {family}",
-        born=born,
-        birthplace=birthplace,
-        home=home,
-        occupation=dice.choice(_OCCUPATIONS),
-    )
+    return Person(f"{given} {family}", born, birthplace, home, dice.choice(_OCCUPATIONS))
 
 
 # -- text ------------------------------------------------------------------------------------------------------
@@ -275,72 +266,31 @@ _Asked: TypeAlias = tuple[str, str, str, tuple[Any, ...]]
 """Type, question, answer, and what is known of these."""
 
 
-def _asked_along_a_path(place: County) -> list[_Asked]:
+def _asked_along_a_path(place: County) -> Iterator[_Asked]:
     first, _, third = place.works
-    organisation, people = place.organisation, place.people
-    author = third.author
-    born_in, founder = people[1].birthplace, organisation.founder
-    return [
-        (
-            "bridge",
-            f"Where was the author of {first.title} born?",
-            first.author.birthplace.name,
-            (first, first.author),
-        ),
-        (
-            "bridge",
-            f"What was the occupation of the founder of the {organisation.name}?",
-            founder.occupation,
-            (organisation, founder),
-        ),
-        (
-            "composition",
-            f"Which river flows through the town where {people[1].name} was born?",
-            born_in.river,
-            (people[1], born_in),
-        ),
-        (
-            "composition",
-            f"In what year was the town founded in which the author of {third.title} was born?",
-            str(author.birthplace.founded),
-            (third, author, author.birthplace),
-        ),
-        (
-            "composition",
-            f"How many inhabitants has the town where the {organisation.name} has its seat?",
-            f"{organisation.seat.population:,}",
-            (organisation, organisation.seat),
-        ),
-    ]
+    house, walker, author = place.organisation, place.people[1], third.author
+    asked = f"Where was the author of {first.title} born?"
+    yield "bridge", asked, first.author.birthplace.name, (first, first.author)
+    asked = f"What was the occupation of the founder of the {house.name}?"
+    yield "bridge", asked, house.founder.occupation, (house, house.founder)
+    asked = f"Which river flows through the town where {walker.name} was born?"
+    yield "composition", asked, walker.birthplace.river, (walker, walker.birthplace)
+    asked = f"In what year was the town founded in which the author of {third.title} was born?"
+    yield "composition", asked, str(author.birthplace.founded), (third, author, author.birthplace)
+    asked = f"How many inhabitants has the town where the {house.name} has its seat?"
+    yield "composition", asked, f"{house.seat.population:,}", (house, house.seat)
 
 
-def _asked_of_two(place: County) -> list[_Asked]:
-    first, second, _ = place.works
-    people = place.people
-    earlier, later = sorted(people[:2], key=lambda person: person.born)
+def _asked_of_two(place: County) -> Iterator[_Asked]:
+    (first, second, _), (one, other, *_) = place.works, place.people
+    earlier, later = sorted((one, other), key=lambda person: person.born)
+    yield "comparison", f"Who was born first, {one.name} or {other.name}?", earlier.name, (earlier, later)
     sooner, _ = sorted((first, second), key=lambda work: work.year)
+    asked = f"Which was published first, {first.title} or {second.title}?"
+    yield "comparison", asked, sooner.title, (first, second)
     left, right = _pair_to_compare(place)
     same = "yes" if left.birthplace == right.birthplace else "no"
-    return [
-        (
-            "comparison",
-            f"Who was born first, {people[0].name} or {people[1].name}?",
-            earlier.name,
-            (earlier, later),
-        ),
-        (
-            "comparison",
-            f"Which was published first, {first.title} or {second.title}?",
-            sooner.title,
-            (first, second),
-        ),
-        (
-            "yes_no",
-            f"Were {left.name} and {right.name} born in the same town?",
-            same,
-            (left, right),
-        ),
-    ]
+    yield "yes_no", f"Were {left.name} and {right.name} born in the same town?", same, (left, right)
 
 
 def _pair_to_compare(place: County) -> tuple[Person, Person]:

@@ -22,6 +22,7 @@ from preference.records import PassageRef
 from reasonrag.data.columns import UnreadColumns, id_of, title_and_text
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
+from reasonrag.rendering import counted
 
 _TOLD_EVERY = 1 << 20
 LONG_PASSAGE_CHARS = 12_000
@@ -94,19 +95,12 @@ def scan_corpus(
     if notice := unread.notice(path):
         say(notice)
     if long:
-        say(_long_passages_warning(long, longest))
+        say(
+            f"warning: {counted(long, 'passage')} with more than {LONG_PASSAGE_CHARS:,} characters; the longest, "
+            f"{longest.id[:_SHOWN_CHARS]}, is about {len(longest.text) // 4:,} tokens of English in every prompt that "
+            f"shows it. Split such passages in the corpus, or give --max-passage-chars {LONG_PASSAGE_CHARS // 4}"
+        )
     return CorpusScan(digest.hexdigest(), np.frombuffer(offsets, dtype=np.int64))
-
-
-def _long_passages_warning(count: int, longest: Passage) -> str:
-    """What a corpus with long passages costs, and what to do."""
-    many = f"{count:,} passages have" if count > 1 else "one passage has"
-    return (
-        f"warning: {many} more than {LONG_PASSAGE_CHARS:,} characters; the longest, {longest.id[:_SHOWN_CHARS]} "
-        f"({longest.title[:_SHOWN_CHARS]}), has {len(longest.text):,}: about {len(longest.text) // 4:,} tokens of "
-        "English in every prompt that shows it. Split such passages in the corpus, or give --max-passage-chars "
-        f"{LONG_PASSAGE_CHARS // 4}"
-    )
 
 
 def _refuse_duplicates(path: Path, names: npt.NDArray[np.int64]) -> None:

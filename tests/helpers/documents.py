@@ -9,8 +9,8 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 
-def pdf(pages: Sequence[Sequence[str]], *, title: str = "", outline: Sequence[tuple[int, str]] = ()) -> bytes:
-    """A PDF with these lines on its pages. outline: page, from 0, and text of its headings."""
+def pdf(pages: Sequence[Sequence[str]], *, title: str = "") -> bytes:
+    """A PDF with these lines on its pages."""
     writer = PdfWriter()
     font = DictionaryObject(
         {NameObject(f"/{key}"): NameObject(f"/{value}") for key, value in _HELVETICA.items()},
@@ -23,8 +23,6 @@ def pdf(pages: Sequence[Sequence[str]], *, title: str = "", outline: Sequence[tu
         page[NameObject("/Contents")] = writer._add_object(content)
         fonts = DictionaryObject({NameObject("/F1"): font})
         page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
-    for number, text in outline:
-        writer.add_outline_item(title=text, page_number=number)
     if title:
         writer.add_metadata({"/Title": title})
     file = BytesIO()

@@ -1,4 +1,4 @@
-"""PDF: lines become paragraphs, running heads go, and the outline gives the headings."""
+"""PDF: lines become paragraphs, and running heads go."""
 
 from __future__ import annotations
 
@@ -27,20 +27,9 @@ def test_running_heads_are_left_out() -> None:
     assert "confidential" in pdf_document(pdf(pages[:3]), "n").sections[0].text
 
 
-def test_the_outline_gives_the_headings() -> None:
-    """From where its line stands on its page; from the next page on, if it has none. The title is the metadata's."""
-    pages = [["Preface", "1 Leave", "28 days."], ["More.", "2 Sickness", "Call.", "Leave"], ["End."]]
-    outline = [(0, "Leave"), (1, "2 Sickness"), (1, "Nowhere")]
-    found = pdf_document(pdf(pages, title="Handbook", outline=outline), "n")
-    assert found.title == "Handbook"
-    assert [(each.headings, each.text) for each in found.sections] == [
-        ((), "Preface"),
-        (("Leave",), "28 days.\nMore."),
-        (("2 Sickness",), "Call.\nLeave"),
-        (("Nowhere",), "End."),
-    ]
-    at_once = pdf_document(pdf([["Leave", "28 days."]], outline=[(0, "Leave")]), "n")
-    assert at_once.sections == [Section(("Leave",), "28 days.")]
+def test_the_title_is_the_metadatas_unless_a_program_wrote_it() -> None:
+    pages = [["Leave", "28 days."]]
+    assert pdf_document(pdf(pages, title="Handbook"), "n").title == "Handbook"
     assert pdf_document(pdf(pages, title="Microsoft Word - Doc1.docx"), "n").title == "n"
 
 
