@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
 import typer
 from pydantic import BaseModel
@@ -25,7 +24,7 @@ from typer.core import TyperCommand, TyperGroup
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.redaction import redact
 from reasonrag.rendering import Part
-from reasonrag.settings import COMMON, Panel, Settings, arguments, flag_of, flags_of
+from reasonrag.settings import COMMON, Panel, Settings, Shape, arguments, flag_of, flags_of, shape_of
 from reasonrag.terminal import print_shown, show
 
 FAILED, BAD_INPUT = 1, 2
@@ -72,7 +71,8 @@ def options(*models: type[Settings], without: Collection[str] = (), example: str
 
 def _parameter(name: str, field: FieldInfo) -> Parameter:
     """A parameter as typer reads it: its range is checked with the other settings, not by typer."""
-    kind, flag = _kind(field.annotation), flag_of(name)
+    shape, flag = shape_of(field.annotation), flag_of(name)
+    kind = str if shape.kind is dict else shape.kind
     of_type = next((each for each in field.metadata if isinstance(each, Panel)), None)
     shown = field.description or ""
     if kind is bool:
@@ -88,10 +88,11 @@ def _parameter(name: str, field: FieldInfo) -> Parameter:
         help=shown,
         rich_help_panel=_marked(field, "panel") or of_type,
         show_default=False,
-        metavar=None if kind is bool else _metavar(kind, field.annotation),
-        autocompletion=(lambda: words) if (words := _words(field.annotation)) else None,
+        metavar=None if kind is bool else _metavar(shape),
+        autocompletion=(lambda: [*shape.words]) if shape.words else None,
     )
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+    given = list[kind] if shape.several else kind  # type: ignore[valid-type]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[given | None, option])
 
 
 def _marked(field: FieldInfo, key: str) -> Any:
@@ -99,33 +100,12 @@ def _marked(field: FieldInfo, key: str) -> Any:
     return field.json_schema_extra.get(key) if isinstance(field.json_schema_extra, dict) else None
 
 
-def _kind(annotation: Any) -> Any:
-    """The type that typer converts to: without None, a Literal or JSON as the text that it is on the command line."""
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin in (Union, UnionType):
-        [annotation] = (each for each in parts if each is not NoneType)
-        return _kind(annotation)
-    if origin is Annotated:
-        return _kind(parts[0])
-    if origin is list:
-        return list[_kind(parts[0])]  # type: ignore[misc]
-    return str if origin in (Literal, dict) else annotation
-
-
-def _words(annotation: Any) -> list[str]:
-    """The words of a Literal, wherever it stands in a type; empty where other values are possible."""
-    if get_origin(annotation) is Literal:
-        return list(get_args(annotation))
-    return [word for part in get_args(annotation) for word in _words(part)]
-
-
-def _metavar(kind: Any, annotation: Any) -> str:
+def _metavar(shape: Shape) -> str:
     """What the help writes for a value: `N` for a whole number, the choices where they are short."""
-    words = "|".join(_words(annotation))
-    if get_origin(kind) is not list and words and len(words) <= _LONGEST_CHOICES:
+    words = "|".join(shape.words)
+    if words and not shape.several and len(words) <= _LONGEST_CHOICES:
         return words
-    [single] = get_args(kind) or [kind]
-    return {int: "N", float: "NUMBER", Path: "PATH"}.get(single, "NAME" if words else "TEXT")
+    return {int: "N", float: "NUMBER", Path: "PATH"}.get(shape.kind, "NAME" if words else "TEXT")
 
 
 _LONGEST_CHOICES = 24

@@ -11,10 +11,11 @@ import os
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -97,6 +98,31 @@ def setting(
     marks: dict[str, Any] = {"panel": panel and panel.value, COMMON: common}
     shown = {name: each for name, each in marks.items() if each}
     return Field(default, description=description, json_schema_extra=shown or None, **rules)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a setting takes. kind: the type of a value; words: its choices, if no others are possible. several: whether
+    it is a list of such values. marks: what else its annotation says."""
+
+    kind: Any
+    words: tuple[str, ...] = ()
+    several: bool = False
+    optional: bool = False
+    marks: tuple[object, ...] = ()
+
+
+def shape_of(annotation: Any) -> Shape:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        inner = shape_of(parts[0])
+        return replace(inner, marks=(*inner.marks, *parts[1:]))
+    if origin in (Union, UnionType):
+        [of_value] = (each for each in parts if each is not NoneType)
+        return replace(shape_of(of_value), optional=NoneType in parts)
+    if origin is list:
+        return replace(shape_of(parts[0]), several=True)
+    return Shape(str, words=parts) if origin is Literal else Shape(origin or annotation)
 
 
 @dataclass(frozen=True)

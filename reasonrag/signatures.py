@@ -12,11 +12,10 @@ from functools import wraps
 from inspect import Parameter
 from pathlib import Path
 from textwrap import fill
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, TypeVar, cast
 
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.settings import CHANGES, FROM_PATH, Settings, arguments, flags_of
+from reasonrag.settings import CHANGES, FROM_PATH, Settings, arguments, flags_of, shape_of
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 _ARGS = "\n\nArgs:\n"
@@ -76,22 +75,16 @@ def public_call(*models: type[Settings], without: Collection[str] = ()) -> Calla
 def accepted(annotation: Any) -> str:
     """The type that a caller may pass for a setting of this type, as source text: a path as text too, a list as any
     sequence or as one item, JSON as an object or its text."""
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        if CHANGES in parts:
-            return "Mapping[str, Any] | str | Sequence[str]"
-        return "str | Path" if FROM_PATH in parts else accepted(parts[0])
-    if origin in (Union, UnionType):
-        return " | ".join(dict.fromkeys(accepted(each) for each in parts))
-    if origin is Literal:
-        return f"Literal[{', '.join(map(repr, parts))}]"
-    if origin is list:
-        return f"{accepted(parts[0])} | Sequence[{accepted(parts[0])}]"
-    if origin is dict:
-        return "str | Mapping[str, Any]"
-    if annotation is Path:
-        return "str | Path"
-    return "None" if annotation is NoneType else str(annotation.__name__)
+    shape = shape_of(annotation)
+    if CHANGES in shape.marks:
+        return "Mapping[str, Any] | str | Sequence[str]"
+    text = {Path: "str | Path", dict: "str | Mapping[str, Any]"}.get(shape.kind, shape.kind.__name__)
+    if shape.words:
+        text = f"Literal[{', '.join(map(repr, shape.words))}]"
+    elif FROM_PATH in shape.marks:
+        text = "str | Path"
+    text = f"{text} | Sequence[{text}]" if shape.several else text
+    return f"{text} | None" if shape.optional else text
 
 
 def _line(name: str, description: str | None) -> str:

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from reasonrag.options import HelpOfCommand, Json, options, this_command
 from reasonrag.settings import COMMON, Opposite, Panel, Places, Settings, Words, setting
 from reasonrag.settings import arguments as arguments_of_this
-from tests.helpers.command_line import Reasonrag
 from tests.reasonrag.test_cli import COMMANDS
 
 
@@ -179,12 +178,6 @@ def test_one_flag_name_has_one_meaning() -> None:
                 numbers.setdefault(name, set()).add(flag.type_descriptor.annotation in (int, float))
     assert {name for name, found in texts.items() if len(found) > 1} == MEANINGS.keys()
     assert not [name for name, found in numbers.items() if len(found) > 1]
-
-
-def test_a_flag_that_is_named_otherwise_names_the_other(reasonrag: Reasonrag) -> None:
-    done = reasonrag("generate", "--data", 3)
-    assert (done.status, done.err.count("No such option: --data ")) == (2, 1)
-    assert "--dataset" in done.err.partition("No such option")[2]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from reasonrag.redaction import (
     SHORTEST,
     excerpt,
     hide_in,
-    is_word,
     keep_secret,
     keys_in,
     mask_secrets,
@@ -200,25 +199,6 @@ def test_a_key_is_recognised_inside_of_base64(key: str, before: bytes, after: by
     stable = max((each for each in spellings(key) if each in encoded), key=len)
     assert len(stable) * 6 > 8 * len(key) - 2 * 8
     assert stable not in redact(encoded, list(spellings(key)))
-
-
-@given(key=KEYS, text=st.text(max_size=300))
-def test_ordinary_text_is_not_changed(key: str, text: str) -> None:
-    """A spelling of a key is as long as the key at least, and stands nowhere by chance."""
-    assert all(len(each) >= SHORTEST for each in spellings(key))
-    known = list(spellings(key))
-    if not any(each in text for each in known):
-        assert redact(text, known) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [("ollama", True), ("EMPTY", True), ("lm-studio", True), ("Not needed", True), ("", False)]
-    + [(each, False) for each in ("hunter2", "qXzKvBnMwLpRtYsD", "abcdefghijklmnopqrstuvwxyz", "token-abc123")],
-)
-def test_what_may_be_words_is_told_from_keys(value: str, words: bool) -> None:
-    """Words are short and have no letter case of their own."""
-    assert is_word(value) == words
 
 
 # -- redacted first, then cut ------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ def settings_of(
         ({"seed": 0}, {"REASONRAG_SEED": "2"}, "[generate]\nseed = 1", 0),
         ({"seed": None}, {"REASONRAG_SEED": ""}, "[generate]\nseed = 1", 1),
         ({}, {}, "[pairs]\nmin_margin = 0.5", 0),
-        ({}, {"REASONRAG_OUT": "data", "REASONRAG_TEST_DATA": "x"}, None, 0),
     ],
 )
 def test_flags_go_before_environment_before_file_before_defaults(
@@ -69,7 +68,6 @@ def test_each_setting_may_come_from_another_place() -> None:
         ),
         ({}, {}, "[generate]\nsed = 3", r"reasonrag\.toml, \[generate\]: generate has no setting 'sed'; did you mean"),
         ({"seed": -1}, {}, None, r"--seed: .*must be at least 0 \(got -1\)"),
-        ({"timeout": 0.0}, {}, None, r"--timeout: .*greater than 0 \(got 0\.0\)"),
         ({"temperature": 2.5}, {}, None, r"--temperature: .*must be at most 2"),
         ({}, {"REASONRAG_SEED": "many"}, None, r"REASONRAG_SEED: .*must be a whole number.*\(got 'many'\)"),
         (
@@ -151,14 +149,12 @@ def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
     ("flags", "directory"),
     [
         ({}, "runs/atlas-train-economy"),
-        ({"dataset": "HotpotQA"}, "runs/hotpotqa-train-economy"),
         ({"dataset": ["pop_qa", "hotpot"], "split": "dev"}, "runs/popqa+hotpotqa-dev-economy"),
         ({"questions": "mine/handbook.jsonl", "recipe": "released"}, "runs/handbook-train-released"),
         ({"run": "runs/a", "dataset": "nq"}, "runs/a"),
         ({}, "evals/atlas-dev-agent-offline"),
         ({"dataset": "HotpotQA", "model": "saves/h"}, "evals/hotpotqa-dev-agent-h"),
         ({"dataset": "popqa", "model": "Qwen/Qwen2.5-7B", "method": "rag"}, "evals/popqa-dev-rag-Qwen2.5-7B"),
-        ({"questions": "mine/handbook.jsonl", "model": "gpt-4o"}, "evals/handbook-dev-agent-gpt-4o"),
         ({"dataset": "nq", "model": "ft:gpt-4o:acme"}, "evals/nq-dev-agent-ft-gpt-4o-acme"),
     ],
 )
@@ -192,13 +188,6 @@ def test_a_folder_may_be_given_as_a_path_where_a_name_or_an_address_may_stand_to
         assert found.critic == ["saves/h"]
 
 
-def test_a_settings_file_that_is_no_text_is_refused() -> None:
-    """A broken file is never taken for an absent one."""
-    Path("reasonrag.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"cannot read reasonrag\.toml"):
-        settings_of()
-
-
 def test_the_environment_is_the_process_own_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is exported in the shell counts."""
     monkeypatch.setenv("REASONRAG_MIN_MARGIN", "0.25")
@@ -222,20 +211,6 @@ def test_zero_is_no_limit_where_a_limit_of_zero_would_be_no_pair() -> None:
     assert rules == PairingRules(min_margin=0, max_per_state=None, max_efficiency_only=0, max_style_only=0)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("max_per_state", 2**63),
-        ("min_margin", float("inf")),
-        ("min_margin", float("nan")),
-    ],
-)
-def test_a_filter_that_no_summary_could_hold_is_refused(name: str, value: float) -> None:
-    """JSON files have 64 bits for a number, and no infinity."""
-    with pytest.raises(InputError, match=f"--{name.replace('_', '-')}: "):
-        resolve(PairsSettings, "pairs", {"out": "data", name: value}, environment={})
-
-
 GUARDED: dict[str, tuple[type[Settings], str, str, str]] = {
     "consent to the cost": (GenerateSettings, "generate", "yes = true", "--yes"),
     "another data set in its place": (PairsSettings, "pairs", "replace = true", "--replace"),
@@ -255,20 +230,6 @@ def test_no_settings_file_switches_a_guard_off_for_good(
     message = rf"reasonrag.toml, \[{command}\] {name}: this guards every run.* give {flag} to the command"
     with pytest.raises(InputError, match=message):
         resolve(model, command, {}, environment={}, file=file)
-
-
-@pytest.mark.parametrize(
-    ("model", "command", "line"),
-    [
-        (GenerateSettings, "generate", "yes = false"),
-        (PairsSettings, "pairs", "allow = []"),
-    ],
-)
-def test_what_guards_and_what_filters_may_stand_in_a_settings_file(
-    model: type[Settings], command: str, line: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "reasonrag.toml"
-    file.write_text(f"[{command}]\n{line}\n")
-    name, _, value = line.partition(" = ")
-    found = getattr(resolve(model, command, {}, environment={}, file=file), name)
-    assert str(found).lower() == value
+    if line.endswith("true"):  # what it is without
+        file.write_text(f"[{command}]\n{line.replace('true', 'false')}\n")
+        assert not getattr(resolve(model, command, {}, environment={}, file=file), name)

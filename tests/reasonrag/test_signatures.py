@@ -80,14 +80,11 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a setting that is unknown": ("pairs", {"runs": "x", "max_row_token": 3}, "^max_row_token: .*'max_row_tokens'"),
     "two that exclude each other": ("generate", {"dataset": "nq", "questions": "x"}, "^give `questions` or `dataset`"),
     "what one needs": ("generate", {"value_base_url": "http://x"}, "^`value_base_url` needs .*: give `value_model`"),
-    "an underscore and a value": ("evaluate", {"model": "no/where/"}, "^`model` no/where/: .* its `base_url`$"),
     "a truth of the call itself": ("generate", {"replay": True, "run": "x"}, "leave out `replay=True` to explore"),
     "a truth with an opposite": ("publish", {"directory": "x", "repo": "a b", "private": True}, "^`repo` 'a b'"),
     "one that the call itself has": ("estimate", {"shard": "0/2"}, "^`shard`: an estimate is of a whole run"),
-    "one of the environment": ("index_serve", {}, "^give `index` DIR of a built index, or `corpus` FILE"),
     "commands to run": ("view", {"path": "x"}, "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR, or"),
     "a command, then the call": ("compare", {"runs": ["x"]}, "reasonrag compare RUN RUN, .* or `group` NAME"),
-    "a flag of another command": ("tune", {"limit": 3, "run": "x"}, "^tune has no limit; `pilot` says"),
 }
 
 

@@ -20,7 +20,6 @@ from reasonrag.rendering import Aside, Line, Table, counts_text, depths_text, do
 from reasonrag.terminal import (
     ProgressBar,
     TerminalMessages,
-    on_one_line,
     print_prose,
     reading_progress,
     show,
@@ -61,11 +60,6 @@ def test_nothing_of_a_terminals_language_is_left(text: str) -> None:
     )
     assert shown(found) == found
     found.encode()
-
-
-def test_a_title_is_one_line() -> None:
-    """However many it had."""
-    assert on_one_line(" a\n\n b\u2028c\td ") == "a b c d"
 
 
 @pytest.mark.parametrize("width", WIDTHS)

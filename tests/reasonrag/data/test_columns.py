@@ -11,7 +11,6 @@ import pytest
 
 from preference.records import title_key
 from reasonrag.data.compressed import plain_corpus
-from reasonrag.data.contexts import corpus_of_contexts
 from reasonrag.data.corpus import Corpus, Passage, parse_passage, scan_corpus
 from reasonrag.data.questions import QuestionFile, Sample, open_questions, parse_question
 from reasonrag.errors import InputError
@@ -49,9 +48,7 @@ def question(record: dict[str, Any]) -> Any:
         ({"title": "Ann Lee", "contents": "Ann Lee\nBorn in York."}, "Ann Lee", "Born in York."),
         ({"title": "Ann Lee", "contents": "Born in York.\nA singer."}, "Ann Lee", "Born in York.\nA singer."),
         ({"title": "Ann &amp; Lee", "contents": "Ann & Lee\nA duo."}, "Ann & Lee", "A duo."),
-        ({"title": " ", "contents": "Ann Lee\nBorn in York."}, "Ann Lee", "Born in York."),
         ({"title": "Ann Lee", "text": "A singer.", "contents": "A singer."}, "Ann Lee", "A singer."),
-        ({"title": "Ann Lee", "text": "A singer.\nOf York."}, "Ann Lee", "A singer.\nOf York."),
         ({"title": None, "contents": "Ann Lee\nBorn in York."}, "Ann Lee", "Born in York."),
     ],
 )
@@ -67,7 +64,6 @@ def test_a_title_beside_contents_or_text_is_the_title(record: dict[str, Any], ti
         ({"url": "http://a", "revision": 7}, "'revision', 'url'"),
         ({"contents": "Ann Lee\nA singer.", "text": "A dancer."}, "'text'"),
         ({"url": "", "metadata": {}, "tags": []}, None),
-        ({"\x1b[31mred": 1}, "'\\x1b[31mred'"),
     ],
 )
 def test_columns_of_a_corpus_that_are_not_read_are_named_once(
@@ -89,7 +85,6 @@ def test_columns_of_a_corpus_that_are_not_read_are_named_once(
     [
         ({"answer": "York", "answer_aliases": ["City of York"]}, ["York", "City of York"]),
         ({"answer": ["York", "Eboracum"]}, ["York", "Eboracum"]),
-        ({"answers": ["York", "York", " "]}, ["York"]),
         ({"answer": 1971}, ["1971"]),
         ({"answer": False}, ["no"]),
         ({"answers": {"text": ["York"], "answer_start": [3]}}, ["York"]),
@@ -97,9 +92,7 @@ def test_columns_of_a_corpus_that_are_not_read_are_named_once(
         ({"golden_answers": ["York"], "answer_aliases": ["Eboracum", "York"]}, ["York", "Eboracum"]),
         ({"golden_answers": ["York"], "metadata": {"answer_aliases": ["Eboracum"]}}, ["York", "Eboracum"]),
         ({"golden_answers": ["York"], "answer": "a prediction"}, ["York"]),
-        ({"golden_answers": [], "answer": "York"}, ["York"]),
         ({"answer": "B", "choices": ["Leeds", "York"]}, ["York"]),
-        ({"answer": "York", "answerable": True}, ["York"]),
     ],
 )
 def test_answers_of_published_forms_are_gold_answers(record: dict[str, Any], answers: list[str]) -> None:
@@ -113,9 +106,7 @@ def test_answers_of_published_forms_are_gold_answers(record: dict[str, Any], ans
         ({"answer": "York", "answerable": False}, "cannot be answered"),
         ({"golden_answers": ["York"], "metadata": {"answerable": False}}, "cannot be answered"),
         ({"golden_answers": ["York"], "is_impossible": True}, "leave such questions out"),
-        ({"answer": {"spans": ["York"]}}, "answer: an answer must be a text"),
         ({"answer": orjson.loads("[" * 200 + "]" * 200)}, "answer: an answer must be a text"),
-        ({"answer": " "}, "golden_answers: all are blank"),
         ({"golden_answers": "York"}, "golden_answers"),
     ],
 )
@@ -262,13 +253,6 @@ def test_queries_of_beir_are_questions_and_its_passages_are_not(tmp_path: Path) 
         asked(written(tmp_path / "c.jsonl", ({"_id": "1", "title": "", "text": "A."},)), check=lambda _: None)
 
 
-def test_passages_of_published_questions_make_a_corpus(tmp_path: Path) -> None:
-    """From the file as it is."""
-    file = asked(written(tmp_path / "hotpot.json", [HOTPOT]))
-    corpus = corpus_of_contexts([file], tmp_path / "home", say=lambda _: None)
-    assert [each.title for each in Corpus(corpus, scan_corpus(corpus).offsets)] == ["Alpha Band", "Ann Lee"]
-
-
 @pytest.mark.parametrize(
     ("content", "passages"),
     [
@@ -302,7 +286,6 @@ def test_parquet_is_read_as_it_is(tmp_path: Path) -> None:
     [
         ("Where?\t['York']\n", "line 1 is not JSON"),
         ([{"id": 1, "question": "Where?", "answers": "[York"}], "row 1: answers is no list that can be read"),
-        ([{"id": 1, "question": "Where?", "answer": "['York', 'Hull']"}], "row 1: answer is no list that can be read"),
         ('[{"id": 1, "question": "Where?", "answer": NaN}]', "row 1 has NaN or a character"),
         ('[{"id": 1, "question": "Where?"', "cut off"),
         ("[1]", "row 1 is not an object"),
@@ -311,9 +294,7 @@ def test_parquet_is_read_as_it_is(tmp_path: Path) -> None:
             '[{"id": 1, "answer": "' + "x" * (1 << 24) + '"}]', "row 1 is longer than 16 MB", id="a too long row"
         ),
         ([{"id": 1, "question": "?", "answer": "a"}, {"id": 1, "question": "?", "answer": "b"}], "row 2: question id"),
-        ([{"id": 1, "question": "?", "answer": "a"}, {"id": 2, "question": "?"}], "row 2 is not a question"),
         ([MUSIQUE, MUSIQUE | {"answerable": False}], "row 2 is not a question .*cannot be answered"),
-        ("[]", "is empty"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused_with_its_place(content: object, message: str, tmp_path: Path) -> None:
@@ -337,16 +318,3 @@ def test_a_file_is_rewritten_once_and_said(tmp_path: Path) -> None:
     assert len(said) == 2
     with pytest.raises(InputError, match="line 1 is not a question"):
         open_questions(path, dataset="mine", split="train")
-
-
-@pytest.mark.parametrize("name", ["hotpotqa", "2wikimultihopqa", "musique", "popqa"])
-def test_real_questions_keep_their_gold_passages_as_a_json_list(name: str, shared_data: Path, tmp_path: Path) -> None:
-    """Every gold title that the files name is that of a passage in the corpus, and a list reads as the lines do."""
-    rows = [orjson.loads(line) for line in (shared_data / name / "dev.jsonl").read_bytes().splitlines()]
-    for each in rows:
-        del each["metadata"]["gold_ids"]
-    file = asked(written(tmp_path / "list.json", rows))
-    corpus = shared_data / name / "corpus.jsonl"
-    titles = {title_key(each.title) for each in Corpus(corpus, scan_corpus(corpus).offsets)}
-    assert file.total == len(rows)
-    assert all(each.gold and each.gold.keys <= titles for each in file.read())

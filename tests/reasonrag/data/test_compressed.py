@@ -119,12 +119,6 @@ async def test_a_file_of_a_data_set_on_the_hub_is_a_corpus(tmp_path: Path) -> No
     assert "fetching wiki.jsonl.gz of someone/wiki from the Hub" in done.stderr
 
 
-async def test_a_file_that_the_hub_does_not_have_is_refused(tmp_path: Path) -> None:
-    """With the name of the data set."""
-    done = await fetched(f"hf://datasets/{NAME}/nowhere.jsonl", tmp_path, files={"wiki.jsonl": LINES})
-    assert "cannot fetch nowhere.jsonl of someone/wiki from the Hub" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("name", "there", "known"),
     [("wiki-18", False, True), ("wiki-18", True, False), ("wiki-19", False, False)],

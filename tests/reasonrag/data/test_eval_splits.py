@@ -61,7 +61,6 @@ def test_a_file_that_is_given_twice_counts_once(tmp_path: Path) -> None:
         ({"question": "Who?", "golden_answers": "Ada"}, ()),
         ({"question": "Who?", "golden_answers": [1, "Ada", None, {}]}, ("1", "Ada")),
         ({"question": "Who?", "golden_answers": [1], "choices": ["Ada", "Bo"]}, ("Bo",)),
-        ({"question": "Who?", "golden_answers": [5], "choices": ["Ada", "Bo"]}, ("5",)),
         ({"question": "", "golden_answers": []}, ()),
     ],
 )
@@ -83,7 +82,6 @@ PUBLISHED: dict[str, tuple[str, bytes, list[tuple[str, tuple[str, ...]]]]] = {
         [("m", ())],
     ),
     "BEIR's queries": ("test.jsonl", b'{"_id": "b", "text": "Who?", "metadata": {}}\n', [("b", ())]),
-    "JSONL with a blank line": ("test.jsonl", b'\n{"id": "j", "question": "Who?"}\n', [("j", ())]),
 }
 
 
@@ -167,7 +165,6 @@ def test_a_run_that_tells_nothing_knows_no_split(tmp_path: Path, content: bytes)
 
 OUR_FILES = {
     "pairs as TRL reads them": ("d1", "questions.jsonl", "trl.validation.jsonl", '{"prompt": []}'),
-    "a format without validation rows": ("d1", "candidates.jsonl", "trl.validation.jsonl", ""),
     "the answers of an evaluation named dev": (
         "e1",
         "report.json",

@@ -85,11 +85,9 @@ def test_only_a_list_of_options_is_one(text: str, options: list[str]) -> None:
         ("aspirin, not heparin", "AB"),
         ("B: heparin", "AB"),
         ("E", ""),
-        (r"\boxed{B}", "B"),
         (r"\boxed{\text{B}}", "B"),
         ("both B and C", "BC"),
         ("It is B because heparin bleeds", "AB"),
-        ("a drug", ""),
         ("aspirins", ""),
         ("", ""),
     ],
@@ -118,22 +116,15 @@ def test_awkward_options_are_told_apart_where_they_can_be(answer: str, options: 
     assert named_options(answer, options) == named
 
 
-def test_no_answer_is_a_wrong_answer() -> None:
-    assert choice_accuracy(ASKED, ["Aspirin"], None) == 0.0
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"choices": ["one"]}, "there must be 2 to 26 options, not 1; add, or leave choices out"),
-        ({"choices": [str(each) for each in range(27)]}, "there must be 2 to 26 options, not 27"),
         ({"choices": ["one", "one "]}, "the option 'one' is given twice"),
         ({"choices": ["one", 2]}, "option 2 is 2, not a text; write it in quotation marks"),
-        ({"choices": ["one", " "]}, "option 2 is ' ', not a text"),
         ({"choices": "one or two"}, "must be a list of texts, or a mapping of the letters A, B, .. to texts"),
         ({"choices": {"A": "one", "C": "two"}}, "a mapping needs the keys A, B, .. without a gap, not A, C"),
         ({"choices": ["one", "two"], "golden_answers": ["three"]}, "'three' is none of the choices; write an option's"),
-        ({"choices": ["one", "two"], "golden_answers": ["C"]}, "'C' is none of the choices"),
         ({"choices": ["one", "two"], "golden_answers": [True]}, "True is none of the choices"),
         ({"choices": ["one", "two"], "golden_answers": [2]}, r"\[2\] are positions in choices, which has only 2"),
         (

@@ -32,13 +32,11 @@ MEMORY = 1_500_000_000
     [
         (BOMB, r"line 6: more than 10,000 values"),
         ("a: &a {x: 1}\nb: {<<: [" + "*a," * MOST_VALUES + "]}", "line 2: more than 10,000 values"),
-        ("- 1\n" * MOST_VALUES, f"line {MOST_VALUES}: more than"),
         ("a: &a [*a]", r"line 1: \*a contains itself"),
         ("a: " + NESTED, "it is nested too deeply"),
         ("a: " + "[" * 2000 + "]" * 2000, "it is nested too deeply"),
         (f"a: {DIGITS}", "a value cannot be read .*4300 digits"),
         ("a: 2020-99-99", "a value cannot be read"),
-        ('a: !!int ""', "a value cannot be read"),
         ("a: !!bool maybe", "a value cannot be read"),
         ("a: 1\nb: 2\na: 3", "line 3: duplicate key 'a'"),
         ("{[1]: 2}", "line 1: found unhashable key"),
@@ -66,18 +64,15 @@ def test_aliases_within_the_bounds_are_read() -> None:
     ("file", "content", "command"),
     [
         ("c.yaml", BOMB, ("doctor", "c.yaml")),
-        ("c.yaml", f"a: {DIGITS}", ("doctor", "c.yaml")),
         ("c.yaml", "a: " + HUGE, ("doctor", "c.yaml")),
         ("c.yaml", "#" * (SMALL_FILE + 1), ("doctor", "c.yaml")),
         ("mine.yaml", BOMB, (*GENERATE, "--recipe", "mine.yaml")),
-        ("mine.yaml", f"outcome: {HUGE}", (*GENERATE, "--recipe", "mine.yaml")),
         ("mine.yaml", f"search: {{? {HUGE} : 1}}", (*GENERATE, "--recipe", "mine.yaml")),
         ("reasonrag.toml", f"[generate]\na = {NESTED[:1900]}", GENERATE),
         ("reasonrag.toml", f"[generate]\nlimit = {DIGITS[:1900]}{DIGITS}", GENERATE),
         ("reasonrag.toml", "[generate]\nseed = 0x" + "f" * 1900, GENERATE),
         ("reasonrag.toml", f"[generate]\nextra_body.{'a.' * 900}a = 1", GENERATE),
         ("reasonrag.toml", "# ..\n" * 20_000, GENERATE),
-        ("reasonrag.toml", DOTTED, GENERATE),
         ("m/config.json", NESTED, ("doctor", "--set", "model_name_or_path=m")),
         ("m/config.json", '{"hidden_size": ' + DIGITS + "}", ("doctor", "--set", "model_name_or_path=m")),
         ("m/config.json", '{"a": "' + "x" * SMALL_FILE + '"}', ("doctor", "--set", "model_name_or_path=m")),
@@ -88,19 +83,14 @@ def test_aliases_within_the_bounds_are_read() -> None:
         ),
         ("d/dataset_info.json", NESTED, ("train", "smoke-cpu-dpo-lora", "--data", "d", "--dry-run")),
         ("r/config.json", NESTED, GENERATE),
-        ("r/config.json", '{"a": "' + "x" * SMALL_FILE + '"}', GENERATE),
         ("p/think.txt", "x" * (SMALL_FILE + 1), (*GENERATE, "--prompts", "p")),
-        ("none", "", (*GENERATE, "--extra-body", '{"a":' * 900 + "1" + "}" * 900)),
         ("none", "", (*GENERATE, "--extra-body", NESTED)),
         ("none", "", (*GENERATE, "--max-calls", DIGITS)),
         *(
             ("none", "", ("train", "smoke-cpu-dpo-lora", "--data", "d", "--set", f"x={value}"))
-            for value in (NESTED, DIGITS, "&a [*a]", "2020-99-99", HUGE)
+            for value in (NESTED, "&a [*a]", "2020-99-99")
         ),
-        *(
-            ("none", "", (*GENERATE, "--set", f"search.simulations={value}"))
-            for value in (NESTED, DIGITS, "&a [*a]", "2020-99-99", HUGE)
-        ),
+        *(("none", "", (*GENERATE, "--set", f"search.simulations={value}")) for value in (NESTED, DIGITS, HUGE)),
         ("none", "", ("tune", "--run", "t", "--vary", f"search.simulations={HUGE}")),
     ],
 )
@@ -119,8 +109,7 @@ def test_what_cannot_be_parsed_ends_in_a_short_message(
     assert len(done.err) < 1200, len(done.err)
 
 
-@pytest.mark.parametrize("value", [DIGITS, NESTED, "1e999"])
-@pytest.mark.parametrize("variable", ["LIMIT", "MAX_COST", "EXTRA_BODY", "TEMPERATURE"])
+@pytest.mark.parametrize(("variable", "value"), [("LIMIT", DIGITS), ("MAX_COST", "1e999"), ("EXTRA_BODY", NESTED)])
 def test_an_environment_variable_that_cannot_be_parsed_is_named(
     variable: str, value: str, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import resource
 import socket
 import subprocess
 import sys
@@ -18,12 +17,9 @@ from aiohttp import web
 
 from reasonrag.errors import InputError
 from reasonrag.web.server import (
-    DESCRIPTORS_KEPT,
-    MOST_CONNECTIONS,
     ConnectionLimits,
     listening,
     log_line,
-    most_connections,
     read_body,
     send_pieces,
 )
@@ -210,14 +206,6 @@ async def test_a_new_connection_is_closed_if_all_others_are_being_answered() -> 
             await until(lambda: len(answering) == 2)
             assert await answer_to(base_url, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
             assert not any(each.is_closing() for each in answering)
-
-
-def test_the_limit_of_connections_leaves_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter, or what indexes and files take."""
-    for descriptors, most in ((64, 16), (256, 192), (1024, 768), (1 << 20, MOST_CONNECTIONS), (8, 1)):
-        monkeypatch.setattr(resource, "getrlimit", lambda _, found=descriptors: (found, found))
-        assert most_connections() == most
-    assert DESCRIPTORS_KEPT == 48
 
 
 def test_half_requests_of_a_real_attack_leave_health_alive_and_stderr_empty(tmp_path: Path) -> None:
