@@ -201,6 +201,15 @@ def test_a_key_is_recognised_inside_of_base64(key: str, before: bytes, after: by
     assert stable not in redact(encoded, list(spellings(key)))
 
 
+@given(key=KEYS, text=st.text(max_size=300))
+def test_ordinary_text_is_not_changed(key: str, text: str) -> None:
+    """A spelling of a key is as long as the key at least, and stands nowhere by chance."""
+    assert all(len(each) >= SHORTEST for each in spellings(key))
+    known = list(spellings(key))
+    if not any(each in text for each in known):
+        assert redact(text, known) == text
+
+
 # -- redacted first, then cut ------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, combinations, islice
 from pathlib import Path
@@ -62,6 +63,15 @@ def test_a_larger_world_contains_a_smaller_one(small: int, more: int) -> None:
 
 
 # -- what holds of every world ---------------------------------------------------------------------------------
+
+
+def test_ids_titles_and_questions_are_unique() -> None:
+    """No two passages share an id or a title, no two questions an id or their words."""
+    corpus, asked = list(passages(COUNTIES)), all_questions()
+    ids = Counter(each["id"] for each in (*corpus, *asked))
+    titles = Counter(each["contents"].partition("\n")[0] for each in corpus)
+    words = Counter(each["question"] for each in asked)
+    assert [name for count in (ids, titles, words) for name, times in count.items() if times > 1] == []
 
 
 def test_splits_share_neither_question_nor_gold_passage() -> None:
