@@ -66,7 +66,6 @@ def test_every_command_names_the_level_beside_its_intervals(tmp_path: Path, reas
     assert "(95 % CI" in compared.out
     evaluated = (tmp_path / "evals" / "rag" / "report.md").read_text("utf-8")
     assert "| metric | mean | 95 % CI |" in evaluated
-    assert "| EM, % (95 % CI) |" in evaluated
     page = (tmp_path / "compared" / "compare.md").read_text("utf-8")
     assert "| difference (95 % CI) |" in page
     assert "| EM difference in points (95 % CI) |" in page
