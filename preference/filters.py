@@ -62,7 +62,6 @@ DropReason = Literal[
     "duplicate",
     "contradicted",
     "state_full",
-    "question_full",
     "efficiency_only_cap",
     "style_only_cap",
 ]
@@ -99,7 +98,6 @@ class PairingRules:
     min_draws: int = 1
     max_similarity: float = NEARLY_THE_SAME
     max_per_state: int | None = 4
-    max_per_question: int | None = None
     max_row_tokens: int | None = None
     max_efficiency_only: float = 0.1
     max_style_only: float = 0.1
@@ -195,12 +193,6 @@ def select(states: Iterable[StateRecord], rules: PairingRules, *, contaminated: 
         for each in candidates_of(state, as_published=rules.as_published)
     ]
     dropped = _repeated_ranks(judged) if rules.as_published else _reasons_within_states(judged, rules)
-    dropped |= _all_but_surest(
-        [position for position, each in enumerate(judged) if each.dropped is None and position not in dropped],
-        judged,
-        rules.max_per_question,
-        "question_full",
-    )
     return [replace(each, dropped=dropped[i]) if i in dropped else each for i, each in enumerate(judged)]
 
 
@@ -354,7 +346,8 @@ def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> 
             else:
                 kept.append(position)
             said.setdefault(sides, position)
-        dropped |= _all_but_surest(kept, judged, rules.max_per_state, "state_full")
+        kept.sort(key=lambda position: (judged[position].surest_first, position))
+        dropped |= dict.fromkeys(kept[rules.max_per_state :] if rules.max_per_state is not None else (), "state_full")
     return dropped
 
 
@@ -364,16 +357,6 @@ def _says(state: StateRecord, step: StepRecord) -> tuple[object, str]:
     first = step if step.same_as is None else next((each for each in state.steps if each.id == step.same_as), step)
     said = first.response if first.content is None else first.content
     return step.action_type, folded(said)
-
-
-def _all_but_surest(
-    positions: Sequence[int], judged: Sequence[Candidate], most: int | None, reason: DropReason
-) -> dict[int, DropReason]:
-    """Drop all but the `most` pairs with the highest confidence."""
-    if most is None or len(positions) <= most:
-        return {}
-    ordered = sorted(positions, key=lambda position: (judged[position].surest_first, position))
-    return dict.fromkeys(ordered[most:], reason)
 
 
 # -- the whole data set --------------------------------------------------------------------------------------

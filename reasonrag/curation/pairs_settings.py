@@ -59,11 +59,6 @@ class PairingSettings(Settings):
         Panel.PAIRING,
         default=_RULES.max_per_state or 0,
     )
-    max_per_question: Limit = setting(
-        "Maximum pairs per question, highest confidence first; 0: no limit",
-        Panel.PAIRING,
-        default=_RULES.max_per_question or 0,
-    )
     max_row_tokens: Limit = setting(
         "Maximum tokens of prompt and reply together; 0: no limit", Panel.PAIRING, default=_RULES.max_row_tokens or 0
     )
@@ -103,7 +98,7 @@ class AcceptedPairSettings(Settings):
     )
 
 
-_NO_LIMIT = ("max_per_state", "max_per_question", "max_row_tokens")
+_NO_LIMIT = ("max_per_state", "max_row_tokens")
 """Rules of which 0 as a setting means none."""
 
 

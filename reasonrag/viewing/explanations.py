@@ -463,8 +463,6 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         "duplicate": "another pair of this state has the same content and a margin at least as wide",
         "contradicted": "another pair prefers the opposite, with a margin at least as wide",
         "state_full": f"this state already has its maximum, {_pairs(rules.max_per_state)} with higher confidence",
-        "question_full": f"this question already has its maximum, {_pairs(rules.max_per_question)} with higher "
-        "confidence",
         "efficiency_only_cap": f"only path lengths differ: capped at {percent(rules.max_efficiency_only)} of the data "
         "set, which pairs with higher confidence fill",
         "style_only_cap": "both answers contain a gold answer, or neither does: capped at "

@@ -368,22 +368,13 @@ def test_a_judge_s_pick_needs_neither_margin_nor_certainty() -> None:
     ("most", "beyond"),
     [(1, {(1, 4), (2, 3), (2, 4)}), (3, {(2, 4)}), (4, set()), (None, set())],
 )
-@pytest.mark.parametrize("cap", ["max_per_state", "max_per_question"])
-def test_of_a_state_the_surest_of_equal_margins_are_kept(cap: str, most: int | None, beyond: set[Pair]) -> None:
+def test_of_a_state_the_surest_of_equal_margins_are_kept(most: int | None, beyond: set[Pair]) -> None:
     """As many as the user says; None keeps them all. What is no pair anyway takes no place."""
-    reason = {"max_per_state": "state_full", "max_per_question": "question_full"}
-    assert judged(four_queries(), **{cap: most}) == {
+    assert judged(four_queries(), max_per_state=most) == {
         (1, 2): "small_margin",
         (3, 4): "small_margin",
-        **{pair: reason[cap] if pair in beyond else None for pair in [(1, 3), (1, 4), (2, 3), (2, 4)]},
+        **{pair: "state_full" if pair in beyond else None for pair in [(1, 3), (1, 4), (2, 3), (2, 4)]},
     }
-
-
-def test_a_question_keeps_the_surest_of_what_its_states_keep() -> None:
-    """state_full before question_full, and neither counts what was dropped for itself."""
-    mixed = siblings(query("who", 0.9, observations=9), query("what", 0.0, observations=9), answer("Ada", 0.3))
-    rules = {"max_per_state": 2, "max_per_question": 1, "min_confidence": 0.0}
-    assert judged(mixed, **rules) == {(1, 2): None, (1, 3): "question_full", (3, 2): "state_full"}
     three = siblings(query("who", 0.9), query("what", 0.4), query("WHO", 0.0))
     assert judged(three, max_per_state=1) == {(1, 3): "same_content", (1, 2): None, (2, 3): "contradicted"}
 
@@ -466,7 +457,6 @@ rules = st.builds(
     min_confidence=st.sampled_from([0.0, 0.5, 0.7]),
     max_similarity=st.sampled_from([0.3, 0.9, 1.0]),
     max_per_state=limits,
-    max_per_question=limits,
     allow_malformed=st.booleans(),
     allow_ungrounded=st.booleans(),
     allow_repeated_query=st.booleans(),
@@ -540,7 +530,7 @@ def test_a_stricter_margin_never_adds_a_pair_where_places_are_not_limited(
     states: list[StateRecord], how: PairingRules, strictness: float
 ) -> None:
     """What was dropped stays dropped: a wider pair never made way for a narrower one."""
-    free = replace(how, max_per_state=None, max_per_question=None)
+    free = replace(how, max_per_state=None)
     loose, strict = (select(states, replace(free, min_margin=margin)) for margin in (free.min_margin, strictness))
     if strictness >= free.min_margin:
         for before, after in zip(loose, strict, strict=True):
@@ -556,26 +546,18 @@ def test_without_filters_only_what_cannot_be_trained_on_is_dropped(
     reasons = {"malformed", "unvalued", "same_content", "small_margin", "golden_rejected", "duplicate", "contradicted"}
     assert {each.dropped for each in found} <= {None, *reasons}
     assert all(each.margin <= 1e-9 for each in found if each.dropped == "small_margin")
-    caps_only = replace(NO_FILTERS, max_per_state=how.max_per_state, max_per_question=how.max_per_question)
+    caps_only = replace(NO_FILTERS, max_per_state=how.max_per_state)
     for free, capped in zip(found, select(states, caps_only), strict=True):
-        assert free.dropped == capped.dropped or (free.dropped is None and str(capped.dropped).endswith("_full"))
+        assert free.dropped == capped.dropped or (free.dropped is None and capped.dropped == "state_full")
 
 
 @given(states=runs, how=rules)
-def test_states_and_questions_hold_as_many_pairs_as_they_may(states: list[StateRecord], how: PairingRules) -> None:
-    """Never more than the caps say, and never fewer where there are more."""
+def test_states_hold_as_many_pairs_as_they_may(states: list[StateRecord], how: PairingRules) -> None:
+    """Never more than the cap says, and never fewer where there are more."""
     found = select(states, how)
-    kept = [each for each in found if each.dropped is None]
-    before_question = kept + [each for each in found if each.dropped == "question_full"]
-    before_state = before_question + [each for each in found if each.dropped == "state_full"]
-    _is_capped(before_question, before_state, how.max_per_state, key=lambda each: each.state.state_id)
-    _is_capped(kept, before_question, how.max_per_question, key=lambda _: "the question")
-
-
-def _is_capped(kept: Sequence[Candidate], before: Sequence[Candidate], most: int | None, *, key: Any) -> None:
-    numbers = Counter(map(key, kept))
-    for place, number in Counter(map(key, before)).items():
-        assert numbers[place] == (number if most is None else min(number, most))
+    numbers = Counter(each.state.state_id for each in found if each.dropped is None)
+    for state, number in Counter(each.state.state_id for each in found if each.dropped in (None, "state_full")).items():
+        assert numbers[state] == (number if how.max_per_state is None else min(number, how.max_per_state))
 
 
 # -- shares of the whole data set ---------------------------------------------------------------------------------

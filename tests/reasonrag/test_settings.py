@@ -205,7 +205,7 @@ def test_pairs_are_made_by_the_rules_of_pairing_unless_told_otherwise() -> None:
 
 def test_zero_is_no_limit_where_a_limit_of_zero_would_be_no_pair() -> None:
     """Of pairs and tokens; a share of 0 is a share, a margin of 0 a margin."""
-    flags = dict.fromkeys(("max_per_state", "max_per_question", "max_row_tokens", "min_margin"), 0)
+    flags = dict.fromkeys(("max_per_state", "max_row_tokens", "min_margin"), 0)
     flags |= dict.fromkeys(("max_efficiency_only", "max_style_only"), 0)
     rules = resolve(PairsSettings, "pairs", {"out": "x"} | flags, environment={}).rules
     assert rules == PairingRules(min_margin=0, max_per_state=None, max_efficiency_only=0, max_style_only=0)

@@ -110,7 +110,7 @@ def _check(staged: Path, asked: CriticWitnesses, watcher: Watcher) -> None:
 def _steps(staged: Path, asked: CriticWitnesses) -> Iterator[tuple[str, StepToScore]]:
     """Questions and steps to score; some steps several times."""
     if (rules := asked.rules) is not None:
-        alone = replace(rules, consensus=False, max_per_state=None, max_per_question=None)
+        alone = replace(rules, consensus=False, max_per_state=None)
         for states in questions_of(read_lines(staged / CANDIDATES, StateRecord)):
             for each in select(states, alone):
                 if each.dropped is None:

@@ -126,7 +126,6 @@ const DROPPED = {
   duplicate: "the state has another pair with the same content",
   contradicted: "another pair prefers the opposite",
   state_full: "the state already has its maximum of pairs",
-  question_full: "the question already has its maximum of pairs",
   efficiency_only_cap: "over the cap on pairs that differ in path length only",
   style_only_cap: "over the cap on answer pairs where both sides contain a gold answer, or neither does",
 };

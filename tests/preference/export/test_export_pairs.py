@@ -8,7 +8,7 @@ import tempfile
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
@@ -164,42 +164,6 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
     assert summary.usage is not None
     assert (summary.usage.calls, summary.usage.cost_usd) == (14, 1.0)
     assert json.loads((tmp_path / "summary.json").read_bytes()) == json.loads(summary.model_dump_json())
-
-
-@pytest.mark.parametrize(
-    ("numbers", "by_state", "by_question"),
-    [
-        ([[1]], 1.0, 1.0),
-        ([[1], [1], [1]], 3.0, 3.0),  # all independent
-        ([[3]], 1.0, 1.0),  # all of one state: as good as one, if they say the same
-        ([[3, 1], [2]], 36 / 14, 36 / 20),
-        ([[1, 1, 1, 1], [1]], 5.0, 25 / 17),
-    ],
-)
-def test_the_effective_size_counts_clusters(
-    numbers: list[list[int]], by_state: float, by_question: float, tmp_path: Path
-) -> None:
-    """(sum n)**2 / sum n**2 over states, and over questions, with n pairs each. numbers: of pairs, by question and
-    state."""
-    records = [_with_pairs(f"Question {number}?", states) for number, states in enumerate(numbers)]
-    summary = export(tmp_path, *records, rules=replace(NO_FILTERS, min_margin=0.5))
-    assert summary.pairs == sum(map(sum, numbers))
-    assert summary.effective.model_dump() == {
-        "states": sum(map(len, numbers)),
-        "questions": len(numbers),
-        "by_state": pytest.approx(by_state),
-        "by_question": pytest.approx(by_question),
-    }
-
-
-def _with_pairs(question: str, states: list[int]) -> RolloutRecord:
-    """A chain of states; in each one good query and as many bad ones as there are to be pairs."""
-    parents, steps, place = [], [], 0
-    for pairs_here in states:
-        parents += [place] * (1 + pairs_here)
-        place = len(steps) + 1
-        steps += [query("good", 0.9), *(query(f"bad {n}", 0.0) for n in range(pairs_here))]
-    return tree(parents, steps, question=question, question_id=question, by_layer=False)
 
 
 def test_the_summary_counts_how_often_gold_passages_agree(tmp_path: Path) -> None:
@@ -474,7 +438,6 @@ some_rules = st.builds(
     PairingRules,
     min_margin=st.sampled_from([0.0, 0.3]),
     min_confidence=st.sampled_from([0.0, 0.7]),
-    max_per_question=st.none() | st.integers(1, 2),
     max_efficiency_only=st.sampled_from([0.0, 0.1, 1.0]),
     max_style_only=st.sampled_from([0.0, 0.5, 1.0]),
     allow_malformed=st.booleans(),

@@ -469,7 +469,6 @@ DROPPED: dict[DropReason, str] = {
     "duplicate": "has the same content and a margin at least as wide",
     "contradicted": "prefers the opposite",
     "state_full": "this state already has its maximum, 2 pairs with higher confidence",
-    "question_full": "this question already has its maximum, 3 pairs with higher confidence",
     "efficiency_only_cap": "capped at 10 % of the data set",
     "style_only_cap": "capped at 20 % of the data set",
 }
@@ -478,7 +477,7 @@ DROPPED: dict[DropReason, str] = {
 @pytest.mark.parametrize("reason", get_args(DropReason))
 def test_every_drop_reason_is_a_sentence_with_the_numbers_that_decided(reason: DropReason) -> None:
     """And with its name, by which it is counted."""
-    rules = PairingRules(max_per_state=2, max_per_question=3, max_row_tokens=1000, max_style_only=0.2)
+    rules = PairingRules(max_per_state=2, max_row_tokens=1000, max_style_only=0.2)
     [state] = labelled_states(siblings(GOOD, BAD))
     tokens = [step.model_copy(update={"tokens": 234}) for step in state.steps]
     state = state.model_copy(update={"tokens": 1000, "steps": tokens})
