@@ -39,10 +39,10 @@ def train_critic(
     """
     from reasonrag.critics.train import CriticResult
     from reasonrag.critics.train import train_critic as train
-    from reasonrag.training.progress import TerminalTraining
+    from reasonrag.terminal import TerminalWatcher
 
     with interrupts():
-        result = train(config, dry_run=dry_run, watcher=TerminalTraining(), **flags)
+        result = train(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
     print_result(result, CriticResult.shown, as_json=as_json)
     if result.objections:
         raise typer.Exit(BAD_INPUT)

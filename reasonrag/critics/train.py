@@ -28,7 +28,7 @@ from reasonrag.curation.blockers import refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
 from reasonrag.llm.critic import CriticFacts
-from reasonrag.progress import SilentWatcher
+from reasonrag.progress import JobWatcher, SilentWatcher
 from reasonrag.rendering import Part, Table, counted, next_command
 from reasonrag.run_config import config_hash
 from reasonrag.serving.local_server import count_gpus
@@ -47,10 +47,9 @@ from reasonrag.training.llamafactory.dataset_info import (
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for
 from reasonrag.training.llamafactory.launcher import TrainingFailed, run_watched
 from reasonrag.training.metrics import TRAINER_LOG, read_metrics, write_metrics
-from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
+from reasonrag.training.model_card import CARD, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, TRAINING, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
-from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.provenance import Provenance, TrainingConditions
 
@@ -124,7 +123,7 @@ class CriticResult(BaseModel):
 
 @public_call(TrainCriticSettings)
 def train_critic(
-    config: str | Path | None = None, *, dry_run: bool = False, watcher: TrainingWatcher | None = None, **flags: Any
+    config: str | Path | None = None, *, dry_run: bool = False, watcher: JobWatcher | None = None, **flags: Any
 ) -> CriticResult:
     """Train a critic, a model that scores steps, on a data set with TRL.
 
@@ -272,7 +271,7 @@ def _lacking() -> str | None:
 # -- the training ----------------------------------------------------------------------------------------------
 
 
-def _train(plan: CriticPlan, watcher: TrainingWatcher, *, dry_run: bool) -> CriticResult:
+def _train(plan: CriticPlan, watcher: JobWatcher, *, dry_run: bool) -> CriticResult:
     prepared = _prepare(plan, strict=not dry_run)
     if dry_run:
         return _result(prepared, "dry run", None)
@@ -292,7 +291,7 @@ def _train(plan: CriticPlan, watcher: TrainingWatcher, *, dry_run: bool) -> Crit
 
 
 def _run(
-    prepared: _Prepared, output: OutputDirectory, before: TrainingRecord | None, watcher: TrainingWatcher, lock: int
+    prepared: _Prepared, output: OutputDirectory, before: TrainingRecord | None, watcher: JobWatcher, lock: int
 ) -> TrainingRecord:
     """Run the training to its end. Raises TrainingFailed, with the last lines and what to do, and KeyboardInterrupt."""
     plan, folder = prepared.plan, output.folder
@@ -408,9 +407,7 @@ def _sum_up(prepared: _Prepared, record: TrainingRecord, output: OutputDirectory
     )
     provenance = prepared.provenance.model_copy(update={"critic": critic})
     provenance.write(folder)
-    config = prepared.plan.config | {"stage": STAGE, "finetuning_type": provenance.finetuning_type}
-    card = ModelCardFacts(folder, record, config, provenance, metrics, prepared.base.came_from)
-    write_file(folder / CARD, render_model_card(card).encode(), shared=True)
+    write_file(folder / CARD, render_model_card(folder, record, provenance, metrics).encode(), shared=True)
     shutil.rmtree(folder / _ROWS, ignore_errors=True)
     for name in (_JOB, FACTS):
         (folder / name).unlink(missing_ok=True)

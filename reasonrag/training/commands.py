@@ -50,11 +50,11 @@ def train(
     if flags["merge"] is not None:
         _merge(config, flags, as_json=as_json)
         return
-    from reasonrag.training.progress import TerminalTraining
+    from reasonrag.terminal import TerminalWatcher
     from reasonrag.training.train import train as train_model
 
     with interrupts():
-        result = train_model(config, dry_run=dry_run, watcher=TerminalTraining(), **flags)
+        result = train_model(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
     if as_json:
         print(redact(result.model_dump_json()))  # noqa: T201 - JSON escapes its controls
     else:
@@ -72,8 +72,8 @@ def _print(config: str | None) -> None:
 
 
 def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
+    from reasonrag.terminal import TerminalWatcher
     from reasonrag.training.llamafactory.merge import MergeResult, merge_adapter
-    from reasonrag.training.progress import TerminalTraining
 
     if config is not None:
         raise InputError("--merge trains nothing, so it takes no configuration; --set changes keys of the export")
@@ -83,7 +83,7 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     if out and flags["out"] is None and out.resolve() == settings.merge.resolve():
         out = None  # of reasonrag.toml: where this adapter was trained
     with interrupts():
-        merged = merge_adapter(settings.merge, out, settings.set, allow=settings.allow, watcher=TerminalTraining())
+        merged = merge_adapter(settings.merge, out, settings.set, allow=settings.allow, watcher=TerminalWatcher())
     print_result(merged, MergeResult.shown, as_json=as_json)
 
 

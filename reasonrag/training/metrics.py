@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict
 from preference.export.files import write_json
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
-from reasonrag.rendering import percent
 
 METRICS: Final = "metrics.json"
 TRAINER_STATE, TRAINER_RESULTS, TRAINER_LOG = "trainer_state.json", "all_results.json", "trainer_log.jsonl"
@@ -42,14 +41,6 @@ SHOWN_METRICS: Final = {
     "logps/rejected": "log-probability of rejected replies",
 }
 """The metrics that people see, as far as they are logged: the trainer's name to ours."""
-_HIGHER_IS_BETTER = ("eval_rewards/accuracies", "eval_accuracy", "eval_rewards/margins")
-
-
-class BestValue(BaseModel):
-    """The best value of a number, and the step after which it was measured."""
-
-    value: float
-    step: int
 
 
 class Metrics(BaseModel):
@@ -66,8 +57,6 @@ class Metrics(BaseModel):
     """Run time of the last process only, not of the sessions before an interruption."""
     first: dict[str, float]
     last: dict[str, float]
-    best: dict[str, BestValue]
-    """Best values of the metrics on held-out rows."""
     results: dict[str, float]
     """The trainer's final summary (`all_results.json`)."""
     warnings: list[str]
@@ -83,15 +72,10 @@ def read_metrics(folder: Path, stage: str) -> Metrics:
     return Metrics(
         stage=stage,
         steps=int(state.get("global_step", 0)),
-        epochs=_number(state.get("epoch")),
+        epochs=state.get("epoch"),
         seconds=results.get("train_runtime"),
         first={name: each[0][1] for name, each in series.items()},
         last={name: each[-1][1] for name, each in series.items()},
-        best={
-            name: best
-            for name, each in series.items()
-            if (name == "eval_loss" or name in _HIGHER_IS_BETTER) and (best := _best(name, each))
-        },
         results=results,
         warnings=find_warnings(series),
         series=series,
@@ -105,12 +89,9 @@ def write_metrics(metrics: Metrics, folder: Path) -> None:
 def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str]:
     """Signs of collapse, overfitting or divergence in the logged series, as sentences."""
     found = []
-    for prefix, where, enough in (
-        ("eval_", "of the held-out pairs", 2),
-        ("", "of the training pairs", MIN_TRAINING_POINTS),
-    ):
-        chosen, margins = series.get(f"{prefix}logps/chosen"), series.get(f"{prefix}rewards/margins")
-        if chosen and margins and len(chosen) >= enough:
+    for prefix, where in (("eval_", "of the held-out pairs"), ("", "of the training pairs")):
+        chosen, margins = series.get(f"{prefix}logps/chosen", ()), series.get(f"{prefix}rewards/margins", ())
+        if margins and len(chosen) >= (2 if prefix else MIN_TRAINING_POINTS):
             (before, after), (narrow, wide) = _ends(chosen), _ends(margins)
             if before - after > max(MIN_FALL_NATS, MAX_FALL_SHARE * abs(before)) and wide > narrow:
                 found.append(
@@ -120,21 +101,15 @@ def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str
                     "larger pref_beta or pref_ftx: 0.1 help"
                 )
                 break
-    losses = series.get("eval_loss")
-    if losses and len(losses) > 2:  # noqa: PLR2004 - two points show no turn
-        step, best = min(losses, key=lambda each: each[1])
-        if losses[-1][1] > best * 1.1:
-            found.append(
-                f"eval_loss was lowest at step {step} ({best:.4f}) and is {losses[-1][1]:.4f} now: overfitting"
-            )
+    losses = series.get("eval_loss", ())
+    step, best = min(losses, key=lambda each: each[1], default=(0, 0.0))
+    if losses and losses[-1][1] > best * 1.1:
+        found.append(f"eval_loss was lowest at step {step} ({best:.4f}) and is {losses[-1][1]:.4f} now: overfitting")
     found += [
         f"{name} was not finite at some step: the model is unusable; try a smaller learning_rate"
         for name in ("loss", "eval_loss")
         if any(not math.isfinite(value) for _, value in series.get(name, ()))
     ]
-    accuracy = series.get("eval_rewards/accuracies") or series.get("eval_accuracy")
-    if accuracy and accuracy[-1][1] <= 0.5:  # noqa: PLR2004 - what a coin would have
-        found.append(f"{percent(accuracy[-1][1], 0)} of validation pairs are ranked as labelled, no better than chance")
     return found
 
 
@@ -160,21 +135,8 @@ def _series(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, f
     }
 
 
-def _best(name: str, series: Sequence[tuple[int, float]]) -> BestValue | None:
-    """The best finite value; None if no step has one."""
-    finite = [each for each in series if math.isfinite(each[1])]
-    if not finite:
-        return None
-    step, value = (max if name in _HIGHER_IS_BETTER else min)(finite, key=lambda each: each[1])
-    return BestValue(value=value, step=step)
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _json(path: Path) -> dict[str, Any]:

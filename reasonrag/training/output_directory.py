@@ -72,7 +72,7 @@ class OutputDirectory:
     folder."""
 
     def __init__(self, folder: Path, *, rank: int = 0) -> None:
-        self.folder = folder
+        self.folder, self.is_first = folder, rank == 0
         self.own = folder if rank == 0 else folder / f"node-{rank}"
 
     @contextmanager
@@ -106,11 +106,6 @@ class OutputDirectory:
             return None
         refuse_another(self.folder, changed_keys(found.decides, dict(decides)))
         return found
-
-    @property
-    def files(self) -> list[str]:
-        """Their names, hidden ones left out."""
-        return sorted(path.name for path in self.folder.iterdir() if path.is_file() and not path.name.startswith("."))
 
     def last_checkpoint(self) -> Path | None:
         """The newest checkpoint that was written completely."""

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from reasonrag.errors import InputError
-from reasonrag.progress import SilentWatcher
+from reasonrag.progress import JobWatcher, SilentWatcher
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.llamafactory.config_files import find_config, parse_changes, shipped_names
@@ -18,7 +18,6 @@ from reasonrag.training.llamafactory.dataset_info import read_training_data
 from reasonrag.training.llamafactory.launcher import Launch
 from reasonrag.training.llamafactory.slurm import SlurmScript
 from reasonrag.training.prepare import Permissions, prepare_training
-from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.settings import DPO_OF_A_RECIPE, TrainSettings
 from reasonrag.training.stages.sft_dpo import plan_recipe, sft_then_dpo
 from reasonrag.training.stages.training import TrainingResult, train_resolved, write_script
@@ -29,7 +28,7 @@ def train(
     config: str | Path | None = None,
     *,
     dry_run: bool = False,
-    watcher: TrainingWatcher | None = None,
+    watcher: JobWatcher | None = None,
     **flags: Any,
 ) -> TrainingResult:
     """Train a model on a data set with LLaMA-Factory.

@@ -107,7 +107,7 @@ def test_from_a_trained_model_to_its_evaluation(
     Provenance(base_model="tiny", stage="dpo", finetuning_type="full", splits=splits).write(model)
     Path("CORPUS.jsonl").write_bytes(b"\n".join(map(orjson.dumps, corpus)))
     capsys.readouterr()
-    show(MergeResult(out=str(model), adapter="saves/a", base_model="tiny", files=[]).shown())
+    show(MergeResult(out=str(model), adapter="saves/a", base_model="tiny").shown())
     [evaluate] = next_commands(capsys.readouterr().out)
     assert evaluate[3 : 3 + len(proposed)] == proposed
     done = run(reasonrag, *evaluate, "--limit", "1", "--max-reply-tokens", "8")

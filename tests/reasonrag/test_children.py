@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -148,7 +149,7 @@ def after_training(place: Path, *tokens: str) -> set[str]:
         python=Path(sys.executable),
         environment={},
         log=place / "log",
-        heard=lambda _: None,
+        last=deque(),
         tick=lambda: None,
         tokens=tokens,
     )

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from reasonrag.errors import InputError
-from reasonrag.files import file_digest
 from reasonrag.redaction import SECRET_NAME, redact
 from reasonrag.training.llamafactory.config_files import MODELS, ConfigFile, listed, models_in
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, entry_for, validation_entry
@@ -210,12 +209,3 @@ def _place(name: str, file: ConfigFile | None) -> Path | None:
     path = Path(name).expanduser()
     bases = [Path.cwd(), *([file.place, file.place.parent] if file and file.place else [])]
     return next(((base / path).resolve() for base in bases if (base / path).exists()), None)
-
-
-def training_identity(config: Mapping[str, Any], sha256: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that identifies a training. sha256: of its row files."""
-    found = {key: value for key, value in config.items() if key not in OPERATIONAL}
-    deepspeed = config.get("deepspeed")
-    if isinstance(deepspeed, str) and Path(deepspeed).is_file():
-        found["deepspeed"] = file_digest(Path(deepspeed))
-    return found | {"data": dict(sorted(sha256.items()))}

@@ -7,7 +7,7 @@ Decides which entry a stage trains on; `preflight_checks` decides what rules a t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -85,6 +85,10 @@ class TrainingData:
         if name not in self.sha256:
             self.sha256[name] = file_digest(entry.file)
         return {name: self.sha256[name]}
+
+    def hashes(self, entries: Iterable[DatasetEntry]) -> dict[str, str]:
+        """The same of several."""
+        return dict(sorted(item for entry in entries for item in self.hashed(entry).items()))
 
     def objection(self, entry: DatasetEntry) -> tuple[str, str] | None:
         """Why the rows are not those that were audited, with the objection's name: by their content where the data set

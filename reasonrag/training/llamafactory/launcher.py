@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import io
 import os
-import queue
 import re
 import signal
 import subprocess
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from preference.export.files import open_private
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.progress import JobWatcher
 from reasonrag.redaction import redact
 from reasonrag.training.hardware import PORT
 from reasonrag.training.llamafactory.inspection import environment_of
-from reasonrag.training.metrics import read_object
-from reasonrag.training.progress import LogParser, TrainingWatcher, failure_hint, read_appended_lines
+from reasonrag.training.progress import TrainingProgress, failure_hint
 
 LAST_LINES = 40
 """Output lines kept for a failure message."""
@@ -102,30 +101,22 @@ def cli_command(python: Path, verb: str, file: Path, overrides: Mapping[str, str
     return [*start, verb, str(file), *(f"{key}={value}" for key, value in overrides.items())]
 
 
-def check_no_spaces(command: list[str], environment: Mapping[str, str], gpus: int) -> None:
-    """Raises InputError for a path with a space if torchrun is used: LLaMA-Factory splits that command at spaces."""
-    torchrun = "FORCE_TORCHRUN" in environment or gpus > 1
-    spaced = next((word for word in command[2:] if len(word.split()) != 1), None)
-    if torchrun and spaced:
-        raise InputError(f"a path with a space cannot be given to torchrun: {spaced!r}; choose another --out")
-
-
 def run_child(
     command: list[str],
     *,
     python: Path,
     environment: Mapping[str, str],
     log: Path,
-    heard: Callable[[str], None],
+    last: deque[str],
     tick: Callable[[], None],
     holds: int | None = None,
     tokens: Sequence[str] = (),
 ) -> int:
     """Run a command to its end, its full output appended to `log`; returns its exit status.
 
-    heard: called with each line. tick: called every half second. holds: a descriptor the child keeps open while it
-    lives. tokens: how the names of secrets begin that it needs. On Ctrl-C or SIGTERM the child and its own children are
-    terminated, and KeyboardInterrupt is raised.
+    last: gets each line that is not blank. tick: called every half second. holds: a descriptor the child keeps open
+    while it lives. tokens: how the names of secrets begin that it needs. On Ctrl-C or SIGTERM the child and its own
+    children are terminated, and KeyboardInterrupt is raised.
     """
     env = environment_of(python, *tokens) | {"PYTHONUNBUFFERED": "1"} | dict(environment)
     with open_private(log, "ab") as written, _sigterm_as_interrupt():
@@ -140,90 +131,54 @@ def run_child(
             start_new_session=True,
             pass_fds=() if holds is None else (holds,),
         )
-        output = _start_reading(child)
-
-        def keep_output(then: Callable[[str], None], meanwhile: Callable[[], None]) -> None:
-            for line in _lines(child, output, meanwhile):
-                text = redact(line.rstrip("\r\n"))
-                written.write(f"{text}\n".encode())
-                written.flush()
-                then(text)
-
+        reader = threading.Thread(target=_keep_output, args=(child, written, last), daemon=True)
+        reader.start()
         try:
-            keep_output(heard, tick)
-            return child.wait()
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return child.wait(_TICK)
+                tick()
         except BaseException:
             _terminate(child)
-            keep_output(lambda _: None, lambda: None)
-            written.write(b"ended from outside\n")
             raise
+        finally:
+            reader.join(4 * _TICK)  # a grandchild may keep the pipe open
+            tick()
+
+
+def _keep_output(child: subprocess.Popen[bytes], written: BinaryIO, last: deque[str]) -> None:
+    """Its lines as they come, without keys. What a carriage return overwrites, as in progress bars, is left out."""
+    assert child.stdout is not None  # noqa: S101 - it was asked for
+    with io.TextIOWrapper(child.stdout, "utf-8", "replace", newline="") as text, suppress(ValueError):  # closed by us
+        for line in text:
+            if line.endswith("\r"):
+                continue
+            told = redact(line.rstrip("\r\n"))
+            written.write(f"{told}\n".encode())
+            written.flush()
+            last.extend([told] if told.strip() else [])
 
 
 def run_watched(
-    command: list[str], who: str, watcher: TrainingWatcher, *, log: Path, follow: Path | None = None, **child: Any
+    command: list[str], who: str, watcher: JobWatcher, *, log: Path, follow: Path | None = None, **child: Any
 ) -> None:
     """Run a training or an export to its end, and tell `watcher` how far it is. who: runs, in words. follow: the
     trainer's log of steps. child: see `run_child`.
 
     Raises TrainingFailed, with the last lines and what to do, and KeyboardInterrupt.
     """
-    listener = LogParser(watcher, keep=LAST_LINES)
-    listener.standing.phase = f"starting {who}"
-    read = follow.stat().st_size if follow and follow.is_file() else 0
-
-    def tick() -> None:
-        nonlocal read
-        if follow:
-            read = read_appended_lines(follow, read, lambda line: listener.reached(read_object(line)))
-            watcher.stands(listener.standing, logged=False)
-
+    progress, last = TrainingProgress(follow, watcher), deque[str](maxlen=LAST_LINES)
     try:
-        status = run_child(command, log=log, heard=listener.heard, tick=tick, **child)
+        status = run_child(command, log=log, last=last, tick=progress.look, **child)
     finally:
-        watcher.ended()
+        progress.say()
     if status != 0:
-        last = [line for line in listener.last if line.strip()]
         hint = failure_hint(last)
-        shown = "\n".join(f"  {line[:400]}" for line in last[-12:])
+        shown = "\n".join(f"  {line[:400]}" for line in list(last)[-12:])
         raise TrainingFailed(
             f"{who} exited with status {status}. {f'What to do: {hint}. ' if hint else ''}Full output: {log}\n"
             f"Last lines:\n{shown}"
         )
-
-
-def _start_reading(child: subprocess.Popen[bytes]) -> queue.SimpleQueue[str]:
-    """The lines of its output as they come, an empty text at the end. What a carriage return overwrites, as in progress
-    bars, is left out."""
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def read() -> None:
-        assert child.stdout is not None  # noqa: S101 - it was asked for
-        with io.TextIOWrapper(child.stdout, "utf-8", "replace", newline="") as text:
-            for line in text:
-                if not line.endswith("\r"):
-                    lines.put(line)
-        lines.put("")
-
-    threading.Thread(target=read, daemon=True).start()
-    return lines
-
-
-def _lines(child: subprocess.Popen[bytes], output: queue.SimpleQueue[str], tick: Callable[[], None]) -> Iterator[str]:
-    """The lines until the output ends, or the child does: a grandchild may keep the pipe open. tick: called every half
-    second."""
-    ticked, line = time.monotonic(), "-"
-    while line:
-        try:
-            line = output.get(timeout=_TICK)
-        except queue.Empty:
-            if child.poll() is not None:
-                break
-        else:
-            yield from filter(None, [line])
-        if time.monotonic() - ticked >= _TICK:
-            ticked = time.monotonic()
-            tick()
-    tick()
 
 
 def _terminate(child: subprocess.Popen[bytes]) -> None:

@@ -19,7 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, base_model_of
 from reasonrag.processes.train_python import find_python
-from reasonrag.progress import SilentWatcher
+from reasonrag.progress import JobWatcher, SilentWatcher
 from reasonrag.rendering import Line, Part
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
@@ -28,7 +28,6 @@ from reasonrag.training.llamafactory.launcher import cli_command, run_watched
 from reasonrag.training.metrics import METRICS
 from reasonrag.training.model_card import CARD
 from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, TRAINING, OutputDirectory
-from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.provenance import Provenance, evaluation_of, read_provenance
 
 MERGED = "merged.json"
@@ -43,7 +42,6 @@ class MergeResult(BaseModel):
     out: str
     adapter: str
     base_model: str
-    files: list[str]
 
     def shown(self) -> Iterator[Part]:
         yield Line(f"merged {self.adapter} into {self.base_model}: {self.out}")
@@ -56,7 +54,7 @@ def merge_adapter(
     changes: list[str],
     *,
     allow: Sequence[str] = (),
-    watcher: TrainingWatcher | None = None,
+    watcher: JobWatcher | None = None,
 ) -> MergeResult:
     """Merge an adapter. out: a new or empty folder. changes: `key=value` for LLaMA-Factory's export. allow: objections
     to go on despite.
@@ -81,8 +79,7 @@ def merge_adapter(
     with OutputDirectory(out).held():
         _export(python, config, out, watcher)
         _account(adapter, out, config, came_from, prompts)
-    base_model = config["model_name_or_path"]
-    return MergeResult(out=str(out), adapter=str(adapter), base_model=base_model, files=OutputDirectory(out).files)
+    return MergeResult(out=str(out), adapter=str(adapter), base_model=config["model_name_or_path"])
 
 
 def _config(adapter: Path, out: Path) -> dict[str, Any]:
@@ -103,7 +100,7 @@ def _config(adapter: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: TrainingWatcher) -> None:
+def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: JobWatcher) -> None:
     text = as_yaml(dict(config), "What LLaMA-Factory's export read, by reasonrag train --merge.")
     write_file(out / _YAML, text.encode(), shared=True)
     watcher.say(f"merging into {out}")

@@ -16,14 +16,14 @@ from typing import Any, Final
 from preference.export.formats import dataset_name
 from reasonrag.curation.existing_data_set import IMPORT_REPORT
 from reasonrag.errors import InputError
+from reasonrag.progress import JobWatcher
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes, shipped_names
-from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config, training_identity
+from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
 from reasonrag.training.llamafactory.dataset_info import TrainingData
 from reasonrag.training.llamafactory.launcher import Launch
 from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
 from reasonrag.training.llamafactory.slurm import SlurmScript
-from reasonrag.training.prepare import Permissions, PreparedTraining, prepare_training, row_file_hashes
-from reasonrag.training.progress import TrainingWatcher
+from reasonrag.training.prepare import Permissions, PreparedTraining, identity_of, prepare_training
 from reasonrag.training.stages.runner import FOLDER, Stage, check_stages, run_stages
 from reasonrag.training.stages.training import TrainingResult, train_resolved, write_script
 
@@ -38,7 +38,7 @@ def plan_recipe(
     dpo: ConfigFile,
     changes: Sequence[str],
     data: TrainingData,
-    watcher: TrainingWatcher,
+    watcher: JobWatcher,
     *,
     out: Path | None,
     launch: Launch,
@@ -90,7 +90,7 @@ class Recipe:
     dpo_changes: Mapping[str, Any]
     launch: Launch
     permitted: Permissions
-    watcher: TrainingWatcher
+    watcher: JobWatcher
     final: TrainingResult | None = None
 
     def folder(self, stage: str) -> Path:
@@ -114,9 +114,15 @@ class Recipe:
     def stages(self) -> list[Stage]:
         def stage(name: str, config: ResolvedConfig, work: Callable[[], TrainingResult]) -> Stage:
             def told() -> dict[str, Any]:
-                return work().model_dump(include={"out", "steps", "config_hash", "results"})
+                found = work()
+                return {
+                    "out": found.out,
+                    "steps": found.steps,
+                    "config_hash": found.record.config_hash,
+                    "results": found.results,
+                }
 
-            return Stage(name, training_identity(config.config, row_file_hashes(config, self.data)), told)
+            return Stage(name, identity_of(config, self.data), told)
 
         return [stage(SFT, self.first, self._warm_up), stage(DPO, self.last(), self.train_on_pairs)]
 
@@ -163,11 +169,8 @@ def sft_then_dpo(recipe: Recipe, *, dry_run: bool, script: SlurmScript | None = 
 def _plan(first: TrainingResult, last: TrainingResult) -> TrainingResult:
     """What both trainings would read, and what would be refused."""
     note = f"model_name_or_path is the result of the stage {SFT}"
-    return last.model_copy(
-        update={
-            "notes": [*first.notes, *last.notes, note],
-            "objections": [*first.objections, *last.objections],
-            "set_aside": [*first.set_aside, *last.set_aside],
-            "stages": {SFT: first.config, DPO: last.config},
-        }
-    )
+    last.record.notes = [*first.record.notes, *last.record.notes, note]
+    last.record.set_aside = [*first.record.set_aside, *last.record.set_aside]
+    last.objections = [*first.objections, *last.objections]
+    last.stages = {SFT: first.record.resolved, DPO: last.record.resolved}
+    return last

@@ -11,6 +11,7 @@ import pytest
 import reasonrag
 from reasonrag.errors import InputError
 from reasonrag.terminal import show
+from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.stages.training import TrainingResult
 from tests.helpers.shared import Shared
 
@@ -62,11 +63,16 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_started(
 
 
 def test_a_dry_run_shows_the_stages_before_the_last_and_what_was_allowed(capsys: pytest.CaptureFixture[str]) -> None:
-    told = {"notes": [], "environment": {}, "command": ["llamafactory-cli"], "set_aside": ["--allow report_to"]}
-    stages = {"sft": {"seed": 1}, "dpo": {"seed": 2}}
-    planned = TrainingResult.model_construct(
-        state="dry run", config={"seed": 2}, config_hash="c", stages=stages, objections=[], **told
+    record = TrainingRecord.model_construct(
+        resolved={"seed": 2},
+        config_hash="c",
+        notes=[],
+        environment={},
+        command=["llamafactory-cli"],
+        set_aside=["--allow report_to"],
     )
+    stages = {"sft": {"seed": 1}, "dpo": {"seed": 2}}
+    planned = TrainingResult.model_construct(state="dry run", out="saves", record=record, stages=stages, objections=[])
     show(planned.shown())
     shown = capsys.readouterr()
     assert shown.out.index("stage sft: ") < shown.out.index("seed: 1") < shown.out.index("seed: 2")
