@@ -20,9 +20,9 @@ MOST_MODULES = 15
 LINES = {
     "mcts": 1505,
     "preference": 5570,
-    "hall": 3906,
+    "hall": 3905,
     "agent": 2297,
-    "critics": 1567,
+    "critics": 1564,
     "curation": 4802,
     "data": 3438,
     "evaluation": 3863,
@@ -34,9 +34,9 @@ LINES = {
     "scale": 573,
     "serving": 1188,
     "studies": 1600,
-    "training": 4812,
+    "training": 4465,
     "viewing": 2744,
-    "tests": 51_480,
+    "tests": 51_498,
     "benchmarks": 8028,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -222,7 +222,7 @@ def _prepare(plan: CriticPlan, *, strict: bool) -> _Prepared:
     entry = DatasetEntry("rows of a critic", {}, data.directory / PAIRS_FILE)
     asked = read_questions(data, entry)
     preflight_checks.check_rows([entry], data, asked, found)
-    preflight_checks.check_audit(preflight_checks.read_or_run_audit(data, found), found)
+    preflight_checks.check_audit(data, found)
     conditions = preflight_checks.check_prompts(data, prompts, base, found)
     found.objections += foreign_settings(plan.config)
     if strict:

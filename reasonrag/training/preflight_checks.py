@@ -16,10 +16,11 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from preference import Message
 from reasonrag.agent.prompting import Prompts
 from reasonrag.curation.audit.audit import audit
-from reasonrag.curation.audit.cutoffs import advised_cutoff, count_cut_rows
-from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
+from reasonrag.curation.audit.cutoffs import TokenCounts, advised_cutoff, count_cut_rows
+from reasonrag.curation.audit.report import AUDIT, read_audit
 from reasonrag.curation.blockers import Blocker, evaluation_blockers
 from reasonrag.curation.import_published import UNKNOWN
 from reasonrag.curation.token_counters import QwenTokenCounter, token_counter
@@ -89,13 +90,10 @@ def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
 
 def _check_place(key: str, name: str) -> None:
     """Accepts an existing folder, or what can be a name on the Hub; raises InputError otherwise."""
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return
-    if path.is_file():
-        raise InputError(f"{key}: {name} is a file; give the folder of the model")
-    first = name.partition("/")[0]
-    if not _HUB_NAME.fullmatch(name) or first in (".", "..") or ("/" in name and Path(first).is_dir()):
+    path, first = Path(name).expanduser(), name.partition("/")[0]
+    below_a_folder = "/" in name and Path(first).is_dir()
+    on_the_hub = _HUB_NAME.fullmatch(name) and first not in (".", "..") and not below_a_folder
+    if not path.is_dir() and (path.is_file() or not on_the_hub):
         raise InputError(f"{key}: there is no model at {name}. Give a folder that exists, or a name on the Hub")
 
 
@@ -106,7 +104,7 @@ def check_training(
     the model will be asked with. Raises InputError."""
     base, asked = check_base_model(resolution.config), read_questions(data, resolution.entry)
     check_rows(resolution.entries, data, asked, found)
-    check_audit(read_or_run_audit(data, found), found)
+    check_audit(data, found)
     conditions = check_prompts(data, prompts, base, found)
     check_config(resolution.config, base, found)
     return base, asked, conditions
@@ -149,23 +147,19 @@ def check_rows(
         found.notes.append("these questions were not checked against evaluation sets (reasonrag pairs --eval does)")
 
 
-def check_audit(report: AuditReport | None, found: PreflightFindings) -> None:
-    """Errors of the audit, if there is one, become blockers."""
-    for check in report.errors if report else ():
-        found.object(check.name, f"the audit has an error: {check.finds} ({check.count:,} rows)")
-
-
-def read_or_run_audit(data: TrainingData, found: PreflightFindings) -> AuditReport | None:
-    """The audit of the pairs, made and written now if there is none; None for a data set without pairs."""
+def check_audit(data: TrainingData, found: PreflightFindings) -> None:
+    """Errors of the audit of the pairs become blockers. It is made and written now if there is none."""
     if (data.directory / AUDIT).is_file() and data.summary:
-        return read_audit(data.directory)
-    try:
-        report = audit(data.directory, out=data.directory)
-    except (InputError, OSError) as error:
-        found.notes.append(f"its rows could not be audited: {error}")
-        return None
-    found.notes.append(f"{data.directory} had no audit of these rows, so it was audited now")
-    return report
+        report = read_audit(data.directory)
+    else:
+        try:
+            report = audit(data.directory, out=data.directory)
+        except (InputError, OSError) as error:
+            found.notes.append(f"its rows could not be audited: {error}")
+            return
+        found.notes.append(f"{data.directory} had no audit of these rows, so it was audited now")
+    for check in report.errors:
+        found.object(check.name, f"the audit has an error: {check.finds} ({check.count:,} rows)")
 
 
 def check_prompts(data: TrainingData, prompts: Prompts, base: BaseFacts, found: PreflightFindings) -> DataConditions:
@@ -196,7 +190,7 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
     if config.get("packing") and stage != "sft":
         raise InputError(f"packing is for stage sft only, this is {stage}: --set packing=null")
     beta = config.get("pref_beta")
-    if stage in ("dpo", "kto") and beta is not None and _number(beta) <= 0:
+    if stage in ("dpo", "kto") and isinstance(beta, int | float) and beta <= 0:
         raise InputError(
             f"pref_beta: {beta} compares no replies, so nothing would be learned from the preferences; give a number "
             "above 0, as in --set pref_beta=0.1, or leave it out"
@@ -213,26 +207,10 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
         raise InputError(f"no template is named: that of Qwen2.5 is {TEMPLATE}: --set template={TEMPLATE}")
     if is_qwen2 and template != TEMPLATE:
         found.object("template", f"template {template} is not that of Qwen2.5, which is {TEMPLATE}")
-    if config.get("save_strategy") == "no":
-        found.notes.append("save_strategy: no: an interrupted training starts over")
-    elif config.get("save_only_model"):
-        found.notes.append("save_only_model: checkpoints lack the optimizer, so an interrupted training starts over")
-    if stage == "rm":
-        found.notes.append("LLaMA-Factory cannot resume a reward model: an interrupted training starts over")
-    positions = base.config.get("max_position_embeddings")
-    cutoff_len = config.get("cutoff_len")
+    positions, cutoff_len = base.config.get("max_position_embeddings"), config.get("cutoff_len")
     if isinstance(positions, int) and isinstance(cutoff_len, int) and cutoff_len > positions:
-        found.object(
-            "beyond_context", f"cutoff_len {cutoff_len:,} is more than the {positions:,} positions of the model"
-        )
-
-
-def _number(value: object) -> float:
-    """As LLaMA-Factory reads it; 1 for what is none, which it refuses itself."""
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return 1.0
+        what = f"cutoff_len {cutoff_len:,} is more than the {positions:,} positions of the model"
+        found.object("beyond_context", what)
 
 
 # -- LLaMA-Factory's answers -----------------------------------------------------------------------------------
@@ -259,26 +237,22 @@ def check_config_accepted(config: Mapping[str, Any], judgement: ConfigCheck, fou
         found.notes.append(f"the tokenizer of {model} is not on this machine, so its chat template was not checked")
         return
     if not judgement.chat_template:
-        found.object(
-            "chat_template",
-            f"the tokenizer of {model} has no chat template, so no server can format its prompts",
-        )
-    if judgement.split_specials:
-        found.object(
-            "special_tokens",
-            f"{' and '.join(judgement.split_specials)} are not single tokens for {model}, so turns never "
-            f"end in template {TEMPLATE}",
-        )
+        what = f"the tokenizer of {model} has no chat template, so no server can format its prompts"
+        found.object("chat_template", what)
+    if split := judgement.split_specials:
+        what = f"{' and '.join(split)} are not single tokens for {model}, so turns never end in template {TEMPLATE}"
+        found.object("special_tokens", what)
 
 
 def resolve_cutoff(
     resolution: ResolvedConfig, data: TrainingData, judgement: ConfigCheck, found: PreflightFindings
 ) -> dict[str, Any]:
     """Fill in `cutoff_len`, or check what the chosen one cuts; returns what is known of the lengths, for the record."""
-    prompt, reply, counted_by = _lengths(resolution, data, judgement, found)
-    if prompt is None or reply is None or not len(prompt):
+    counts = _lengths(resolution, data, judgement, found)
+    if counts is None:
         resolution.notes.append("the lengths of its rows are not known, so cutoff_len stays as it is")
         return {"cutoff_len": resolution.config.get("cutoff_len"), "counted_by": None}
+    prompt, reply, counted_by = counts
     advised = advised_cutoff(prompt, reply)
     before, model = resolution.config.get("cutoff_len"), resolution.config.get("model_name_or_path")
     exact = judgement.prompt is not None or ("qwen2.5" in str(model).lower() and counted_by == QwenTokenCounter.name)
@@ -294,21 +268,18 @@ def resolve_cutoff(
     chosen = resolution.config["cutoff_len"]
     if not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 1:
         raise InputError(f"cutoff_len must be a whole number of tokens, not {chosen!r}")
-    cut = count_cut_rows(prompt, reply, chosen)
-    longest = int((prompt + reply).max())
+    cut, longest = count_cut_rows(prompt, reply, chosen), int((prompt + reply).max())
+    instead = f"--set cutoff_len={advised}, or leave it out, to cut nothing"
     if cut.prompt_cut:
-        found.object(
-            "truncated_prompts",
+        what = (
             f"cutoff_len {chosen:,} cuts the end of {cut.prompt_cut:,} prompts ({100 * cut.prompt_cut_share:.1f} % of "
             f"{len(prompt):,} rows, of up to {longest:,} tokens): the question and the turn that asks for a reply are "
-            f"lost. Set --set cutoff_len={advised}, or leave it out, to cut nothing",
+            f"lost. Set {instead}"
         )
+        found.object("truncated_prompts", what)
     elif cut.truncated:
-        found.object(
-            "truncated_replies",
-            f"cutoff_len {chosen:,} cuts the end of {cut.truncated:,} replies of rows of up to {longest:,} tokens; "
-            f"--set cutoff_len={advised} cuts nothing",
-        )
+        of = f"{cut.truncated:,} replies of rows of up to {longest:,} tokens"
+        found.object("truncated_replies", f"cutoff_len {chosen:,} cuts the end of {of}. Set {instead}")
     return {
         "cutoff_len": chosen,
         "advised_cutoff": advised,
@@ -322,18 +293,16 @@ def resolve_cutoff(
 
 def _lengths(
     resolution: ResolvedConfig, data: TrainingData, judgement: ConfigCheck, found: PreflightFindings
-) -> tuple[Any, Any, str | None]:
+) -> tuple[TokenCounts, TokenCounts, str] | None:
     """Tokens of prompts and longer replies: by the model's own tokenizer if it is here, else counted as in the
-    audit."""
-    if judgement.prompt is not None and judgement.reply is not None:
-        return _array(judgement.prompt), _array(judgement.reply), "the model's own tokenizer"
+    audit. None without rows that can be counted."""
+    if judgement.prompt and judgement.reply:
+        return np.asarray(judgement.prompt), np.asarray(judgement.reply), "the model's own tokenizer"
     rows = resolution.countable
     if rows is None and resolution.stage in RANKED_STAGES:
         rows = next((each.countable for each in data.entries.values() if each.ranked and each.countable), None)
     if rows is None or not all(Path(file).is_file() for file in rows.files):
-        return None, None, None
-    from preference import Message
-
+        return None
     counter, warnings = token_counter(None)
     found.notes += warnings
     counted: dict[tuple[str, str], int] = {}
@@ -345,8 +314,4 @@ def _lengths(
             counted[asked] = counter.prompt(turns)
         prompts.append(counted[asked])
         replies.append(max(counter.reply(str(row.get(name) or "")) for name in rows.replies))
-    return _array(prompts), _array(replies), counter.name
-
-
-def _array(values: list[int]) -> Any:
-    return np.asarray(values, dtype=np.int64)
+    return (np.asarray(prompts), np.asarray(replies), counter.name) if prompts else None

@@ -83,8 +83,6 @@ def find_config(name: str, group: str = "") -> ConfigFile:
     bare = path.name.removesuffix(path.suffix if path.suffix in SUFFIXES else "")
     if folder and str(path.parent) == "." and (folder / f"{bare}.yaml").is_file():
         return _read(folder / f"{bare}.yaml", shipped=True)
-    if path.suffix in SUFFIXES or "/" in name:
-        raise InputError(f"there is no {name}; shipped configurations: {', '.join(shipped_names(group))}")
     raise InputError(f"there is no configuration {name!r}, and no such file: {choices(bare, shipped_names(group))}")
 
 

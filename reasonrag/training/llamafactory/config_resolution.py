@@ -6,7 +6,6 @@ in `preflight_checks`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +31,10 @@ OPERATIONAL = frozenset(
 """Keys that do not affect what is learned: a training may resume with other values."""
 _PATHS = (*MODELS, "deepspeed", "fsdp_config", "media_dir")
 """Keys that may name files or folders."""
-_OF_EVALUATION = ("eval_dataset", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "eval_on_each_dataset")
-_QWEN = re.compile(r"qwen-?2(\.5)?(?!\.)", re.IGNORECASE)
+_OF_EVALUATION = (
+    *("eval_dataset", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "eval_on_each_dataset"),
+    *("do_eval", "load_best_model_at_end"),
+)
 TEMPLATE: Final = "qwen"
 """LLaMA-Factory's template for Qwen2 and Qwen2.5."""
 
@@ -79,10 +80,7 @@ class ResolvedConfig:
         first = found[0]
         if first is None:
             return None
-        columns = {"system", "prompt", "replies"}
-        alike = [
-            each for each in found if each and each.model_dump(include=columns) == first.model_dump(include=columns)
-        ]
+        alike = [each for each in found if each and each.model_copy(update={"files": first.files}) == first]
         return first.model_copy(update={"files": [file for each in alike for file in each.files]})
 
 
@@ -111,17 +109,12 @@ def resolve_config(
     for key in ("stage", "model_name_or_path"):
         if not isinstance(config.get(key), str) or not config[key].strip():
             raise InputError(f"{file.name} has no {key}; LLaMA-Factory would use a default. Give it: --set {key}=..")
-    if config.get("do_train") is not True:
-        notes.append("do_train: true, which is what this command is for")
     config |= {"do_train": True, "finetuning_type": config.get("finetuning_type", "lora")}
     config.setdefault("report_to", "none")  # transformers 4 would report to every service that is installed
     stage = str(config["stage"])
     entry = entry_for(data, stage, changes.get("dataset") or _own_dataset(config, data, stage))
     validation = _validation(config, changes, data, entry, notes)
     config |= {"dataset_dir": str(data.directory.resolve()), "dataset": entry.name}
-    if "template" not in config and _QWEN.search(str(config["model_name_or_path"])):
-        config["template"] = TEMPLATE
-        notes.append(f"template: {TEMPLATE}, that of Qwen2.5")
     config["output_dir"] = str(
         (out or Path("saves") / f"{data.directory.resolve().name}-{Path(file.name).stem}").resolve()
     )
@@ -167,33 +160,21 @@ def _validation(
     config: dict[str, Any], changes: Mapping[str, Any], data: TrainingData, entry: DatasetEntry, notes: list[str]
 ) -> DatasetEntry | None:
     """Fill in the held-out rows of the entry, or remove the keys that need them."""
-    if "eval_dataset" in changes and changes["eval_dataset"] is None:
-        wanted = None
-    elif changes.get("eval_dataset"):
+    wanted, evaluates = None, config.get("eval_strategy", "no") != "no" or bool(config.get("do_eval"))
+    if changes.get("eval_dataset"):
         wanted = entry_for(data, str(config["stage"]), str(changes["eval_dataset"]))
-    else:
-        wanted = validation_entry(data, entry) if "eval_dataset" in config or _evaluates(config) else None
+    elif "eval_dataset" not in changes and ("eval_dataset" in config or evaluates):
+        wanted = validation_entry(data, entry)
     if wanted:
         config["eval_dataset"] = wanted.name
         return wanted
-    removed = [key for key in _OF_EVALUATION if key in config]
-    if config.get("val_size"):
-        removed = [key for key in removed if key == "eval_dataset"]
-    for key in removed:
-        del config[key]
-    for key in ("do_eval", "load_best_model_at_end"):
-        if config.get(key) and not config.get("val_size"):
-            del config[key]
-            removed.append(key)
-    if removed and changes.get("eval_dataset", "") is not None:
+    needing = _OF_EVALUATION[:1] if config.get("val_size") else _OF_EVALUATION
+    removed = [key for key in needing if config.pop(key, None) is not None]
+    if removed and "eval_dataset" not in changes:
         notes.append(
             f"{data.directory} has no {entry.name}_validation, so nothing is evaluated: removed {', '.join(removed)}"
         )
     return None
-
-
-def _evaluates(config: Mapping[str, Any]) -> bool:
-    return config.get("eval_strategy", "no") != "no" or bool(config.get("do_eval"))
 
 
 def settle_paths(config: dict[str, Any], file: ConfigFile | None) -> None:

@@ -20,7 +20,8 @@ from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, Pai
 from reasonrag.curation.audit.row_files import find_row_files
 from reasonrag.curation.dataset_directory import kept_evaluation_questions, read_summary
 from reasonrag.errors import InputError, choices
-from reasonrag.files import ROLLOUTS, check_finished, file_digest, read_small
+from reasonrag.files import ROLLOUTS, check_finished, file_digest
+from reasonrag.model_folder import read_json
 from reasonrag.training.llamafactory.foreign_settings import foreign_keys
 from reasonrag.training.llamafactory.inspection import RowsToCount
 from reasonrag.training.provenance import question_keys
@@ -117,17 +118,13 @@ def read_training_data(directory: Path) -> TrainingData:
         )
     check_finished(directory)
     path = directory / DATASET_INFO_FILE
-    try:
-        described = orjson.loads(read_small(path))
-    except FileNotFoundError as error:
+    if not path.exists():
         raise InputError(
-            f"{directory} has no {DATASET_INFO_FILE}, so LLaMA-Factory cannot find its rows; make it again: "
-            f"reasonrag pairs {directory} --out {directory}"
-        ) from error
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-    if not isinstance(described, dict) or not all(isinstance(each, dict) for each in described.values()):
-        raise InputError(f"{path} must map names to descriptions; make it again: reasonrag pairs RUN --out {directory}")
+            f"{directory} has no {DATASET_INFO_FILE}, so LLaMA-Factory cannot find its rows{_again(directory)}"
+        )
+    described = read_json(path)
+    if not all(isinstance(each, dict) for each in described.values()):
+        raise InputError(f"{path} must map names to descriptions{_again(directory)}")
     if several := [name for name in described if "," in name or name != name.strip()]:
         raise InputError(f"{path}: LLaMA-Factory would read {several[0]!r} as other names; rename it")
     entries = {name: DatasetEntry(name, each, _file_of(directory, each)) for name, each in described.items()}
@@ -137,6 +134,11 @@ def read_training_data(directory: Path) -> TrainingData:
 def _file_of(directory: Path, description: Mapping[str, Any]) -> Path | None:
     name, elsewhere = description.get("file_name"), any(True for _ in foreign_keys(description))
     return directory / name if isinstance(name, str) and not elsewhere else None
+
+
+def _again(directory: Path) -> str:
+    """What to do for a data set of ours that is not whole."""
+    return f". Make it again: reasonrag pairs {directory} --out {directory}"
 
 
 def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntry:
@@ -152,29 +154,21 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntr
         name = dataset_name("proguide")  # the same rows under other column names
     entry = data.entries.get(name)
     if entry is None:
-        missing = next((each for each, known in FORMATS.items() if known.info and dataset_name(each) == name), None)
-        if missing is None:
+        if name not in {dataset_name(each) for each, known in FORMATS.items() if known.info}:
             raise InputError(f"{data.directory} has no {name}: {choices(name, data.entries)}")
-        # existing formats are named too, or they would be removed
-        formats = [
-            each for each in FORMATS if each != "proguide" and (each == missing or dataset_name(each) in data.entries)
-        ]
-        flag = "".join(f" --format {each}" for each in formats)
-        raise InputError(
+        there = {dataset_name(each): each for each in FORMATS if each != "proguide"}
+        flags = [f" --format {each}" for entry, each in there.items() if entry == name or entry in data.entries]
+        raise InputError(  # the formats that are there are named too, or they would be removed
             f"{data.directory} has no {name}, which stage {stage} trains on. Write it: reasonrag pairs "
-            f"{data.directory}{flag} --out {data.directory}"
+            f"{data.directory}{''.join(flags)} --out {data.directory}"
         )
     _refuse_without_rows(data, entry)
     if entry.file is not None and not entry.file.is_file():
-        raise InputError(
-            f"{data.directory / DATASET_INFO_FILE} names {entry.file}, which is not there. Make it again: "
-            f"reasonrag pairs {data.directory} --out {data.directory}"
-        )
+        file = data.directory / DATASET_INFO_FILE
+        raise InputError(f"{file} names {entry.file}, which is not there{_again(data.directory)}")
     if stage in RANKED_STAGES and not entry.ranked:
-        raise InputError(
-            f"{data.directory / DATASET_INFO_FILE}: {name} has no `ranking: true`, so LLaMA-Factory would refuse it in "
-            f"stage {stage}. Make it again: reasonrag pairs {data.directory} --out {data.directory}"
-        )
+        what = f"{name} has no `ranking: true`, so LLaMA-Factory would refuse it in stage {stage}"
+        raise InputError(f"{data.directory / DATASET_INFO_FILE}: {what}{_again(data.directory)}")
     if stage not in RANKED_STAGES and entry.ranked:
         raise InputError(f"{name} holds pairs (`ranking: true`), which stage {stage} cannot read")
     return entry
@@ -193,7 +187,7 @@ def _refuse_without_rows(data: TrainingData, entry: DatasetEntry) -> None:
     if entry.file is None and not any(True for _ in foreign_keys(entry.description)):
         raise InputError(
             f"{data.directory / DATASET_INFO_FILE}: {entry.name} has no `file_name` that is a text, so LLaMA-Factory "
-            f"cannot find its rows. Make it again: reasonrag pairs {data.directory} --out {data.directory}"
+            f"cannot find its rows{_again(data.directory)}"
         )
 
 
@@ -213,13 +207,11 @@ def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
     try:
         keys, splits = question_keys(data.directory)
         if not (data.directory / QUESTIONS).is_file() and entry.file is not None and entry.file.suffix == ".json":
-            rows = [row for row in orjson.loads(entry.file.read_bytes()) if isinstance(row.get("question"), str)]
+            rows = [row for row in _rows(entry.file) if isinstance(row.get("question"), str)]
             texts = {(row["question"], f"{row.get('dataset')}/{row.get('split')}") for row in rows}
             keys, splits = [question_key(text) for text, _ in texts], Counter(split for _, split in texts)
     except MalformedCandidatesError as error:
         raise InputError(f"{error}. Make it again from its runs: reasonrag pairs RUN --out {data.directory}") from error
-    except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
-        raise InputError(f"{entry.file} is not a list of rows; make it again: reasonrag pairs") from error
     return DatasetQuestions(
         keys=sorted(set(keys)),
         by_split=dict(sorted(splits.items())),
@@ -232,10 +224,14 @@ def count_rows(entry: DatasetEntry) -> int | None:
     """The number of rows; None if they cannot be counted here. Raises InputError for a file that is not a list."""
     if entry.file is None or entry.file.suffix != ".json":
         return None
+    return len(_rows(entry.file))
+
+
+def _rows(file: Path) -> list[Any]:
     try:
-        rows = orjson.loads(entry.file.read_bytes())
+        rows = orjson.loads(file.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
-        raise InputError(f"cannot read {entry.file}: {error}") from error
-    if not isinstance(rows, list):
-        raise InputError(f"{entry.file} is not a list of rows; make it again: reasonrag pairs")
-    return len(rows)
+        raise InputError(f"cannot read {file}: {error}") from error
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"{file} is not a list of rows; make it again: reasonrag pairs")
+    return rows
