@@ -95,29 +95,23 @@ TOLD = (
 
 @pytest.mark.usefixtures("long_world")
 def test_long_passages_are_told_when_they_are_indexed(reasonrag: Reasonrag) -> None:
-    """By the command that builds the index, once, and also before an estimate."""
-    for command in (
-        ("index", "build", "--corpus", "corpus.jsonl", "--out", "index"),
-        ("generate", *OWN, "--run", "runs/dry", "--dry-run"),
-    ):
-        told = reasonrag(*command)
-        assert (told.status, told.err.count(TOLD)) == (0, 1), told
-
-
-@pytest.mark.usefixtures("long_world")
-def test_an_estimate_is_of_what_will_be_shown(reasonrag: Reasonrag) -> None:
-    dry = ("generate", *OWN, "--run", "runs/a", "--dry-run", "--json")
-    whole, less = (
-        orjson.loads(reasonrag(*dry, *flags).out)["prompt_tokens"]["low"]
-        for flags in ((), ("--max-passage-chars", 400))
+    """By the command that builds the index, once, and also before an estimate, which is of what will be shown."""
+    dry = ("generate", *OWN, "--run", "runs/dry", "--dry-run", "--json")
+    built, whole, less = (
+        reasonrag(*command)
+        for command in (
+            ("index", "build", "--corpus", "corpus.jsonl", "--out", "index"),
+            dry,
+            (*dry, "--max-passage-chars", 400),
+        )
     )
-    assert less < whole / 4
+    assert [each.err.count(TOLD) for each in (built, whole)] == [1, 1]
+    tokens = [orjson.loads(each.out)["prompt_tokens"]["low"] for each in (whole, less)]
+    assert tokens[1] < tokens[0] / 4
 
 
 def test_a_corpus_of_usual_passages_says_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
-    path.write_bytes(orjson.dumps({"id": "a", "contents": "T\n" + "x" * LONG_PASSAGE_CHARS}))
-    said: list[str] = []
+    path, said = write_passages(tmp_path / "corpus.jsonl", [("a", "T", "x" * LONG_PASSAGE_CHARS)]), list[str]()
     scan_corpus(path, say=said.append)
     assert said == []
 
@@ -219,7 +213,6 @@ def test_how_passages_and_answers_are_wanted_is_kept_from_the_run_to_the_evaluat
     refused = reasonrag(*evaluated, "--run", "evals/a", f"--{name}", other)
     assert refused.status == 2
     assert objection in refused.err
-    assert f"give --{name} {value}" in refused.err
     assert not Path("evals").exists()
     same = reasonrag(*evaluated, "--run", "evals/a", "--json")
     assert same.status == 0
@@ -230,7 +223,7 @@ def test_how_passages_and_answers_are_wanted_is_kept_from_the_run_to_the_evaluat
     allowed = reasonrag(*evaluated, "--run", "evals/b", "--allow", name, "--json")
     assert field not in orjson.loads(allowed.out)["asked"]
     compared = reasonrag("compare", "evals/a", "evals/b")
-    assert re.search("passages differently|different answer styles", compared.out + compared.err)
+    assert "that alone may explain a difference" in compared.err
     calibrated = reasonrag("calibrate", "runs/a", "--revalue", 4, "--k", 1)
     assert calibrated.status == 0, calibrated
 
@@ -242,5 +235,4 @@ def test_data_of_whole_passages_record_no_cut_and_object_to_one(reasonrag: Reaso
     told = reasonrag("evaluate", "--limit", 2, "--trained-on", "data/a", "--run", "e", "--max-passage-chars", 120)
     assert told.status == 2
     assert "passages were whole when its data were made, and are cut at 120 characters now" in told.err
-    assert "leave out --max-passage-chars" in told.err
     assert reasonrag("evaluate", "--limit", 2, "--trained-on", "data/a", "--run", "e").status == 0

@@ -48,11 +48,6 @@ def test_similar_words_count_only_where_nothing_else_is_found(
     assert (found.rows.tolist(), found.fallback) == (rows, fallback)
 
 
-def test_what_both_rankings_find_comes_first() -> None:
-    """A row that is second twice beats two that are first once; those stand in corpus order."""
-    assert [row for row, _ in fused(Scripted(9, 4), Scripted(2, 4))] == [4, 2, 9]
-
-
 def test_deep_rows_can_rise() -> None:
     """Both rankings are asked for a hundred rows, however few are wanted."""
     first, second = Scripted(*range(100)), Scripted(*reversed(range(100)))
@@ -71,12 +66,6 @@ def test_fusing_does_not_depend_on_which_ranking_is_named_first(
     assert fused(Scripted(*first), Scripted(*second), depth=depth) == fused(
         Scripted(*second), Scripted(*first), depth=depth
     )
-
-
-@given(rows=ROWS)
-def test_one_ranking_fused_with_itself_keeps_its_order(rows: list[int]) -> None:
-    """Ranks are all that count."""
-    assert [row for row, _ in fused(Scripted(*rows), Scripted(*rows), depth=50)] == rows
 
 
 @given(

@@ -51,15 +51,12 @@ def animals(tmp_path_factory: pytest.TempPathFactory) -> IndexRetriever:
 @pytest.mark.parametrize(
     ("query", "ids"),
     [
-        ("cats", ["cats", "cats_and_dogs"]),
         ("CAT", ["cats", "cats_and_dogs"]),
-        ("dog", ["cats_and_dogs", "dogs"]),
         ("fish", ["empty_text"]),
         ("run", ["rivers"]),
         ("sleeping animals", ["cats", "dogs"]),
         ("zebra fish", ["empty_text"]),
         ("of the and", ["cats_and_dogs", "rivers"]),
-        ("東京", []),
     ],
 )
 def test_a_query_finds_the_passages_that_share_a_word_with_it(
@@ -73,10 +70,8 @@ def test_a_query_finds_the_passages_that_share_a_word_with_it(
     ("query", "top_k", "message"),
     [
         ("", 3, "the query is empty"),
-        (" \t\n", 3, "the query is empty"),
         ("x" * 100_000, 3, "the query has 100,000 bytes; the limit is 32,768"),
         ("fish", 0, "0 passages were asked for; a search gives 1 to 1,000"),
-        ("fish", 1_000_000, "1,000,000 passages were asked for"),
     ],
 )
 async def test_what_is_no_query_is_an_error_of_that_search(
@@ -160,13 +155,6 @@ def test_an_index_is_built_again_when_its_corpus_has_changed(change: Callable[[P
     assert after.identity != before.identity
 
 
-def test_the_same_corpus_elsewhere_has_the_same_identity(tmp_path: Path) -> None:
-    """What can be found depends on the text, not on where it lies."""
-    one = open_or_build(tmp_path / "i", write_corpus(tmp_path / "a" / "corpus.jsonl"))
-    two = open_or_build(tmp_path / "j", write_corpus(tmp_path / "b" / "corpus.jsonl"))
-    assert one.identity == two.identity
-
-
 def test_an_index_without_a_manifest_is_unfinished_and_refused(tmp_path: Path) -> None:
     """The manifest is written last; the message is the command that builds the index."""
     corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
@@ -238,22 +226,18 @@ def test_an_index_whose_corpus_is_gone_or_changed_is_not_opened(change: Callable
         open_index(index)
 
 
-def test_a_corpus_without_a_word_to_search_for_is_refused(tmp_path: Path) -> None:
-    """Signs alone make no index."""
-    corpus = write_corpus(tmp_path / "corpus.jsonl", (("p0", "?", "!! ..."),))
-    with pytest.raises(InputError, match=r"corpus\.jsonl has no searchable words"):
-        build_bm25(corpus, tmp_path / "index")
-
-
-def test_a_corpus_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    """Nothing is created for it."""
-    with pytest.raises(InputError, match=r"there is no corpus .*nowhere\.jsonl"):
-        build_bm25(tmp_path / "nowhere.jsonl", tmp_path / "index")
+@pytest.mark.parametrize(
+    ("corpus", "index", "message"),
+    [
+        (b'{"id": "p0", "contents": "?\\n!! ..."}', "index", r"corpus\.jsonl has no searchable words"),
+        (None, "index", r"there is no corpus .*corpus\.jsonl"),
+        (b'{"id": "p0", "contents": "a fish"}', "corpus.jsonl/index", "cannot write .*Choose another place for it"),
+    ],
+)
+def test_what_makes_no_index_is_refused(corpus: bytes | None, index: str, message: str, tmp_path: Path) -> None:
+    """Signs alone, nothing, and a path below a regular file; nothing is created."""
+    if corpus:
+        (tmp_path / "corpus.jsonl").write_bytes(corpus)
+    with pytest.raises(InputError, match=message):
+        build_bm25(tmp_path / "corpus.jsonl", tmp_path / index)
     assert not (tmp_path / "index").exists()
-
-
-def test_an_index_that_cannot_be_written_says_where_else(tmp_path: Path) -> None:
-    """A path below a regular file can never be a directory."""
-    corpus = write_corpus(tmp_path / "corpus.jsonl")
-    with pytest.raises(InputError, match=r"cannot write .*Choose another place for it"):
-        build_bm25(corpus, corpus / "index")

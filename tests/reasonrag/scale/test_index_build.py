@@ -111,7 +111,7 @@ def test_a_worker_with_other_weights_is_named() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--on", "ray"), "--on ray is for dense indexes: give --kind dense"),
+        (("--on", "ray"), "--on is for dense indexes: give --kind dense"),
         (("--kind", "dense", "--workers", 2), "--workers goes with --on ray"),
         (("--kind", "dense", "--on", "ray", "--device", "cuda:0"), "leave out --device"),
     ],

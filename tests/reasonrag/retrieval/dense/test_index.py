@@ -90,17 +90,6 @@ def found(retriever: IndexRetriever, query: str, top_k: int = 5) -> list[str]:
 # -- building --------------------------------------------------------------------------------------------------
 
 
-def test_an_index_finds_the_passage_that_was_asked_for(tmp_path: Path) -> None:
-    """Title and text are encoded, and read from the corpus by offset; the score is the inner product."""
-    corpus, index, manifest = built(tmp_path)
-    retriever = open_index(index)
-    line = orjson.loads(corpus.read_bytes().splitlines()[17])
-    [first, *_] = retriever.search(line["contents"], 3)
-    assert (first.id, first.score) == ("p17", pytest.approx(1, abs=1e-3))
-    assert f"{first.title}\n{first.text}" == line["contents"]
-    assert manifest.passages == retriever.passages == 40
-
-
 def test_another_type_is_built_from_the_stored_vectors(tmp_path: Path) -> None:
     """Nothing is encoded again; the type built last is searched, the others stay at hand."""
     corpus, index, first = built(tmp_path, 1500)
@@ -208,8 +197,12 @@ def test_a_place_that_holds_something_else_is_refused_before_anything_is_encoded
 
 
 def test_a_dense_index_is_not_replaced_by_another_kind_or_corpus(tmp_path: Path) -> None:
-    """It may have taken hours; a flag that was forgotten is no reason to lose it."""
+    """It may have taken hours; a flag that was forgotten is no reason to lose it. One that was whole when its build was
+    killed is moved into its place."""
     corpus, index, manifest = built(tmp_path)
+    index.rename(tmp_path / ".index.encoding")
+    message = r"another encoder \(model: 'hashing-64' there, 'hashing' now\); choose"
+    refused(message, corpus, index, options(model="hashing"))
     with pytest.raises(InputError, match=r"holds a dense index of .* by hashing-64; delete it, or choose"):
         build_bm25(corpus, index)
     refused("holds a dense index of", write_corpus(tmp_path / "other.jsonl", 50), index)
@@ -290,15 +283,6 @@ def test_a_build_that_was_killed_goes_on_where_it_was(
     assert open_index(index).identity == open_index(tmp_path / "whole").identity
 
 
-def test_a_build_that_was_killed_before_its_last_step_is_not_encoded_again(tmp_path: Path) -> None:
-    """Whole, with its manifest, but not yet in its place: the next build only moves it."""
-    corpus, index, manifest = built(tmp_path)
-    index.rename(tmp_path / ".index.encoding")
-    watcher = Listening()
-    assert build_dense(corpus, index, options(), watcher) == manifest
-    assert "encoding" not in watcher.stages
-
-
 def test_a_corpus_that_is_changed_while_it_is_encoded_is_an_error(tmp_path: Path) -> None:
     """Not an index of two texts at once."""
     corpus = write_corpus(tmp_path / "corpus.jsonl", PIECE + 10)
@@ -358,18 +342,9 @@ def test_a_corpus_that_has_changed_is_encoded_again(tmp_path: Path) -> None:
     assert found(open_index(index), "a late passage")[0] == "late"
 
 
-def test_another_encoder_does_not_replace_an_index(tmp_path: Path) -> None:
-    """The user says so by choosing another place."""
-    corpus, index, manifest = built(tmp_path)
-    message = r"another encoder \(model: 'hashing-64' there, 'hashing' now\); choose"
-    refused(message, corpus, index, options(model="hashing"))
-    assert read_manifest(index) == manifest
-
-
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        (EncoderChoice(model="hashing-32"), r"dimension: 64 there, 32 now"),
         (EncoderChoice(model="hashing-64", query_instruction="query: "), r"query_instruction: '' there, 'query: ' now"),
         (EncoderChoice(model="hashing-64", max_length=3), r"max_length: 512 there, 3 now"),
     ],

@@ -84,15 +84,14 @@ def test_the_digest_tells_other_vectors_apart(tmp_path: Path) -> None:
     assert write(one) != write(other, vectors=vectors)
 
 
-@pytest.mark.parametrize("left", [0, 50, 1000])
-def test_vectors_that_are_cut_off_are_refused(left: int, tmp_path: Path) -> None:
+def test_vectors_that_are_cut_off_are_refused(tmp_path: Path) -> None:
     """Not read as fewer vectors."""
     write(tmp_path)
-    (tmp_path / VECTORS).write_bytes((tmp_path / VECTORS).read_bytes()[:left])
-    with pytest.raises(InputError, match=r"vectors\.npy cannot be read .*delete the index and build it again"):
-        StoredVectors(tmp_path / VECTORS)
-    with pytest.raises(InputError, match="cannot be read"):
-        StoredVectors(tmp_path / "nowhere.npy")
+    whole = (tmp_path / VECTORS).read_bytes()
+    for left in (0, 50, 1000):
+        (tmp_path / VECTORS).write_bytes(whole[:left])
+        with pytest.raises(InputError, match=r"vectors\.npy cannot be read .*delete the index and build it again"):
+            StoredVectors(tmp_path / VECTORS)
 
 
 @given(rows=st.integers(0, 100), size=st.integers(1, 30))

@@ -74,6 +74,7 @@ def test_the_bytes_do_not_depend_on_the_pieces(size: int, tmp_path: Path) -> Non
         in_pieces(documents, pieces, home, at_once=size)
         contents.append({path.name: path.read_bytes() for path in home.iterdir()})
     assert contents[0] == contents[1]
+    assert all(".index." in name for name in contents[0]), "nothing is left of the pieces"
 
 
 def test_quiet_words_change_no_score_of_others(tmp_path: Path) -> None:
@@ -83,9 +84,3 @@ def test_quiet_words_change_no_score_of_others(tmp_path: Path) -> None:
     index = in_pieces([[*each, " the", " a"] for each in loud], 2, tmp_path / "a")
     assert {word: scores for word, scores in matrix(index).items() if word[0] != " "} == of_bm25s(loud)
     assert len(matrix(index)[" the"]) == 4
-
-
-def test_nothing_is_left_of_the_pieces(tmp_path: Path) -> None:
-    """Only bm25s' own files."""
-    in_pieces([["a"], ["b"]], 1, tmp_path)
-    assert all(".index." in each.name for each in tmp_path.iterdir())
