@@ -25,7 +25,7 @@ LINES = {
     "critics": 1564,
     "curation": 4802,
     "data": 3438,
-    "evaluation": 3863,
+    "evaluation": 3844,
     "exploration": 2991,
     "llm": 5089,
     "publishing": 1217,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1600,
     "training": 4465,
     "viewing": 2744,
-    "tests": 51_392,
+    "tests": 51_372,
     "benchmarks": 8028,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

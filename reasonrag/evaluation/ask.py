@@ -19,12 +19,11 @@ from reasonrag.data.questions import Question
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.linear_agent import LinearAgent
-from reasonrag.evaluation.plan import AskedModel, Parts, with_temperature
+from reasonrag.evaluation.plan import AskedModel, Parts
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.settings import AskSettings
-from reasonrag.llm.budget import Caps, Ledger, Tokens
+from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
-from reasonrag.llm.critic import Critic
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.llm.settings import BudgetSettings
@@ -76,10 +75,6 @@ class AgentAnswer(BaseModel):
     reasoning_tokens: int = 0
     """Completion tokens that are reasoning."""
     cost_usd: float | None
-    critic: str | None = None
-    scores: int = 0
-    """Steps that the critic scored."""
-    critic_prompt_tokens: int = 0
     warnings: list[str]
 
 
@@ -88,7 +83,6 @@ def ask(
     question: str,
     *,
     chat_model: ChatModel | None = None,
-    critic_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     told: Callable[[AgentStep, PredictedStep], None] = lambda _, __: None,
@@ -108,7 +102,6 @@ def ask(
         question: the question, in words.
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
-        critic_model: used instead of the critic that the settings would open; its replies are numbers.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
@@ -119,12 +112,11 @@ def ask(
     if not question.strip():
         raise InputError("the question is blank")
     asked = Question(id=QUESTION_ID, question=question.strip())
-    settings = with_temperature(settings, critic=bool(settings.critic or critic_model))
     heard = watcher or SilentWatcher()
 
     async def answered() -> AgentAnswer:
         async with AsyncExitStack() as opened:
-            parts = Parts(opened, heard.say, chat_model, retriever=retriever, critic_model=critic_model)
+            parts = Parts(opened, heard.say, chat_model, retriever=retriever)
             return await _ask(asked, settings, parts, heard, told)
 
     return run_to_end(answered())
@@ -141,27 +133,22 @@ async def _ask(
     retrieval = settings.part(RetrievalSettings)
     needed = not (parts.retriever or retrieval.has_corpus)
     corpus = find_corpus(settings.part(QuestionSettings), retrieval.index_home, needed=needed)
-    asked = AskedModel.of(settings, parts, [question])
+    asked = AskedModel.of(settings, parts)
     if settings.max_cost is not None:
         check_prices(watcher.say, asked.spec, given=settings.price, capped=True)
     asked = await asked.opened(parts, corpus)
     chat_model = await parts.open_model(asked.subject, asked.spec)
     await chat_model.check()
-    warnings = [*asked.lineage.warnings([question], asked.asked), *asked.critic_warnings]
+    warnings = asked.lineage.warnings([question], asked.asked)
     warn_all(warnings, watcher)
     ledger = Ledger(asked.spec.price, Caps.of(settings.part(BudgetSettings)))
-    critic = None
-    if asked.critic:
-        critic_model = await parts.open_critic(asked.critic, beside=asked.subject.served_here)
-        await critic_model.check()
-        critic = Critic(_CappedModel(critic_model, ledger.beside(asked.critic.spec.price, Tokens())))
 
     def hear(step: AgentStep, recorded: PredictedStep) -> None:
         steps.append(step)
         told(step, recorded)
 
     agent = asked.agent(_CappedModel(chat_model, ledger))
-    attempt = await LinearAgent(agent, critic, settings.chosen_method.draws).attempt(question, hear)
+    attempt = await LinearAgent(agent).attempt(question, hear)
     return AgentAnswer(
         question=question.question,
         answer=attempt.answer,
@@ -176,8 +163,5 @@ async def _ask(
         completion_tokens=ledger.spent.completion,
         reasoning_tokens=ledger.spent.reasoning,
         cost_usd=ledger.cost,
-        critic=asked.critic.found.name if asked.critic else None,
-        scores=critic.spent.calls if critic else 0,
-        critic_prompt_tokens=critic.spent.prompt if critic else 0,
         warnings=warnings,
     )

@@ -30,7 +30,7 @@ from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
 from reasonrag.evaluation.metrics import MetricAggregator
 from reasonrag.evaluation.pages.report_page import write_page
-from reasonrag.evaluation.plan import AskedModel, Parts, judge_spec, with_temperature
+from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
 from reasonrag.evaluation.predictions import Prediction, write_predictions
 from reasonrag.evaluation.report import (
     ConditionCheck,
@@ -54,6 +54,7 @@ from reasonrag.retrieval.passage_length import reading_identity
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.engine import Budget, Role, Run, claimed, open_run
+from reasonrag.run.scoring import AskedCritic
 from reasonrag.run_config import (
     RunConfig,
     has_answers,
@@ -136,11 +137,12 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
         say=watcher.say,
     )
     questions = list(source.limited(settings.limit))
-    model = AskedModel.of(settings, parts, questions, settings.allow)
+    model = AskedModel.of(settings, parts, settings.allow)
     settings, lineage = model.settings, model.lineage
     settings.chosen_method.check()
     judge = judge_spec(model.spec, settings, parts.judge_chat_model)
     check_prices(watcher.say, model.spec, judge, given=settings.price, capped=settings.max_cost is not None)
+    critic, found = find_step_critic(settings, parts.critic_model, model, [each.question for each in questions])
     checks = [lineage.seen(questions, f"{source.dataset}/{source.split}", settings.allow)]
     if settings.chosen_method.of_agent:
         checks += lineage.held_against(model.asked, BEFORE_SEARCHING, settings.allow)
@@ -151,7 +153,8 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
         for each in checks:
             if each.outcome == "noted":
                 watcher.say(f"note: {each.message}")
-    setup = _Setup(model, source, questions, judge, conditions_of_method(settings.chosen_method, model.asked), checks)
+    asked = conditions_of_method(settings.chosen_method, model.asked)
+    setup = _Setup(model, source, questions, judge, critic, found, asked, checks)
     warn_all(setup.warnings, watcher)
     return await _carried_out(setup, parts, watcher)
 
@@ -171,6 +174,8 @@ class _Setup:
     source: QuestionSource
     questions: list[Question]
     judge: ModelSpec | None
+    critic: AskedCritic | None
+    critic_warnings: list[str]
     asked: EvaluationConditions
     checks: list[ConditionCheck]
 
@@ -185,7 +190,7 @@ class _Setup:
     @property
     def warnings(self) -> list[str]:
         found = [f"{each.message} (--allow)" for each in self.checks if each.outcome == "allowed"]
-        found += self.model.critic_warnings
+        found += self.critic_warnings
         found += rehearsed_judge(self.judge.name, "judge scores", "--judge") if self.judge else []
         found += [self.model.lineage.unknown] if self.model.lineage.unknown else []
         if is_training_split(self.source.split):
@@ -197,7 +202,6 @@ class _Setup:
 
     @cached_property
     def config(self) -> RunConfig:
-        critic = self.model.critic
         decides_answers = {
             **self.source.identity,
             "retriever": self.asked.retriever,
@@ -208,7 +212,7 @@ class _Setup:
             **reading_identity(self.asked.max_passage_chars, self.asked.passage_order),
             **style_identity(self.settings.style),
         } | method_identity(
-            self.method, self.model.prompts, self.baseline_prompts, critic.found.name if critic else None
+            self.method, self.model.prompts, self.baseline_prompts, self.critic.found.name if self.critic else None
         )
         return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
 
@@ -221,7 +225,7 @@ class _Setup:
 
     def roles(self, parts: Parts) -> dict[str, Role]:
         """The models, and what opens them."""
-        subject, judge, critic = self.model.subject, self.judge, self.model.critic
+        subject, judge, critic = self.model.subject, self.judge, self.critic
         found = {MODEL: Role(self.model.spec, lambda: parts.open_model(subject, self.model.spec))}
         if judge:
             found[JUDGE] = Role(judge, lambda: parts.open_judge(judge))
@@ -292,7 +296,7 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
         model=setup.model.spec.name,
         judge=setup.judge.name if setup.judge else None,
         best_of=settings.best_of,
-        critic=setup.model.critic.found.name if setup.model.critic else None,
+        critic=setup.critic.found.name if setup.critic else None,
         vote=settings.vote,
         asked=setup.asked,
         repair=settings.repair,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any, Generic, TypeVar
 
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, renderer_hash, style_recorded
-from reasonrag.data.questions import Question
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.opening import NoRetriever
@@ -39,7 +38,6 @@ from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.scoring import AskedCritic
 from reasonrag.serving.local_server import VllmOptions, served
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
-from reasonrag.web.client import http_address
 
 AnyAskSettings = TypeVar("AnyAskSettings", bound=AskSettings)
 _CONDITIONS = ("top_k", "max_steps", *SHOWN_PLAINLY)
@@ -89,8 +87,6 @@ class AskedModel(Generic[AnyAskSettings]):
     spec: ModelSpec
     prompts: Prompts
     asked: EvaluationConditions
-    critic: AskedCritic | None
-    critic_warnings: list[str]
     retriever: Retriever
 
     @classmethod
@@ -98,7 +94,6 @@ class AskedModel(Generic[AnyAskSettings]):
         cls,
         settings: AnyAskSettings,
         parts: Parts,
-        questions: Iterable[Question],
         allowed: Collection[str] = (),
     ) -> AskedModel[AnyAskSettings]:
         """By the settings, before anything is opened. allowed: conditions that may differ from the training, and so are
@@ -121,9 +116,7 @@ class AskedModel(Generic[AnyAskSettings]):
             retriever="",
             max_steps=settings.chosen_method.steps,
         )
-        texts = [each.question for each in questions]
-        critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
-        return cls(settings, subject, lineage, spec, prompts, asked, *critic, NoRetriever())
+        return cls(settings, subject, lineage, spec, prompts, asked, NoRetriever())
 
     async def opened(
         self, parts: Parts, corpus: Path | None, *, begun: bool = False, effort: str | None = None
@@ -194,7 +187,6 @@ def _found(settings: AskSettings, chat_model: ChatModel | None) -> EvaluatedMode
     if folder.exists():
         found = open_model(folder)
         base = settings.base_model or found.base_model
-        critic_here = settings.critic is not None and http_address(settings.critic) is None
         if found.is_adapter and base is None:
             raise InputError(f"{folder} is an adapter that does not name its base model; give --base-model")
         return EvaluatedModel(
@@ -202,7 +194,7 @@ def _found(settings: AskSettings, chat_model: ChatModel | None) -> EvaluatedMode
             folder,
             served_here=True,
             base_model=settings.base_model,
-            vllm=VllmOptions(settings.tensor_parallel, settings.max_model_len, beside=critic_here),
+            vllm=VllmOptions(settings.tensor_parallel, settings.max_model_len, beside=settings.critic_here),
         )
     if name.startswith((".", "~", os.sep)) or (os.sep in name and not os.environ.get("OPENAI_BASE_URL")):
         raise InputError(
@@ -222,7 +214,7 @@ def evaluated_spec(subject: EvaluatedModel, settings: AskSettings) -> ModelSpec:
     return replace(spec, sampling=sampling, limits=limits, price=SELF_HOSTED if subject.served_here else spec.price)
 
 
-def with_temperature(settings: AnyAskSettings, *, critic: bool) -> AnyAskSettings:
+def with_temperature(settings: EvaluateSettings, *, critic: bool) -> EvaluateSettings:
     """The settings with the temperature at which several draws differ. critic: whether there is one. Raises InputError
     for settings that exclude each other."""
     method = settings.chosen_method
@@ -243,18 +235,13 @@ def with_temperature(settings: AnyAskSettings, *, critic: bool) -> AnyAskSetting
 
 
 def find_step_critic(
-    settings: AskSettings,
-    model: ModelSpec,
-    chat_model: ChatModel | None,
-    *,
-    renderer: str | None,
-    questions: Iterable[str],
+    settings: EvaluateSettings, chat_model: ChatModel | None, model: AskedModel[EvaluateSettings], questions: list[str]
 ) -> tuple[AskedCritic | None, list[str]]:
     """The critic that the settings name, or the caller's own, of which nothing is checked; and what speaks against it,
     where it is used all the same.
 
-    model: whose steps it scores. renderer, questions: of what the critic will be shown. Raises InputError for one that
-    may not be used.
+    model: whose steps it scores. questions: of what the critic will be shown. Raises InputError for one that may not be
+    used.
     """
     if not (settings.critic or chat_model):
         return None, []
@@ -263,8 +250,9 @@ def find_step_critic(
         found = FoundCritic(chat_model.name)
     else:
         found, allowed = find_critic(settings.critic or ""), settings.allow_critic
-        check_critic(found, renderer=renderer, questions=questions, allowed=allowed, warn=warnings.append)
-    return AskedCritic(found, critic_spec(found, model.limits), chat_model), warnings
+        renderer, warn = model.asked.renderer, warnings.append
+        check_critic(found, renderer=renderer, questions=questions, allowed=allowed, warn=warn)
+    return AskedCritic(found, critic_spec(found, model.spec.limits), chat_model), warnings
 
 
 def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:

@@ -30,6 +30,7 @@ from reasonrag.settings import (
     names_of_settings,
     setting,
 )
+from reasonrag.web.client import http_address
 
 RESAMPLES = 2000
 """Resamples of every bootstrap, by default."""
@@ -52,25 +53,6 @@ class AskSettings(
     top_p: float | None = setting("Nucleus sampling probability [default: 1]", Panel.MODEL, gt=0, le=1)
     passage_order: PassageOrder | None = setting(
         f"Order of passages in a prompt: best-first or worst-first [default: {BEST_FIRST}]", Panel.RETRIEVAL
-    )
-    critic: PlaceOrName | None = setting(
-        "Critic that scores steps: a folder that train-critic wrote, which is served while the command runs, or the "
-        "URL of a server. Its scores count as calls towards the caps",
-        Panel.CRITIC,
-        common=True,
-    )
-    allow_critic: Annotated[bool, Opposite(None)] = setting(
-        "Use the critic although it failed its evaluation, was trained on these questions or on other prompts",
-        Panel.CRITIC,
-        default=False,
-    )
-    best_of: int | None = setting(
-        "Draw so many replies in every state (2, 4, 8 or 10, say) and take the step that --critic scores highest "
-        "(arXiv 2502.13957, Algorithm 1); --temperature is then 1 by default",
-        Panel.CRITIC,
-        ge=2,
-        le=64,
-        common=True,
     )
     base_model: PlaceOrName | None = setting(
         "Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]", Panel.MODEL
@@ -101,7 +83,12 @@ class AskSettings(
 
     @property
     def chosen_method(self) -> MethodChoice:
-        return MethodChoice("agent", self.max_steps or AgentDefaults().max_steps, self.best_of)
+        return MethodChoice("agent", self.max_steps or AgentDefaults().max_steps)
+
+    @property
+    def critic_here(self) -> bool:
+        """Whether a critic is served from a folder beside the model."""
+        return False
 
     @property
     def order(self) -> PassageOrder:
@@ -129,6 +116,25 @@ class EvaluateSettings(AskSettings):
         "the agent must answer at its last step [default: 7]",
         Panel.MODEL,
         ge=1,
+    )
+    critic: PlaceOrName | None = setting(
+        "Critic that scores steps: a folder that train-critic wrote, which is served while the command runs, or the "
+        "URL of a server. Its scores count as calls towards the caps",
+        Panel.CRITIC,
+        common=True,
+    )
+    allow_critic: Annotated[bool, Opposite(None)] = setting(
+        "Use the critic although it failed its evaluation, was trained on these questions or on other prompts",
+        Panel.CRITIC,
+        default=False,
+    )
+    best_of: int | None = setting(
+        "Draw so many replies in every state (2, 4, 8 or 10, say) and take the step that --critic scores highest "
+        "(arXiv 2502.13957, Algorithm 1); --temperature is then 1 by default",
+        Panel.CRITIC,
+        ge=2,
+        le=64,
+        common=True,
     )
     vote: int | None = setting(
         "Answer every question so many times and take the answer that most attempts agree on (self-consistency); "
@@ -184,7 +190,11 @@ class EvaluateSettings(AskSettings):
     @property
     def chosen_method(self) -> MethodChoice:
         of_agent = super().chosen_method
-        return replace(of_agent, name=self.method, vote=self.vote, repair=self.repair)
+        return replace(of_agent, name=self.method, best_of=self.best_of, vote=self.vote, repair=self.repair)
+
+    @property
+    def critic_here(self) -> bool:
+        return self.critic is not None and http_address(self.critic) is None
 
     @field_validator("allow")
     @classmethod

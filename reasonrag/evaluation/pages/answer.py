@@ -18,10 +18,7 @@ def show_step(step: AgentStep, recorded: PredictedStep) -> None:
     error = step.parse_error
     why = f" (unreadable: {error.cause}, {error.detail})" if error else ""
     repaired = " (repaired)" if step.repaired else ""
-    drafts, score = recorded.drafts, recorded.score
-    chosen = f" (none of {drafts} drafts takes a step)" if drafts and score is None else ""
-    chosen = chosen if score is None else f" (best of {drafts}: {score:.3f})"
-    show([f"{recorded.action}{why}{repaired}{chosen}: {step.response}"])
+    show([f"{recorded.action}{why}{repaired}: {step.response}"])
 
 
 def answer_parts(found: AgentAnswer) -> Iterator[Part]:
@@ -37,5 +34,3 @@ def answer_parts(found: AgentAnswer) -> Iterator[Part]:
     searches = f"{found.searches:,} {'search' if found.searches == 1 else 'searches'}"
     asked = f"{searches}, {counted(found.calls, 'completion')}, {tokens}{of_which_reasoning(found.reasoning_tokens)}"
     yield f"{asked}, {'cost unknown' if found.cost_usd is None else dollars(found.cost_usd)}"
-    if found.critic:
-        yield f"{found.critic} scored {counted(found.scores, 'step')}, {found.critic_prompt_tokens:,} tokens in"

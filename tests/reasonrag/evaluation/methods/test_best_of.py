@@ -15,11 +15,9 @@ from aiohttp import web
 import reasonrag
 from preference.candidates import question_key
 from reasonrag.errors import CapReached, InputError, ModelError
-from reasonrag.evaluation.pages.answer import answer_parts, show_step
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import read_report
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.terminal import show
 from reasonrag.web.server import listening
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
@@ -245,7 +243,7 @@ async def test_a_server_is_asked_for_the_scores_and_a_password_in_its_address_is
 
 
 async def test_a_critic_that_was_trained_on_the_questions_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    """Or used with a warning in the report, where that is wanted; ask refuses it as well."""
+    """Or used with a warning in the report, where that is wanted."""
     seen = [question_key(each.question) for each in evaluated(tmp_path / "plain", drafts())]
     folder = critic_folder(tmp_path / "mine", questions=seen)
     model = drafts()
@@ -278,21 +276,3 @@ def test_draws_that_make_no_sense_are_refused(tmp_path: Path, flags: dict[str, A
     with pytest.raises(InputError, match=says):
         evaluated(tmp_path / "run", drafts(), preferring("Oslo") if critic else None, **flags)
     assert not (tmp_path / "run").exists()
-
-
-def test_ask_shows_of_how_many_drafts_each_step_was_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    critic = preferring("Rome")
-    found = reasonrag.ask(
-        "Where?", dataset="atlas", chat_model=drafts(), critic_model=critic, best_of=4, told=show_step
-    )
-    show(answer_parts(found))
-    shown = capsys.readouterr().out
-    assert "think (best of 4: 2.500): " in shown
-    assert "critic scored 4 steps, 0 tokens in" in shown
-    assert (found.answer, found.calls, found.scores) == ("Rome", 4, 4)
-    assert [(each.drafts, each.score) for each in found.steps] == [(4, 2.5)]
-    assert "best of" not in str(reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), told=show_step))
-    with pytest.raises(InputError, match="goes with `best_of` N"):
-        reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=critic)
-    with pytest.raises(CapReached):
-        reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=critic, best_of=4, max_calls=5)
