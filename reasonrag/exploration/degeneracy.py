@@ -198,9 +198,10 @@ class Look(NamedTuple):
     pairless: bool
 
     @classmethod
-    def at(cls, rollout: RolloutRecord) -> Look:
+    def at(cls, rollout: RolloutRecord, *, undecided: bool = True) -> Look:
+        """undecided: whether it may still end the run; pairs are looked for only then, which takes as long again."""
         signs = observed_signs(rollout)
-        return cls(signs, bool(signs) and not gives_a_pair(rollout))
+        return cls(signs, undecided and bool(signs) and not gives_a_pair(rollout))
 
 
 @dataclass

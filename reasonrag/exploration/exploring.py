@@ -114,7 +114,8 @@ class Exploring:
                 self.watcher.say(f"question {item.id} failed: {failure.message}")
             rollout = explorer.record(self.identity, QuestionError(**failure._asdict()))
         self._waiting[asked.position] = rollout
-        self._decision.add(asked.position, None if rollout.error else Look.at(rollout))
+        undecided = self._decision.reach < self._total
+        self._decision.add(asked.position, None if rollout.error else Look.at(rollout, undecided=undecided))
         self._write_decided()
         asked.stop = self._degenerate()
 
