@@ -137,7 +137,6 @@ async def _calibrate(
 
     sample = sample_pairs(passing(), settings.revalue, seed=settings.seed, min_confidence=settings.min_confidence)
     with only_writer(place):
-        made.check_can_continue()
         given = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)
         model = made.who_continues(given, settings.concurrency, chat_model)
         rule, budget = made.rule(function, model=model), settings.part(BudgetSettings)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from preference.records import first_error
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
-from reasonrag.agent.prompting import Prompts, load_prompts
+from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.data.settings import QuestionSettings
@@ -45,30 +45,26 @@ class RecordedRun:
     """A run of `generate` by its config.json: what decided its answers, and its settings."""
 
     def __init__(self, run: Path) -> None:
-        """Raises InputError naming a key that cannot be read, or is needed and missing."""
+        """Raises InputError for runs whose steps cannot be continued, naming a key that is missing or cannot be
+        read."""
         made = read_config(run / CONFIG)
-        needed = {"config_hash": made.config_hash}
-        if not made.decides_answers.imported:
-            decides = made.decides_answers
-            needed |= {f"decides_answers.{name}": getattr(decides, name) for name in ("model", "retriever", "prompts")}
+        decides, self._operational = made.decides_answers, made.operational or Operational()
+        if decides.imported:
+            raise InputError(
+                f"{run} was imported: the model and corpus of its steps are unknown, so they cannot be continued"
+            )
+        needed = {f"decides_answers.{name}": getattr(decides, name) for name in ("model", "retriever", "prompts")}
+        needed = {"config_hash": made.config_hash, **needed}
         if missing := next((name for name, value in needed.items() if not value), None):
             raise InputError(
                 f"{run / CONFIG} is not a configuration of reasonrag: {missing} is missing. "
                 "Give a run directory of reasonrag generate"
             )
-        self.run, self.config_hash, self.decides = run, made.config_hash, made.decides_answers
-        self._operational = made.operational or Operational()
-
-    def check_can_continue(self) -> None:
-        """Raises InputError for runs whose steps cannot be continued."""
-        if self.decides.imported:
-            raise InputError(
-                f"{self.run} was imported: the model and corpus of its steps are unknown, so they cannot be continued"
-            )
         if not self._operational.settings:
             raise InputError(
-                f"{self.run / CONFIG} lacks operational.settings, as published runs do: nothing can be continued"
+                f"{run / CONFIG} lacks operational.settings, as published runs do: nothing can be continued"
             )
+        self.run, self.config_hash, self.decides = run, made.config_hash, decides
 
     def recorded(self, record: type[AnyRecord]) -> AnyRecord:
         """A record of the run's settings. Raises InputError."""
@@ -137,20 +133,15 @@ class RecordedRun:
         prompts = load_prompts(agent.prompts, agent.style)
         if prompts.hash_with(*rule.prompts) != decides.prompts:
             raise InputError(f"{self.run} was made with other prompts: {MOVED}")
-        return partial(self._agent, retriever=retriever, prompts=prompts, sampling=sampling, seed=agent.seed)
-
-    def _agent(
-        self, model: ChatModel, *, retriever: Retriever, prompts: Prompts, sampling: Sampling, seed: int
-    ) -> Agent:
-        reading, decides = self.recorded(ReadingSettings), self.decides
-        return Agent(
-            model,
-            with_passages_cut(retriever, reading.max_passage_chars),
-            prompts,
-            sampling,
-            reading.top_k,
-            decides.max_steps or 1,
-            seed,
+        reading = self.recorded(ReadingSettings)
+        return partial(
+            Agent,
+            retriever=with_passages_cut(retriever, reading.max_passage_chars),
+            prompts=prompts,
+            sampling=sampling,
+            top_k=reading.top_k,
+            max_steps=decides.max_steps or 1,
+            seed=agent.seed,
             passage_order="worst-first" if decides.passage_order == "worst-first" else BEST_FIRST,
             steps_by_hops=decides.steps_by_hops,
         )

@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -197,7 +197,6 @@ class _Side:
 
 _Key = tuple[str, int]
 """Of a side: its question and its node."""
-_Sides = dict[_Key, _Side]
 
 
 class _Fresh(NamedTuple):
@@ -207,7 +206,6 @@ class _Fresh(NamedTuple):
     outcome: float | None = None
 
 
-_Values = dict[_Key, _Fresh]
 _MODEL = "model"
 
 
@@ -247,8 +245,12 @@ async def revalue(
         run = await opened.enter_async_context(open_run(folder, roles, watcher, budget))
         calls_before = run.models.spent.calls
         agent = by.agent_of(run.models.main)
-        sides = await _sides_of(agent, pairs, judged=by.rule.judged)
-        work = _FreshContinuations(agent, k, sides, _FreshOutcomes(by.rule, by.recipe))
+        sides = dict[_Key, _Side]()
+        for pair in pairs:
+            for node in (pair.chosen, pair.rejected):
+                if (key := (pair.rollout.question_id, node.id)) not in sides:
+                    sides[key] = await _side(agent, pair.rollout, node, judged=by.rule.judged)
+        work = _FreshValues(agent, k, sides, by)
         await run.complete(work)
     return _summary(
         [_revalued(each, work.values) for each in pairs],
@@ -265,21 +267,9 @@ async def revalue(
     )
 
 
-async def _sides_of(agent: Agent, pairs: Iterable[SampledPair], *, judged: bool) -> _Sides:
-    """Every step of the pairs once, with its state rebuilt. Raises InputError if the index finds other passages.
-
-    judged: whether a judge values answers.
-    """
-    sides: _Sides = {}
-    for pair in pairs:
-        for node in (pair.chosen, pair.rejected):
-            if (key := (pair.rollout.question_id, node.id)) not in sides:
-                sides[key] = await _side(agent, pair.rollout, node, judged=judged)
-    return sides
-
-
 async def _side(agent: Agent, rollout: RolloutRecord, node: RolloutNode, *, judged: bool) -> _Side:
-    """A step with its state: the replies on its path are the thoughts, its queries are searched again."""
+    """A step with its state: the replies on its path are the thoughts, its queries are searched again. Raises
+    InputError if the index finds other passages. judged: whether a judge values answers."""
     path = [node]
     while path[-1].parent_id:
         path.append(rollout.nodes[path[-1].parent_id])
@@ -327,19 +317,23 @@ def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: Rollout
         )
 
 
-class _FreshContinuations:
-    """Fresh continuations of steps, as a `Work`. values: of the sides that are
-    done, and of those whose value is known."""
+class _FreshValues:
+    """Fresh continuations of steps, as a `Work`; judges are asked with draws that the run has not used. values: of the
+    sides that are done, and of those whose value is known: answers that no judge values."""
 
     noun = "step"
 
-    def __init__(self, agent: Agent, k: int, sides: _Sides, outcomes: _FreshOutcomes) -> None:
-        self._agent = agent
-        self._k = k
-        self._outcomes = outcomes
+    def __init__(self, agent: Agent, k: int, sides: Mapping[_Key, _Side], by: Continuing) -> None:
+        self._agent, self._k, self._rule, self._recipe = agent, k, by.rule, by.recipe
         self._sides = {key: side for key, side in sides.items() if side.state or side.answer}
-        self.values = {key: _known(side) for key, side in sides.items() if key not in self._sides}
+        self.values = {
+            key: _mean(side, [(side.node.outcome.value if side.node.outcome else 0.0, side.steps)])
+            for key, side in sides.items()
+            if key not in self._sides
+        }
         self.at_once = max(1, len(self._sides))
+        self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
+        """One for each question and draw, whichever step is valued: two steps can come to the same answer."""
 
     def items(self) -> Iterable[_Key]:
         return self._sides
@@ -356,50 +350,21 @@ class _FreshContinuations:
             self.values[item] = _Fresh()
 
     async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
-        """Outcome and number of steps from the root, for each end; None where it has none."""
+        """Outcome and number of steps from the root, for each end; None where it has none. Only continuations count
+        that are plain samples throughout, as in the labels; an answer has an end for each judgement."""
         if side.answer is not None:
-            return [(each, side.steps) for each in await self._outcomes.again(agent, side.answer, self._k)]
+            judged = await together(*(self._outcome(agent, side.answer, draw) for draw in range(self._k)))
+            return [(outcome, side.steps) for outcome in judged]
         assert side.state is not None  # noqa: S101 - what has neither is not asked about
         first = FRESH + STRIDE * side.steps
         paths = await agent.continue_from(side.state, range(first, first + self._k))
-        plain = [path for path in paths if self._outcomes.plain(path)]
-        outcomes = await together(*(self._outcomes.of(agent, path[-1]) for path in plain))
+        repaired = self._recipe.repairs_count
+        plain = [path for path in paths if all(step.plain or (step.repaired and repaired) for step in path)]
+        outcomes = await together(*(self._outcome(agent, path[-1], 0) for path in plain))
         return [(outcome, side.steps + len(path)) for outcome, path in zip(outcomes, plain, strict=True)]
 
-
-def _known(side: _Side) -> _Fresh:
-    """Of an answer that no judge values."""
-    return _mean(side, [(side.node.outcome.value if side.node.outcome else 0.0, side.steps)])
-
-
-def _mean(side: _Side, ends: Iterable[tuple[float | None, int]]) -> _Fresh:
-    """Mean discounted outcome over the continuations that are plain samples throughout, as in the labels; for an
-    answer, over its judgements."""
-    valid = [(outcome, steps) for outcome, steps in ends if outcome is not None]
-    if not valid:
-        return _Fresh()
-    alpha = side.rollout.recipe.alpha
-    rewards = [shortest_path_reward(outcome, steps=steps, alpha=alpha) for outcome, steps in valid]
-    return _Fresh(statistics.mean(rewards), statistics.mean(outcome for outcome, _ in valid))
-
-
-class _FreshOutcomes:
-    """Outcomes of answers; judges are asked with draws that the run has not used.
-
-    One valuer for each question and draw, whichever step is valued: two steps can come to the same answer.
-    """
-
-    def __init__(self, rule: OutcomeRule, recipe: RecordedRecipe) -> None:
-        self._rule = rule
-        self._recipe = recipe
-        self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
-
-    def plain(self, path: Sequence[AgentStep]) -> bool:
-        """Whether a continuation counts as one, as in the labels."""
-        return all(step.plain or (step.repaired and self._recipe.repairs_count) for step in path)
-
-    async def of(self, agent: Agent, end: AgentStep, draw: int = 0) -> float | None:
-        """Outcome of a path's last step; None if it has none, as in the labels."""
+    async def _outcome(self, agent: Agent, end: AgentStep, draw: int) -> float | None:
+        """Outcome of a path's last step; None if it has none, as in the labels. draw: of the judgement."""
         if not counts(end, unreadable=self._recipe.unreadable_replies, forced_answers=self._recipe.forced_answers):
             return None
         question = end.state.question
@@ -409,12 +374,18 @@ class _FreshOutcomes:
         judged = await with_value(end, self._valuers[question.id, draw], agent)
         return outcome_of(judged, self._rule.name, language=corpus_language(agent.retriever))
 
-    async def again(self, agent: Agent, answer: AgentStep, times: int) -> list[float | None]:
-        """Outcomes of `times` judgements of one answer."""
-        return await together(*(self.of(agent, answer, draw) for draw in range(times)))
+
+def _mean(side: _Side, ends: Iterable[tuple[float | None, int]]) -> _Fresh:
+    """Mean discounted outcome over the ends that have one."""
+    valid = [(outcome, steps) for outcome, steps in ends if outcome is not None]
+    if not valid:
+        return _Fresh()
+    alpha = side.rollout.recipe.alpha
+    rewards = [shortest_path_reward(outcome, steps=steps, alpha=alpha) for outcome, steps in valid]
+    return _Fresh(statistics.mean(rewards), statistics.mean(outcome for outcome, _ in valid))
 
 
-def _revalued(pair: SampledPair, values: _Values) -> RevaluedPair:
+def _revalued(pair: SampledPair, values: Mapping[_Key, _Fresh]) -> RevaluedPair:
     candidate = pair.candidate
     fresh = [values[pair.rollout.question_id, node.id] for node in (pair.chosen, pair.rejected)]
     chosen, rejected = (each.value for each in fresh)
