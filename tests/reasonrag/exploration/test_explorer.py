@@ -137,18 +137,6 @@ async def test_continuations_become_nodes_where_the_recipe_keeps_them(
     assert [node.id for node in record.nodes if node.passages is not None] == [3]
 
 
-async def test_a_forced_conclusion_is_told_from_an_answer_of_its_own_accord(
-    explorer_of: Callable[..., Explorer],
-) -> None:
-    """The same answer in the same number of steps: given in a think turn, or because the budget was spent."""
-    ends = {}
-    for max_steps in (3, 7):
-        record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe(), max_steps=max_steps), recipe())
-        [ends[max_steps]] = record.nodes[1].rollouts
-    assert ends[3] == FinalScore(f1=1.0, em=1.0, steps=3, end="conclusion")
-    assert ends[7] == FinalScore(f1=1.0, em=1.0, steps=3, end="answer")
-
-
 # -- gold passages ---------------------------------------------------------------------------------------------
 
 GOLD = QUESTION.model_copy(update={"metadata": {"gold_ids": ["paris", "seine"]}})
@@ -178,13 +166,6 @@ async def test_queries_count_gold_passages_once_and_evidence_what_it_reports(
     evidence = {(node.layer, node.content, node.gold) for node in record.nodes if node.action_type == "evidence"}
     assert evidence >= {(1, "It lies on the Seine.", 1), (1, "None", 0), (3, "It lies on the Seine.", 1)}
     assert all(node.gold is None for node in record.nodes if node.action_type not in ("query", "evidence"))
-
-
-async def test_gold_is_null_where_the_next_turn_concludes(explorer_of: Callable[..., Explorer]) -> None:
-    """A query before the conclusion is not searched."""
-    record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe(), question=GOLD, max_steps=2), recipe())
-    assert [node.action_type for node in record.nodes] == [None, "query", "answer"]
-    assert [node.gold for node in record.nodes] == [None, None, None]
 
 
 async def test_gold_passages_reach_no_prompt_and_change_no_step(explorer_of: Callable[..., Explorer]) -> None:

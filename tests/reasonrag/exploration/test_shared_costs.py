@@ -7,10 +7,9 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.exploration.shared_costs import Bill, BilledModel
+from reasonrag.exploration.shared_costs import Bill
 from reasonrag.llm.budget import Tokens
-from reasonrag.llm.chat import ChatRequest, Completion, Sampling
-from tests.helpers.scripted_model import ScriptedModel
+from reasonrag.llm.chat import Completion
 
 
 def answered(
@@ -92,14 +91,3 @@ def test_where_an_endpoint_gives_one_reply_a_time_each_pays_for_its_prompt() -> 
     bill = Bill()
     singly = [each for text in ("one", "two") for each in answered(text, completion=5)]
     assert Tokens.of(bill.together(bill.apart(singly))) == Tokens(calls=2, requests=2, prompt=200, completion=10)
-
-
-async def test_a_billed_model_says_what_the_model_says() -> None:
-    """Only the tokens are others."""
-    model = ScriptedModel(["one", "two"])
-    request = ChatRequest(
-        messages=(), sampling=Sampling(temperature=1, top_p=1, max_tokens=9), samples=(0, 1), seeds=(0, 1)
-    )
-    found = await BilledModel(model, Bill()).complete(request)
-    assert [each.text for each in found] == ["one", "two"]
-    assert model.requests == [request]

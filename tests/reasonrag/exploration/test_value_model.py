@@ -244,6 +244,8 @@ def test_a_cap_in_dollars_counts_both_models_over_all_sessions() -> None:
     [
         ({"value_model": "gpt-4o"}, "`value_model` gpt-4o is the teacher"),
         ({"recipe": "released"}, "recipe released samples no continuations"),
+        ({"value_model": None, "value_base_url": ["http://127.0.0.1:9/v1"]}, "`value_base_url` needs a value model"),
+        ({"value_model": None, "value_extra_body": {"min_p": 0}}, "`value_extra_body` needs a value model"),
         ({"value_model": "qwen", "max_cost": 1}, "give `price` qwen=IN,OUT"),
         ({"value_model": "qwen", "value_base_url": ["http://127.0.0.1:9/v1"]}, "Check `value_base_url`"),
     ],
@@ -253,28 +255,6 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(changed: dict[s
     with pytest.raises(InputError, match=message):
         package.generate(**(SMALL | changed), run="runs/a", chat_model=OfflineTeacher(name="gpt-4o"))
     assert not Path("runs/a/journal.jsonl").exists() or not lines("runs/a")
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("value_base_url", "http://127.0.0.1:9/v1"),
-        ("value_extra_body", '{"min_p": 0}'),
-    ],
-)
-@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
-def test_what_is_said_of_a_value_model_needs_one(
-    setting: str, value: object, dry_run: tuple[str, ...], reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a flag or in the environment: a setting that does nothing would hide that the student is missing."""
-    flag = f"--{setting.replace('_', '-')}"
-    given = reasonrag("generate", "--limit", 1, "--run", "runs/a", flag, value, *dry_run)
-    monkeypatch.setenv(f"REASONRAG_{setting.upper()}", str(value))
-    set_elsewhere = reasonrag("generate", "--limit", 1, "--run", "runs/a", *dry_run)
-    for done in (given, set_elsewhere):
-        assert (done.status, f"{flag} needs a value model" in done.err) == (2, True)
-        assert "give --value-model" in done.err
-    assert not Path("runs/a").exists()
 
 
 def test_a_model_of_ones_own_costs_nothing_and_that_is_said(endpoint: str) -> None:
