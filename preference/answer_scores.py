@@ -156,7 +156,8 @@ def comparable(text: str) -> str:
     folded = _BARE_POINT.sub("0.", folded)
     for sign, code in _CURRENCIES.items():
         folded = folded.replace(sign, f" {code} ")
-    chunks = [chunk.strip(_AROUND) for chunk in _UNSPACED.sub(r" \g<0> ", folded).split()]
+    folded = folded if folded.isascii() else _UNSPACED.sub(r" \g<0> ", folded)
+    chunks = [chunk.strip(_AROUND) for chunk in folded.split()]
     words = [word for chunk in chunks for word in ([chunk] if chunk.isalpha() else _words(chunk))]
     told = [word for place, word in enumerate(words) if word not in ARTICLES or place == len(words) - 1]
     return " ".join(told)

@@ -48,20 +48,23 @@ def is_supported(
     if not pieces or len(answer) > LONGEST_ANSWER:
         return literally
     found, asked = _reported(tuple(pieces)), _asked(question)
-    about = _reported(tuple(_titled(each, passages) for each in pieces)) if passages else found
     pairs = _compared(asked)
+
+    def about() -> _Evidence:
+        return _reported(tuple(_titled(each, passages) for each in pieces)) if passages else found
+
     if comparable(answer) in VERDICTS:
-        return any(map(about.names_both, pairs)) if pairs else None
+        return any(map(about().names_both, pairs)) if pairs else None
     alternatives = (_compared(asked, _OR) or pairs) if _ORDER.search(asked) else []
     if chosen_from := [pair for pair in alternatives if _is_one_of(answer, pair)]:
-        return found.compares(asked) and any(map(about.names_both, chosen_from))
+        return found.compares(asked) and any(map(about().names_both, chosen_from))
     if literally:
         return True
     return (
         any(found.holds(each) for each in _other_forms(answer, golden_answers))
         or found.has_date(answer)
         or found.names_person(answer)
-        or (about.names_any(_names_in(asked)) and found.amounts_to(answer, asked))
+        or (about().names_any(_names_in(asked)) and found.amounts_to(answer, asked))
     )
 
 
@@ -113,6 +116,7 @@ def _asked(question: str) -> str:
     return re.sub(r" ?\([^()]*\)", "", asked)
 
 
+@lru_cache(maxsize=256)
 def _compared(asked: str, joined: re.Pattern[str] = _JOINED) -> list[tuple[str, str]]:
     """The names on both sides of every `and` and `or`; without any, the first two in a question what two things
     share."""
