@@ -20,7 +20,6 @@ from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import (
     ParsedReply,
     ParseError,
-    parse_ranking,
     parse_reply,
     stop_strings,
 )
@@ -228,19 +227,6 @@ class Agent:
     async def score(self, question: Question, prompt: Sequence[Message], sample: int) -> Judgement[float]:
         """A judge's score in [0, 1] for the content of a prompt. Raises ModelError."""
         return await self.caller.score(question.id, prompt, sample)
-
-    async def rank(
-        self, question: Question, prompt: Sequence[Message], sample: int, *, candidates: int
-    ) -> Judgement[tuple[int, ...]]:
-        """A judge's ranking of the candidates in a prompt: their numbers, best first. Raises ModelError."""
-        return await self.caller.judgement(
-            question.id,
-            prompt,
-            sample,
-            tag="ranking",
-            wanted=f"each number from 1 to {candidates} once, the best first",
-            read=lambda reply: parse_ranking(reply.text, ending_of(reply), candidates=candidates),
-        )
 
     async def _finish(self, step: AgentStep, sample: int) -> list[AgentStep]:
         path = [step]

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from preference import Message
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Judgement
+from reasonrag.agent.parsing import parse_ranking
 from reasonrag.agent.prompting import Prompts, render_judgement, render_ranking
 from reasonrag.data.questions import Question
 from reasonrag.llm.chat import sample_seed
+from reasonrag.llm.endpoint.endings import ending_of
 
 _FEWEST = 2
 """Steps that can be ranked."""
@@ -51,7 +53,14 @@ async def rank_actions(
         golden_answers=question.golden_answers if gold else (),
         passages=first.state.passages,
     )
-    judgement = await agent.rank(question, prompt, sample, candidates=len(shown))
+    judgement = await agent.caller.judgement(
+        question.id,
+        prompt,
+        sample,
+        tag="ranking",
+        wanted=f"each number from 1 to {len(shown)} once, the best first",
+        read=lambda reply: parse_ranking(reply.text, ending_of(reply), candidates=len(shown)),
+    )
     if judgement.value is None:
         return dict.fromkeys(shown, 0.0), judgement
     return {shown[number - 1]: 1 / (1 + rank) for rank, number in enumerate(judgement.value)}, judgement

@@ -260,12 +260,9 @@ def _installed(name: str) -> bool:
 def _lacking() -> str | None:
     """Why this environment cannot train a critic; None if it can."""
     missing = [name for name in _PACKAGES if not _installed(name)]
-    if missing:
-        return f"train-critic needs {', '.join(missing)}: pip install 'reasonrag[rl]'"
-    found = tuple(int(part) for part in version("trl").split(".")[:2])
-    if found < _FEWEST_TRL:
-        return f"train-critic needs trl 1.16 or newer, here is {version('trl')}: pip install 'reasonrag[rl]'"
-    return None
+    if not missing and tuple(int(part) for part in version("trl").split(".")[:2]) < _FEWEST_TRL:
+        missing = [f"trl 1.16 or newer, here is {version('trl')}"]
+    return f"train-critic needs {', '.join(missing)}: pip install 'reasonrag[rl]'" if missing else None
 
 
 # -- the training ----------------------------------------------------------------------------------------------

@@ -10,14 +10,14 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from preference import Message
 from preference.export.files import write_json
 from preference.export.formats import plain_types
 from preference.records import read_rollouts
 from reasonrag.concurrency import run_to_end
-from reasonrag.critics.evaluation.measures import Estimate, clustered_mean, ranked_right
+from reasonrag.critics.evaluation.measures import Estimate, clustered_mean
 from reasonrag.critics.evaluation.observations import (
     JudgedPair,
     JudgedStep,
@@ -49,6 +49,7 @@ from reasonrag.signatures import public_call
 from reasonrag.training.provenance import read_provenance
 
 Key = TypeVar("Key", str, int)
+Score: TypeAlias = Callable[[JudgedStep], float | None]
 TIMEOUT_S = 300.0
 MOST_CONTROLS = 500
 """Pairs that are shown without their state: enough for two digits."""
@@ -138,6 +139,9 @@ class _Asked:
     def score(self, step: JudgedStep) -> float | None:
         return self.scores.get(text_of(step.prompt, step.response))
 
+    def score_without_state(self, step: JudgedStep) -> float | None:
+        return self.scores.get(text_of(_without_user(step), step.response))
+
 
 @dataclass(frozen=True)
 class _Trees:
@@ -158,8 +162,14 @@ class _Plan:
     resamples: int
     seed: int
 
-    def mean(self, values: Sequence[float], clusters: Sequence[str]) -> Estimate:
-        return clustered_mean(values, clusters, resamples=self.resamples, seed=self.seed)
+    def mean(self, cases: Sequence[tuple[JudgedPair, float]]) -> Estimate:
+        values, questions = [value for _, value in cases], [pair.better.question for pair, _ in cases]
+        return clustered_mean(values, questions, resamples=self.resamples, seed=self.seed)
+
+    def accuracy(self, pairs: Iterable[JudgedPair], score: Score) -> Estimate:
+        """How often the truly better step scores higher, of pairs with both scores."""
+        right = [(pair, _right(pair, score)) for pair in pairs]
+        return self.mean([(pair, value) for pair, value in right if value is not None])
 
 
 def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, enough: float) -> list[_Trees]:
@@ -206,8 +216,10 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
 async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
     pairs = [pair for trees in plan.trees for pair in trees.pairs]
     stateless = random.Random(f"controls {plan.seed}").sample(pairs, min(MOST_CONTROLS, len(pairs)))
-    steps = [_to_score(side, side.prompt) for pair in pairs for side in (pair.better, pair.worse)]
-    controls = [_to_score(side, _without_user(pair)) for pair in stateless for side in (pair.better, pair.worse)]
+    steps = [StepToScore(side.question_id, side.prompt, side.response) for pair in pairs for side in pair.sides]
+    controls = [
+        StepToScore(side.question_id, _without_user(side), side.response) for pair in stateless for side in pair.sides
+    ]
     owed = [(each.critic, [*steps, *(controls if each is plan.asked[0] else ())]) for each in plan.asked]
     told = await score_steps(owed, plan.out, plan.max_calls, watcher)
     for each, scores in zip(plan.asked, told.by_critic, strict=True):
@@ -217,13 +229,9 @@ async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
     return report.model_copy(update={"remarks": remarks_of(report)})
 
 
-def _to_score(step: JudgedStep, state: tuple[Message, ...]) -> StepToScore:
-    return StepToScore(step.question_id, state, step.response)
-
-
-def _without_user(pair: JudgedPair) -> tuple[Message, ...]:
-    """The prompt of a pair's state with an empty user turn."""
-    return tuple(turn if turn.role == "system" else Message(role="user", content="") for turn in pair.better.prompt)
+def _without_user(step: JudgedStep) -> tuple[Message, ...]:
+    """The prompt of a step's state with an empty user turn."""
+    return tuple(turn if turn.role == "system" else Message(role="user", content="") for turn in step.prompt)
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------
@@ -231,21 +239,26 @@ def _without_user(pair: JudgedPair) -> tuple[Message, ...]:
 
 def _measured(plan: _Plan, pairs: Sequence[JudgedPair], stateless: Sequence[JudgedPair]) -> CriticEvaluation:
     critic, against = plan.asked[0], plan.asked[1] if len(plan.asked) > 1 else None
+
+    def by(key: Callable[[JudgedPair], Key]) -> dict[Key, Estimate]:
+        keys = sorted(set(map(key, pairs)))
+        return {each: plan.accuracy([pair for pair in pairs if key(pair) == each], critic.score) for each in keys}
+
     return CriticEvaluation(
         critic=critic.found.name,
         against=against.found.name if against else None,
-        runs=[each.told.model_copy(update={"accuracy": _accuracy(plan, each.pairs, critic)}) for each in plan.trees],
+        runs=[
+            each.told.model_copy(update={"accuracy": plan.accuracy(each.pairs, critic.score)}) for each in plan.trees
+        ],
         questions=sum(each.told.questions for each in plan.trees),
-        accuracy=_accuracy(plan, pairs, critic),
-        by_action_type=_by(plan, pairs, critic, lambda pair: plain_types(str(pair.better.action_type or "other"))),
-        by_layer={str(layer): each for layer, each in _by(plan, pairs, critic, lambda pair: pair.better.layer).items()},
-        by_margin={BUCKETS[place]: each for place, each in _by(plan, pairs, critic, _bucket).items()},
-        outcome_model=_accuracy(plan, pairs, against) if against else None,
+        accuracy=plan.accuracy(pairs, critic.score),
+        by_action_type=by(lambda pair: plain_types(str(pair.better.action_type or "other"))),
+        by_layer={str(layer): each for layer, each in by(lambda pair: pair.better.layer).items()},
+        by_margin={BUCKETS[place]: each for place, each in by(_bucket).items()},
+        outcome_model=plan.accuracy(pairs, against.score) if against else None,
         advantage=_advantage(plan, pairs, critic, against) if against else None,
-        step_only=_step_only(plan, stateless, critic),
-        shorter=_ranked(
-            plan, ((each.better.question, -len(each.better.response), -len(each.worse.response)) for each in pairs)
-        ),
+        step_only=plan.accuracy(stateless, critic.score_without_state),
+        shorter=plan.accuracy(pairs, lambda step: -float(len(step.response))),
     )
 
 
@@ -254,40 +267,14 @@ def _bucket(pair: JudgedPair) -> int:
     return 0 if pair.margin < 0.1 else 1 if pair.margin <= CLEAR_GAP else 2  # noqa: PLR2004
 
 
-def _ranked(plan: _Plan, cases: Iterable[tuple[str, float | None, float | None]]) -> Estimate:
-    """How often the first of two scores is the higher one, of cases with both. cases: of each its question and both."""
-    known = [(ranked_right(one, other), each) for each, one, other in cases if one is not None and other is not None]
-    return plan.mean([right for right, _ in known], [question for _, question in known])
-
-
-def _accuracy(plan: _Plan, pairs: Iterable[JudgedPair], critic: _Asked) -> Estimate:
-    return _ranked(
-        plan, ((each.better.question, critic.score(each.better), critic.score(each.worse)) for each in pairs)
-    )
-
-
-def _by(
-    plan: _Plan, pairs: Sequence[JudgedPair], critic: _Asked, key: Callable[[JudgedPair], Key]
-) -> dict[Key, Estimate]:
-    return {
-        name: _accuracy(plan, [each for each in pairs if key(each) == name], critic)
-        for name in sorted(set(map(key, pairs)))
-    }
-
-
 def _advantage(plan: _Plan, pairs: Sequence[JudgedPair], critic: _Asked, against: _Asked) -> Estimate:
-    differences, questions = [], []
-    for pair in pairs:
-        scores = [each.score(side) for each in (critic, against) for side in (pair.better, pair.worse)]
-        known = [score for score in scores if score is not None]
-        if len(known) == len(scores):
-            differences.append(ranked_right(*known[:2]) - ranked_right(*known[2:]))
-            questions.append(pair.better.question)
-    return plan.mean(differences, questions)
+    both = [(pair, _right(pair, critic.score), _right(pair, against.score)) for pair in pairs]
+    return plan.mean([(pair, one - other) for pair, one, other in both if one is not None and other is not None])
 
 
-def _step_only(plan: _Plan, pairs: Iterable[JudgedPair], critic: _Asked) -> Estimate:
-    def score(pair: JudgedPair, step: JudgedStep) -> float | None:
-        return critic.scores.get(text_of(_without_user(pair), step.response))
-
-    return _ranked(plan, ((each.better.question, score(each, each.better), score(each, each.worse)) for each in pairs))
+def _right(pair: JudgedPair, score: Score) -> float | None:
+    """1 if the truly better step scores higher, a half for equal scores; None without both scores."""
+    better, worse = score(pair.better), score(pair.worse)
+    if better is None or worse is None:
+        return None
+    return 1.0 if better > worse else 0.5 if better == worse else 0.0

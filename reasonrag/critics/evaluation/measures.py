@@ -49,8 +49,3 @@ def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable], *, res
     low, high = np.quantile(means, (tail, 1 - tail))
     mean = float(total.sum() / sizes.sum())
     return Estimate(value=mean, low=float(low), high=float(high), n=len(values), questions=len(total))
-
-
-def ranked_right(better: float, worse: float) -> float:
-    """1 if the better step scores higher, a half for equal scores."""
-    return 1.0 if better > worse else 0.5 if better == worse else 0.0

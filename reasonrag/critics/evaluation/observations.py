@@ -42,6 +42,10 @@ class JudgedPair:
     worse: JudgedStep
     margin: float
 
+    @property
+    def sides(self) -> tuple[JudgedStep, JudgedStep]:
+        return self.better, self.worse
+
 
 FreshPair = tuple[int, int, float, float]
 """Two node ids, and the mean outcomes of their fresh continuations."""

@@ -426,13 +426,11 @@ JUDGEMENT = render_judgement(PROMPTS, question=QUESTION.question, thoughts=[QUER
 
 async def test_a_judgement_that_cannot_be_read_is_repaired_once(agent_of: Callable[..., Agent]) -> None:
     """The repair turn says what is expected; two replies are used."""
-    model = ScriptedModel(["high", "<score>20</score>", "<ranking>1 1</ranking>", "<ranking>2 1</ranking>"])
+    model = ScriptedModel(["high", "<score>20</score>"])
     agent = agent_of(model)
     assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(0.2, calls=2)
     assert "expected <score>..</score> with a number between 0 and 100" in model.requests[1].messages[-1].content
-    assert await agent.rank(QUESTION, JUDGEMENT, 0, candidates=2) == Judgement((2, 1), calls=2)
-    assert "<ranking>..</ranking> with each number from 1 to 2 once" in model.requests[3].messages[-1].content
-    assert agent.spending.repairs == 2
+    assert agent.spending.repairs == 1
 
 
 async def test_a_judgement_that_was_withheld_or_only_thought_is_not_asked_for_again(
