@@ -152,12 +152,6 @@ _FAMILIES = {
 """By the pattern of a model's name in lower case."""
 
 
-def choice_of_card(model: str) -> EncoderChoice:
-    """What the card of a model's family says; nothing of an unknown one."""
-    name = Path(model).name.lower()
-    return next((each for pattern, each in _FAMILIES.items() if re.fullmatch(pattern, name)), EncoderChoice())
-
-
 def load_encoder(
     choice: EncoderChoice,
     *,
@@ -176,7 +170,9 @@ def load_encoder(
         return _hashing(choice)
     if choice.backend == "hashing":
         raise InputError(f"--encoder {choice.model}: the hashing encoder is named hashing or hashing-DIMENSION")
-    choice = choice_of_card(choice.model).model_copy(update=choice.model_dump(exclude_none=True))
+    name = Path(choice.model).name.lower()
+    card = next((each for pattern, each in _FAMILIES.items() if re.fullmatch(pattern, name)), EncoderChoice())
+    choice = card.model_copy(update=choice.model_dump(exclude_none=True))
     path = _place(choice.model)
     load = _flag if choice.backend == "flag" else _sentence_transformers
     try:
@@ -325,7 +321,8 @@ def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: P
         use_fp16=precision == "fp16",
         use_bf16=precision == "bf16",
         pooling_method=choice.pooling,
-        devices=[_keeping_precision(each, precision) for each in devices],
+        # a model on `cpu` is converted back to fp32, one on `cpu:0` is not
+        devices=["cpu:0" if (each, precision) == ("cpu", "bf16") else each for each in devices],
         batch_size=batch_size,
     )
     spec = _spec(
@@ -349,11 +346,6 @@ def _finished(vectors: Any, *, normalize: bool) -> Vectors:
     """Vectors in fp32, normalised there: in bf16 a unit vector's length is off by up to .4 %."""
     found = np.asarray(vectors, dtype=np.float32)
     return found / np.linalg.norm(found, axis=1, keepdims=True) if normalize else found
-
-
-def _keeping_precision(device: str, precision: Precision) -> str:
-    """The device name to use: FlagEmbedding converts a model on `cpu` back to fp32, but not on `cpu:0`."""
-    return "cpu:0" if device == "cpu" and precision == "bf16" else device
 
 
 def _without_bar(bar: Callable[..., Any]) -> Callable[..., Any]:

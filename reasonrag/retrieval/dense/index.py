@@ -111,19 +111,12 @@ def _digest(spec: EncoderSpec) -> str:
 
 
 def check_encoder(directory: Path, manifest: DenseManifest, encoder: Encoder) -> None:
-    """Raises InputError if the encoder is not the index's, by its settings or by the probe's vector."""
-    there, now = manifest.encoder, encoder.spec
-    described = {"model", "backend", "revision"}  # may be named differently and yet be the same
-    if there.model_dump(exclude=described) != now.model_dump(exclude=described):
-        raise InputError(
-            f"the encoder {now.model} is not the one {directory} was built with "
-            f"({first_difference(there, now.model_copy(update={name: getattr(there, name) for name in described}))})"
-        )
+    """Raises InputError if the encoder is not the index's, whatever its name: the probe's vector tells."""
     alike = probe_similarity(manifest.probe, encoder)
     if alike < AGREES:
         raise InputError(
-            f"the encoder {now.model} is not the one {directory} was built with: the same query gets another vector "
-            f"(cosine {alike:.3f}). Use --encoder {there.model}"
+            f"the encoder {encoder.spec.model} is not the one {directory} was built with: the same query gets another "
+            f"vector (cosine {alike:.3f}). Use --encoder {manifest.encoder.model}"
         )
 
 

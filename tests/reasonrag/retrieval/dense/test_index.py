@@ -342,22 +342,6 @@ def test_a_corpus_that_has_changed_is_encoded_again(tmp_path: Path) -> None:
     assert found(open_index(index), "a late passage")[0] == "late"
 
 
-@pytest.mark.parametrize(
-    ("choice", "message"),
-    [
-        (EncoderChoice(model="hashing-64", query_instruction="query: "), r"query_instruction: '' there, 'query: ' now"),
-        (EncoderChoice(model="hashing-64", max_length=3), r"max_length: 512 there, 3 now"),
-    ],
-)
-def test_a_query_encoder_that_is_described_otherwise_is_refused(
-    choice: EncoderChoice, message: str, tmp_path: Path
-) -> None:
-    """The first difference is named."""
-    _, index, manifest = built(tmp_path)
-    with pytest.raises(InputError, match=rf"is not the one .* was built with \({message}"):
-        DenseIndex(index, manifest, load_encoder(choice))
-
-
 def test_a_query_encoder_that_does_something_else_is_refused(tmp_path: Path) -> None:
     """Names and numbers may agree while the weights are others: the vector of one sentence tells."""
     _, index, manifest = built(tmp_path)
