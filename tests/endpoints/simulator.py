@@ -58,6 +58,7 @@ class Traffic:
     in_flight, most_in_flight: requests open now, and the largest number that was open at once.
     delivered: complete answers by request, see `request_identity`; complete means that every byte was handed to the
         network.
+    prompt_tokens, completion_tokens: of the delivered answers.
     down: while True every request to /v1 is answered with 503; may be set at any time.
     """
 
@@ -66,6 +67,8 @@ class Traffic:
     refused: int = 0
     in_flight: int = 0
     most_in_flight: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
     delivered: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     down: bool = False
@@ -170,6 +173,11 @@ class _SimulatedEndpoint:
             offline.reply(asked.messages, temperature=asked.temperature, seed=asked.seed or 0, choice=choice)
             for choice in range(count)
         ]
+
+    def note_delivery(self, asked: _SimulatedRequest, usage: Mapping[str, int]) -> None:
+        self.traffic.delivered[asked.identity] += 1
+        self.traffic.prompt_tokens += usage["prompt_tokens"]
+        self.traffic.completion_tokens += usage["total_tokens"] - usage["prompt_tokens"]
 
 
 _ENDPOINT = web.AppKey("endpoint", _SimulatedEndpoint)
@@ -279,7 +287,7 @@ async def _deliver(request: web.Request, asked: _SimulatedRequest) -> web.Stream
     with contextlib.suppress(ConnectionError):
         await response.prepare(request)
         await response.write_eof()
-        endpoint.traffic.delivered[asked.identity] += 1
+        endpoint.note_delivery(asked, answer["usage"])
     return response
 
 

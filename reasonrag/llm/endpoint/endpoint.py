@@ -11,8 +11,8 @@ import asyncio
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -344,12 +344,16 @@ class EndpointModel:
 
     async def _refused(self, endpoint: OneAddress, error: APIStatusError) -> InputError:
         """The error for a refusal, with what the user can do."""
+        from openai import APIError
+
         base_url, reason = endpoint.connection.base_url, clean(error_message(error))
         shown = shown_url(base_url)
         gone = lacks_model(error, self.name)
         if is_account_refused(error) or (error.status_code == HTTPStatus.FORBIDDEN and not gone):
             return InputError(f"{shown} {self._shut(error, reason)}")
-        served = await endpoint.connection.served_models()
+        served: Collection[str] = ()
+        with suppress(APIError, BadAnswerError):  # without the list a run can go on
+            served = await endpoint.connection.listed_models()
         words, found = instead_of(self.name if gone else "", served)
         hint = "" if gone or served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
         if extra := [each for each in self._sampling.extra_body or {} if each in reason]:

@@ -7,12 +7,11 @@ transport is aiohttp: that package's client takes nearly three times the CPU for
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -30,7 +29,7 @@ from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
+    from aiohttp import ClientResponse, ClientSession
     from openai import APIStatusError
 
 CHAT = "chat/completions"
@@ -95,38 +94,36 @@ class Connection(HttpClient):
     async def post(self, body: Mapping[str, Any], path: str = CHAT) -> HttpAnswer:
         """One request. path: below the base URL; one that begins with a slash, below the address without its /v1.
         Raises openai's APIError, and AnswerTooLargeError."""
-        url = _url(self.base_url, path)
-        with _as_openai_errors():
-            async with self._session.post(url, data=orjson.dumps(body), allow_redirects=False) as response:
-                failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
-                most = MOST_ERROR_BYTES if failed else most_bytes_of_answer(body)
-                content = await read_body(response, most)
-        if failed and (error := error_of(HttpAnswer(content[:most], response.headers), response.status)):
-            raise error
-        if len(content) > most:
+        most = most_bytes_of_answer(body)
+        asked = self._session.post(_url(self.base_url, path), data=orjson.dumps(body), allow_redirects=False)
+        answer = await _answered(asked, most)
+        if len(answer.content) > most:
             raise AnswerTooLargeError(f"the body is longer than {most:,} bytes, the limit for this request")
-        return HttpAnswer(content, response.headers)
-
-    async def served_models(self) -> dict[str, dict[str, Any]]:
-        """The same; empty if the address lists none, or not in time."""
-        from openai import APIError
-
-        try:
-            return await self.listed_models()
-        except (APIError, BadAnswerError):
-            return {}
+        return answer
 
     async def listed_models(self, path: str = "models") -> dict[str, dict[str, Any]]:
-        """The models that the address lists, in its order, with what it says of each. path: as for `post`. Raises
-        openai's APIError, and BadAnswerError."""
-        url = _url(self.base_url, path)
-        with _as_openai_errors():
-            async with asyncio.timeout(LIST_S), self._session.get(url, allow_redirects=False) as response:
-                listed = await read_body(response, MOST_ENVELOPE_BYTES)
-        failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
-        if failed and (error := error_of(HttpAnswer(listed[:MOST_ERROR_BYTES], response.headers), response.status)):
-            raise error
-        return _models_in(_decoded(listed, ()))
+        """The entry of each model that the address lists, in its order; empty if the list is malformed. path: as for
+        `post`. Raises openai's APIError, and BadAnswerError."""
+        from aiohttp import ClientTimeout
+
+        timeout, url = ClientTimeout(LIST_S), _url(self.base_url, path)
+        answer = await _answered(self._session.get(url, timeout=timeout, allow_redirects=False), MOST_ENVELOPE_BYTES)
+        served = _decoded(answer.content, ())
+        models = served.get("data") if isinstance(served, dict) else None
+        entries = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
+        return {each["id"]: each for each in entries if isinstance(each.get("id"), str)}
+
+
+async def _answered(asked: AbstractAsyncContextManager[ClientResponse], most: int) -> HttpAnswer:
+    """An answer, whose body has more than `most` bytes only if it has to be refused. Raises openai's APIError."""
+    with _as_openai_errors():
+        async with asked as response:
+            failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
+            most = MOST_ERROR_BYTES if failed else most
+            answer = HttpAnswer(await read_body(response, most), response.headers)
+    if failed and (error := error_of(replace(answer, content=answer.content[:most]), response.status)):
+        raise error
+    return answer
 
 
 @lru_cache(maxsize=64)
@@ -378,11 +375,3 @@ def _count(said: object) -> int:
 def _detail(usage: Mapping[str, Any], details: str, name: str) -> int:
     told = usage.get(details)
     return _count(told.get(name)) if isinstance(told, dict) else 0
-
-
-def _models_in(served: object) -> dict[str, dict[str, Any]]:
-    """The entry of each id in a /models answer; empty if it is malformed."""
-    models = served.get("data") if isinstance(served, dict) else None
-    if not isinstance(models, list):
-        return {}
-    return {each["id"]: each for each in models if isinstance(each, dict) and isinstance(each.get("id"), str)}

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import AsyncExitStack
-
 import pytest
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Sampling
-from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
+from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec, check_prices
-from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import SELF_HOSTED
 
 TEACHER = ModelSpec(
@@ -27,23 +23,6 @@ def test_a_model_at_addresses_of_its_own_has_neither_the_key_nor_the_rates_of_th
     own = TEACHER.at_addresses(["http://127.0.0.1:8/v1"], key_variable="OWN_KEY")
     assert (own.addresses, own.key_variable) == (("http://127.0.0.1:8/v1",), "OWN_KEY")
     assert own.limits == Limits(32, timeout=300.0)
-
-
-def test_without_an_address_of_its_own_it_shares_all() -> None:
-    assert TEACHER.at_addresses([], key_variable="OWN_KEY") == TEACHER
-
-
-@pytest.mark.parametrize(("in_process", "kind"), [(True, OfflineTeacher), (False, EndpointModel)])
-def test_opens_what_answers_by_its_name(in_process: bool, kind: type) -> None:
-    async def opened() -> object:
-        async with AsyncExitStack() as stack:
-            return ModelSpec(
-                "own", TEACHER.sampling, TEACHER.limits, addresses=TEACHER.addresses, in_process=in_process
-            ).open(stack, say=print)
-
-    model = asyncio.run(opened())
-    assert isinstance(model, kind)
-    assert getattr(model, "name", None) == "own"
 
 
 def test_a_model_without_a_price_is_told_and_a_cap_in_dollars_needs_one() -> None:

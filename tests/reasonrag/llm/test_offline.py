@@ -19,7 +19,6 @@ from reasonrag.agent.prompting import load_prompts, render_judgement, render_pro
 from reasonrag.data.corpus import Passage
 from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Sampling, estimate_tokens
-from reasonrag.llm.extraction import parsed_prompt, words
 from reasonrag.llm.offline import OfflineTeacher, reply
 from reasonrag.retrieval.passage_length import MARK, cut
 
@@ -74,12 +73,6 @@ def test_at_temperature_zero_neither_seed_nor_choice_matters(action: AgentAction
     said = replies(prompt_of(action), temperature=0)
     assert len({each.partition("<evidence>")[2][:9] if action == "read" else each for each in said}) == 1
     assert action != "read" or "<evidence>Ada Birch" in said[0]
-
-
-def test_a_hot_teacher_is_more_various_than_a_cold_one() -> None:
-    """Temperature spreads the draws."""
-    cold, hot = (len(set(replies(prompt_of("think"), temperature=t, count=300))) for t in (0.1, 2.0))
-    assert cold < hot
 
 
 def test_the_teacher_thinks_both_ways() -> None:
@@ -203,28 +196,6 @@ def test_a_reply_does_not_depend_on_the_process_that_gives_it() -> None:
 
 
 # -- prompts of any size -----------------------------------------------------------------------------------------
-
-USER_TURN = re.compile(
-    r"Question: (.*?)(?:\nPrevious Thoughts: (.*?))?(?:\. Reference: <reference>(.*)</reference>)?", re.DOTALL
-)
-QUERY = re.compile("<query>(.*?)</query>", re.DOTALL)
-"""What the teacher read prompts with, in quadratic time."""
-
-
-@given(
-    st.lists(
-        st.sampled_from(["\nPrevious Thoughts: ", ". Reference: <reference>", "</reference>", "a", "\n", "."]),
-        max_size=9,
-    ),
-    st.lists(st.sampled_from(["<query>", "</query>", "a", "<", "query>"]), max_size=9),
-)
-def test_the_parser_of_prompts_agrees_with_regular_expressions(turn: list[str], thoughts: list[str]) -> None:
-    """The same parts of a turn, and the same tags, in linear time."""
-    user = "Question: " + "".join(turn)
-    parts = USER_TURN.fullmatch(user)
-    assert parts
-    assert parsed_prompt._parts(user) == tuple(each or "" for each in parts.groups())
-    assert words.tagged("query", "".join(thoughts)) == QUERY.findall("".join(thoughts))
 
 
 LONG = [
