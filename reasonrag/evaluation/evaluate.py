@@ -130,7 +130,7 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
     retrieval = settings.part(RetrievalSettings)
     source, corpus = find_data(
         settings.part(QuestionSettings),
-        _answerable,
+        require_golden_answers,
         retrieval.index_home,
         seed=settings.seed,
         needs_corpus=searched and not retrieval.has_corpus,
@@ -157,13 +157,6 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
     setup = _Setup(model, source, questions, judge, critic, found, asked, checks)
     warn_all(setup.warnings, watcher)
     return await _carried_out(setup, parts, watcher)
-
-
-def _answerable(question: Question) -> None:
-    try:
-        require_golden_answers(question)
-    except ValueError:
-        raise ValueError("golden_answers: all are blank, so no answer can be scored") from None
 
 
 @dataclass(frozen=True)

@@ -59,12 +59,21 @@ def _tables(report: Report) -> Iterator[Table]:
         "cost",
         [
             ("questions", f"{report.answered:,} attempted, {report.failed:,} failed{failed}"),
-            ("budget", budget_sentence(report)),
+            *_budget(report),
             ("unreadable replies", report.parse_failures_by_cause),
             *_costs(report),
             ("training", training_sentence(report)),
         ],
     )
+
+
+def _budget(report: Report) -> Iterator[tuple[str, object]]:
+    """Of an attempt, whatever the method."""
+    budget = StepBudget.of(report.asked.max_steps)
+    yield "at most", f"{counted(budget.completions, 'completion')} and {budget.searches:,} searches an attempt"
+    yield "best of", "" if report.best_of is None else report.best_of
+    yield "attempts that vote", "" if report.vote is None else report.vote
+    yield "repair turn for an unreadable reply", report.repair
 
 
 def _page(report: Report) -> Iterator[Part]:
@@ -138,17 +147,6 @@ def _costs(report: Report) -> Iterator[tuple[str, object]]:
         scored = f"{counted(usage.critic_calls, 'step')}, {usage.critic_prompt_tokens:,} tokens in"
         yield f"scored by {report.critic}", scored
     yield "cost", dollars_or_unknown(report.cost_usd)
-
-
-def budget_sentence(report: Report) -> str:
-    """What an answer might use, whatever the method, and what became of an unreadable reply."""
-    repaired = "one repair turn" if report.repair else "no repair turn"
-    budget, attempts = StepBudget.of(report.asked.max_steps), report.vote or 1
-    completions = counted((report.best_of or attempts) * budget.completions, "completion")
-    several = f", in {attempts} attempts that vote" if report.vote else ""
-    several = f", {report.best_of} of them in every state, of which the best is taken" if report.best_of else several
-    searches = f"{attempts * budget.searches:,} searches"
-    return f"{completions} and {searches} a question at most{several}; {repaired} for an unreadable reply"
 
 
 def training_sentence(report: Report) -> str:

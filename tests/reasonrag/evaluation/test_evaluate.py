@@ -178,7 +178,8 @@ def test_without_repair_an_unreadable_reply_is_no_answer_at_once(own: dict[str, 
     assert (repaired.answer, repaired.calls, repaired.malformed) == (None, 1, True)
     assert (report.repair, report.metrics["malformed"].value) == (False, 2 / 4)
     page = (RUN / "report.md").read_text("utf-8")
-    assert "3 completions and 1 searches a question at most; no repair turn for an unreadable reply" in page
+    assert "| at most | 3 completions and 1 searches an attempt |" in page
+    assert "| repair turn for an unreadable reply | no |" in page
 
 
 def test_a_prediction_says_how_its_answer_came_about(own: dict[str, Any]) -> None:
@@ -598,7 +599,7 @@ def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[.
         (["--split", "validation"], "atlas has no split 'validation'; choose from dev, test, train"),
         (
             ["--questions", "own.jsonl", "--corpus", "own.jsonl", "--model", "offline"],
-            "line 1 is not a question (golden_answers: all are blank, so no answer can be scored",
+            "line 1 is not a question (golden_answers: all are blank or missing, so no answer can be right",
         ),
     ],
 )
