@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from aiohttp import web
 
 import reasonrag
 from preference.candidates import question_key
@@ -18,9 +15,9 @@ from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import read_report
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.web.server import listening
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
+from tests.reasonrag.llm.test_critic import FACTS, folder_of
 
 QUESTIONS: dict[str, Any] = {"dataset": "atlas", "split": "dev", "limit": 2}
 ANSWERS = ["Oslo", "Bergen", "Oslo!", "Rome"]
@@ -186,76 +183,17 @@ def test_an_option_has_the_votes_of_its_letter_and_of_its_text(tmp_path: Path) -
     assert read_predictions(tmp_path)[0].answer == "(B)"
 
 
-def written(folder: Path) -> str:
-    """All files of a folder."""
-    return "".join(file.read_text("utf-8") for file in folder.iterdir() if file.is_file())
-
-
-@asynccontextmanager
-async def serving(root: Path | None) -> AsyncIterator[tuple[str, list[str]]]:
-    """A server that likes Bergen, and says where its critic is: its address, and the steps it was asked about."""
-    asked = list[str]()
-
-    async def models(_: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "served", "root": str(root or "")}]})
-
-    async def pooling(request: web.Request) -> web.Response:
-        step = (await request.json())["messages"][-1]["content"]
-        asked.append(step)
-        return web.json_response({"data": [{"data": [float(">Bergen<" in step)]}], "usage": {"prompt_tokens": 500}})
-
-    app = web.Application()
-    app.router.add_get("/v1/models", models)
-    app.router.add_post("/pooling", pooling)
-    async with listening(app, host="127.0.0.1", port=0) as address:
-        yield address, asked
-
-
-def with_critic(named: str, **flags: Any) -> None:
-    """An evaluation with the critic of a folder or a server."""
-    settings: dict[str, Any] = QUESTIONS | {"chat_model": drafts(), "best_of": 4, "critic": named} | flags
-    reasonrag.evaluate(**settings)
-
-
-def critic_folder(place: Path, **told: Any) -> Path:
-    place.mkdir()
-    (place / "config.json").write_text("{}")
-    (place / "model.safetensors").write_bytes(b"weights")
-    (place / "tokenizer.json").write_text("{}")
-    critic = {"labels": "judge", "end_token": "<|im_end|>"}
-    (place / "reasonrag.json").write_bytes(orjson.dumps({"stage": "critic", "critic": critic, **told}))
-    return place
-
-
-async def test_a_server_is_asked_for_the_scores_and_a_password_in_its_address_is_in_no_file(tmp_path: Path) -> None:
-    async with serving(None) as (address, asked):
-        secret = address.replace("//", "//me:hidden-word@")
-        with pytest.raises(InputError, match=r"contains a user or password.*REASONRAG_CRITIC_API_KEY"):
-            await asyncio.to_thread(with_critic, secret, run=tmp_path)
-        assert "hidden-word" not in written(tmp_path)
-        await asyncio.to_thread(with_critic, address, run=tmp_path)
-    assert [each.answer for each in read_predictions(tmp_path)] == ["Bergen", "Bergen"]
-    assert sum(f">{name}<" in each for name in ANSWERS for each in asked) == 8
-    report = read_report(tmp_path)
-    assert (report.critic, report.usage.critic_prompt_tokens) == ("served", 4000)
-    assert any("nothing is known of the critic served" in each for each in report.warnings)
-
-
-async def test_a_critic_that_was_trained_on_the_questions_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    """Or used with a warning in the report, where that is wanted."""
+def test_a_critic_that_was_trained_on_the_questions_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     seen = [question_key(each.question) for each in evaluated(tmp_path / "plain", drafts())]
-    folder = critic_folder(tmp_path / "mine", questions=seen)
-    model = drafts()
-    async with serving(folder) as (address, asked):
-        for named in (address, str(folder)):
-            with pytest.raises(InputError, match=r"was trained on 2 of these questions.*`allow_critic=True`"):
-                await asyncio.to_thread(with_critic, named, run=tmp_path / "run", chat_model=model)
-        assert (model.requests, (tmp_path / "run").exists()) == ([], False)
-        await asyncio.to_thread(with_critic, address, run=tmp_path / "run", chat_model=model, allow_critic=True)
-    told = read_report(tmp_path / "run").warnings
-    assert any("was trained on 2 of these questions" in each for each in told)
-    assert any("was never evaluated" in each for each in told)
-    assert len(set(asked)) == 5, "four drafts, and the trial before the first"
+    folder, model = folder_of(tmp_path / "mine", FACTS, questions=seen), drafts()
+    asked: dict[str, Any] = {**QUESTIONS, "run": tmp_path / "run", "chat_model": model, "best_of": 4}
+    for critic, says in (
+        (str(folder), r"was trained on 2 of these questions.*`allow_critic=True`"),
+        ("http://me:hidden@127.0.0.1:9", r"contains a user or password.*REASONRAG_CRITIC_API_KEY"),
+    ):
+        with pytest.raises(InputError, match=says):
+            reasonrag.evaluate(**asked, critic=critic)
+    assert (model.requests, (tmp_path / "run").exists()) == ([], False)
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], bool, str]] = {
