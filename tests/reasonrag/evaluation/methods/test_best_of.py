@@ -185,7 +185,7 @@ def test_an_option_has_the_votes_of_its_letter_and_of_its_text(tmp_path: Path) -
 
 def test_a_critic_that_was_trained_on_the_questions_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     seen = [question_key(each.question) for each in evaluated(tmp_path / "plain", drafts())]
-    folder, model = folder_of(tmp_path / "mine", FACTS, questions=seen), drafts()
+    folder, model = folder_of(tmp_path / "mine", FACTS, questions=seen, asked={}), drafts()
     asked: dict[str, Any] = {**QUESTIONS, "run": tmp_path / "run", "chat_model": model, "best_of": 4}
     for critic, says in (
         (str(folder), r"was trained on 2 of these questions.*`allow_critic=True`"),
