@@ -185,54 +185,29 @@ def test_what_stands_behind_the_cut_grounds_nothing(most: int | None, grounded: 
 # -- from a run to an evaluation -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "other", "objection"),
-    [
-        (
-            *("max-passage-chars", 120, 200),
-            "passages were cut at 120 characters when its data were made, and are cut at 200 characters now",
-        ),
-        (
-            *("passage-order", "worst-first", "best-first"),
-            "passages were worst-first when its data were made, and are best-first now",
-        ),
-        (*("style", "long", "short"), "answers were long when its data were made, and are short now"),
-    ],
-)
-def test_how_passages_and_answers_are_wanted_is_kept_from_the_run_to_the_evaluation(
-    name: str, value: object, other: object, objection: str, reasonrag: Reasonrag
-) -> None:
-    """Pairs record it; what was trained on them is asked in the same way, or refused; calibrate takes the run's."""
-    field = name.replace("-", "_")
-    wanted = ("--set", f"agent.{field}={value}") if field == "passage_order" else (f"--{name}", value)
-    assert reasonrag("generate", "--limit", 6, "--run", "runs/a", *wanted).status == 0
-    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
-    questions = [orjson.loads(line) for line in Path("data/a/questions.jsonl").read_bytes().splitlines()]
-    assert {each["origin"][field] for each in questions} == {value}
-    evaluated = ("evaluate", "--limit", 2, "--trained-on", "data/a")
-    refused = reasonrag(*evaluated, "--run", "evals/a", f"--{name}", other)
-    assert refused.status == 2
-    assert objection in refused.err
+def test_a_cut_is_kept_from_the_run_to_the_evaluation(reasonrag: Reasonrag) -> None:
+    """Pairs record it; what was trained on them is asked in the same way, or refused; calibrate takes the run's. Data
+    of whole passages record no cut and object to one."""
+    for name, flags in (("cut", ("--max-passage-chars", 120)), ("whole", ())):
+        assert reasonrag("generate", "--limit", 6, "--run", f"runs/{name}", *flags).status == 0
+        assert reasonrag("pairs", f"runs/{name}", "--out", f"data/{name}").status == 0
+    lines = Path("data/cut/questions.jsonl").read_bytes().splitlines()
+    assert {orjson.loads(each)["origin"]["max_passage_chars"] for each in lines} == {120}
+    assert b"max_passage_chars" not in Path("data/whole/questions.jsonl").read_bytes()
+    evaluate = ("evaluate", "--limit", 2, "--json", "--trained-on")
+    for name, were in (("cut", "cut at 120 characters"), ("whole", "whole")):
+        refused = reasonrag(*evaluate, f"data/{name}", "--run", "evals/a", "--max-passage-chars", 200)
+        assert refused.status == 2
+        objection = f"passages were {were} when its data were made, and are cut at 200 characters now"
+        assert objection in refused.err
     assert not Path("evals").exists()
-    same = reasonrag(*evaluated, "--run", "evals/a", "--json")
-    assert same.status == 0
-    assert f"asking as it was trained: --{name} {value}" in same.err.splitlines()
+    same = reasonrag(*evaluate, "data/cut", "--run", "evals/a")
+    assert "asking as it was trained: --max-passage-chars 120" in same.err.splitlines()
     report = orjson.loads(same.out)
-    assert report["asked"][field] == value
-    assert {"name": field, "outcome": "same", "message": ""} in report["checks"]
-    allowed = reasonrag(*evaluated, "--run", "evals/b", "--allow", name, "--json")
-    assert field not in orjson.loads(allowed.out)["asked"]
-    compared = reasonrag("compare", "evals/a", "evals/b")
-    assert "that alone may explain a difference" in compared.err
-    calibrated = reasonrag("calibrate", "runs/a", "--revalue", 4, "--k", 1)
-    assert calibrated.status == 0, calibrated
-
-
-def test_data_of_whole_passages_record_no_cut_and_object_to_one(reasonrag: Reasonrag) -> None:
-    assert reasonrag("generate", "--limit", 6, "--run", "runs/a").status == 0
-    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
-    assert b"max_passage_chars" not in Path("data/a/questions.jsonl").read_bytes()
-    told = reasonrag("evaluate", "--limit", 2, "--trained-on", "data/a", "--run", "e", "--max-passage-chars", 120)
-    assert told.status == 2
-    assert "passages were whole when its data were made, and are cut at 120 characters now" in told.err
-    assert reasonrag("evaluate", "--limit", 2, "--trained-on", "data/a", "--run", "e").status == 0
+    assert report["asked"]["max_passage_chars"] == 120
+    assert {"name": "max_passage_chars", "outcome": "same", "message": ""} in report["checks"]
+    allowed = reasonrag(*evaluate, "data/cut", "--run", "evals/b", "--allow", "max-passage-chars")
+    assert "max_passage_chars" not in orjson.loads(allowed.out)["asked"]
+    assert "that alone may explain a difference" in reasonrag("compare", "evals/a", "evals/b").err
+    assert reasonrag(*evaluate, "data/whole", "--run", "evals/c").status == 0
+    assert reasonrag("calibrate", "runs/cut", "--revalue", 4, "--k", 1).status == 0
