@@ -105,8 +105,11 @@ async def _open_remote(
     _refuse(settings, ("index", "encoder", "language", "gpu"))
     remote = await open_remote(settings.retriever or "", token=os.environ.get(TOKEN_VARIABLE) or None, top_k=top_k)
     opened.push_async_callback(remote.close)
-    if remote.warning:
-        say(f"warning: {remote.warning}")
+    if remote.foreign:
+        say(
+            f"warning: {remote.url} does not report which index it serves: make sure that it does not change during "
+            "the run or before the run is resumed"
+        )
     return remote
 
 

@@ -33,8 +33,8 @@ from preference.records import first_error
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import ReasonragError
+from reasonrag.retrieval.remote import MAX_ANSWER_BYTES, checked_token
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
-from reasonrag.retrieval.search_r1 import MAX_ANSWER_BYTES, checked_token
 from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening, read_body, send_pieces

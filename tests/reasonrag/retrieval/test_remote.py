@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import aiohttp
@@ -18,10 +18,20 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
-from reasonrag.retrieval.remote import LOST_AFTER, RemoteRetriever, open_remote
+from reasonrag.retrieval.opening import open_retriever
+from reasonrag.retrieval.remote import (
+    BROKEN,
+    BUSY,
+    LOST_AFTER,
+    MAX_ANSWER_BYTES,
+    MAX_IN_FLIGHT,
+    SLOW,
+    RemoteRetriever,
+    open_remote,
+)
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, Retriever
-from reasonrag.retrieval.search_r1 import BROKEN, BUSY, MAX_ANSWER_BYTES, MAX_IN_FLIGHT, SLOW, SearchServer
 from reasonrag.retrieval.server import ServeLimits, serving
+from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.web.client import retry_after
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
@@ -165,7 +175,7 @@ async def test_a_run_over_the_service_finds_what_one_over_the_index_finds(retrie
     assert {each.fallback for each in await retriever.retrieve("Francexyz", 3)} == {True}
     async with ours(retriever) as found:
         assert found.identity == retriever.identity
-        assert (found.foreign, found.warning) == (False, None)
+        assert not found.foreign
         for query in ("Francexyz", *(f"{first} {second}" for first in WORDS for second in WORDS)):
             assert await found.retrieve(query, 3) == await retriever.retrieve(query, 3)
 
@@ -276,12 +286,14 @@ async def test_other_servers_are_asked_as_search_r1_asks_them() -> None:
 
 @pytest.mark.parametrize("ending", ["", "/", "/retrieve", "/retrieve/"])
 async def test_an_address_may_end_as_people_write_it(ending: str) -> None:
-    """All of them are one identity, the address; the warning says what that means."""
-    server = Foreign()
-    async with running(server) as url, remote(url + ending) as found:
-        assert (found.identity, found.foreign) == (f"http:{url}", True)
-        assert url in (found.warning or "")
+    """All of them are one identity, the address, and a warning says what that means."""
+    said: list[str] = []
+    async with running(Foreign()) as url, AsyncExitStack() as opened:
+        settings = RetrievalSettings(retriever=url + ending)
+        found = await open_retriever(settings, None, opened, say=said.append)
+        assert found.identity == f"http:{url}"
         assert await found.retrieve("cats", 1)
+        assert said[0].startswith(f"warning: {url} does not report which index it serves")
 
 
 BAD_ANSWERS: list[tuple[Any, str]] = [
@@ -548,7 +560,7 @@ async def test_what_a_server_says_is_shown_on_one_line_and_in_part() -> None:
 def test_an_error_that_is_cut_within_the_token_shows_no_part_of_it(before: int) -> None:
     """The beginning of a secret would not be recognised behind the cut."""
     token = "k33p-0ut-" + "abcdefghij" * 4
-    said = SearchServer("http://host", token, 1, 1)._clean("." * before + token + "." * 1000)
+    said = RemoteRetriever("http://host", token, 1, 1)._clean("." * before + token + "." * 1000)
     assert not any(token[each : each + 8] in said for each in range(len(token) - 7))
 
 
