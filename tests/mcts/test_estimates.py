@@ -92,15 +92,6 @@ def test_continuations_without_nodes_are_draws_like_children() -> None:
     assert of(tree, query, tree.root) == [(0.25, 4), (0.25, 1)]
 
 
-def test_a_step_of_which_nothing_is_known_does_not_count() -> None:
-    """None is said, not 0; the state's mean is that of the draws that came to an answer."""
-    tree: Tree[str] = Tree()
-    stuck = tree.add(tree.root, same("stuck"))
-    known = tree.add(tree.root, same("known"))
-    tree.add_continuation(known, [answer(1.0)])
-    assert of(tree, stuck, known, tree.root) == [None, (1.0, 1), (1.0, 1)]
-
-
 def test_draws_that_were_not_plain_weigh_nothing_above_and_are_known_themselves() -> None:
     """The state's plain draws are all wrong; the one that was drawn otherwise is right. Where every draw counts, the
     state is worth the mean of both."""

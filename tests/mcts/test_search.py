@@ -328,6 +328,30 @@ def test_economy_goes_to_the_state_whose_answers_are_expected_to_disagree_most()
     ]
 
 
+def test_every_draw_of_an_answer_tells_which_outcome_is_usual() -> None:
+    """A right answer thrice, below two queries a wrong and a half right one. What is usual is right, so both queries
+    (m 0: 8 * .591 / 9 = .525) are equal and the first has the widest disagreement, .4987. Were the answer one, wrong
+    would be as usual, and the evidence below the first query (.389) would disagree most."""
+    search: Search[str] = Search(config("economy", siblings=5, root_siblings=None, resamples=0, wave=1))
+    right = Step("right", terminal=True, outcome=1.0, identity="right")
+    search.tell(search.ask()[0].id, expanded(step("first"), step("second"), right, right, right))
+    for work, outcome in zip(search.ask(), (0.0, 0.5), strict=True):
+        search.tell(work.id, continued([step("evidence"), answer(outcome)]))
+    assert [work.node_id for work in search.ask()] == [1]
+
+
+def test_every_draw_of_an_answer_tells_how_long_a_path_is() -> None:
+    """Nine times one wrong answer in one step, and one in nine: 1.8 steps in the mean, so that another draw at the root
+    (p .976, disagreement .0465) is worth its two replies. In the mean of both answers, 5, it would not be."""
+    search: Search[str] = Search(
+        config("economy", siblings=12, siblings_at_once=10, root_siblings=None, resamples=0, wave=1, max_calls=128)
+    )
+    wrong = Step("wrong", terminal=True, outcome=0.0, identity="wrong")
+    search.tell(search.ask()[0].id, expanded(*[wrong] * 9, step("query")))
+    search.tell(search.ask()[0].id, continued([*[step("evidence")] * 7, answer(0.0)]))
+    assert [(work.node_id, work.count) for work in search.ask() if isinstance(work, Expand)] == [(0, 2)]
+
+
 @pytest.mark.parametrize(
     ("outcome", "progress", "budget", "calls", "of_the_root"),
     [

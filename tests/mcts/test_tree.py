@@ -39,14 +39,6 @@ def test_ids_are_the_order_of_creation_and_the_root_is_zero() -> None:
     assert len(tree) == 4
 
 
-def test_the_root_has_no_payload() -> None:
-    """Asking the root for a payload is an error, not None."""
-    tree: Tree[str] = Tree()
-    with pytest.raises(ValueError, match="root"):
-        _ = tree.root.payload
-    assert tree.add(tree.root, Step("first")).payload == "first"
-
-
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_answer_without_an_outcome_counts_nowhere(*, kept: bool) -> None:
     """Nobody could say what it is worth: it stands in the tree, and no mean knows of it."""
@@ -86,20 +78,6 @@ def test_a_step_drawn_twice_in_a_state_is_one_node() -> None:
     assert tree.root.children_ids == [1, 2]
     assert tree.add(first, same("query")) is not first
     assert tree.add(tree.root, Step("?")) is not tree.add(tree.root, Step("?"))
-
-
-@pytest.mark.parametrize("draws", [(True, False), (False, True)])
-def test_a_step_drawn_plainly_and_repaired_counts_its_plain_draws_only_for_what_is_above(
-    draws: tuple[bool, bool],
-) -> None:
-    """In whatever order: the answer was seen twice, its state has one plain draw of it."""
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, same("query"))
-    first, second = (tree.add(query, answer(plain=plain)) for plain in draws)
-    assert first is second
-    assert (first.draws, first.plain_draws, first.plain) == (2, 1, True)
-    assert outcomes(first) == [(1.0, 2), (1.0, 2)]
-    assert outcomes(query) == outcomes(tree.root) == [(1.0, 2)]
 
 
 def test_what_is_found_below_a_step_counts_above_it_once_it_was_drawn_plainly() -> None:

@@ -18,7 +18,6 @@ from preference import (
     MalformedRolloutsError,
     RolloutNode,
     RolloutRecord,
-    Usage,
     read_rollouts,
 )
 from preference.candidates import QuestionRecord, StateRecord
@@ -117,19 +116,6 @@ def test_the_bytes_of_a_line_are_stable() -> None:
             '"failed_continuations":[],"unreadable_judgements":[],"error":null}\n'
         ).encode()
     )
-
-
-def test_reasoning_is_in_a_line_only_where_there_is_some() -> None:
-    """A file of a model that does not reason has the bytes it had before the fields were added, and reads as before."""
-    plain = as_json(rollout(node(0, None, (1,)), node(1)))
-    thought = as_json(
-        rollout(node(0, None, (1,)), node(1, reasoning="Paris, so the Seine."), usage=Usage(reasoning_tokens=6))
-    )
-    assert "reasoning" not in plain["nodes"][1]
-    assert "reasoning_tokens" not in plain["usage"]
-    assert thought["nodes"][1].pop("reasoning") == "Paris, so the Seine."
-    assert thought["usage"].pop("reasoning_tokens") == 6
-    assert thought == plain
 
 
 # -- reading ------------------------------------------------------------------------------------------------------

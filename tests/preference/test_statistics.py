@@ -14,7 +14,6 @@ from preference.statistics import (
     reliability,
     share_of,
     sign_agreement,
-    sign_agreement_by,
 )
 
 # -- shares ----------------------------------------------------------------------------------------------------
@@ -51,11 +50,6 @@ def test_an_interval_holds_its_share_and_mirrors(part: int, more: int) -> None:
     assert found.low == pytest.approx(1 - rest.high, abs=1e-9)
 
 
-def test_a_share_of_nothing_is_not_known() -> None:
-    """It is neither zero nor one."""
-    assert share_of(0, 0).model_dump() == {"of": 0, "share": None, "low": None, "high": None}
-
-
 # -- labels ----------------------------------------------------------------------------------------------------
 
 
@@ -68,13 +62,6 @@ def test_a_label_is_confirmed_by_a_fresh_difference_of_its_sign() -> None:
     found = sign_agreement([pair(0.2), pair(0.001), pair(-0.1), pair(0.0), pair(1e-12)])
     assert (found.confirmed.of, found.confirmed.share, found.ties) == (3, pytest.approx(2 / 3), 2)
     assert sign_agreement([]).confirmed.share is None
-
-
-def test_groups_are_counted_apart() -> None:
-    """In the order of their names."""
-    pairs = [pair(0.1, layer=2), pair(-0.1, layer=0), pair(0.1, layer=0)]
-    found = sign_agreement_by(pairs, lambda each: str(each.layer))
-    assert [(name, each.confirmed.of) for name, each in found.items()] == [("0", 2), ("2", 1)]
 
 
 @pytest.mark.parametrize(
