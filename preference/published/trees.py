@@ -13,9 +13,9 @@ import heapq
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
-from mcts import RECIPES, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
+from mcts import RECIPES, Rollout, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
 from preference.answer_scores import builder_f1, exact_match, f1_score
 from preference.candidates import question_key
 from preference.export.sanitize import plain_text
@@ -39,7 +39,6 @@ from preference.published.repairs import (
 )
 from preference.records import (
     ActionType,
-    AgentAction,
     FinalScore,
     Outcome,
     PassageRef,
@@ -58,7 +57,6 @@ RECIPE = RecipeRef(
     margin_by_layer=RELEASED.margin_by_layer,
 )
 _NODE = re.compile(r"intermediate_node_([0-9]{1,9})")
-_NO_REPLY = StepReply("", None, None)
 _FORCED = "answer_generation"
 """Published name of the action that must answer."""
 
@@ -95,9 +93,9 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
     if output is None:
         reason = text(item.get("error")) or text(item.get("status"))
         raise Unusable("no_tree", f"there is no tree; the item says {reason[:200]!r}" if reason else "")
-    steps = _steps(_by_id(output), note)
-    question, facts = _about(item, steps, rules, note)
-    nodes = _records(steps, facts.golden_answers)
+    nodes, answers = _steps(_by_id(output), note)
+    question, facts = _about(item, nodes, rules, note)
+    nodes = _rewarded(nodes, answers, facts.golden_answers)
     repair_log.include(found)
     return RolloutRecord(
         question_id=given or facts.id,
@@ -128,12 +126,10 @@ def _nodes_of(item: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _about(
-    item: dict[str, Any], steps: list[_PublishedStep], rules: TreeRules, note: Notes
-) -> tuple[str, KnownQuestion]:
+def _about(item: dict[str, Any], nodes: list[RolloutNode], rules: TreeRules, note: Notes) -> tuple[str, KnownQuestion]:
     """The question, and the facts known about it."""
     stated = text(item.get("question"))
-    asked = next((found for step in steps if step.turns and (found := question_of(step.turns.user))), None)
+    asked = next((found for node in nodes if node.prompt and (found := question_of(node.prompt[1].content))), None)
     if stated is None or asked is None:
         raise Unusable("no_question")
     question = question_asked(stated, asked, note)
@@ -147,23 +143,6 @@ def _about(
 
 
 # -- the walk --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _PublishedStep:
-    """A node at its place: `parent` is the new id of the node above. The root has no `turns` and no `reply`."""
-
-    parent: int | None
-    depth: int
-    visits: int
-    value: float
-    turns: Turns | None = None
-    reply: StepReply = _NO_REPLY
-    action: AgentAction | None = None
-    answer: str | None = None
-    """The answer, if the node is an end."""
-    passages: list[PassageRef] | None = None
-    """Passages of a read turn; None if the file does not have them, and for other turns."""
 
 
 def _by_id(output: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -181,66 +160,66 @@ def _by_id(output: dict[str, Any]) -> dict[int, dict[str, Any]]:
     return nodes
 
 
-def _steps(nodes: dict[int, dict[str, Any]], note: Notes) -> list[_PublishedStep]:
-    """The nodes from the root down, parents first; ids are kept where possible."""
-    steps: list[_PublishedStep] = []
-    places: dict[int, int | None] = {0: None}
+def _steps(found: dict[int, dict[str, Any]], note: Notes) -> tuple[list[RolloutNode], dict[int, str]]:
+    """The nodes from the root down, parents first, without children and rewards, and the answer of each that is an end.
+    Ids are kept where possible."""
+    nodes: list[RolloutNode] = []
+    answers: dict[int, str] = {}
+    parents: dict[int, int | None] = {0: None}
     """New id of the parent, by the file's id of every node that was met."""
     order: list[int] = []
     waiting = [0]
     while waiting:
         here = heapq.heappop(waiting)
-        listed = nodes[here].get("children_ids")
+        listed = found[here].get("children_ids")
         if not isinstance(listed, list) or any(whole_number(each) is None for each in listed):
             raise Unusable("broken_tree", f"node {here} has no list of children")
         for child in listed:
-            if child not in nodes:
+            if child not in found:
                 note.at(f"node {here}")("dangling_child")
                 continue
-            if child in places or nodes[child].get("parent_id") != here:
+            if child in parents or found[child].get("parent_id") != here:
                 raise Unusable("broken_tree", f"node {child} is not a child of node {here} and of no other")
-            places[child] = len(order)
+            parents[child] = len(order)
             heapq.heappush(waiting, child)
-        parent = places[here]
-        depth = 0 if parent is None else steps[parent].depth + 1
-        ends = nodes.keys().isdisjoint(listed)
-        steps.append(_step(nodes[here], parent, depth, note.at(f"node {here}"), ends=ends))
+        above = parents[here]
+        node, answer = _step(found[here], None if above is None else nodes[above], note.at(f"node {here}"))
+        if answer is not None and not found.keys().isdisjoint(listed):
+            note.at(f"node {here}")("answer_went_on")
+        elif answer is not None:
+            answers[len(order)] = answer
+        nodes.append(node.model_copy(update={"id": len(order), "terminal": len(order) in answers}))
         order.append(here)
-    if len(steps) < len(nodes):
-        raise Unusable("broken_tree", f"node {min(nodes.keys() - places.keys())} is not below the root")
+    if len(order) < len(found):
+        raise Unusable("broken_tree", f"node {min(found.keys() - parents.keys())} is not below the root")
     if order != list(range(len(order))):
         note("renumbered")
-    return steps
+    return nodes, answers
 
 
-def _step(node: dict[str, Any], parent: int | None, depth: int, note: Notes, *, ends: bool) -> _PublishedStep:
-    """ends: whether the search went on from no such node."""
+def _step(node: dict[str, Any], above: RolloutNode | None, note: Notes) -> tuple[RolloutNode, str | None]:
+    """A node without its id, and its answer, if any."""
+    layer = None if above is None else 0 if above.layer is None else above.layer + 1
+    depth = 0 if layer is None else layer + 1
     visits, value = whole_number(node.get("N")), number(node.get("Q"))
     if node.get("step") != depth or visits is None or value is None:
         raise Unusable("broken_tree", f"{note.where} is {depth} steps deep, and lacks that `step`, or its N or Q")
-    if parent is None:
-        return _PublishedStep(parent, depth, visits, value)
+    place = RolloutNode(id=0, parent_id=above and above.id, children_ids=[], layer=layer, visits=visits, value=value)
+    if above is None:
+        return place, None
     turns = read_prompt(node.get("input_prompt"), note)
     if turns is None:
         begins = str(node.get("input_prompt"))[:80]
         raise Unusable("unreadable_prompt", f"{note.where} has no readable prompt; it begins {begins!r}")
     turns = plain_turns(turns, note)
     reply, answer = _reply(node, turns, note)
-    if answer is not None and not ends:
-        note("answer_went_on")
-        answer = None
     concludes = node.get("action_name") == _FORCED and reply.action_type != "query"
-    return _PublishedStep(
-        parent,
-        depth,
-        visits,
-        value,
-        turns,
-        reply,
-        action="read" if turns.is_read else "conclude" if concludes else "think",
-        answer=answer,
-        passages=_passages(node.get("retrieval_result")) if turns.is_read else None,
-    )
+    said = {
+        "action": "read" if turns.is_read else "conclude" if concludes else "think",
+        "prompt": turns.messages,
+        "passages": _passages(node.get("retrieval_result")) if turns.is_read else None,
+    }
+    return place.model_copy(update=reply._asdict() | said), answer
 
 
 def _reply(node: dict[str, Any], turns: Turns, note: Notes) -> tuple[StepReply, str | None]:
@@ -288,70 +267,47 @@ def _unquoted(title: str) -> str:
 # -- the record ------------------------------------------------------------------------------------------------
 
 
-def _records(steps: list[_PublishedStep], golds: list[str]) -> list[RolloutNode]:
-    """The nodes, with rewards by both rules."""
-    ends = {i: step.answer for i, step in enumerate(steps) if step.answer is not None and golds}
+def _rewarded(nodes: list[RolloutNode], answers: Mapping[int, str], golds: list[str]) -> list[RolloutNode]:
+    """The nodes with their children, and rewards by both rules."""
+    ends = answers if golds else {}
     f1 = {i: f1_score(answer, golds) for i, answer in ends.items()}
     em = {i: exact_match(answer, golds) for i, answer in ends.items()}
     outcomes = {i: builder_f1(answer, golds) for i, answer in ends.items()}
-    tree, alpha = _tree(steps, outcomes), RELEASED.search.alpha
+    tree, alpha = _tree(nodes, outcomes), RELEASED.search.alpha
     rules = {
         "outcome": visit_weighted_rewards(tree, alpha=alpha),
-        "spre": spre_rewards(_tree(steps, f1), alpha=alpha),
+        "spre": spre_rewards(_tree(nodes, f1), alpha=alpha),
     }
-    found = []
-    for node, step, estimate in zip(tree.nodes, steps, estimates(tree, lambda end: end.outcome), strict=True):
-        about = {} if step.turns is None else _of_reply(step, step.turns)
-        outcome = outcomes.get(node.id)
-        record = RolloutNode(
-            id=node.id,
-            parent_id=node.parent_id,
-            children_ids=node.children_ids,
-            layer=node.layer,
-            terminal=step.answer is not None,
-            visits=node.visits,
-            value=step.value,
-            reward=rules[RELEASED.reward][node.id],
-            rewards={name: rewards[node.id] for name, rewards in rules.items()},
-            observations=estimate.observations if estimate else None,
-            expected_outcome=estimate.mean if estimate else None,
-            f1=f1.get(node.id),
-            em=em.get(node.id),
-            outcome=None if outcome is None else Outcome(name="builder_f1", value=outcome),
-            rollouts=[
-                FinalScore(
-                    f1=f1[end.final],
-                    em=em[end.final],
-                    steps=end.steps,
-                    end="conclusion" if steps[end.final].action == "conclude" else "answer",
-                    outcome=end.outcome,
-                )
-                for end in node.rollouts
-            ],
-            **about,
+    known = estimates(tree, lambda end: end.outcome)
+
+    def end_of(rollout: Rollout[int]) -> FinalScore:
+        i = rollout.final
+        kind: Literal["conclusion", "answer"] = "conclusion" if nodes[i].action == "conclude" else "answer"
+        return FinalScore(f1=f1[i], em=em[i], steps=rollout.steps, end=kind, outcome=rollout.outcome)
+
+    return [
+        nodes[node.id].model_copy(
+            update={
+                "children_ids": node.children_ids,
+                "reward": rules[RELEASED.reward][node.id],
+                "rewards": {name: rewards[node.id] for name, rewards in rules.items()},
+                "observations": estimate.observations if estimate else None,
+                "expected_outcome": estimate.mean if estimate else None,
+                "f1": f1.get(node.id),
+                "em": em.get(node.id),
+                "outcome": Outcome(name="builder_f1", value=outcomes[node.id]) if node.id in ends else None,
+                "rollouts": [end_of(each) for each in node.rollouts],
+            }
         )
-        found.append(record)
-    return found
+        for node, estimate in zip(tree.nodes, known, strict=True)
+    ]
 
 
-def _tree(steps: list[_PublishedStep], outcomes: Mapping[int, float]) -> Tree[int]:
+def _tree(nodes: list[RolloutNode], outcomes: Mapping[int, float]) -> Tree[int]:
     """The tree with these ends; ends of unknown quality are left without an outcome."""
     tree: Tree[int] = Tree()
-    tree.root.visits = steps[0].visits
-    for i, step in enumerate(steps[1:], start=1):
-        added = Step(i, terminal=i in outcomes, outcome=outcomes.get(i, 0.0))
-        tree.add(tree[step.parent or 0], added).visits = step.visits
+    tree.root.visits = nodes[0].visits
+    for node in nodes[1:]:
+        added = Step(node.id, terminal=node.id in outcomes, outcome=outcomes.get(node.id, 0.0))
+        tree.add(tree[node.parent_id or 0], added).visits = node.visits
     return tree
-
-
-def _of_reply(step: _PublishedStep, turns: Turns) -> dict[str, Any]:
-    """The fields of a node that its prompt and reply decide."""
-    return {
-        "action": step.action,
-        "prompt": turns.messages,
-        "response": step.reply.response,
-        "action_type": step.reply.action_type,
-        "content": step.reply.content,
-        "parse_error": step.reply.parse_error,
-        "passages": step.passages,
-    }
