@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -43,7 +43,16 @@ from preference.export.summary import (
     PairSummary,
     Refinement,
 )
-from preference.filters import Candidate, DropReason, PairingRules, PassedPair, dropped_by_caps, seeded_uniform, select
+from preference.filters import (
+    Candidate,
+    DropReason,
+    PairingRules,
+    PassedPair,
+    candidates_of,
+    dropped_by_caps,
+    seeded_uniform,
+    select,
+)
 
 
 class RowInspector(Protocol):
@@ -90,8 +99,12 @@ def write_export(
 
     Raises what `export_pairs` does.
     """
-    plan = _decide(source / CANDIDATES, rules, options, facts)
-    tally = ExportTally()
+    decided, held_out = _decide(source / CANDIDATES, rules, options, facts)
+    reasons, tally = iter(decided), ExportTally()
+
+    def split_of(one: StateRecord | QuestionRecord) -> SplitName:
+        return "validation" if question_key(one.question) in held_out else "train"
+
     refined = None if options.critic_threshold is None else Refinement(threshold=options.critic_threshold)
     with ExitStack() as files:
         about, info, dropped = (
@@ -99,12 +112,13 @@ def write_export(
         )
         writers = _Writers(files, folder, options)
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
-            chosen = plan.choose(states)
+            candidates = (each for state in states for each in candidates_of(state, as_published=rules.as_published))
+            chosen = [replace(each, dropped=next(reasons)) for each in candidates]
             for each in chosen:
                 if each.dropped is not None:
                     line = {"pair_id": each.pair.pair_id, "question_id": each.state.question_id, "reason": each.dropped}
                     dropped.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
-            split = plan.split_of(states[0])
+            split = split_of(states[0])
             rows = [_row(each, split, options) for each in chosen if each.dropped is None]
             tally.add(chosen, rows, split)
             if inspector:
@@ -116,7 +130,7 @@ def write_export(
             if question_key(question.question) in facts.contaminated:
                 continue
             if refined is None or (question.path and refined.keeps(question.path)):
-                writers.write_path(question, plan.split_of(question))
+                writers.write_path(question, split_of(question))
         if inspector:
             inspector.conclude()
         written = writers.finish()
@@ -144,43 +158,25 @@ def _row(each: Candidate, split: SplitName, options: ExportOptions) -> Row:
 # -- decisions, before anything is written ----------------------------------------------------------------
 
 
-@dataclass
-class _ExportPlan:
-    """Which candidates are kept and which questions go to validation. Must be asked in file order."""
-
-    rules: PairingRules
-    contaminated: Collection[str]
-    beyond: dict[int, DropReason]
-    """By position among the pairs that passed the rules of their question."""
-    validation: Collection[str]
-    _position: int = 0
-
-    def choose(self, states: Sequence[StateRecord]) -> list[Candidate]:
-        chosen = []
-        contaminated = question_key(states[0].question) in self.contaminated
-        for each in select(states, self.rules, contaminated=contaminated):
-            if each.dropped is None:
-                reason = self.beyond.get(self._position)
-                self._position += 1
-                chosen.append(each if reason is None else replace(each, dropped=reason))
-            else:
-                chosen.append(each)
-        return chosen
-
-    def split_of(self, one: StateRecord | QuestionRecord) -> SplitName:
-        return "validation" if question_key(one.question) in self.validation else "train"
-
-
-def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts) -> _ExportPlan:
-    kept, keys = list[PassedPair](), list[str]()
+def _decide(
+    candidates: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts
+) -> tuple[list[DropReason | None], frozenset[str]]:
+    """What becomes of every candidate, in file order, and the keys of the questions that go to validation."""
+    reasons: list[DropReason | None] = []
+    passed = list[PassedPair]()
+    places = list[tuple[int, str]]()
+    """Of the passed ones: the place among all candidates, and the question's key."""
     for states in questions_of(read_lines(candidates, StateRecord)):
         key = question_key(states[0].question)
-        selected = select(states, rules, contaminated=key in facts.contaminated)
-        kept += [PassedPair.of(each) for each in selected if each.dropped is None]
-        keys += [key] * (len(kept) - len(keys))
-    beyond = dropped_by_caps(kept, rules)
-    rows = Counter(key for i, key in enumerate(keys) if i not in beyond)
-    return _ExportPlan(rules, facts.contaminated, beyond, _held_out(rows, options))
+        for each in select(states, rules, contaminated=key in facts.contaminated):
+            if each.dropped is None:
+                passed.append(PassedPair.of(each))
+                places.append((len(reasons), key))
+            reasons.append(each.dropped)
+    for number, reason in dropped_by_caps(passed, rules).items():
+        reasons[places[number][0]] = reason
+    rows = Counter(key for place, key in places if reasons[place] is None)
+    return reasons, _held_out(rows, options)
 
 
 def _held_out(rows: Mapping[str, int], options: ExportOptions) -> frozenset[str]:

@@ -9,7 +9,8 @@ published pipeline's files; none of its code is used.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pydantic import BaseModel
@@ -138,6 +139,18 @@ class KnownQuestion:
     dataset: str
     split: str
     revision: str | None = None
+
+
+@dataclass(frozen=True)
+class ImportRules:
+    """What the caller knows about the trees or rows. teacher: of rows. config_hash: written to every record of a tree.
+    questions: by `question_key`."""
+
+    dataset: str = "unknown"
+    split: str = "unknown"
+    teacher: str | None = None
+    config_hash: str = ""
+    questions: Mapping[str, KnownQuestion] = field(default_factory=dict)
 
 
 # -- prompts ---------------------------------------------------------------------------------------------------

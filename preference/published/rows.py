@@ -7,7 +7,7 @@ confidence. The ten fields have no gold answers; they stay unknown unless the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from preference.candidates import (
 from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import plain_text
 from preference.published.repairs import (
+    ImportRules,
     KnownQuestion,
     Notes,
     RepairLog,
@@ -54,16 +55,6 @@ def is_row(item: object) -> bool:
     return isinstance(item, dict) and "chosen" in item and "rejected" in item
 
 
-@dataclass(frozen=True)
-class RowRules:
-    """What the caller knows about the rows. questions: by `question_key`."""
-
-    dataset: str = "unknown"
-    split: str = "unknown"
-    teacher: str | None = None
-    questions: Mapping[str, KnownQuestion] = field(default_factory=dict)
-
-
 class _ReadRow(NamedTuple):
     turns: Turns
     question: str
@@ -85,7 +76,7 @@ class _PublishedState:
 class PublishedRowReader:
     """Reads rows one by one and rebuilds their states and questions."""
 
-    def __init__(self, rules: RowRules, repair_log: RepairLog) -> None:
+    def __init__(self, rules: ImportRules, repair_log: RepairLog) -> None:
         self._rules = rules
         self._findings = repair_log
         self._questions: dict[str, tuple[QuestionRecord, dict[str, _PublishedState]]] = {}

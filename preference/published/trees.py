@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from mcts import RECIPES, Rollout, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
@@ -20,6 +20,7 @@ from preference.answer_scores import builder_f1, exact_match, f1_score
 from preference.candidates import question_key
 from preference.export.sanitize import plain_text
 from preference.published.repairs import (
+    ImportRules,
     KnownQuestion,
     Notes,
     RepairLog,
@@ -61,17 +62,6 @@ _FORCED = "answer_generation"
 """Published name of the action that must answer."""
 
 
-@dataclass(frozen=True)
-class TreeRules:
-    """How trees are read. config_hash, dataset, split: written to every record. questions: known questions, by
-    `question_key`."""
-
-    config_hash: str = ""
-    dataset: str = "unknown"
-    split: str = "unknown"
-    questions: Mapping[str, KnownQuestion] = field(default_factory=dict)
-
-
 def is_tree(item: object) -> bool:
     """Whether an item of a file looks like a tree, including a failed one."""
     if not isinstance(item, dict):
@@ -79,7 +69,7 @@ def is_tree(item: object) -> bool:
     return ("output" in item and "question" in item) or _nodes_of(item) is not None
 
 
-def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: str, revision: str) -> RolloutRecord:
+def read_tree(item: object, rules: ImportRules, repair_log: RepairLog, *, where: str, revision: str) -> RolloutRecord:
     """The record of a published item. Raises Unusable if it cannot be repaired.
 
     where: location, which names the item if it has no id. revision: SHA-256 of its file.
@@ -126,7 +116,9 @@ def _nodes_of(item: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _about(item: dict[str, Any], nodes: list[RolloutNode], rules: TreeRules, note: Notes) -> tuple[str, KnownQuestion]:
+def _about(
+    item: dict[str, Any], nodes: list[RolloutNode], rules: ImportRules, note: Notes
+) -> tuple[str, KnownQuestion]:
     """The question, and the facts known about it."""
     stated = text(item.get("question"))
     asked = next((found for node in nodes if node.prompt and (found := question_of(node.prompt[1].content))), None)

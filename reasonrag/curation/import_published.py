@@ -28,9 +28,9 @@ from preference.export.json_stream import JsonItem
 from preference.export.staging import LAST, UNFINISHED, put_in_place, staging_folder
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from preference.labelled_runs import recount_tokens
-from preference.published.repairs import KnownQuestion, RepairCount, RepairLog, Unusable
-from preference.published.rows import PublishedRowReader, RowRules
-from preference.published.trees import RECIPE, TreeRules, read_tree
+from preference.published.repairs import ImportRules, KnownQuestion, RepairCount, RepairLog, Unusable
+from preference.published.rows import PublishedRowReader
+from preference.published.trees import RECIPE, read_tree
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash, save_prompts, saved_prompts
 from reasonrag.curation.audit.catalogue import ERRORS
@@ -184,14 +184,12 @@ def import_published(
                 teacher=settings.teacher,
                 versions=versions(),
             )
+            rules = ImportRules(
+                settings.dataset or UNKNOWN, settings.split or UNKNOWN, settings.teacher, questions=known
+            )
             if kind == "pairs":
-                report = _import_pairs(found, out, staged, begun, known)
+                report = _import_pairs(found, out, staged, begun, rules)
             else:
-                rules = TreeRules(
-                    dataset=settings.dataset or UNKNOWN,
-                    split=settings.split or UNKNOWN,
-                    questions=known,
-                )
                 report = _import_trees(found, staged, begun, rules)
         write_json(staged / IMPORT_REPORT, report.model_dump())
         pages = pages_of(out)
@@ -290,7 +288,7 @@ def _nothing_usable(what: str, found: ImportFiles, repair_log: RepairLog) -> Inp
 class _TreeImporter:
     """Converts trees one by one and spools their lines to a file, so that trees of a question end up together."""
 
-    def __init__(self, rules: TreeRules, lines: BinaryIO, failures: BinaryIO) -> None:
+    def __init__(self, rules: ImportRules, lines: BinaryIO, failures: BinaryIO) -> None:
         self.repair_log = RepairLog()
         self.kept = self.steps = self.without_golden_answers = self.without_rewards = 0
         self.places: dict[str, list[tuple[int, int]]] = {}
@@ -352,7 +350,7 @@ class _TreeImporter:
                 target.write(self._lines.read(length))
 
 
-def _import_trees(found: ImportFiles, staged: Path, begun: ImportReport, rules: TreeRules) -> ImportReport:
+def _import_trees(found: ImportFiles, staged: Path, begun: ImportReport, rules: ImportRules) -> ImportReport:
     """begun: the report as far as it is known before anything is read."""
     config = _config(found, begun.teacher, rules)
     rules = replace(rules, config_hash=config.config_hash)
@@ -380,7 +378,7 @@ def _import_trees(found: ImportFiles, staged: Path, begun: ImportReport, rules: 
     )
 
 
-def _config(found: ImportFiles, teacher: str | None, rules: TreeRules) -> RunConfig:
+def _config(found: ImportFiles, teacher: str | None, rules: ImportRules) -> RunConfig:
     """The configuration of a run whose trees another system explored."""
     hashes = [file.source.sha256 for file in found.files]
     decides: dict[str, Any] = {
@@ -397,7 +395,7 @@ def _config(found: ImportFiles, teacher: str | None, rules: TreeRules) -> RunCon
     return RunConfig.of(decides, {"imported": files})
 
 
-def _warnings_of_trees(trees: _TreeImporter, rules: TreeRules) -> list[str]:
+def _warnings_of_trees(trees: _TreeImporter, rules: ImportRules) -> list[str]:
     warnings = []
     if trees.without_rewards:
         warnings.append(
@@ -431,17 +429,9 @@ def _next_for_trees(out: Path) -> list[str]:
 # -- pairs -----------------------------------------------------------------------------------------------------
 
 
-def _import_pairs(
-    found: ImportFiles, out: Path, staged: Path, begun: ImportReport, known: dict[str, KnownQuestion]
-) -> ImportReport:
+def _import_pairs(found: ImportFiles, out: Path, staged: Path, begun: ImportReport, rules: ImportRules) -> ImportReport:
     """begun: the report as far as it is known before anything is read."""
     repair_log = RepairLog()
-    rules = RowRules(
-        dataset=begun.dataset or UNKNOWN,
-        split=begun.split or UNKNOWN,
-        teacher=begun.teacher,
-        questions=known,
-    )
     reader = PublishedRowReader(rules, repair_log)
     with ExitStack() as opened:
         questions, candidates, rejected = (

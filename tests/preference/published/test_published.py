@@ -21,6 +21,7 @@ from preference.labelled_runs import write_candidates
 from preference.published.repairs import (
     REFUSALS,
     REPAIRS,
+    ImportRules,
     KnownQuestion,
     Notes,
     RepairLog,
@@ -28,15 +29,14 @@ from preference.published.repairs import (
     read_prompt,
     read_reply,
 )
-from preference.published.rows import PublishedRowReader, RowRules
-from preference.published.trees import TreeRules, read_tree
+from preference.published.rows import PublishedRowReader
+from preference.published.trees import read_tree
 from preference.records import parse_rollout
 
 QUESTION = "Which river flows through the capital of France?"
 SYSTEM = "Answer, or search.\nSay <answer>..</answer> or <query>..</query>.\n"
 FIELDS = 10
-RELEASED = TreeRules()
-NOTHING_KNOWN = RowRules()
+NOTHING_KNOWN = ImportRules()
 PUBLISHED_RULE = replace(NO_FILTERS, min_margin=0.01, allow_malformed=True)
 
 Json = dict[str, Any]
@@ -105,7 +105,7 @@ def nodes_of(tree: Json) -> Json:
     return found
 
 
-def read(tree: object, rules: TreeRules = RELEASED) -> tuple[RolloutRecord, dict[str, int]]:
+def read(tree: object, rules: ImportRules = NOTHING_KNOWN) -> tuple[RolloutRecord, dict[str, int]]:
     """The record, and how often each repair was made."""
     findings = RepairLog()
     record = read_tree(tree, rules, findings, where="file.json:1", revision="f00")
@@ -319,7 +319,7 @@ def test_what_cannot_be_repaired_is_refused_with_its_cause(cause: str, spoil: Ca
     tree, findings = published_tree(), RepairLog()
     spoil(tree)
     with pytest.raises(Unusable) as refused:
-        read_tree(tree, RELEASED, findings, where="file.json:1", revision="f00")
+        read_tree(tree, NOTHING_KNOWN, findings, where="file.json:1", revision="f00")
     assert refused.value.cause == cause
     assert cause in REFUSALS
     assert findings.repairs == {}
@@ -330,11 +330,11 @@ def test_golden_answers_and_names_come_from_a_question_file() -> None:
     known = {question_key(QUESTION): KnownQuestion("train_3", ["Seine"], "hotpotqa", "train")}
     tree = published_tree()
     del tree["golden_answers"], tree["id"]
-    record, repairs = read(tree, replace(RELEASED, questions=known))
+    record, repairs = read(tree, replace(NOTHING_KNOWN, questions=known))
     assert repairs == {"golden_answers_joined": 1}
     assert (record.question_id, record.dataset, record.split) == ("train_3", "hotpotqa", "train")
     assert record.nodes[5].reward == pytest.approx(0.5 * 0.9**3)
-    named, _ = read(published_tree(), replace(RELEASED, questions=known))
+    named, _ = read(published_tree(), replace(NOTHING_KNOWN, questions=known))
     assert (named.question_id, named.split) == ("dev_7", "train")
 
 
@@ -372,7 +372,7 @@ def test_no_tree_however_broken_is_a_crash(changes: list[tuple[int, int, Any]]) 
 @given(JUNK)
 def test_no_item_whatever_it_is_is_a_crash(item: Any) -> None:
     """Neither as a tree nor as a row."""
-    for take in (read, PublishedRowReader(RowRules(), RepairLog()).add):
+    for take in (read, PublishedRowReader(ImportRules(), RepairLog()).add):
         with pytest.raises(Unusable):
             take(item) if take is read else take(item, where="f:1", revision="f")  # type: ignore[operator]
 
@@ -472,7 +472,7 @@ def published_row(**changed: Any) -> Json:
     return {name: value for name, value in (row | changed).items() if value is not ...}
 
 
-def take(*rows: Json, rules: RowRules = NOTHING_KNOWN) -> tuple[PublishedRowReader, RepairLog]:
+def take(*rows: Json, rules: ImportRules = NOTHING_KNOWN) -> tuple[PublishedRowReader, RepairLog]:
     findings = RepairLog()
     reader = PublishedRowReader(rules, findings)
     for number, row in enumerate(rows, start=1):
@@ -528,7 +528,7 @@ def test_a_row_is_repaired_to_what_it_should_have_been(what: str, changed: Json,
 def test_a_row_that_cannot_be_repaired_is_given_up_with_its_cause(cause: str, changed: Json) -> None:
     """Nothing of it is kept, and nothing counted as repaired."""
     findings = RepairLog()
-    reader = PublishedRowReader(RowRules(), findings)
+    reader = PublishedRowReader(ImportRules(), findings)
     with pytest.raises(Unusable) as refused:
         reader.add(published_row(**changed), where="rows.json:1", revision="f00")
     assert refused.value.cause == cause
@@ -580,7 +580,7 @@ def test_a_question_file_tells_what_rows_do_not() -> None:
     known = {question_key(QUESTION.upper()): KnownQuestion("dev_9", ["Seine"], "hotpotqa", "dev")}
     both_right = {"rejected_action_type": "Answer Generation", "rejected_content": "the Seine"}
     rows = published_row(), published_row(rejected="<answer>the Seine</answer>", **both_right)
-    reader, findings = take(*rows, rules=RowRules(questions=known, teacher="gpt-4o"))
+    reader, findings = take(*rows, rules=ImportRules(questions=known, teacher="gpt-4o"))
     [state], [question] = reader.states(), reader.questions()
     assert [pair.tags for pair in state.pairs] == [[], ["style_only"]]
     assert (question.question_id, question.golden_answers) == ("dev_9", ["Seine"])
@@ -600,7 +600,7 @@ def test_states_of_one_question_stand_together() -> None:
 @given(st.lists(st.tuples(st.sampled_from(sorted(published_row())), JUNK | st.just(...)), max_size=5))
 def test_no_row_however_broken_is_a_crash(changes: list[tuple[str, Any]]) -> None:
     """It is given up with a cause, or exported."""
-    reader = PublishedRowReader(RowRules(), RepairLog())
+    reader = PublishedRowReader(ImportRules(), RepairLog())
     with suppress(Unusable):
         reader.add(published_row(**dict(changes)), where="rows.json:1", revision="f00")
     assert len(rows_of(reader, replace(NO_FILTERS, allow_malformed=True))) <= 1
