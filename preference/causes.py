@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, get_args
 
 from pydantic import BaseModel
 
 from preference.answer_scores import VERDICTS, comparable, label_cover_em, label_em
-from preference.records import FinalScore, RolloutNode, RolloutRecord, title_key
+from preference.records import RolloutNode, RolloutRecord, title_key
 
 Cause = Literal[
     "mixed",
@@ -104,24 +103,32 @@ def cause_of(rollout: RolloutRecord) -> QuestionCause:
 
 
 class _Tree:
-    """A tree as the causes see it. Gold passages are keys: their names, compared as titles are."""
+    """A tree as the causes see it. Gold passages are keys: their names, compared as titles are.
+
+    golden: the answers that name a golden answer. found, reported: gold passages that a query found, and that evidence
+        reports. paths: by node, those reported on the path to it, itself included. fullest: of the path with most.
+    """
 
     def __init__(self, rollout: RolloutRecord) -> None:
         self.nodes = rollout.nodes
-        self.golden_answers = rollout.golden_answers
         self.failed = bool(rollout.failed_continuations)
         self._names: dict[str, str] = {}
         for each in rollout.gold_passages or ():
             self._names.setdefault(title_key(each), each)
         self.gold = frozenset(self._names)
+        self.ends = {end for node in self.nodes for end in node.rollouts}
+        self.answers = [node for node in self.nodes if node.action_type == "answer" and not node.parse_error]
+        golds = rollout.golden_answers
+        self.golden = [node for node in self.answers if _names_golden(node.content or "", golds)]
         self.found: frozenset[str] = frozenset()
         self.paths: list[frozenset[str]] = []
-        """By node: the gold passages that evidence reports on the path to it, itself included."""
         for node in self.nodes:
             shown = self._shown(node)
             self.found |= {key for key in shown if key is not None}
             above = frozenset() if node.parent_id is None else self.paths[node.parent_id]
             self.paths.append(above | _reported(node, shown))
+        self.reported = frozenset[str]().union(*self.paths)
+        self.fullest = max(self.paths, key=len, default=frozenset[str]())
 
     def causes(self) -> Iterator[Cause]:
         """Every cause that holds, in order; at least one."""
@@ -155,28 +162,6 @@ class _Tree:
         if unsupported:
             yield "unsupported_answer"
         yield "passages_not_together"
-
-    @cached_property
-    def ends(self) -> set[FinalScore]:
-        return {end for node in self.nodes for end in node.rollouts}
-
-    @cached_property
-    def answers(self) -> list[RolloutNode]:
-        return [node for node in self.nodes if node.action_type == "answer" and not node.parse_error]
-
-    @cached_property
-    def golden(self) -> list[RolloutNode]:
-        """The answers that name a golden answer."""
-        return [node for node in self.answers if _names_golden(node.content or "", self.golden_answers)]
-
-    @cached_property
-    def reported(self) -> frozenset[str]:
-        return frozenset[str]().union(*self.paths)
-
-    @cached_property
-    def fullest(self) -> frozenset[str]:
-        """Reported on the path that reports most."""
-        return max(self.paths, key=len, default=frozenset())
 
     @property
     def searches(self) -> int | None:

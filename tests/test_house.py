@@ -19,11 +19,11 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1505,
-    "preference": 5571,
+    "preference": 5506,
     "hall": 3905,
     "agent": 2296,
     "critics": 1547,
-    "curation": 4802,
+    "curation": 4792,
     "data": 3438,
     "evaluation": 3835,
     "exploration": 2993,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1561,
     "training": 4465,
     "viewing": 2744,
-    "tests": 51_010,
+    "tests": 50_870,
     "benchmarks": 8028,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

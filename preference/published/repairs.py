@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
@@ -293,7 +293,21 @@ def text(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def golden_answers(value: object, note: Notes, known: KnownQuestion | None = None) -> list[str]:
+def facts_about(item: dict[str, Any], question: str, rules: ImportRules, note: Notes) -> KnownQuestion:
+    """What a question file says of the question, else the item itself, as one that reasonrag wrote does, else the
+    caller; the gold answers of the item go first."""
+    key = question_key(question)
+    known = rules.questions.get(key)
+    facts = known or KnownQuestion(
+        id=text(item.get("question_id")) or f"q-{key}",
+        golden_answers=[],
+        dataset=text(item.get("dataset")) or rules.dataset,
+        split=text(item.get("split")) or rules.split,
+    )
+    return replace(facts, golden_answers=_golden_answers(item.get("golden_answers"), note, known))
+
+
+def _golden_answers(value: object, note: Notes, known: KnownQuestion | None) -> list[str]:
     """The gold answers that are not blank, else those of the known question; empty if there are none."""
     if value is not None and not isinstance(value, list):
         raise Unusable("golden_answers")

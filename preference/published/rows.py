@@ -26,13 +26,12 @@ from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import plain_text
 from preference.published.repairs import (
     ImportRules,
-    KnownQuestion,
     Notes,
     RepairLog,
     StepReply,
     Turns,
     Unusable,
-    golden_answers,
+    facts_about,
     plain,
     plain_turns,
     question_asked,
@@ -111,16 +110,8 @@ class PublishedRowReader:
         self.rows += 1
 
     def _about(self, item: dict[str, Any], question: str, revision: str, note: Notes) -> QuestionRecord:
-        """A question from its first row. Rows exported by reasonrag hold more than the ten published fields, and a
-        question file overrides both."""
-        key = question_key(question)
-        known = self._rules.questions.get(key)
-        facts = known or KnownQuestion(
-            id=text(item.get("question_id")) or f"q-{key}",
-            golden_answers=[],
-            dataset=text(item.get("dataset")) or self._rules.dataset,
-            split=text(item.get("split")) or self._rules.split,
-        )
+        """A question from its first row."""
+        facts = facts_about(item, question, self._rules, note)
         origin = Origin(
             dataset=facts.dataset,
             split=facts.split,
@@ -129,8 +120,9 @@ class PublishedRowReader:
             recipe=text(item.get("recipe")),
             renderer=text(item.get("renderer")),
         )
-        golds = golden_answers(item.get("golden_answers"), note, known)
-        return QuestionRecord(question_id=facts.id, question=question, golden_answers=golds, origin=origin)
+        return QuestionRecord(
+            question_id=facts.id, question=question, golden_answers=facts.golden_answers, origin=origin
+        )
 
     def questions(self) -> Iterator[QuestionRecord]:
         """The lines of questions.jsonl, in order of first appearance."""

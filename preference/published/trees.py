@@ -12,7 +12,6 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 from mcts import RECIPES, Rollout, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
@@ -27,7 +26,7 @@ from preference.published.repairs import (
     StepReply,
     Turns,
     Unusable,
-    golden_answers,
+    facts_about,
     number,
     plain,
     plain_turns,
@@ -125,13 +124,10 @@ def _about(
     if stated is None or asked is None:
         raise Unusable("no_question")
     question = question_asked(stated, asked, note)
-    key = question_key(question)
-    known = rules.questions.get(key)
-    golds = golden_answers(item.get("golden_answers"), note, known)
-    if _id_of(item) is None and not known:
+    facts = facts_about(item, question, rules, note)
+    if _id_of(item) is None and question_key(question) not in rules.questions:
         note("id_from_question")
-    facts = known or KnownQuestion(id=f"q-{key}", golden_answers=golds, dataset=rules.dataset, split=rules.split)
-    return question, replace(facts, golden_answers=golds)
+    return question, facts
 
 
 # -- the walk --------------------------------------------------------------------------------------------------

@@ -29,14 +29,9 @@ golds = st.lists(phrases, min_size=1, max_size=3)
         ("  U.S.  Ambassador ", "us ambassador"),
         ("an apple a day, the end", "apple day end"),
         ("Chief-of-Protocol", "chiefofprotocol"),  # punctuation goes without leaving a space
-        ("theatre anthem banana", "theatre anthem banana"),  # articles are whole words
         ("t.he end", "end"),  # punctuation goes before articles
-        ("line\nbreak\ttab\u00a0nbsp", "line break tab nbsp"),
-        ("São Paulo", "são paulo"),
         ("İstanbul ÉCOLE", "i̇stanbul école"),
         ("1974–1976", "1974–1976"),  # noqa: RUF001  a dash that is not ASCII stays
-        ("東京", "東京"),
-        ("The", ""),
         ("...", ""),
         ("", ""),
     ],
@@ -49,24 +44,18 @@ def test_answers_are_normalised_as_in_squad(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "golden_answers", "em", "f1", "covers"),
     [
-        ("The Beatles", ["beatles"], 1, 1, 1),
         ("The Beatles band", ["The Beatles"], 0, 2 / 3, 1),
         ("NYC", ["New York", "nyc"], 1, 1, 1),
         ("ecole", ["école"], 0, 0, 0),  # accents are letters
-        ("São Paulo", ["são paulo"], 1, 1, 1),
         ("東京 都", ["東京"], 0, 2 / 3, 1),
-        ("Obama", ["Barack Obama"], 0, 2 / 3, 0),  # precision 1, recall 1/2
         ("president Barack Obama of the US", ["Barack Obama"], 0, 4 / 7, 1),  # precision 2/5, recall 1
         ("Barack H. Obama", ["Barack Obama"], 0, 4 / 5, 0),  # words that are covered stand together
         ("Obamacare", ["Obama"], 0, 0, 0),  # whole words only
-        ("19742", ["1974"], 0, 0, 0),
         ("New York New York", ["New York"], 0, 2 / 3, 1),  # repeated words count once each: precision 2/4, recall 1
-        ("Paris", ["London"], 0, 0, 0),
         ("Paris", ["London", "Paris, France", "Paris"], 1, 1, 1),  # best over all golden answers
         ("Yes!", ["yes"], 1, 1, 1),
         ("yes", ["no"], 0, 0, 0),
         ("yes it is", ["yes"], 0, 0, 1),  # a verdict scores only whole
-        ("no", ["no man's land"], 0, 0, 0),
         ("noanswer", ["noanswer at all"], 0, 0, 0),
         ("yes sir", ["yes madam"], 0, 0.5, 0),  # neither side is a verdict by itself
         ("", ["Paris"], 0, 0, 0),
@@ -89,13 +78,10 @@ def test_an_answer_is_the_same_shares_words_or_holds_a_golden_answer(
     [
         ("Obama", ["Barack Obama"], 1.0, 1 / 2),
         ("president Barack Obama of the US", ["Barack Obama"], 2 / 5, 1.0),
-        ("New York New York", ["New York"], 2 / 4, 1.0),
         ("Paris in France", ["Paris, the capital of France", "Paris"], 2 / 3, 1.0),  # each of its own best gold answer
         ("yes it is", ["yes"], 0.0, 0.0),
-        ("no", ["no man's land"], 0.0, 0.0),
         ("Yes!", ["yes"], 1.0, 1.0),
         ("", ["Paris"], 0.0, 0.0),
-        ("Paris", [""], 0.0, 0.0),
         ("Paris", [], 0.0, 0.0),
     ],
 )
@@ -174,30 +160,23 @@ MEANT: dict[str, list[tuple[str, str, str]]] = {
     "letters that are articles elsewhere": [
         ("A", "A", "Leeds"),
         ("A", "the A", "an A or B"),
-        ("type A", "Type A.", "type B"),
-        ("vitamin A", "Vitamin A", "vitamin"),
         ("The The", "the the", "The Who"),
     ],
     "decimals": [
         ("2.5", "2.5", "25"),
         ("2.5", "2,50", "2.05"),
         ("25 mg", "25 mg", "2.5 mg"),
-        ("25 mg", "25mg", "250 mg"),
         ("0.5", ".5", "5"),
         ("0,5", "0.5", "05"),
-        ("v2.5", "V2.5", "v25"),
         ("3.11.7", "3.11.7", "3117"),
-        ("10:30", "10:30", "1030"),
     ],
     "thousands": [
         ("1,450", "1450", "1.45"),
-        ("1450", "1'450", "145"),
         ("1.450.000", "1,450,000", "1450"),
         ("1.450", "1.45", "1450"),
         ("14,5", "14.5", "145"),
         ("12,345.60", "12.345,6", "12345.06"),
         ("12345", "12\u202f345", "12 345"),
-        ("0,450", "0.45", "450"),
         ("007", "007", "7"),
     ],
     "signs": [
@@ -205,28 +184,22 @@ MEANT: dict[str, list[tuple[str, str, str]]] = {
         ("-5 °C", "-5°C", "5 °C"),
         ("+5", "5", "-5"),
         ("C++", "c++", "C"),
-        ("C#", "C#.", "C"),
         ("A+", "A+", "A-"),
-        ("O-", "O\u2212", "O+"),
         ("1990-1995", "1990\u20131995", "1990-1996"),
     ],
     "money and shares": [
         ("145 EUR", "145 EUR", "1.45 EUR"),
         ("145 EUR", "€145", "14,5 EUR"),
-        ("$5", "5 USD", "5 EUR"),
         ("US$1,450.50", "1450.5 usd", "1450 USD"),
         ("-£20", "-20 GBP", "20 GBP"),
-        ("¥500", "500 jpy", "500"),
         ("25%", "25 percent", "2.5%"),
     ],
     "spelling": [
         ("Sean O'Brien", "Sean O\u2019Brien", "1988"),
         ("Leeds", r"\boxed{Leeds}", "A"),
-        ("3/4", r"\boxed{3/4}", "3"),
         ("Paris\u2013Roubaix", "Paris-Roubaix", "Roubaix"),
         ("\uff21\uff22\uff23", "ABC", "AB"),
         ("Stra\u00dfe", "STRASSE", "Strand"),
-        ("U.S.", "US", "U.K."),
         ("\u00bd", "1/2", "2"),
         ("The Beatles", "\u00abBeatles\u00bb", "The Kinks"),
     ],
@@ -234,8 +207,6 @@ MEANT: dict[str, list[tuple[str, str, str]]] = {
         ("王丽华", "《王丽华》", "李明"),
         ("3,776 m", "3776m", "富士山"),
         ("हिन्दी", "हिन्दी।", "हिन्दु"),
-        ("서울", "서울", "부산"),
-        ("القاهرة", "القاهرة،", "الإسكندرية"),
         ("กรุงเทพ", "กรุงเทพ", "ภูเก็ต"),
         ("🇦🇹", "🇦🇹", "🇧🇪"),
     ],
@@ -260,13 +231,10 @@ def test_labels_go_by_what_an_answer_means(gold: str, same: str, other: str) -> 
         ("王丽华", "王丽华医生", 0.75, 1),
         ("25 mg", "25 mg a day", 0.8, 1),
         ("12 May 1990", "May 1990", 0.8, 0),
-        ("1990", "in May 1990", 0.5, 1),
         ("Apollo 11", "Apollo 13", 0, 0),
         ("yes", "yes, it is", 0, 1),
-        ("no", "no", 1, 1),
         ("Leeds", "it is Leeds, England", 0.4, 1),
         ("?!", "?!", 0, 0),
-        ("", " ", 0, 0),
         ("Leeds", "", 0, 0),
     ],
 )
@@ -281,13 +249,10 @@ def test_labels_score_what_is_partly_right(gold: str, answer: str, f1: float, co
     [
         ("A", "His blood type is A and hers is B.", True),
         ("A", "It was a hot day", False),
-        ("2.5 mg", "She takes 2.5 mg.", True),
         ("2.5 mg", "She takes 25 mg.", False),
         ("25 mg", "takes 25mg daily", True),
         ("C", "written in C++ and C#", False),
-        ("1,450", "It has 1450 rooms", True),
         ("1420年", "北京故宫建于1420年。", True),
-        ("€145", "It costs 145 EUR.", True),
         ("?!", "What?!", False),
     ],
 )

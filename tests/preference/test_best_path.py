@@ -106,7 +106,6 @@ def test_a_step_that_did_not_parse_by_itself_is_on_no_path(step: Fields) -> None
         (answer("Ada Lovelace", 0.9, f1=1.0), True),  # older records have the score alone
         (answer("Ada Lovelace", 0.9), False),  # or nothing
         (right(0.9, parse_error=UNPARSED), False),
-        (right(0.9, repaired=True), False),
         (query("Ada Lovelace", 0.9, f1=1.0), False),  # no answer
     ],
 )
@@ -133,7 +132,6 @@ def test_a_path_is_a_way_down_the_tree(rollout: RolloutRecord) -> None:
         ((0, 0, 0), "all_wrong"),
         ((0, 1), "mixed"),
         ((0.5,), "mixed"),
-        ((0.5, 1), "mixed"),
     ],
 )
 def test_a_question_says_how_its_continuations_ended(outcomes: tuple[float, ...], ends: str) -> None:

@@ -91,15 +91,12 @@ MALFORMED: list[tuple[Change, str]] = [
     (without("question"), "is not a line of reasonrag.candidates/1: question is missing"),
     (changed(schema_version="reasonrag.candidates/2"), "schema_version: Input should be 'reasonrag.candidates/1'"),
     (changed(layer=-1), "layer: Input should be greater than or equal to 0"),
-    (changed(question=7), "question: Input should be a valid string"),
     (changed(prompt=prompt("u")[:1]), "a prompt must be one system turn and one user turn"),
     (changed(prompt=[{"role": "root", "content": ""}]), "prompt.0.role: Input should be 'system', 'user' or "),
     (with_pair(rejected=99, pair_id="p1"), "pair p1 does not name two steps of its state"),
     (with_pair(chosen=3, rejected=3, pair_id="p1"), "pair p1 does not name two steps of its state"),
     (with_pair(margin=float("nan")), "pairs.0.margin: Input should be a finite number"),
     (with_pair(label="guess"), "pairs.0.label: Input should be 'value', 'judge', 'outcome' or 'imported'"),
-    (with_pair(tags=["pretty"]), "pairs.0.tags.0: "),
-    (with_step(reward=float("-inf")), "steps.0.reward: Input should be a finite number"),
     (with_step(id=2), "two steps of state "),
 ]
 
@@ -149,7 +146,6 @@ def test_equal_prompts_have_equal_keys() -> None:
     ("one", "other", "same"),
     [
         ("Who wrote the first program?", "who wrote first program", True),
-        ("Who wrote  the first\nprogram", "Who wrote the first program?!", True),
         ("Who wrote the first program?", "Who wrote the second program?", False),
         ("Who wrote the first program…", "Who wrote the first program", False),  # SQuAD knows ASCII punctuation only
         ("1,000", "1000", True),
@@ -194,9 +190,7 @@ def _rounded(pair: PairRecord) -> PairRecord:
     [
         ("train", True),
         ("train_1k", True),
-        ("train-00", True),
         ("dev", False),
-        ("trained", False),
         ("constraint", False),
         ("toy/train_1k", True),
         ("train/dev", False),

@@ -157,12 +157,10 @@ NOT_AGAIN = {"allow_repeated_query": False}
         (query("who", 0.81, **ONCE), query("what", 0.72, observations=50), {"min_margin": 0.05}, "uncertain"),
         # the content: case and spaces do not count, types do
         (query("who", 0.9), query("who?", 0.1, same_as=1), {}, "same_content"),
-        (query("who is she", 0.5), query("Who  is she", 0.5), {}, "same_content"),
         (query("who", 0.9), answer("who", 0.1), {}, None),
         (query("who", None), query("what", 0.1), {}, "unvalued"),
         # what did not parse may be rejected if the user says so, where its reward is really lower, but never chosen
         (query("who", 0.9), malformed("?!"), {}, "malformed"),
-        (malformed("?!"), malformed("!?"), {}, "malformed"),
         (malformed("?!"), query("who", 0.9), {"allow_malformed": True}, None),
         (query("who", 0.0), malformed("?!"), {"allow_malformed": True}, "small_margin"),
         (malformed("?!", reward=0.5), query("who", 0.1), {"allow_malformed": True}, "small_margin"),
@@ -170,7 +168,6 @@ NOT_AGAIN = {"allow_repeated_query": False}
         # how often each side was continued: copies of one reply were explored once, scores of answers are exact, and
         # what a record does not say drops nothing
         (query("who", 0.9, **ONCE), query("what", 0.0, **ONCE), {"min_draws": 1}, None),
-        (query("who", 0.9, **OFTEN), query("what", 0.0, **ONCE), {"min_draws": 2}, "few_draws"),
         (query("who", 0.9, **OFTEN), query("what", 0.0, observations=1.8), {"min_draws": 2}, "few_draws"),
         (answer("Ada Lovelace", 0.9, **ONCE), answer("Bob", 0.0, **ONCE), {"min_draws": 2}, None),
         (query("who", 0.9), query("what", 0.0), {"min_draws": 2}, None),
@@ -178,7 +175,6 @@ NOT_AGAIN = {"allow_repeated_query": False}
         (evidence("she", 0.9, grounded=False), evidence("he", 0.1), {"allow_ungrounded": False}, "ungrounded"),
         (evidence("she", 0.9, grounded=False), evidence("he", 0.1), {"allow_ungrounded": True}, None),
         (evidence("she", 0.9, grounded=True), evidence("he", 0.1, grounded=False), {"allow_ungrounded": False}, None),
-        (evidence("she", 0.9), evidence("he", 0.1), {"allow_ungrounded": False}, None),
         # queries of the path, by the prompt alone, so for imported rows too; one may be rejected
         (query("who was first", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, "repeated_query"),
         (query("where", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, "repeated_query"),
@@ -337,9 +333,7 @@ def test_what_is_not_known_of_a_label_drops_nothing() -> None:
         (6, 3, 4, 10, None),
         (6, 3, 4, 9, "too_long"),
         (6, 4, 3, 9, "too_long"),
-        (6, 3, 4, None, None),
         (None, 3, 4, 1, None),  # nobody counted
-        (6, None, 4, 1, None),
     ],
 )
 def test_a_pair_must_fit_the_trainer(
@@ -398,12 +392,6 @@ def test_what_twins_say_is_one_pair_with_the_step_that_was_explored() -> None:
         (1, 5): "duplicate",
         **dict.fromkeys([(1, 3), (2, 4)], "same_content"),
     }
-
-
-def test_empty_answers_say_the_same() -> None:
-    """Two replies with nothing inside the tag are one opinion, and one pair."""
-    empty = siblings(answer("Ada", 0.9), answer("", 0.0, response="one"), answer("", 0.0, response="two"))
-    assert judged(empty) == {(1, 2): None, (1, 3): "duplicate", (2, 3): "same_content"}
 
 
 # -- several runs -------------------------------------------------------------------------------------------------
@@ -585,11 +573,9 @@ def plain(number: int, tags: Sequence[Tag] = ()) -> list[Candidate]:
         (9, 1, 0.1, 1),  # exactly 10 %
         (9, 2, 0.1, 1),
         (8, 1, 0.1, 0),
-        (90, 30, 0.1, 10),
         (0, 7, 0.1, 0),  # there is nothing for them to be a share of
         (5, 7, 0.0, 0),
         (0, 7, 1.0, 7),
-        (0, 0, 0.1, 0),
     ],
 )
 @pytest.mark.parametrize("tag", ["efficiency_only", "style_only"])

@@ -53,12 +53,10 @@ def only(rollout: RolloutRecord) -> PairRecord:
     [
         (query("who", 0.9), query("what", 0.1), (1, 2)),
         (query("who", 0.1), query("what", 0.9), (2, 1)),
-        (query("who", 0.1), answer("Ada", 0.9), (2, 1)),
         (evidence("she did", 0.729), evidence("None", 0.0), (1, 2)),
         (query("who", 0.5), query("what", 0.5), (1, 2)),  # the earlier one of equals
         (query("who", None), query("what", 0.0), (2, 1)),  # what nobody valued comes last
         (malformed("?!", 0.9), query("who", 0.0), (2, 1)),  # but for what did not parse
-        (malformed("?!", 0.9), query("who", None), (2, 1)),
         (malformed("?!", 0.0), malformed("!?", 0.5), (2, 1)),
     ],
 )
@@ -180,7 +178,6 @@ def test_pairs_that_differ_only_in_length_are_tagged(first: Fields, second: Fiel
     ("first", "second", "tagged"),
     [
         (answer("Ada Lovelace", 0.9), answer("It was Ada Lovelace", 0.7), True),  # both hold the golden one
-        (answer("Ada", 0.6), answer("Bob", 0.0), True),  # neither does
         (answer("Ada Lovelace", 0.9), answer("Ada", 0.6), False),
         (answer("B", 0.9, em=1.0), answer("C", 0.0, em=0.0), False),  # letters of options
         # an option whose text holds the right one's
@@ -209,10 +206,8 @@ def test_only_length_differs_if_the_outcomes_that_rewards_are_made_of_are_equal(
     ("first", "second", "tags"),
     [
         (query("who", 0.9, observations=1), query("what", 0.1, observations=1), ["one_draw"]),
-        (evidence("a", 0.9, observations=1), evidence("b", 0.1, observations=1), ["one_draw"]),
         (query("who", 0.9, observations=1), answer("Bob", 0.1, observations=1), ["one_draw"]),
         (query("who", 0.9, observations=1), query("what", 0.1, observations=2), []),
-        (query("who", 0.9, observations=1.4), query("what", 0.1, observations=1), []),
         (answer("Ada Lovelace", 0.9, observations=1), answer("Bob", 0.1, observations=1), []),
         (query("who", 0.9), query("what", 0.1), []),
         (query("who", None, observations=1), query("what", 0.1, observations=1), []),
@@ -236,7 +231,6 @@ def test_pairs_that_rest_on_one_continuation_a_side_are_tagged(first: Fields, se
     ("first", "second", "observed"),
     [
         (query("who", 0.9), query("what", 0.0), ((1.0, 1), (0.0, 1))),
-        (query("who", 0.9, observations=4), query("what", 0.45, observations=2), ((1.0, 4), (0.5, 2))),
         (answer("Bob", 0.45), answer("Ada", 0.9, observations=3), ((1.0, 3), (0.5, 1))),
         # an answer's draws weigh half against a step of another type
         (query("who", 0.45), answer("Ada", 0.9, observations=3), ((1.0, 1.5), (0.5, 1))),
@@ -288,12 +282,10 @@ def test_pairs_of_a_state_whose_prompt_was_cut_are_tagged(shorter_by: int | None
     ("first", "second", "alike"),
     [
         (query("birthplace of Ada Lovelace", 0.9), query("Ada Lovelace birthplace", 0.1), 0.75),
-        (query("who", 0.9), query("Who?", 0.1), 1.0),  # but for case and marks
         (query("Ada", 0.9, response="a b c"), query("Bob", 0.1, response="a b c"), 0.0),  # what is said, not how
         (query("Ada", 0.9, response="I ask x"), answer("Ada", 0.1, response="I say x"), 0.5),  # of two types, replies
         (malformed("x y"), malformed("x z"), 1 / 3),
         (answer("", 0.9), answer("", 0.1), 1.0),
-        (query("程式 是 誰", 0.9), query("程式 是 她", 0.1), 0.6),  # letters
     ],
 )
 def test_siblings_are_as_alike_as_the_words_they_share(first: Fields, second: Fields, alike: float) -> None:
@@ -305,7 +297,6 @@ def test_siblings_are_as_alike_as_the_words_they_share(first: Fields, second: Fi
     ("first", "second", "same"),
     [
         (query("who", 0.9), query("  WHO\n", 0.1), True),  # case and spaces do not matter
-        (query("who", 0.9), query("who?", 0.1), False),  # a character does
         (query("who", 0.9), query("who?", 0.1, same_as=1), True),  # unless search took them for one
         (query("who", 0.9), answer("who", 0.1), False),  # another type is another content
         (answer("", 0.9, response="one"), answer("", 0.1, response="two"), True),
@@ -328,10 +319,8 @@ def test_siblings_that_say_the_same_are_known(first: Fields, second: Fields, *, 
         (query("who", 0.1, gold=1), query("what", 0.9, gold=0), "wrong"),
         (query("who", 0.9, gold=0), query("what", 0.1, gold=0), "tie"),
         (evidence("she did", 0.9, gold=2), evidence("None", 0.1, gold=1), "right"),
-        (evidence("None", 0.9, gold=0), evidence("she did", 0.1, gold=1), "wrong"),
         (query("who", 0.9, gold=1), query("what", 0.1), "unknown"),
         (query("who", 0.9, gold=1), answer("Ada", 0.1), "unknown"),
-        (answer("Ada", 0.9), answer("Bob", 0.1), "unknown"),
     ],
 )
 def test_gold_passages_say_whether_a_pair_is_right(first: Fields, second: Fields, verdict: str) -> None:

