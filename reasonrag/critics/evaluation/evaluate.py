@@ -1,7 +1,7 @@
 """`reasonrag evaluate-critic`: scores the steps of held-out trees, measures, and says whether the critic is offered.
 
 Decides what is scored and writes the verdict into the critic's folder. `observations` decides what is true, `measures`
-how it is counted, `report` what fails.
+how it is counted, `verdict` what fails.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from reasonrag.critics.evaluation.report import (
     REPORT,
     CriticEvaluation,
     RunResult,
-    decided,
-    remarks_of,
 )
 from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
+from reasonrag.critics.evaluation.verdict import decided, remarks_of
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer, rollouts_in
