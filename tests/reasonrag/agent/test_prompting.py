@@ -121,30 +121,11 @@ def test_a_system_prompt_names_exactly_the_tags_of_its_own_turn(action: AgentAct
 
 # -- text from outside -----------------------------------------------------------------------------------------
 
+PIECES = "<query> </query> <EVIDENCE> <reference> </reference> < </ > <| |> im_end answer <score>".split()
+PIECES += ["</evidence >", "< answer>", "</ answer>", "Wikipedia Title: ", "\nPrevious Thoughts: ", ". Reference: "]
 HOSTILE = st.lists(
-    st.one_of(
-        st.sampled_from(
-            [
-                *("<query>", "</query>", "<EVIDENCE>", "</evidence >", "< answer>", "</ answer>", "<reference>"),
-                *(
-                    "</reference>",
-                    "<",
-                    "</",
-                    ">",
-                    "<|",
-                    "|>",
-                    "im_end",
-                    "answer",
-                    "<score>",
-                    "\0",
-                    "\x1b",
-                    *SPECIAL_TOKENS,
-                ),
-                *("Wikipedia Title: ", "\nPrevious Thoughts: ", ". Reference: ", "\n"),
-            ]
-        ),
-        st.text(alphabet=st.characters(exclude_categories=("Cs", "Cc")), max_size=6),
-    ),
+    st.sampled_from([*PIECES, *SPECIAL_TOKENS, "\n", "\0", "\x1b"])
+    | st.text(alphabet=st.characters(exclude_categories=("Cs", "Cc")), max_size=6),
     max_size=8,
 ).map("".join)
 

@@ -272,40 +272,29 @@ def test_evaluations_of_different_data_do_not_compare(changes: dict[str, Any], s
         compare(runs)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "warned"),
-    [
-        pytest.param({"repair": True}, {"repair": False}, "b used repair turns none, a one", id="one repairs"),
-        pytest.param({"repair": True}, {"repair": True, "method": "rag"}, "", id="both repair"),
-        pytest.param(
-            *({"method": "rag"}, {"method": "direct", "asked": {"max_steps": 9}}, "b used max-steps 9, a 7"),
-            id="another budget",
-        ),
-        pytest.param({"method": "direct"}, {"asked": {"top_k": 5}}, "", id="one has no top-k"),
-        pytest.param(
-            *({"method": "rag"}, {"method": "rag", "asked": {"renderer": "s"}}, ""),
-            id="a baseline has no prompts of the agent",
-        ),
-        pytest.param(
-            {"method": "rag", "config": {"baseline_prompts": "1"}},
-            {"method": "rag", "config": {"baseline_prompts": "2"}},
-            "b used baseline prompts 2, a 1",
-            id="other prompts of a baseline",
-        ),
-        pytest.param({}, {"asked": {"renderer": "s"}}, "b used prompts (renderer) s, a r", id="another renderer"),
-        pytest.param(
-            {},
-            {"asked": {"passage_order": "worst-first"}},
-            "b used passage order worst-first, a best-first",
-            id="order",
-        ),
-        pytest.param({}, {"asked": {"style": "long"}}, "b used answer style long, a short", id="another style"),
-        pytest.param({"judge": "i"}, {"judge": "j"}, "b used judge j, a i", id="another judge"),
-        pytest.param(
-            {"best_of": 2}, {"vote": 4}, "b used replies or attempts, of which one is taken, 4, a 2", id="other draws"
-        ),
-    ],
-)
+RAG: dict[str, Any] = {"method": "rag"}
+DIFFERENCES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "one repairs": ({}, {"repair": False}, "b used repair turns none, a one"),
+    "another budget": (RAG, {"method": "direct", "asked": {"max_steps": 9}}, "b used max-steps 9, a 7"),
+    "one has no top-k": ({"method": "direct"}, {"asked": {"top_k": 5}}, ""),
+    "a baseline has no prompts of the agent": (RAG, RAG | {"asked": {"renderer": "s"}}, ""),
+    "other prompts of a baseline": (
+        RAG | {"config": {"baseline_prompts": "1"}},
+        RAG | {"config": {"baseline_prompts": "2"}},
+        "b used baseline prompts 2, a 1",
+    ),
+    "another renderer": ({}, {"asked": {"renderer": "s"}}, "b used prompts (renderer) s, a r"),
+    "another order": (
+        *({}, {"asked": {"passage_order": "worst-first"}}),
+        "b used passage order worst-first, a best-first",
+    ),
+    "another style": ({}, {"asked": {"style": "long"}}, "b used answer style long, a short"),
+    "another judge": ({"judge": "i"}, {"judge": "j"}, "b used judge j, a i"),
+    "other draws": ({"best_of": 2}, {"vote": 4}, "b used replies or attempts, of which one is taken, 4, a 2"),
+}
+
+
+@pytest.mark.parametrize(("a", "b", "warned"), DIFFERENCES.values(), ids=DIFFERENCES)
 def test_what_may_explain_a_difference_is_warned_of(
     a: dict[str, Any], b: dict[str, Any], warned: str, make_run: MakeRun
 ) -> None:
