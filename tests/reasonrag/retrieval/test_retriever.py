@@ -124,17 +124,6 @@ def test_only_the_latest_results_are_kept() -> None:
 # -- index directories -----------------------------------------------------------------------------------------
 
 
-def test_an_index_that_is_current_is_used_as_it_is(tmp_path: Path) -> None:
-    """A second run builds nothing, says nothing and touches no file."""
-    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
-    messages: list[str] = []
-    open_or_build(index, corpus, say=messages.append)
-    before = {path.name: path.stat().st_mtime_ns for path in index.iterdir()}
-    open_or_build(index, corpus, say=messages.append)
-    assert messages == [f"no index of {corpus} yet; building {index}"]
-    assert {path.name: path.stat().st_mtime_ns for path in index.iterdir()} == before
-
-
 def change_a_letter(corpus: Path) -> None:
     modified = corpus.stat().st_mtime_ns
     corpus.write_bytes(corpus.read_bytes().replace(b"Rivers", b"Lately"))

@@ -23,7 +23,6 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import RetrievalError
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.server import RETRY_AFTER_S, SEARCHED_TOGETHER, ServeLimits, serving
-from reasonrag.web.server import serve_until_stopped
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
 QUERIES = ["Which country is Paris the capital of?", "What lies on the Tiber?", "cats", "zebra"]
@@ -482,16 +481,6 @@ async def test_those_in_flight_are_answered_and_new_ones_refused(may_find: bool)
                     await waiting
             await ending
     assert held.asked == ["a"]
-
-
-async def test_a_cancelled_service_ends_without_an_error() -> None:
-    """As it does in a program that embeds it."""
-    listening = asyncio.Event()
-    service = asyncio.create_task(serve_until_stopped(serving(Held()), say=lambda _: listening.set()))
-    async with asyncio.timeout(60):
-        await listening.wait()
-        service.cancel()
-        await service
 
 
 SCRIPT = """

@@ -73,20 +73,12 @@ def test_parameters_follow_from_the_number_of_passages(
     assert (plan.factory, plan.training_rows, plan.nprobe) == (factory, training_rows, nprobe)
 
 
-@pytest.mark.parametrize(
-    ("index_type", "rows", "dimension", "message"),
-    [
-        ("ivf-sq", 999, 384, "an ivf-sq index needs 1,000 passages, there are 999; use --type flat"),
-        ("ivf-pq", 999, 384, "an ivf-pq index needs 1,000 passages"),
-        ("ivf-pq", 2000, 33, "an ivf-pq index needs an even dimension, not 33; take --type ivf-sq"),
-    ],
-)
-def test_a_type_that_cannot_be_trained_is_refused(
-    index_type: IndexType, rows: int, dimension: int, message: str
-) -> None:
+def test_a_type_that_cannot_be_trained_is_refused() -> None:
     """Before anything is encoded, and with what to take instead."""
-    with pytest.raises(InputError, match=message):
-        plan_index(index_type, rows=rows, dimension=dimension)
+    with pytest.raises(InputError, match="an ivf-sq index needs 1,000 passages, there are 999; use --type flat"):
+        plan_index("ivf-sq", rows=999, dimension=384)
+    with pytest.raises(InputError, match="an ivf-pq index needs an even dimension, not 33; take --type ivf-sq"):
+        plan_index("ivf-pq", rows=2000, dimension=33)
 
 
 @pytest.mark.parametrize("index_type", STREAMED)

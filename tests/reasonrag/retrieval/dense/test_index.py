@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_encoder
 from reasonrag.retrieval.dense.index import DenseIndex, encoded_probe
-from reasonrag.retrieval.dense.manifest import MANIFEST, DenseManifest, read_manifest
+from reasonrag.retrieval.dense.manifest import DenseManifest, read_manifest
 from reasonrag.retrieval.dense.vector_store import PIECE
 from reasonrag.retrieval.index import index_build, index_check
 from reasonrag.retrieval.lexical.bm25 import build_bm25
@@ -558,12 +557,3 @@ async def test_a_caller_that_gives_up_does_not_disturb_the_others(corpus: Corpus
     done = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(each, list) and len(each) == 2 for each in done[1::2])
     assert all(isinstance(each, asyncio.CancelledError | list) for each in done[::2])
-
-
-def test_an_index_moves_with_its_folder(tmp_path: Path) -> None:
-    """Nothing inside names its own place."""
-    _, index, _ = built(tmp_path)
-    identity = open_index(index).identity
-    shutil.move(index, tmp_path / "elsewhere")
-    assert open_index(tmp_path / "elsewhere").identity == identity
-    assert not (index / MANIFEST).exists()
