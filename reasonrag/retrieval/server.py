@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hmac
 from collections import Counter as Tally
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -124,52 +124,47 @@ class _SearchService:
         finally:
             self.waiting -= queries
 
-    async def find(self, search: _SearchRequest, answer: _HeldAnswer) -> None:
-        """Fill the answer; equal queries are searched once, empty ones not. Raises HTTPException."""
-        asked = Tally(search.texts)
+    @contextmanager
+    def held_answer(self) -> Iterator[Callable[[int], None]]:
+        """An answer until it is sent; yields what counts more bytes of it, and raises HTTPException beyond a limit."""
+        held, limits = 0, self.limits
 
-        async def find_one(query: str) -> None:
+        def hold(size: int) -> None:
+            nonlocal held
+            if held + size > limits.max_answer_bytes:
+                said = f"the passages found are more than {limits.max_answer_bytes:,} bytes in one answer"
+                raise web.HTTPRequestEntityTooLarge(limits.max_answer_bytes, held + size, text=said)
+            if self.held + size > limits.max_held_bytes:
+                raise web.HTTPServiceUnavailable(
+                    text=f"{self.held:,} bytes of answers have not been read by their clients yet"
+                )
+            held += size
+            self.held += size
+
+        try:
+            yield hold
+        finally:
+            self.held -= held
+
+    async def answer(self, search: _SearchRequest, hold: Callable[[int], None]) -> bytes:
+        """The body of the answer; equal queries are searched once, empty ones not. Raises HTTPException."""
+        asked, lists = Tally(search.texts), dict[str, bytes]()
+
+        async def find(query: str) -> None:
             found = await self.retriever.retrieve(query, search.top_k)
-            answer.add(query, orjson.dumps([_shown(each, scored=search.return_scores) for each in found]), asked[query])
+            rendered = orjson.dumps([_shown(each, scored=search.return_scores) for each in found])
+            hold(asked[query] * len(rendered))
+            lists[query] = rendered
 
         different = [query for query in asked if query.strip()]
         try:
             for start in range(0, len(different), SEARCHED_TOGETHER):
-                await together(*(find_one(query) for query in different[start : start + SEARCHED_TOGETHER]))
+                await together(*(find(query) for query in different[start : start + SEARCHED_TOGETHER]))
         except ReasonragError as error:
             raise web.HTTPInternalServerError(text=f"the search failed: {error}") from error
-
-
-class _HeldAnswer:
-    """The rendered lists of an answer, within the limits of one answer and of all."""
-
-    def __init__(self, service: _SearchService) -> None:
-        self._service = service
-        self._lists: dict[str, bytes] = {}
-        self._bytes = 0
-
-    def add(self, query: str, rendered: bytes, times: int) -> None:
-        """Add the passages of a query that occurs so many times. Raises HTTPException beyond a limit."""
-        limits, size = self._service.limits, times * len(rendered)
-        if self._bytes + size > limits.max_answer_bytes:
-            said = f"the passages found are more than {limits.max_answer_bytes:,} bytes in one answer"
-            raise web.HTTPRequestEntityTooLarge(limits.max_answer_bytes, self._bytes + size, text=said)
-        if self._service.held + size > limits.max_held_bytes:
-            raise web.HTTPServiceUnavailable(
-                text=f"{self._service.held:,} bytes of answers have not been read by their clients yet"
-            )
-        self._lists[query] = rendered
-        self._service.held += size
-        self._bytes += size
-
-    def release(self) -> None:
-        """The answer was sent, or failed."""
-        self._service.held -= self._bytes
-
-    def body(self, queries: Sequence[str], identity: str) -> bytes:
-        lists = b",".join(self._lists.get(query, b"[]") for query in queries)
-        self._lists.clear()  # not held twice
-        return b'{"result":[' + lists + b'],"identity":' + orjson.dumps(identity) + b"}"
+        result = b",".join(lists.get(query, b"[]") for query in search.texts)
+        lists.clear()  # not held twice
+        return b'{"result":[' + result + b'],"identity":' + orjson.dumps(self.retriever.identity) + b"}"
 
 
 _SERVICE = web.AppKey("service", _SearchService)
@@ -238,15 +233,11 @@ async def _answered(
 async def _retrieve(request: web.Request) -> web.StreamResponse:
     service = request.app[_SERVICE]
     search = _parsed_request(await read_body(request), service.limits)
-    answer = _HeldAnswer(service)
-    try:
+    with service.held_answer() as hold:
         with service.places(len(search.texts)):
-            await service.find(search, answer)
-        body = memoryview(answer.body(search.texts, service.retriever.identity))
+            body = memoryview(await service.answer(search, hold))
         pieces = (body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES))
         return await send_pieces(request, pieces, len(body))
-    finally:
-        answer.release()
 
 
 async def _health(request: web.Request) -> web.Response:
