@@ -226,12 +226,12 @@ class _Build:
         self.watcher.stage(f"{plan.type} index", total=vectors.rows)
         begun = time.monotonic()
         try:
-            sha256 = build_index(plan, vectors, being_built, advanced=self.watcher.reached, gpu=self.options.gpu)
+            build_index(plan, vectors, being_built, advanced=self.watcher.reached, gpu=self.options.gpu)
             being_built.replace(directory / name)
         finally:
             being_built.unlink(missing_ok=True)
-        digest = FileDigest(bytes=(directory / name).stat().st_size, sha256=sha256)
-        return FaissFile(file=name, plan=plan, seconds=round(time.monotonic() - begun, 2)), digest
+        file = FaissFile(file=name, plan=plan, seconds=round(time.monotonic() - begun, 2))
+        return file, FileDigest.of(directory / name)
 
     # -- a new index -------------------------------------------------------------------------------------------------
 

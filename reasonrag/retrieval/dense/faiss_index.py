@@ -7,7 +7,6 @@ all processes; only the codes of ivf-pq are loaded into each. Does not know enco
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import InputError, needs_extra
-from reasonrag.files import file_digest
 from reasonrag.redaction import excerpt
 from reasonrag.retrieval.dense.build_progress import row_ranges
 from reasonrag.retrieval.dense.vector_store import VectorRows
@@ -96,8 +94,8 @@ def build_index(
     *,
     advanced: Advanced = lambda _: None,
     gpu: bool = False,
-) -> str:
-    """Write the index to `path` and return the file's SHA-256.
+) -> None:
+    """Write the index to `path`.
 
     gpu: train cells on the GPUs. Raises InputError without faiss, OSError if the file cannot be written.
     """
@@ -108,12 +106,12 @@ def build_index(
     _search_as_planned(faiss, index, plan)  # stored in the file too: FlashRAG sets nothing and would search one cell
     _train(faiss, index, plan, vectors, gpu=gpu)
     if plan.type in STREAMED:
-        return _stream(faiss, index, vectors, path, advanced)
+        _stream(faiss, index, vectors, path, advanced)
+        return
     for start, stop in row_ranges(vectors.rows):
         index.add(vectors.read(start, stop))
         advanced(stop)
     faiss.write_index(index, str(path))
-    return file_digest(path)
 
 
 def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu: bool) -> None:
@@ -133,7 +131,7 @@ def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu:
     index.train(sample)
 
 
-def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: Advanced) -> str:
+def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: Advanced) -> None:
     """Write the file that `faiss.write_index` would, without holding all vectors.
 
     These files end with the codes, preceded by their size; the number of rows follows the dimension.
@@ -142,15 +140,11 @@ def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: A
     code_size = index.sa_code_size()
     items = vectors.rows * code_size // (4 if isinstance(index, faiss.IndexFlat) else 1)
     head = empty[:8] + struct.pack("<q", vectors.rows) + empty[16:-8] + struct.pack("<Q", items)
-    digest = hashlib.sha256(head)
     with path.open("wb") as file:
         file.write(head)
         for start, stop in row_ranges(vectors.rows):
-            codes = index.sa_encode(vectors.read(start, stop)).tobytes()
-            digest.update(codes)
-            file.write(codes)
+            file.write(index.sa_encode(vectors.read(start, stop)).tobytes())
             advanced(stop)
-    return digest.hexdigest()
 
 
 # -- searching -------------------------------------------------------------------------------------------------
