@@ -59,18 +59,16 @@ class RecallReport(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     questions: int
-    gold_by_id: int
-    """Questions with gold passages known by id: only the passage itself counts."""
-    gold_by_title: int
-    """Questions with gold passages known by title only: any passage with the title counts, several as one."""
+    gold_known: int
+    """Questions with known gold passages. By an id only the passage itself counts; by a title alone any passage with
+    it, several as one."""
     at: list[RecallAt]
 
     def rows(self) -> Iterator[tuple[str, object]]:
         """Recall at each depth."""
-        known = self.gold_by_id + self.gold_by_title
-        yield "questions", f"{self.questions:,}, gold passages known for {known:,}"
+        yield "questions", f"{self.questions:,}, gold passages known for {self.gold_known:,}"
         for each in self.at:
-            gold = f"gold passages {each.gold:.3f} (all of a question {each.all_gold:.3f}), " if known else ""
+            gold = f"gold passages {each.gold:.3f} (all of a question {each.all_gold:.3f}), " if self.gold_known else ""
             yield f"found at {each.k}", f"{gold}an answer in a passage {each.answer:.3f}"
 
 
@@ -93,12 +91,7 @@ def measure_recall(retriever: Retriever, questions: Iterable[Question], *, at: S
             k=k, gold=_mean(gold), all_gold=_mean([float(each == 1) for each in gold]), answer=_mean(answers)
         )
 
-    return RecallReport(
-        questions=len(asked),
-        gold_by_id=sum(each.by == "id" for each, _ in known),
-        gold_by_title=sum(each.by == "title" for each, _ in known),
-        at=[at_depth(k) for k in at],
-    )
+    return RecallReport(questions=len(asked), gold_known=len(known), at=[at_depth(k) for k in at])
 
 
 async def _retrieved(retriever: Retriever, questions: Sequence[Question], top_k: int) -> list[list[Passage]]:

@@ -104,8 +104,7 @@ async def test_a_report_means_over_the_questions_that_can_tell() -> None:
     running event loop too, in a notebook, say."""
     assert measure_recall(InOrder(), QUESTIONS, at=(1, 3, 4)) == RecallReport(
         questions=3,
-        gold_by_id=1,
-        gold_by_title=1,
+        gold_known=2,
         at=[
             RecallAt(k=1, gold=0.5, all_gold=0.0, answer=0.0),
             RecallAt(k=3, gold=0.75, all_gold=0.5, answer=1 / 3),
@@ -125,7 +124,7 @@ def test_real_questions_are_measured(shared_data: Path, tmp_path: Path) -> None:
     """BM25 on HotpotQA: the gold recall measured since the beginning, beside it that of answers."""
     searched = open_or_build(tmp_path / "index", shared_data / "hotpotqa" / "corpus.jsonl")
     report = measure_recall(searched, find_questions("hotpotqa", "dev", shared_data, home=tmp_path).read())
-    assert (report.questions, report.gold_by_id, report.gold_by_title) == (386, 386, 0)
+    assert (report.questions, report.gold_known) == (386, 386)
     assert [(each.k, round(each.gold or 0, 3), round(each.answer or 0, 3)) for each in report.at] == [
         (3, 0.642, 0.624),
         (5, 0.734, 0.715),
