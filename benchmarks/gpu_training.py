@@ -39,7 +39,7 @@ from reasonrag.errors import ReasonragError
 from reasonrag.processes.train_python import find_python
 from reasonrag.training.doctor.memory import GB, TrainingSetup, plan_memory
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
-from reasonrag.training.hardware import TrainingEnvironment, query_driver, required_packages, requirement
+from reasonrag.training.hardware import TrainingEnvironment, lacks, query_driver, required_packages
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config
 from reasonrag.training.llamafactory.inspection import inspect_environment
 
@@ -116,9 +116,9 @@ class Bench:
             return ["torch sees no GPU: reasonrag doctor says why; --shape tiny --device cpu tries this out"]
         found = [] if self.stock.has("llamafactory") else [f"{self.python} has no llamafactory: make train-env"]
         for method in methods:
-            for package, needed_by in required_packages(find_config(str(self._config(method))).values).items():
-                if not self.stock.has(package):
-                    found.append(f"{method} needs {package} ({needed_by}): pip install {requirement(package)}")
+            for needed_by, requirement in required_packages(find_config(str(self._config(method))).values).items():
+                if lacks(self.stock, requirement):
+                    found.append(f"{method} ({needed_by}) needs another package: pip install {requirement}")
             host = plan_memory(self.shape, self.training(method, tokens)).host
             free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
             if host > free:

@@ -22,9 +22,6 @@ REPORTED_PACKAGES: Final = (
     "datasets",
     "deepspeed",
 )
-DEEPSPEED: Final = ((0, 10, 0), (0, 18, 4))
-"""The oldest and the newest that LLaMA-Factory 0.9.5 is reported to work with. Its package does not say so, and when it
-starts it asks only whether there is one."""
 PORT: Final = 29500
 """torchrun's own default for the first of several machines."""
 _MIB = 2**20
@@ -60,31 +57,29 @@ class TrainingEnvironment(BaseModel):
 
 
 _NEEDED: Final = {
-    "deepspeed": ("deepspeed", None),
-    "quantization_bit": ("bitsandbytes", None),
-    "enable_liger_kernel": ("liger-kernel", None),
-    "flash_attn": ("flash-attn", "fa2"),
-    "use_unsloth": ("unsloth", None),
+    "deepspeed": "'deepspeed>=0.10.0,<=0.18.4'",
+    "quantization_bit": "bitsandbytes",
+    "enable_liger_kernel": "liger-kernel",
+    "flash_attn": "flash-attn",
+    "use_unsloth": "unsloth",
 }
-"""Packages that LLaMA-Factory does not bring, by the key that needs them; of one only with a certain value."""
+"""What to give to pip for packages that LLaMA-Factory does not bring, by the key that needs them. It is reported to
+work with these versions of deepspeed: its package does not say so, and at its start it asks only if one is there."""
 
 
 def required_packages(config: Mapping[str, Any]) -> dict[str, str]:
-    """The packages that a configuration needs beside LLaMA-Factory, with the `key: value` that needs them."""
+    """What to give to pip for packages that a configuration needs, by the `key: value` that needs them."""
     asked = {key: config[key] for key in _NEEDED if config.get(key)}
-    return {_NEEDED[key][0]: f"{key}: {value}" for key, value in asked.items() if _NEEDED[key][1] in (None, value)}
+    return {f"{key}: {value}": _NEEDED[key] for key, value in asked.items() if key != "flash_attn" or value == "fa2"}
 
 
-def requirement(package: str) -> str:
-    """What to give to pip for a package of `required_packages`."""
-    oldest, newest = (".".join(map(str, each)) for each in DEEPSPEED)
-    return f"'deepspeed>={oldest},<={newest}'" if package == "deepspeed" else package
-
-
-def suits(package: str, version: str) -> bool:
-    """Whether LLaMA-Factory works with this version of a package of `required_packages`."""
-    numbers = tuple(int(each) for each in re.findall(r"\d+", version)[:3])
-    return package != "deepspeed" or DEEPSPEED[0] <= numbers <= DEEPSPEED[1]
+def lacks(stock: TrainingEnvironment, requirement: str) -> str | None:
+    """Why an environment does not meet what is given to pip; None if it does."""
+    package, *bounds = re.findall(r"[a-z-]+|[\d.]+", requirement)
+    if (there := stock.versions.get(package)) is None:
+        return f"no_{package.replace('-', '_')}"
+    numbers = [tuple(int(each) for each in re.findall(r"\d+", text)[:3]) for text in (*bounds[:1], there, *bounds[1:])]
+    return None if numbers == sorted(numbers) else f"{package}_version"
 
 
 def query_driver() -> list[Gpu]:

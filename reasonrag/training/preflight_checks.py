@@ -27,7 +27,7 @@ from reasonrag.curation.token_counters import QwenTokenCounter, token_counter
 from reasonrag.errors import InputError
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
 from reasonrag.rendering import counted
-from reasonrag.training.hardware import TrainingEnvironment, required_packages, requirement, suits
+from reasonrag.training.hardware import TrainingEnvironment, lacks, required_packages
 from reasonrag.training.llamafactory.config_files import models_in
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, model_folders
 from reasonrag.training.llamafactory.dataset_info import (
@@ -218,14 +218,10 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
 
 def check_packages(config: Mapping[str, Any], stock: TrainingEnvironment, found: PreflightFindings) -> None:
     """Packages that the configuration needs and the training environment lacks, or has in another version."""
-    for package, key in required_packages(config).items():
-        needs = f"the configuration has `{key}`, which needs"
-        there, install = stock.versions.get(package), f"pip install {requirement(package)} there"
-        if there is None:
-            what = f"{needs} {package}; it is not beside LLaMA-Factory: {install}"
-            found.object(f"no_{package.replace('-', '_')}", what)
-        elif not suits(package, there):
-            found.object(f"{package}_version", f"{needs} another {package} than {there}, which is there: {install}")
+    for key, requirement in required_packages(config).items():
+        if name := lacks(stock, requirement):
+            what = f"the configuration has `{key}`, which needs a package that is not beside LLaMA-Factory"
+            found.object(name, f"{what}, or is another version: pip install {requirement} there")
 
 
 def check_config_accepted(config: Mapping[str, Any], judgement: ConfigCheck, found: PreflightFindings) -> None:

@@ -17,6 +17,7 @@ from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import ReasonragError
 from reasonrag.files import file_digest
 from reasonrag.processes.train_python import find_python
+from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_resolution import OPERATIONAL, ResolvedConfig, model_folders
@@ -49,6 +50,16 @@ class Permissions:
         refuse_unless_allowed(found, allow=self.allow, allow_eval=self.allow_eval, therefore="not trained")
 
 
+@dataclass(frozen=True)
+class TrainingJob:
+    """What the trainings of a command share."""
+
+    data: TrainingData
+    launch: Launch
+    permitted: Permissions
+    watcher: JobWatcher
+
+
 @dataclass
 class PreparedTraining:
     """A training that may be started. record: what `training.json` will say of it. prompts: what the model must be
@@ -62,10 +73,9 @@ class PreparedTraining:
     objections: Sequence[Blocker]
 
 
-def prepare_training(
-    resolution: ResolvedConfig, data: TrainingData, launch: Launch, permitted: Permissions, *, strict: bool
-) -> PreparedTraining:
+def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bool) -> PreparedTraining:
     """Check everything. strict: refuse while blockers remain. Raises InputError."""
+    data, launch, permitted = job.data, job.launch, job.permitted
     config, found, decides = resolution.config, PreflightFindings(), identity_of(resolution, data)
     prompts, chosen = prompts_of_training(data.directory, permitted.prompts)
     base, asked, conditions = check_training(resolution, data, prompts, found)

@@ -17,7 +17,7 @@ from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_training_data
 from reasonrag.training.llamafactory.launcher import Launch
 from reasonrag.training.llamafactory.slurm import SlurmScript
-from reasonrag.training.prepare import Permissions, prepare_training
+from reasonrag.training.prepare import Permissions, TrainingJob, prepare_training
 from reasonrag.training.settings import DPO_OF_A_RECIPE, TrainSettings
 from reasonrag.training.stages.sft_dpo import plan_recipe, sft_then_dpo
 from reasonrag.training.stages.training import TrainingResult, train_resolved, write_script
@@ -58,22 +58,22 @@ def train(
     launch = Launch.of(settings.nodes, settings.node_rank, master, settings.gpus_per_node, here=slurm is None)
     if settings.data is None:
         raise InputError("--data is needed: a folder that reasonrag pairs wrote")
-    file, data = find_config(chosen), read_training_data(settings.data)
-    lists = {"--set": settings.set, "--allow": settings.allow, "--allow-eval": settings.allow_eval}
-    places = {"--data": settings.data, "--prompts": settings.prompts}
     permitted = Permissions(settings.prompts, tuple(settings.allow), tuple(settings.allow_eval))
+    job = TrainingJob(read_training_data(settings.data), launch, permitted, watcher)
+    file = find_config(chosen)
+
+    def written(out: Path) -> SlurmScript | None:
+        lists = {"--set": settings.set, "--allow": settings.allow, "--allow-eval": settings.allow_eval}
+        places = {"--data": settings.data, "--prompts": settings.prompts, "--out": out}
+        return SlurmScript(slurm, _words(chosen, places, settings.recipe, lists)) if slurm else None
+
     if settings.recipe:
-        plan = plan_recipe(file, settings.set, data, watcher, out=settings.out, launch=launch, permitted=permitted)
-        script = None
-        if slurm:
-            script = SlurmScript(slurm, _words(chosen, places | {"--out": plan.out}, settings.recipe, lists))
-        return sft_then_dpo(plan, dry_run=dry_run, script=script)
-    resolution = resolve_config(file, parse_changes(settings.set), data, out=settings.out)
-    if slurm and not dry_run:
-        prepared = prepare_training(resolution, data, launch, permitted, strict=True)
-        words = _words(chosen, places | {"--out": resolution.out}, None, lists)
-        return write_script(prepared, SlurmScript(slurm, words))
-    return train_resolved(resolution, data, launch, permitted, watcher, dry_run=dry_run)
+        plan = plan_recipe(file, settings.set, job, out=settings.out)
+        return sft_then_dpo(plan, dry_run=dry_run, script=written(plan.out))
+    resolution = resolve_config(file, parse_changes(settings.set), job.data, out=settings.out)
+    if (script := written(resolution.out)) and not dry_run:
+        return write_script(prepare_training(resolution, job, strict=True), script)
+    return train_resolved(resolution, job, dry_run=dry_run)
 
 
 def _words(

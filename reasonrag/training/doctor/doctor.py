@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preference.records import first_error
+from reasonrag.agent.prompting import Prompts
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.model_folder import read_json
@@ -36,7 +37,7 @@ from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
 from reasonrag.training.hardware import Gpu, TrainingEnvironment, query_driver
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
-from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, base_settings, resolve_config
+from reasonrag.training.llamafactory.config_resolution import base_settings, resolve_config
 from reasonrag.training.llamafactory.dataset_info import TrainingData, count_rows, read_training_data
 from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, RowsToCount, inspect_environment
 from reasonrag.training.preflight_checks import (
@@ -166,66 +167,68 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
         config: the name of a configuration in `train_configs/`, or your own file.
     """
     settings = resolve(DoctorSettings, "doctor", flags)
-    file, data, found = find_config(config), settings.data, PreflightFindings()
-    if settings.prompts and data is None:
+    file, found, named = find_config(config), PreflightFindings(), settings.gpus or settings.gpu_memory
+    if settings.prompts and settings.data is None:
         raise InputError("--prompts needs --data: they are compared with those of the data")
-    changes = parse_changes(settings.set)
-    if data is None:
-        values = base_settings(file, changes) | ({"output_dir": str(settings.out)} if settings.out else {})
-        rows, inspection = None, _without_data(values, found)
-    else:
-        offered = read_training_data(data)
-        resolution = resolve_config(file, changes, offered, out=settings.out)
-        inspection = _with_data(resolution, offered, settings.prompts, found)
-        values, rows = resolution.config, count_rows(resolution.entry)
-    stock, driver = (inspection.stock if isinstance(inspection, Inspection) else None), query_driver()
+    data = read_training_data(settings.data) if settings.data else None
+    prompts = prompts_of_training(settings.data, settings.prompts)[0] if settings.data else None
+    values, rows, inspection = _as_train_does(file, parse_changes(settings.set), data, prompts, found)
+    if settings.out:
+        values = values | {"output_dir": str(settings.out)}
+    driver, stock = query_driver(), inspection.stock if isinstance(inspection, Inspection) else None
     target = _target(settings.gpus, settings.gpu_memory, values, stock.devices if stock else driver)
-    findings = [] if isinstance(inspection, Inspection) else [Finding("llamafactory", "error", inspection)]
-    if stock:
-        said = ", ".join(f"{name} {number}" for name, number in stock.named.items())
-        findings.append(Finding("versions", "note", f"Python {stock.python} with {said}"))
-        if target.here:
-            check_packages(values, stock, found)
-    named = settings.gpus is not None or settings.gpu_memory is not None
-    findings += check_gpus(stock, driver, values, elsewhere=named)
-    model, plans = str(values.get("model_name_or_path") or ""), list[MemoryOption]()
+    if stock and target.here:
+        check_packages(values, stock, found)
     training = _setup(values, file, gpus=target.gpus)
+    found.notes.append(describe_batch(values, target.gpus, rows))
+    findings = [
+        Finding(each.name, "error", f"{each.what}; if intended: {each.flag} {each.name}") for each in found.objections
+    ]
+    findings += [_environment(inspection), *check_gpus(stock, driver, values, elsewhere=bool(named))]
+    model, plans = str(values.get("model_name_or_path") or ""), list[MemoryOption]()
     try:
         shape = find_shape(model)
     except InputError as error:
         findings.append(Finding("shape", "warning", f"no memory plan: {error}"))
     else:
         plans = [] if values.get("use_cpu") else _plans(shape, training, target)
-        findings += [_fits(plan, target) for plan in plans[:1]]
-        findings.append(check_disk(values, shape, training, here=target.here))
-    objected = [
-        Finding(each.name, "error", f"{each.what}; if intended: {each.flag} {each.name}") for each in found.objections
-    ]
-    notes = [Finding("note", "note", each) for each in (*found.notes, describe_batch(values, target.gpus, rows))]
-    findings = [*objected, *findings, *notes]
+        findings += [
+            *(_fits(plan, target) for plan in plans[:1]),
+            check_disk(values, shape, training, here=target.here),
+        ]
+    findings += [Finding("note", "note", each) for each in found.notes]
     return Diagnosis(config=file.name, model=model, target=target, findings=findings, plans=plans, stock=stock)
 
 
-def _without_data(values: Mapping[str, Any], found: PreflightFindings) -> Inspection | str:
-    """LLaMA-Factory's answer, or why there is none; what `train` objects to goes into `found`."""
-    check_config(values, check_base_model(values), found)
-    if isinstance(inspection := _inspected(values, None), Inspection):
-        check_config_accepted(values, inspection.configs[CONFIG_NAME], found)
-    return inspection
+def _as_train_does(
+    file: ConfigFile,
+    changes: Mapping[str, Any],
+    data: TrainingData | None,
+    prompts: Prompts | None,
+    found: PreflightFindings,
+) -> tuple[dict[str, Any], int | None, Inspection | str]:
+    """The configuration as far as it is known, the number of its rows, and LLaMA-Factory's answer, or why there is
+    none; what `train` objects to goes into `found`."""
+    resolution = resolve_config(file, changes, data, out=None) if data else None
+    values = resolution.config if resolution else base_settings(file, changes)
+    if data and resolution and prompts:
+        check_training(resolution, data, prompts, found)
+    else:
+        check_config(values, check_base_model(values), found)
+    inspection = _inspected(values, resolution.countable if resolution else None)
+    judgement = inspection.configs[CONFIG_NAME] if isinstance(inspection, Inspection) else ConfigCheck()
+    check_config_accepted(values, judgement, found)
+    if data and resolution:
+        resolve_cutoff(resolution, data, judgement, found)
+        found.notes += resolution.notes
+    return values, count_rows(resolution.entry) if resolution else None, inspection
 
 
-def _with_data(
-    resolution: ResolvedConfig, data: TrainingData, prompts: Path | None, found: PreflightFindings
-) -> Inspection | str:
-    """The same; `resolution` gets its cutoff."""
-    check_training(resolution, data, prompts_of_training(data.directory, prompts)[0], found)
-    inspection, judgement = _inspected(resolution.config, resolution.countable), ConfigCheck()
-    if isinstance(inspection, Inspection):
-        judgement = inspection.configs[CONFIG_NAME]
-        check_config_accepted(resolution.config, judgement, found)
-    resolve_cutoff(resolution, data, judgement, found)
-    found.notes = [*resolution.notes, *found.notes]
-    return inspection
+def _environment(inspection: Inspection | str) -> Finding:
+    if isinstance(inspection, str):
+        return Finding("llamafactory", "error", inspection)
+    said = ", ".join(f"{name} {number}" for name, number in inspection.stock.named.items())
+    return Finding("versions", "note", f"Python {inspection.stock.python} with {said}")
 
 
 def _inspected(values: Mapping[str, Any], rows: RowsToCount | None) -> Inspection | str:

@@ -33,7 +33,6 @@ ADAM_STATE_BYTES: Final = 8
 
 Stage = Literal["sft", "dpo", "kto", "rm"]
 Method = Literal["full", "lora", "qlora"]
-Fit = Literal["fits", "fits with offload", "does not fit"]
 
 
 class TrainingSetup(BaseModel):
@@ -106,9 +105,9 @@ class MemoryPlan(BaseModel):
         """Peak bytes on each GPU."""
         return self.states + self.activations + self.logits + self.buffers + self.overhead
 
-    def fits(self, gpu_memory: int, host_memory: int | None = None) -> bool:
-        """gpu_memory: bytes of each GPU. host_memory: free bytes of the machine that has them all; None: enough."""
-        return self.gpu <= USABLE_SHARE * gpu_memory and (host_memory is None or self.host <= host_memory)
+    def fits(self, gpu_memory: int) -> bool:
+        """gpu_memory: bytes of each GPU. Whether the host has enough is not known."""
+        return self.gpu <= USABLE_SHARE * gpu_memory
 
 
 def plan_memory(shape: ModelShape, training: TrainingSetup) -> MemoryPlan:

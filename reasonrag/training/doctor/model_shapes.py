@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from preference.records import first_error
 from reasonrag.errors import InputError
-from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, base_model_of, read_model_config
+from reasonrag.model_folder import CONFIG, read_model_config
 
 
 class ModelShape(BaseModel):
@@ -109,32 +109,24 @@ widths from their config.json."""
 
 
 def find_shape(model: str) -> ModelShape:
-    """The shape of the model or adapter in a folder, or of a name like `Qwen/Qwen2.5-7B-Instruct`, `qwen2.5-7b`, `7B`.
+    """The shape of the model in a folder, or of a name like `Qwen/Qwen2.5-7B-Instruct`, `qwen2.5-7b`, `7B`.
 
     Raises InputError for anything else.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
         return _of_a_folder(folder)
-    if folder.exists():
-        raise InputError(f"{model} is a file; give the folder of a model, or the name of one")
     named = model.rpartition("/")[2].lower().replace("_", "-")
     for size, shape in QWEN2_5.items():
         if f"-{size.lower()}" in f"-{named.removeprefix('qwen2.5')}-".replace("-instruct", "-"):
             return shape
     raise InputError(
         f"the shape of {model!r} is unknown: there is no such folder, and only the sizes of Qwen2.5 are known by name "
-        f"({', '.join(QWEN2_5)}). Give the folder of the model, or a name of the same size: --model Qwen2.5-7B"
+        f"({', '.join(QWEN2_5)}). Give the folder of the model, or a name of the same size, as Qwen2.5-7B"
     )
 
 
 def _of_a_folder(folder: Path) -> ModelShape:
-    if (folder / ADAPTER_CONFIG).is_file() and not (folder / CONFIG).is_file():
-        base = base_model_of(folder)
-        if base is not None and Path(base) != folder:
-            if Path(base).is_dir() and not (Path(base) / CONFIG).is_file():
-                raise InputError(f"{folder / ADAPTER_CONFIG} names {base}, which is not a whole model")
-            return find_shape(base)
     values = read_model_config(folder)
     kind = values.get("model_type", "qwen2")
     if kind != "qwen2":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 from reasonrag.rendering import counted
@@ -29,29 +30,25 @@ class EffectiveBatch:
     unit: str
 
     @property
-    def rows_per_process(self) -> int:
-        return self.per_device * self.accumulation
-
-    @property
     def rows(self) -> int:
         """Rows that one optimizer step sees."""
-        return self.rows_per_process * self.processes
+        return self.per_device * self.accumulation * self.processes
 
     def steps(self, rows: int) -> int:
         """Optimizer steps in an epoch of so many rows."""
-        passes = _ceil(_ceil(rows, self.per_device), self.processes)
-        return max(_ceil(passes, self.accumulation), 1)
+        passes = ceil(ceil(rows / self.per_device) / self.processes)
+        return max(ceil(passes / self.accumulation), 1)
 
     def __str__(self) -> str:
-        each = f"{counted(self.rows_per_process, self.unit)} per optimizer step"
+        each = f"{counted(self.rows // self.processes, self.unit)} per optimizer step"
         return each if self.processes == 1 else f"{each} and GPU, {self.rows:,} on {self.processes}"
 
 
 def effective_batch(config: Mapping[str, Any], processes: int) -> EffectiveBatch:
     """processes: GPUs of all machines; a configuration for the CPU has one."""
     return EffectiveBatch(
-        per_device=_positive(config.get("per_device_train_batch_size"), _DEFAULT_BATCH),
-        accumulation=_positive(config.get("gradient_accumulation_steps"), 1),
+        per_device=_positive(config, "per_device_train_batch_size", _DEFAULT_BATCH),
+        accumulation=_positive(config, "gradient_accumulation_steps", 1),
         processes=1 if config.get("use_cpu") else processes,
         unit="pair" if config.get("stage") in RANKED_STAGES else "row",
     )
@@ -67,10 +64,10 @@ def describe_batch(config: Mapping[str, Any], processes: int, rows: int | None) 
         return f"{batch} and GPU"
     if rows is None or config.get("packing"):
         return str(batch)
-    rows = min(rows, _positive(config.get("max_samples"), rows))
-    steps, most = batch.steps(rows), config.get("max_steps")
+    rows = min(rows, _positive(config, "max_samples", rows))
+    steps, most = batch.steps(rows), _positive(config, "max_steps", 0)
     says = f"{batch}: {counted(steps, 'step')} in an epoch of {counted(rows, batch.unit)}"
-    if isinstance(most, int) and most > 0:
+    if most:
         return f"{says}; it ends after {most:,} (max_steps)"
     epochs = config.get("num_train_epochs", 3.0)
     if not isinstance(epochs, int | float) or steps * epochs >= FEW_STEPS:
@@ -78,9 +75,6 @@ def describe_batch(config: Mapping[str, Any], processes: int, rows: int | None) 
     return f"{says}; a model learns little in so few steps: less gradient accumulation, more data or more epochs"
 
 
-def _positive(value: Any, otherwise: int) -> int:
+def _positive(config: Mapping[str, Any], key: str, otherwise: int) -> int:
+    value = config.get(key)
     return value if isinstance(value, int) and value > 0 else otherwise
-
-
-def _ceil(number: int, parts: int) -> int:
-    return -(-number // parts)

@@ -19,7 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, base_model_of
 from reasonrag.processes.train_python import find_python
-from reasonrag.progress import JobWatcher, SilentWatcher
+from reasonrag.progress import JobWatcher
 from reasonrag.rendering import Line, Part
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
@@ -27,7 +27,7 @@ from reasonrag.training.llamafactory.foreign_settings import foreign_settings, t
 from reasonrag.training.llamafactory.launcher import cli_command, run_watched
 from reasonrag.training.metrics import METRICS
 from reasonrag.training.model_card import CARD
-from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, TRAINING, OutputDirectory
+from reasonrag.training.output_directory import OutputDirectory
 from reasonrag.training.provenance import Provenance, evaluation_of, read_provenance
 
 MERGED = "merged.json"
@@ -49,19 +49,13 @@ class MergeResult(BaseModel):
 
 
 def merge_adapter(
-    adapter: Path,
-    out: Path | None,
-    changes: list[str],
-    *,
-    allow: Sequence[str] = (),
-    watcher: JobWatcher | None = None,
+    adapter: Path, out: Path | None, changes: Sequence[str], *, allow: Sequence[str], watcher: JobWatcher
 ) -> MergeResult:
     """Merge an adapter. out: a new or empty folder. changes: `key=value` for LLaMA-Factory's export. allow: objections
     to go on despite.
 
     Raises InputError before anything is written, TrainingFailed if LLaMA-Factory fails.
     """
-    watcher = watcher or SilentWatcher()
     out = (out or adapter.with_name(f"{adapter.name}-merged")).resolve()
     config = _config(adapter, out) | parse_changes(changes)
     refuse_secrets(config)
@@ -77,7 +71,14 @@ def merge_adapter(
         raise InputError(f"{out} is not empty; choose another --out")
     python = find_python()
     with OutputDirectory(out).held():
-        _export(python, config, out, watcher)
+        text = as_yaml(config, "What LLaMA-Factory's export read, by reasonrag train --merge.")
+        write_file(out / _YAML, text.encode(), shared=True)
+        watcher.say(f"merging into {out}")
+        command, tokens = cli_command(python, "export", out / _YAML, {}), tokens_for(config)
+        log, environment = out / _LOG, dict[str, str]()
+        run_watched(
+            command, "LLaMA-Factory's export", watcher, log=log, python=python, environment=environment, tokens=tokens
+        )
         _account(adapter, out, config, came_from, prompts)
     return MergeResult(out=str(out), adapter=str(adapter), base_model=config["model_name_or_path"])
 
@@ -100,15 +101,6 @@ def _config(adapter: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: JobWatcher) -> None:
-    text = as_yaml(dict(config), "What LLaMA-Factory's export read, by reasonrag train --merge.")
-    write_file(out / _YAML, text.encode(), shared=True)
-    watcher.say(f"merging into {out}")
-    command = cli_command(python, "export", out / _YAML, {})
-    how: dict[str, Any] = {"python": python, "environment": {}, "tokens": tokens_for(config)}
-    run_watched(command, "LLaMA-Factory's export", watcher, log=out / _LOG, **how)
-
-
 def _account(
     adapter: Path, out: Path, config: Mapping[str, Any], came_from: Provenance | None, prompts: Prompts | None
 ) -> None:
@@ -118,10 +110,8 @@ def _account(
         merged.write(out)
     if prompts:
         save_prompts(prompts, out / PROMPTS, shared=True)
-    renamed = {name: f"adapter-{name}" for name in (TRAINING, TRAIN_YAML, TRAIN_LOG)}
-    for name, new in ({METRICS: METRICS} | renamed).items():
-        if (adapter / name).is_file():
-            shutil.copyfile(adapter / name, out / new)
+    if (adapter / METRICS).is_file():
+        shutil.copyfile(adapter / METRICS, out / METRICS)
     write_json(out / MERGED, {"adapter": str(adapter.resolve()), "config": dict(config)}, shared=True)
     if (adapter / CARD).is_file():
         text = read_small_text(adapter / CARD)

@@ -8,7 +8,7 @@ decided in `training` and `runner`.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,14 +16,11 @@ from typing import Any, Final
 from preference.export.formats import dataset_name
 from reasonrag.curation.existing_data_set import IMPORT_REPORT
 from reasonrag.errors import InputError
-from reasonrag.progress import JobWatcher
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes, shipped_names
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
-from reasonrag.training.llamafactory.dataset_info import TrainingData
-from reasonrag.training.llamafactory.launcher import Launch
 from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
 from reasonrag.training.llamafactory.slurm import SlurmScript
-from reasonrag.training.prepare import Permissions, PreparedTraining, identity_of, prepare_training
+from reasonrag.training.prepare import TrainingJob, identity_of, prepare_training
 from reasonrag.training.stages.runner import FOLDER, Stage, check_stages, run_stages
 from reasonrag.training.stages.training import TrainingResult, train_resolved, write_script
 
@@ -34,19 +31,10 @@ _ADAPTER = "sft-adapter"
 """Folder beside that of the warm-up: of a warm-up by LoRA before it is merged."""
 
 
-def plan_recipe(
-    dpo: ConfigFile,
-    changes: Sequence[str],
-    data: TrainingData,
-    watcher: JobWatcher,
-    *,
-    out: Path | None,
-    launch: Launch,
-    permitted: Permissions,
-) -> Recipe:
+def plan_recipe(dpo: ConfigFile, changes: Sequence[str], job: TrainingJob, *, out: Path | None) -> Recipe:
     """dpo: the configuration of the last training; that of the first is its family's. changes: `key=value` of both
     trainings, `sft.key=value` and `dpo.key=value` of one. Raises InputError."""
-    if launch.nodes > 1:
+    if job.launch.nodes > 1:
         raise InputError(
             "--recipe runs on one machine, where each stage finds what the one before it wrote; leave out --nodes"
         )
@@ -64,17 +52,16 @@ def plan_recipe(
     for key in ("model_name_or_path", "adapter_name_or_path"):
         if key in of_dpo:
             raise InputError(f"--set dpo.{key}: with --recipe, DPO starts from what stage sft trained; give sft.{key}")
-    if (data.directory / IMPORT_REPORT).is_file() and "dataset" not in both | of_sft:
+    folder = job.data.directory
+    if (folder / IMPORT_REPORT).is_file() and "dataset" not in both | of_sft:
         raise InputError(
-            f"{data.directory} was imported, so it has no trees with best paths; let stage {SFT} train on the "
-            f"chosen replies: reasonrag pairs {data.directory} --format sft-chosen --out {data.directory}, "
-            f"then --set sft.dataset={dataset_name('sft-chosen')}"
+            f"{folder} was imported, so it has no trees with best paths; let stage {SFT} train on the chosen replies: "
+            f"reasonrag pairs {folder} --format sft-chosen --out {folder}, then --set "
+            f"sft.dataset={dataset_name('sft-chosen')}"
         )
-    of_dpo = {"adapter_name_or_path": None} | of_dpo if "adapter_name_or_path" in both else of_dpo
-    out = (out or Path("saves") / f"{data.directory.resolve().name}-{RECIPE}").resolve()
-    return Recipe(
-        data, out, find_config(f"{family}-sft"), dpo, both | of_sft, both | of_dpo, launch, permitted, watcher
-    )
+    of_dpo |= {"adapter_name_or_path": None} if "adapter_name_or_path" in both else {}
+    out = (out or Path("saves") / f"{folder.resolve().name}-{RECIPE}").resolve()
+    return Recipe(job, out, (find_config(f"{family}-sft"), both | of_sft), (dpo, both | of_dpo))
 
 
 @dataclass
@@ -82,15 +69,10 @@ class Recipe:
     """sft, dpo: the configurations, each with what --set changes in it. out: folder of the final model. final: the last
     training, once it is done."""
 
-    data: TrainingData
+    job: TrainingJob
     out: Path
-    sft: ConfigFile
-    dpo: ConfigFile
-    sft_changes: Mapping[str, Any]
-    dpo_changes: Mapping[str, Any]
-    launch: Launch
-    permitted: Permissions
-    watcher: JobWatcher
+    sft: tuple[ConfigFile, Mapping[str, Any]]
+    dpo: tuple[ConfigFile, Mapping[str, Any]]
     final: TrainingResult | None = None
 
     def folder(self, stage: str) -> Path:
@@ -100,50 +82,43 @@ class Recipe:
     @property
     def first(self) -> ResolvedConfig:
         """The configuration of the first training; an adapter is merged afterwards."""
-        found = resolve_config(self.sft, self.sft_changes, self.data, out=self.folder(SFT))
+        found = resolve_config(*self.sft, self.job.data, out=self.folder(SFT))
         if found.finetuning_type == "lora":
             found.config["output_dir"] = str(self.folder(_ADAPTER))
         return found
 
-    def last(self, base: str | None = None) -> ResolvedConfig:
-        """The configuration of the last training. base: what it starts from; None where that is still to be trained: as
-        far as it is known, with the base of the first."""
-        changes = {**self.dpo_changes, "model_name_or_path": base or self.first.base_model}
-        return resolve_config(self.dpo, changes, self.data, out=self.out)
+    def last(self, *, warmed_up: bool) -> ResolvedConfig:
+        """The configuration of the last training. warmed_up: whether what it starts from was trained; else it is known
+        as far as with the base of the first."""
+        file, changes = self.dpo
+        base = str(self.folder(SFT)) if warmed_up else self.first.base_model
+        return resolve_config(file, {**changes, "model_name_or_path": base}, self.job.data, out=self.out)
 
     def stages(self) -> list[Stage]:
-        def stage(name: str, config: ResolvedConfig, work: Callable[[], TrainingResult]) -> Stage:
-            def told() -> dict[str, Any]:
-                found = work()
-                return {
-                    "out": found.out,
-                    "steps": found.steps,
-                    "config_hash": found.record.config_hash,
-                    "results": found.results,
-                }
-
-            return Stage(name, identity_of(config, self.data), told)
-
-        return [stage(SFT, self.first, self._warm_up), stage(DPO, self.last(), self.train_on_pairs)]
-
-    def train(self, config: ResolvedConfig, *, dry_run: bool = False) -> TrainingResult:
-        return train_resolved(config, self.data, self.launch, self.permitted, self.watcher, dry_run=dry_run)
-
-    def check(self, config: ResolvedConfig) -> PreparedTraining:
-        """Raises InputError for what would stop it."""
-        return prepare_training(config, self.data, self.launch, self.permitted, strict=True)
+        return [
+            Stage(name, identity_of(config, self.job.data), lambda work=work: _summary(work()))  # type: ignore[misc]
+            for name, config, work in (
+                (SFT, self.first, self._warm_up),
+                (DPO, self.last(warmed_up=False), self.train_on_pairs),
+            )
+        ]
 
     def _warm_up(self) -> TrainingResult:
         config, whole = self.first, self.folder(SFT)
-        found = self.train(config)
+        found = train_resolved(config, self.job)
         if config.out != whole and not (whole / MERGED).is_file():
             shutil.rmtree(whole, ignore_errors=True)  # of a merge that was stopped
-            merge_adapter(config.out, whole, [], allow=self.permitted.allow, watcher=self.watcher)
+            merge_adapter(config.out, whole, [], allow=self.job.permitted.allow, watcher=self.job.watcher)
         return found
 
     def train_on_pairs(self) -> TrainingResult:
-        self.final = self.train(self.last(str(self.folder(SFT))))
+        self.final = train_resolved(self.last(warmed_up=True), self.job)
         return self.final
+
+
+def _summary(found: TrainingResult) -> dict[str, Any]:
+    of_all = {"config_hash": found.record.config_hash}
+    return found.model_dump(include={"out", "steps", "results"}) | of_all
 
 
 def sft_then_dpo(recipe: Recipe, *, dry_run: bool, script: SlurmScript | None = None) -> TrainingResult:
@@ -151,17 +126,17 @@ def sft_then_dpo(recipe: Recipe, *, dry_run: bool, script: SlurmScript | None = 
 
     Raises InputError before anything is started, and what the stages raise.
     """
-    stages = recipe.stages()
+    job, stages = recipe.job, recipe.stages()
     warmed_up = check_stages(recipe.out, RECIPE, stages).stages[0]
-    last = recipe.last(str(recipe.folder(SFT)) if warmed_up.state == "done" else None)
+    last = recipe.last(warmed_up=warmed_up.state == "done")
     if dry_run:
-        return _plan(recipe.train(recipe.first, dry_run=True), recipe.train(last, dry_run=True))
+        return _plan(train_resolved(recipe.first, job, dry_run=True), train_resolved(last, job, dry_run=True))
     if script:
-        recipe.check(recipe.first)
-        return write_script(recipe.check(last), script)
+        prepare_training(recipe.first, job, strict=True)
+        return write_script(prepare_training(last, job, strict=True), script)
     if warmed_up.state == "owed":  # what would stop the last stage; the first checks itself
-        recipe.check(last)
-    record = run_stages(recipe.out, RECIPE, stages, recipe.watcher.say)
+        prepare_training(last, job, strict=True)
+    record = run_stages(recipe.out, RECIPE, stages, job.watcher.say)
     found = recipe.final or recipe.train_on_pairs()
     return found.model_copy(update={"stages": {each.name: each.result for each in record.stages}})
 

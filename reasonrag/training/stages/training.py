@@ -24,14 +24,13 @@ from reasonrag.redaction import redact, secrets
 from reasonrag.rendering import Aside, Line, Part, Table, next_command, warned
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
-from reasonrag.training.llamafactory.dataset_info import TrainingData
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
-from reasonrag.training.llamafactory.launcher import Launch, cli_command, run_watched
+from reasonrag.training.llamafactory.launcher import cli_command, run_watched
 from reasonrag.training.llamafactory.slurm import SlurmScript
 from reasonrag.training.metrics import METRICS, SHOWN_METRICS, TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
-from reasonrag.training.prepare import Permissions, PreparedTraining, identity_of, prepare_training
+from reasonrag.training.prepare import PreparedTraining, TrainingJob, identity_of, prepare_training
 from reasonrag.training.provenance import evaluation_of
 
 DEFAULT_GPUS_PER_NODE: Final = 8
@@ -95,22 +94,14 @@ class TrainingResult(BaseModel):
         yield Aside(f"would be started: {' '.join(variables + record.command)}")
 
 
-def train_resolved(
-    resolution: ResolvedConfig,
-    data: TrainingData,
-    launch: Launch,
-    permitted: Permissions,
-    watcher: JobWatcher,
-    *,
-    dry_run: bool = False,
-) -> TrainingResult:
+def train_resolved(resolution: ResolvedConfig, job: TrainingJob, *, dry_run: bool = False) -> TrainingResult:
     """Raises InputError before anything is started, TrainingFailed, and KeyboardInterrupt: the same call resumes."""
-    output = OutputDirectory(resolution.out, rank=launch.node_rank)
-    if not dry_run and not launch.node_rank:
+    output = OutputDirectory(resolution.out, rank=job.launch.node_rank)
+    if not dry_run and output.is_first:
         done = output.record()
-        if done and done.state == "finished" and done.decides == identity_of(resolution, data):
+        if done and done.state == "finished" and done.decides == identity_of(resolution, job.data):
             return _trained(done, output, "finished already")
-    prepared = prepare_training(resolution, data, launch, permitted, strict=not dry_run)
+    prepared = prepare_training(resolution, job, strict=not dry_run)
     if dry_run:
         objections = [f"{each.what} ({each.flag} {each.name})" for each in prepared.objections]
         return TrainingResult(state="dry run", out=str(resolution.out), record=prepared.record, objections=objections)
@@ -119,7 +110,7 @@ def train_resolved(
         if before and before.state == "finished":
             return _trained(before, output, "finished already")
         if before is None or before.state == "started":
-            _run(prepared, output, before, watcher, lock)
+            _run(prepared, output, before, job.watcher, lock)
         else:
             prepared.record = before
         record = prepared.record

@@ -134,13 +134,11 @@ def test_a_shape_is_found_by_name(name: str, size: str) -> None:
 
 
 def test_a_folder_is_asked_first(tmp_path: Path) -> None:
-    """A model's config.json decides, an adapter's names the model below it, and other kinds of model are refused."""
-    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    """A model's config.json decides, and other kinds of model are refused."""
+    base = tmp_path / "base"
     base.mkdir()
-    adapter.mkdir()
     (base / "config.json").write_text(json.dumps(SMALL.model_dump() | {"model_type": "qwen2", "use_cache": True}))
-    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
-    assert find_shape(str(base)) == find_shape(str(adapter)) == SMALL
+    assert find_shape(str(base)) == SMALL
     (base / "config.json").write_text(json.dumps({"model_type": "llama"}))
     with pytest.raises(InputError, match="model_type is 'llama'"):
         find_shape(str(base))
