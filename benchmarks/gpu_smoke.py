@@ -51,7 +51,7 @@ from reasonrag.processes.train_python import find_python
 from reasonrag.serving.local_server import GRACE_S, LocalServer, VllmOptions, served
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.doctor.model_shapes import QWEN2_5
-from reasonrag.training.hardware import query_driver
+from reasonrag.training.llamafactory.inspection import query_driver
 
 PARTS = ("generate", "evaluate", "critic")
 SMALL = "0.5B"

@@ -39,9 +39,14 @@ from reasonrag.errors import ReasonragError
 from reasonrag.processes.train_python import find_python
 from reasonrag.training.doctor.memory import GB, TrainingSetup, plan_memory
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
-from reasonrag.training.hardware import TrainingEnvironment, lacks, query_driver, required_packages
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config
-from reasonrag.training.llamafactory.inspection import inspect_environment
+from reasonrag.training.llamafactory.inspection import (
+    TrainingEnvironment,
+    inspect_environment,
+    lacks,
+    query_driver,
+    required_packages,
+)
 
 LONGEST_ROW = 2432
 """`cutoff_len` for RAG_ProGuide, whose longest row has 2,390 tokens: the next multiple of 64."""

@@ -34,10 +34,10 @@ LINES = {
     "scale": 573,
     "serving": 1188,
     "studies": 1561,
-    "training": 4465,
+    "training": 4393,
     "viewing": 2744,
-    "tests": 50_762,
-    "benchmarks": 8028,
+    "tests": 50_728,
+    "benchmarks": 8033,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

@@ -35,7 +35,6 @@ from reasonrag.serving.local_server import count_gpus
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training import preflight_checks
-from reasonrag.training.hardware import query_driver
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config, parse_changes, shipped_names
 from reasonrag.training.llamafactory.config_resolution import refuse_secrets, settle_paths
 from reasonrag.training.llamafactory.dataset_info import (
@@ -45,13 +44,14 @@ from reasonrag.training.llamafactory.dataset_info import (
     read_training_data,
 )
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for
+from reasonrag.training.llamafactory.inspection import query_driver
 from reasonrag.training.llamafactory.launcher import TrainingFailed, run_watched
 from reasonrag.training.metrics import TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, TRAINING, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
 from reasonrag.training.prompt_parity import prompts_of_training
-from reasonrag.training.provenance import Provenance, TrainingConditions
+from reasonrag.training.provenance import Provenance
 
 STAGE: Final = "critic"
 CONFIGS: Final = "critics"
@@ -237,7 +237,7 @@ def _prepare(plan: CriticPlan, *, strict: bool) -> _Prepared:
         base_model=base.name,
         stage=STAGE,
         finetuning_type="merged" if plan.config.get("lora_rank") else "full",
-        asked=TrainingConditions.of(conditions),
+        asked=conditions,
         data=[str(data.directory.resolve())],
         splits=list(asked.by_split),
         questions=sorted(seen),

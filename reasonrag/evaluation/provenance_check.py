@@ -181,7 +181,7 @@ def _read(folder: Path) -> Provenance:
         base_model="",
         stage="",
         finetuning_type="",
-        asked=TrainingConditions.of(conditions),
+        asked=conditions,
         data=[str(folder)],
         splits=list(splits),
         questions=keys,

@@ -27,7 +27,6 @@ from reasonrag.curation.token_counters import QwenTokenCounter, token_counter
 from reasonrag.errors import InputError
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
 from reasonrag.rendering import counted
-from reasonrag.training.hardware import TrainingEnvironment, lacks, required_packages
 from reasonrag.training.llamafactory.config_files import models_in
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, model_folders
 from reasonrag.training.llamafactory.dataset_info import (
@@ -39,9 +38,9 @@ from reasonrag.training.llamafactory.dataset_info import (
     read_questions,
 )
 from reasonrag.training.llamafactory.foreign_settings import foreign_keys, foreign_settings
-from reasonrag.training.llamafactory.inspection import ConfigCheck
-from reasonrag.training.prompt_parity import DataConditions, check_renderer
-from reasonrag.training.provenance import Provenance, read_provenance
+from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvironment, lacks, required_packages
+from reasonrag.training.prompt_parity import check_renderer
+from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 
 QWEN2: Final = "qwen2"
 """`model_type` of Qwen2 and Qwen2.5 in config.json."""
@@ -99,7 +98,7 @@ def _check_place(key: str, name: str) -> None:
 
 def check_training(
     resolution: ResolvedConfig, data: TrainingData, prompts: Prompts, found: PreflightFindings
-) -> tuple[BaseFacts, DatasetQuestions, DataConditions]:
+) -> tuple[BaseFacts, DatasetQuestions, TrainingConditions]:
     """All that can be checked before LLaMA-Factory is asked: base model, rows, audit, prompts, settings. prompts: that
     the model will be asked with. Raises InputError."""
     base, asked = check_base_model(resolution.config), read_questions(data, resolution.entry)
@@ -162,7 +161,9 @@ def check_audit(data: TrainingData, found: PreflightFindings) -> None:
         found.object(check.name, f"the audit has an error: {check.finds} ({check.count:,} rows)")
 
 
-def check_prompts(data: TrainingData, prompts: Prompts, base: BaseFacts, found: PreflightFindings) -> DataConditions:
+def check_prompts(
+    data: TrainingData, prompts: Prompts, base: BaseFacts, found: PreflightFindings
+) -> TrainingConditions:
     """The conditions of the data; prompts that differ from those of the data are a blocker. Raises InputError for data
     of several renderers."""
     conditions = check_renderer(data.directory)

@@ -33,7 +33,7 @@ from reasonrag.training.preflight_checks import (
     resolve_cutoff,
 )
 from reasonrag.training.prompt_parity import prompts_of_training
-from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
+from reasonrag.training.provenance import Provenance, read_provenance
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
         base_model=resolution.base_model,
         stage=resolution.stage,
         finetuning_type=resolution.finetuning_type,
-        asked=TrainingConditions.of(conditions),
+        asked=conditions,
         data=[str(data.directory.resolve())],
         splits=list(asked.by_split),
         questions=asked.keys,

@@ -24,18 +24,9 @@ from reasonrag.signatures import public_call
 from reasonrag.training.provenance import SHOWN_PLAINLY, TrainingConditions
 
 
-class DataConditions(TrainingConditions):
-    """The conditions under which a data set's steps were sampled; each with every value that occurs, None if unknown.
-
-    renderer: shared by all questions with a known one; None if none is known. warnings: what could not be checked.
-    """
-
-    warnings: tuple[str, ...] = ()
-
-
 @public_call()
-def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> DataConditions:
-    """The prompting conditions of a data set, if one renderer made all of it: the one of `prompts`.
+def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> TrainingConditions:
+    """The conditions under which a data set's steps were sampled, if one renderer made all of it: the one of `prompts`.
 
     Raises InputError for a mixture of renderers, for a renderer that differs from that of the prompts, and for a
     folder that cannot be read.
@@ -66,7 +57,7 @@ def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> Data
             "version of reasonrag that summary.json names; or generate the data again with reasonrag generate"
         )
     plainly = {name: _values(origins, name) for name in SHOWN_PLAINLY}
-    return DataConditions(
+    return TrainingConditions(
         renderer=renderer,
         top_k=_values(origins, "top_k"),
         retriever=_values(origins, "retriever"),

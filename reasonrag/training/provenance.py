@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from preference.candidates import QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
-from preference.records import SparseRecord, first_error, shared_fields
+from preference.records import SparseRecord, first_error
 from reasonrag.data.questions import SHORT
 from reasonrag.data.settings import ATLAS, HUB_SPLITS
 from reasonrag.errors import InputError
@@ -49,11 +49,8 @@ class TrainingConditions(SparseRecord):
     """Null for the best first; empty, and absent from the file, if all were."""
     style: tuple[str | None, ...] = ()
     """Of answers; null for short ones; empty, and absent from the file, if all were."""
-
-    @classmethod
-    def of(cls, conditions: TrainingConditions) -> TrainingConditions:
-        """Without what a subclass adds."""
-        return cls(**shared_fields(conditions, cls))
+    warnings: tuple[str, ...] = Field(default=(), exclude=True)
+    """What of the data could not be checked; not in the file."""
 
     def objections(
         self, *, renderer: str, top_k: int, retriever: str, max_steps: int, **shown: int | str | None

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 from reasonrag.settings import Panel, Settings, Words, setting
-from reasonrag.training.hardware import PORT
 
 DPO_OF_A_RECIPE: Final = "qwen2.5-7b-dpo-full"
 """The configuration of DPO where --recipe names none."""
@@ -54,7 +53,7 @@ class TrainSettings(Settings):
         "Number of this machine, from 0 [default: 0 if there is one machine]", Panel.MACHINES, ge=0
     )
     master: str | None = setting(
-        f"HOST or HOST:PORT of the machine with --node-rank 0 [default port: {PORT}]", Panel.MACHINES
+        "HOST or HOST:PORT of the machine with --node-rank 0 [default port: 29500]", Panel.MACHINES
     )
     gpus_per_node: int | None = setting("Processes per machine, one per GPU [default: all GPUs]", Panel.MACHINES, ge=1)
     slurm: Path | None = setting("Write a Slurm batch script to this file; do not train", Panel.MACHINES, common=True)

@@ -58,9 +58,9 @@ def train(
     launch = Launch.of(settings.nodes, settings.node_rank, master, settings.gpus_per_node, here=slurm is None)
     if settings.data is None:
         raise InputError("--data is needed: a folder that reasonrag pairs wrote")
+    file = find_config(chosen)
     permitted = Permissions(settings.prompts, tuple(settings.allow), tuple(settings.allow_eval))
     job = TrainingJob(read_training_data(settings.data), launch, permitted, watcher)
-    file = find_config(chosen)
 
     def written(out: Path) -> SlurmScript | None:
         lists = {"--set": settings.set, "--allow": settings.allow, "--allow-eval": settings.allow_eval}

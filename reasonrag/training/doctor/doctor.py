@@ -34,12 +34,19 @@ from reasonrag.training.doctor.memory import (
     plan_memory,
 )
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
-from reasonrag.training.hardware import Gpu, TrainingEnvironment, query_driver
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
 from reasonrag.training.llamafactory.config_resolution import base_settings, resolve_config
 from reasonrag.training.llamafactory.dataset_info import TrainingData, count_rows, read_training_data
-from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, RowsToCount, inspect_environment
+from reasonrag.training.llamafactory.inspection import (
+    ConfigCheck,
+    Gpu,
+    Inspection,
+    RowsToCount,
+    TrainingEnvironment,
+    inspect_environment,
+    query_driver,
+)
 from reasonrag.training.preflight_checks import (
     PreflightFindings,
     check_base_model,

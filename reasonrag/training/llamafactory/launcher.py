@@ -17,16 +17,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from preference.export.files import open_private
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.progress import JobWatcher
 from reasonrag.redaction import redact
-from reasonrag.training.hardware import PORT
 from reasonrag.training.llamafactory.inspection import environment_of
 from reasonrag.training.progress import TrainingProgress, failure_hint
 
+PORT: Final = 29500
+"""torchrun's own default for the first of several machines."""
 LAST_LINES = 40
 """Output lines kept for a failure message."""
 _GRACE = 20.0

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reasonrag.training.hardware import PORT
-from reasonrag.training.llamafactory.launcher import Launch
+from reasonrag.training.llamafactory.launcher import PORT, Launch
 
 _SCRIPT = """\
 #!/bin/bash

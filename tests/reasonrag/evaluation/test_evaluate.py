@@ -423,7 +423,7 @@ def trained(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     package.generate(dataset="atlas", split="dev", limit=3, index_home=home, run=place / "run")
     package.pairs(place / "run", out=place / "data")
     keys, splits = question_keys(place / "data")
-    asked = TrainingConditions.of(check_renderer(place / "data"))
+    asked = check_renderer(place / "data")
     model = Provenance(
         base_model="tiny", stage="dpo", finetuning_type="lora", asked=asked, splits=[*splits], questions=keys
     )

@@ -9,10 +9,9 @@ import pytest
 from preference.candidates import Origin, QuestionRecord, question_key
 from reasonrag.errors import InputError
 from reasonrag.model_folder import PROVENANCE
-from reasonrag.training.prompt_parity import DataConditions
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
 
-ASKED = TrainingConditions.of(DataConditions(renderer="r1", top_k=(3,), retriever=("bm25 x", None), max_steps=(7,)))
+ASKED = TrainingConditions(renderer="r1", top_k=(3,), retriever=("bm25 x", None), max_steps=(7,))
 NOW = {"renderer": "r1", "top_k": 3, "retriever": "bm25 x", "max_steps": 7}
 MODEL = Provenance(
     base_model="Qwen/Qwen2.5-7B-Instruct",

@@ -13,8 +13,8 @@ from reasonrag.processes.train_python import PYTHON_VARIABLE
 from reasonrag.training.doctor.doctor import Diagnosis, Finding, check_disk, check_gpus, doctor
 from reasonrag.training.doctor.memory import GB, TrainingSetup
 from reasonrag.training.doctor.model_shapes import QWEN2_5
-from reasonrag.training.hardware import Gpu, TrainingEnvironment
 from reasonrag.training.llamafactory.config_files import find_config
+from reasonrag.training.llamafactory.inspection import Gpu, TrainingEnvironment
 from reasonrag.training.preflight_checks import PreflightFindings, check_packages
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.training_world import edited

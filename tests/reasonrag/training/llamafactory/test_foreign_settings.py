@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from reasonrag.training.llamafactory.config_files import find_config
+from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.shared import Shared
 from tests.helpers.training_world import NOTHING_OBJECTED, SMALL, World, edited, make_world
@@ -53,80 +54,60 @@ SETTINGS: dict[str, tuple[dict[str, object], str]] = {
         {"trust_remote_code": "false"},
         "trust_remote_code",
     ),
+    "it is switched off": ({"trust_remote_code": False, "push_to_hub": False, "hub_model_id": ""}, ""),
     "a key is spelled as on a command line": ({"trust-remote-code": True}, "trust_remote_code"),
     "the model is pushed": ({"push_to_hub": True, "hub_model_id": "they/mine"}, "hub_model_id push_to_hub"),
     "it is pushed under an older key": ({"push_to_hub_model_id": "mine"}, "push_to_hub_model_id"),
+    "when it would be pushed": ({"hub_strategy": "end"}, ""),
     "a service is reported to": ({"report_to": "wandb"}, "report_to"),
     "a service is reported to in a list": ({"report_to": ["tensorboard", "wandb"]}, "report_to"),
+    "a log on this machine": ({"report_to": "tensorboard"}, ""),
+    "no log": ({"report_to": ["none"], "use_swanlab": False}, ""),
     "SwanLab is reported to by a key of its own": ({"use_swanlab": True}, "use_swanlab"),
     "a space is reported to": ({"trackio_space_id": "they/space"}, "trackio_space_id"),
     "another cluster trains": ({"ray_init_kwargs": {"address": "ray://host:10001"}}, "ray_init_kwargs address"),
     "another machine is the first": ({"master_addr": "host"}, "master_addr"),
     "rows are taken as tokens from elsewhere": ({"tokenized_path": "tokens"}, "tokenized_path"),
     "downloads are kept at an address": ({"cache_dir": "hf://buckets/they/cache"}, "cache_dir"),
+    "downloads are kept in a folder": ({"cache_dir": "/data/hf", "ray_storage_path": "./saves"}, ""),
     "results go to storage of others": ({"ray_storage_filesystem": "s3"}, "ray_storage_filesystem"),
     "pictures are read elsewhere": ({"media_dir": "/"}, "media_dir"),
     "an adapter comes from the Hub": ({"adapter_name_or_path": "they/adapter"}, "adapter_name_or_path"),
+    "an adapter is here": ({"adapter_name_or_path": "adapter", "generation_config": "base"}, ""),
     "the reference comes from the Hub": ({"ref_model": "they/model"}, "ref_model"),
     "a reward is asked at an address": ({"reward_model": "http://host/score"}, "reward_model"),
-    "logs go to an address": ({"logging_dir": "gs://bucket/x"}, "logging_dir"),
     "one of several logs goes to an address": ({"logging_dir": ["logs", ["gs://bucket/x"]]}, "logging_dir"),
     "a key is in a list of lists": ({"accelerator_config": {"inner": [[{"push_to_hub": True}]]}}, "push_to_hub"),
-    "a key is nested": ({"accelerator_config": {"inner": [{"trust_remote_code": True}]}}, "trust_remote_code"),
+    "DeepSpeed reports to a service": ({"deepspeed": "zero.json"}, "wandb"),
+    "DeepSpeed could": ({"deepspeed": "off.json"}, ""),
 }
 
 
 @pytest.mark.parametrize(("changes", "names"), SETTINGS.values(), ids=list(SETTINGS))
+@pytest.mark.usefixtures("data")
 def test_a_setting_that_runs_code_or_sends_data_out_takes_an_explicit_allow(
-    changes: dict[str, object], names: str, train: Callable[..., Done]
+    changes: dict[str, object], names: str
 ) -> None:
-    """Every such key is named in one message, and each `--allow` sets one aside. `--set` is no consent of its own, as
-    reasonrag.toml may hold it, too."""
-    done = train(**changes)
-    assert (done.status, NOTHING_OBJECTED in done.err) == (2, False), done.err
-    for name in names.split():
-        assert f"--allow {name}" in done.err
-    assert NOTHING_OBJECTED in train(*allowed(names), **changes).err
-    by_flags = [word for key, value in changes.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    if all(key.isidentifier() for key in changes):
-        assert f"--allow {names.split(maxsplit=1)[0]}" in train(*by_flags).err
-    assert not Path("saves").exists()
-
-
-HARMLESS: list[tuple[dict[str, object], dict[str, object]]] = [
-    ({"trust_remote_code": False}, {}),
-    ({"push_to_hub": False, "hub_model_id": ""}, {}),
-    ({"report_to": "tensorboard"}, {}),
-    ({"report_to": ["none"]}, {}),
-    ({"use_swanlab": False}, {}),
-    ({"adapter_name_or_path": "adapter", "finetuning_type": "lora"}, {}),
-    ({"hub_strategy": "end"}, {}),
-    ({"cache_dir": "/data/hf"}, {}),
-    ({"ray_storage_path": "./saves"}, {}),
-    ({"generation_config": "base"}, {}),
-    ({}, {"auto_map": {"AutoConfig": "old.Config"}}),
-]
-
-
-@pytest.mark.parametrize(("changes", "of_the_model"), HARMLESS, ids=str)
-def test_a_setting_that_does_nothing_of_the_kind_is_not_objected_to(
-    changes: dict[str, object], of_the_model: dict[str, object], train: Callable[..., Done]
-) -> None:
-    """A key that is switched off, a log on this machine, an adapter in a folder here. Without trust no Python file is
-    run, so a folder may name one: models that transformers knows by now still carry the files of their first days."""
-    Path("base/config.json").write_text(json.dumps({"model_type": "qwen2"} | of_the_model))
+    """At any depth, and in the files that it names."""
     Path("adapter").mkdir()
     Path("adapter/adapter_config.json").write_text('{"peft_type": "LORA", "megatron_core": "megatron.core"}')
     Path("adapter/adapter_model.safetensors").write_bytes(b"")
-    assert NOTHING_OBJECTED in train(**changes).err
+    for name, enabled in (("zero", True), ("off", False)):
+        Path(f"{name}.json").write_bytes(orjson.dumps({"wandb": {"enabled": enabled}}))
+    found = foreign_settings({"model_name_or_path": "base"} | changes)
+    assert {each.name for each in found} == set(names.split())
 
 
-def test_a_file_that_the_configuration_names_is_looked_into(train: Callable[..., Done]) -> None:
-    """DeepSpeed reports to services, too."""
-    Path("zero.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, "wandb": {"enabled": True}}))
-    assert "zero.json: wandb: " in train(deepspeed="zero.json").err
-    Path("zero.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, "wandb": {"enabled": False}}))
-    assert NOTHING_OBJECTED in train(deepspeed="zero.json").err
+def test_every_such_key_is_named_at_once_and_each_allow_sets_one_aside(train: Callable[..., Done]) -> None:
+    """`--set` is no consent of its own, as reasonrag.toml may hold it, too."""
+    changes = {"trust_remote_code": True, "report_to": "wandb"}
+    done = train(**changes)
+    assert (done.status, NOTHING_OBJECTED in done.err) == (2, False), done.err
+    assert all(f"--allow {name}" in done.err for name in changes)
+    assert "--allow report_to" in train(*allowed("trust_remote_code"), **changes).err
+    assert NOTHING_OBJECTED in train(*allowed("trust_remote_code report_to"), **changes).err
+    assert "--allow report_to" in train("--set", "report_to=wandb").err
+    assert not Path("saves").exists()
 
 
 # -- folders of models -----------------------------------------------------------------------------------------------
@@ -137,6 +118,12 @@ FOLDERS: dict[str, tuple[str, object, dict[str, object], str]] = {
         {"model_type": "qwen2", "auto_map": {"AutoConfig": "evil.Config"}},
         {"trust_remote_code": True},
         "auto_map trust_remote_code",
+    ),
+    "Python files of a model that transformers knows by now, where they are not": (
+        "base/config.json",
+        {"model_type": "qwen2", "auto_map": {"AutoConfig": "old.Config"}},
+        {},
+        "",
     ),
     "Python files that the tokenizer names": (
         "base/tokenizer_config.json",
@@ -170,32 +157,30 @@ FOLDERS: dict[str, tuple[str, object, dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize(("file", "content", "changes", "names"), FOLDERS.values(), ids=list(FOLDERS))
+@pytest.mark.usefixtures("data")
 def test_a_folder_that_brings_code_or_a_pickle_takes_an_explicit_allow(
-    file: str, content: object, changes: dict[str, object], names: str, train: Callable[..., Done]
+    file: str, content: object, changes: dict[str, object], names: str
 ) -> None:
-    """Named with its file; `train` and `doctor` say it."""
+    """Named with its file."""
     for folder in ("adapter", "other"):
         Path(folder).mkdir()
     Path("adapter/adapter_config.json").write_text("{}")
     Path("base/model-of-another.safetensors").write_bytes(b"")
     Path(file).write_bytes(b"cos\nsystem\n" if content is None else orjson.dumps(content))
-    changes = {"finetuning_type": "lora"} | changes
-    done = train(**changes)
-    assert (done.status, Path(file).name in done.err) == (2, True), done.err
-    for name in names.split():
-        assert f"--allow {name}" in done.err
-    assert NOTHING_OBJECTED in train(*allowed(names), **changes).err
+    found = foreign_settings({"model_name_or_path": "base"} | changes)
+    assert {each.name for each in found} == set(names.split())
+    assert any(Path(file).name in each.what for each in found) is bool(names)
 
 
-@pytest.mark.parametrize("name", ["trust_remote_code", "report_to", "pickled_weights", "unaudited_rows"])
-def test_doctor_says_what_train_would_object_to(name: str, reasonrag: Reasonrag, data: Path) -> None:
+def test_doctor_says_what_train_would_object_to(reasonrag: Reasonrag, data: Path) -> None:
     """By the same names."""
     Path("base/pytorch_model.bin").write_bytes(b"cos\nsystem\n")
     Path("other_rows.json").write_bytes((data / "RAG_ProGuide.json").read_bytes())
     described(data, lambda info: info["rag_proguide"].update(file_name="../other_rows.json"))
     written(trust_remote_code=True, report_to="wandb")
     found = json.loads(reasonrag("doctor", "their.yaml", "--data", data, "--json").out)["findings"]
-    assert name in {each["name"] for each in found if each["severity"] == "error"}
+    names = {each["name"] for each in found if each["severity"] == "error"}
+    assert names >= {"trust_remote_code", "report_to", "pickled_weights", "unaudited_rows"}
 
 
 def test_an_adapter_that_is_merged_is_looked_into_too(reasonrag: Reasonrag, data: Path) -> None:  # noqa: ARG001
@@ -204,41 +189,25 @@ def test_an_adapter_that_is_merged_is_looked_into_too(reasonrag: Reasonrag, data
     Path("adapter/adapter_config.json").write_text('{"base_model_name_or_path": "base"}')
     Path("adapter/adapter_model.bin").write_bytes(b"cos\nsystem\n")
     Path("base/config.json").write_text('{"attn_implementation": "they/kernel"}')
-    done = reasonrag("train", "--merge", "adapter")
+    words, names = ["train", "--merge", "adapter"], "pickled_weights attn_implementation export_hub_model_id"
+    done = reasonrag(*words, "--set", "export_hub_model_id=x")
     assert "not merged: " in done.err
-    for name in ("pickled_weights", "attn_implementation"):
-        assert f"--allow {name}" in done.err
-    assert (
-        NOTHING_OBJECTED
-        in reasonrag("train", "--merge", "adapter", *allowed("pickled_weights attn_implementation")).err
-    )
-    assert (
-        "--allow export_hub_model_id" in reasonrag("train", "--merge", "adapter", "--set", "export_hub_model_id=x").err
-    )
+    assert all(f"--allow {name}" in done.err for name in names.split())
+    assert NOTHING_OBJECTED in reasonrag(*words, "--set", "export_hub_model_id=x", *allowed(names)).err
 
 
-CRITICS: dict[str, tuple[dict[str, object], str]] = {
-    "the critic is pushed": ({"push_to_hub": True, "hub_model_id": "they/mine"}, "push_to_hub hub_model_id"),
-    "it resumes from a pickle": ({"resume_from_checkpoint": "theirs"}, "resume_from_checkpoint"),
-    "its template comes from elsewhere": ({"chat_template_path": "they/model"}, "chat_template_path"),
-    "code of a folder runs": ({"model_init_kwargs": {"trust_remote_code": True}}, "trust_remote_code"),
-    "its base is a pickle": ({"model_name_or_path": "pickled"}, "pickled_weights"),
-}
-
-
-@pytest.mark.parametrize(("changes", "names"), CRITICS.values(), ids=list(CRITICS))
-def test_a_critics_training_objects_to_the_same(
-    changes: dict[str, object], names: str, reasonrag: Reasonrag, data: Path
-) -> None:
+def test_a_critics_training_objects_to_the_same(reasonrag: Reasonrag, data: Path) -> None:
     """Its keys are TRL's."""
     Path("pickled").mkdir()
     Path("pickled/config.json").write_text("{}")
     Path("pickled/pytorch_model.bin").write_bytes(b"cos\nsystem\n")
-    Path("their.yaml").write_text(yaml.safe_dump({"model_name_or_path": "base"} | changes))
+    settings = {"push_to_hub": True, "hub_model_id": "they/mine", "resume_from_checkpoint": "theirs"}
+    settings |= {"chat_template_path": "they/model", "model_init_kwargs": {"trust_remote_code": True}}
+    Path("their.yaml").write_text(yaml.safe_dump({"model_name_or_path": "pickled"} | settings))
     words = ["train-critic", "their.yaml", "--data", data, "--out", "critics/x"]
     done = reasonrag(*words)
     assert done.status == 2
-    for name in names.split():
+    for name in (*settings.keys() - {"model_init_kwargs"}, "trust_remote_code", "pickled_weights"):
         assert f"--allow {name}" in done.err
         assert f"--allow {name}" in reasonrag(*words, "--dry-run", "--json").out
     assert not Path("critics").exists()
