@@ -23,17 +23,14 @@ from reasonrag.exploration.plan import Plan, lacks_teacher
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import nothing_found
-from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE
 from reasonrag.llm.expected_usage import Range, spread, sum_of_dollars
-from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import price_list, prices_given
 from reasonrag.llm.settings import DEFAULT_TEACHER
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.rendering import Part, Table, counted, dollars
-from reasonrag.run.consent import ask_consent, needs_consent
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -155,27 +152,6 @@ def estimate(
         reasoning=teacher.reasons,
         hours=Range(low=one.low * QUICKEST_S / hour, high=one.high * (SLOWEST_S + longest) / hour),
     )
-
-
-async def agree_to_whole(settings: GenerateSettings, watcher: Watcher) -> tuple[int, set[str]]:
-    """Get consent to the cost of a run, which its ranks cannot ask for. Returns how many questions it has, and what was
-    said. Raises InputError."""
-    told = set[str]()
-
-    def say(message: str) -> None:
-        told.add(message)
-        watcher.say(message)
-
-    plan = Plan.of(settings)
-    source, corpus = plan.find_data(say)
-    check_prices(say, *plan.models, given=plan.prices, capped=plan.budget.caps.cost is not None)
-    total, caps = len(source.limited(settings.limit)), plan.budget.caps
-    if needs_consent(plan.models, caps, yes=settings.yes):
-        usage = await _rehearsed(plan, source, corpus, watcher)
-        shares = usage.shares(plan.teacher, plan.student, low=total, high=total)
-        work = source.described(total, total, limited=settings.limit is not None)
-        ask_consent(work, shares, watcher, caps=caps, spent=Tokens())
-    return total, told
 
 
 async def _rehearsed(plan: Plan, source: QuestionSource, corpus: Path | None, watcher: Watcher) -> UsagePerQuestion:

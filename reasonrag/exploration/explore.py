@@ -30,12 +30,14 @@ from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
+from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import Manifest, Shard, complete, join_ranks, leave_ranks, read_manifest
 from reasonrag.rendering import dollars
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run.consent import needs_consent
 from reasonrag.run.engine import Budget, Role, Run
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import EffortName, resolve
@@ -131,6 +133,23 @@ class Given:
         """With the answers of the run."""
         own = run / JOURNAL if self.replay is True or not self.replay else Path(self.replay)
         return self.shared_journal or own
+
+
+def check_whole(settings: GenerateSettings, watcher: Watcher) -> tuple[int, set[str]]:
+    """Check a run of which ranks elsewhere will explore their parts. Returns how many questions it has, and what was
+    said. Raises InputError."""
+    told = set[str]()
+
+    def say(message: str) -> None:
+        told.add(message)
+        watcher.say(message)
+
+    plan = Plan.of(settings)
+    source, _ = plan.find_data(say)
+    check_prices(say, *plan.models, given=plan.prices, capped=plan.budget.caps.cost is not None)
+    if needs_consent(plan.models, plan.budget.caps, yes=settings.yes):
+        raise InputError("ranks cannot ask: give --max-cost DOLLARS, or --yes; generate --dry-run has an estimate")
+    return len(source.limited(settings.limit)), told
 
 
 async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = Given()) -> RunSummary:

@@ -9,13 +9,10 @@ from collections.abc import Sequence
 
 from reasonrag.errors import InputError
 from reasonrag.llm.budget import Caps, Tokens
-from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import ExpectedUsage, sum_of_dollars
-from reasonrag.llm.journal import JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
 from reasonrag.rendering import dollars
-from reasonrag.run.models import Models
 
 UNASKED_DOLLARS = 100.0
 """Without a terminal to ask in, a start that may cost more is refused."""
@@ -27,26 +24,14 @@ def needs_consent(models: Sequence[ModelSpec], caps: Caps, *, yes: bool) -> bool
 
 
 def get_consent(
-    work: str, expected: Sequence[tuple[ModelSpec, ExpectedUsage]], watcher: Watcher, models: Models
+    work: str, expected: Sequence[tuple[ModelSpec, ExpectedUsage]], watcher: Watcher, *, caps: Caps, spent: Tokens
 ) -> None:
     """Show what the work is expected to cost, and ask if the watcher can. Raises InputError if the answer is no, and
     without a terminal if it may be more than UNASKED_DOLLARS.
 
-    expected: of every model, in the order of `models`; empty if it could not be measured. models: checked, so that it
-        is known which of them reason; their caps on calls and tokens bound the estimate.
+    expected: of every model; empty if it could not be measured. caps: on calls and tokens, which bound the estimate.
+        spent: of these, so far.
     """
-    told = [
-        (spec, usage.with_reasoning(spec.sampling.max_tokens) if _reasons(model) else spec.expected(usage))
-        for (spec, usage), model in zip(expected, models.all, strict=False)
-    ]
-    ask_consent(work, told, watcher, caps=models.main.ledger.caps, spent=models.spent)
-
-
-def ask_consent(
-    work: str, expected: Sequence[tuple[ModelSpec, ExpectedUsage]], watcher: Watcher, *, caps: Caps, spent: Tokens
-) -> None:
-    """`get_consent` for usage that is known to include reasoning, before any model is open. spent: of the caps, so
-    far."""
     text, most = _cost(expected, caps, spent)
     agreed = watcher.confirm(f"{work}: {text}, and no --max-cost limits it")
     unasked = agreed is None and most > UNASKED_DOLLARS
@@ -56,10 +41,6 @@ def ask_consent(
             f"not started{why if unasked else ''}, and nothing was spent beyond trial requests: --max-cost DOLLARS "
             "limits the cost, --yes skips the question"
         )
-
-
-def _reasons(model: JournaledModel) -> bool:
-    return isinstance(model.inner, EndpointModel) and model.inner.reasons
 
 
 def _is_paid(model: ModelSpec) -> bool:

@@ -16,8 +16,7 @@ from typing import Any
 from preference import read_rollouts
 from reasonrag.concurrency import interruptible, work_off
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, ReasonragError
-from reasonrag.exploration.cost_estimate import agree_to_whole
-from reasonrag.exploration.explore import Given, explore
+from reasonrag.exploration.explore import Given, check_whole, explore
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason, added_up
 from reasonrag.files import ROLLOUTS
@@ -89,7 +88,7 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
     there = read_manifest(run)
     if there is None and (run / ROLLOUTS).exists():
         raise InputError(f"{run} holds a run of one process; go on without --on ray, or choose another --run")
-    total, told = await agree_to_whole(settings, watcher)
+    total, told = check_whole(settings, watcher)
     ranks = there.ranks if there else settings.workers or DEFAULT_WORKERS
     workers = min(settings.workers or ranks, ranks)
     watcher.say(f"run directory: {run}, {counted(ranks, 'rank')}, {counted(workers, 'worker')} at a time")

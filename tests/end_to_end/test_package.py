@@ -138,7 +138,7 @@ TAKE_SETTINGS = {
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
     "reasonrag/evaluation/evaluate._Setup": "whose questions, judge and checks stand beside it",
-    "reasonrag/exploration/cost_estimate.agree_to_whole": "asks for consent before ranks get them",
+    "reasonrag/exploration/explore.check_whole": "checks them before ranks get them",
     "reasonrag/exploration/explore.__call__": "the body of the public call, carried out elsewhere",
     "reasonrag/exploration/explore.explore": "the body of the public call",
     "reasonrag/retrieval/index._serve": "the body of the public call",

@@ -14,7 +14,7 @@ from reasonrag.llm.expected_usage import ExpectedUsage, Range
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.prices import Price
 from reasonrag.progress import SilentWatcher
-from reasonrag.run.consent import ask_consent
+from reasonrag.run.consent import get_consent
 from reasonrag.terminal import TerminalWatcher
 
 
@@ -51,7 +51,7 @@ def test_above_a_hundred_dollars_nothing_starts_where_nobody_can_be_asked(
         "--yes skips the question"
     )
     with pytest.raises(InputError, match=message) if refused else nullcontext():
-        ask_consent("9 questions", expected, watcher(), caps=caps, spent=Tokens())
+        get_consent("9 questions", expected, watcher(), caps=caps, spent=Tokens())
     assert ("warning: 9 questions: about $" if refused else "warning: 9 questions: ") in capsys.readouterr().err
 
 
@@ -63,4 +63,4 @@ class Asked(SilentWatcher):
 
 
 def test_whoever_can_be_asked_may_spend_more() -> None:
-    ask_consent("9 questions", [costing(1000, 90_000)], Asked(), caps=Caps(), spent=Tokens())
+    get_consent("9 questions", [costing(1000, 90_000)], Asked(), caps=Caps(), spent=Tokens())

@@ -121,6 +121,7 @@ def test_when_one_rank_cannot_go_on_the_others_finish_their_requests() -> None:
         ({"replay": True}, "nor a replay"),
         ({"shard": "0/2"}, "`shard` is one rank, `on` ray starts them all"),
         ({"launch": None}, "from Python give `launch`, too"),
+        ({"model": "gpt-4o"}, "ranks cannot ask: give `max_cost` DOLLARS"),
     ],
 )
 def test_what_ranks_cannot_have_is_refused_before_a_cluster_is_sought(given: dict[str, Any], why: str) -> None:
