@@ -39,9 +39,8 @@ class TuneSettings(Settings):
     )
     pilot: int = setting("Questions to try every recipe on: the first N", Panel.TRIALS, default=30, ge=2, common=True)
     vary: Words = setting(
-        "KEY=VALUE,VALUE,..: value of the recipe to vary, as in search.siblings=3,4,6; repeatable [default: max_calls, "
-        "siblings, continuations and exploration of the search, temperature and max_steps of the agent, as far as the "
-        "recipe uses them]",
+        "KEY=VALUE,VALUE,..: values of the recipe to try, one after the other, as in search.siblings=3,4,6 or "
+        "search.max_calls=64,128,192; repeatable. docs/reference/recipes.md lists the keys",
         Panel.TRIALS,
         default=[],
         common=True,

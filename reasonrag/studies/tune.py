@@ -66,17 +66,6 @@ from reasonrag.studies.settings import NOT_OF_TUNE, TuneSettings
 
 BASE = "base"
 
-VARIED = (
-    "search.max_calls=64,128,192",
-    "search.siblings=3,4,6",
-    "search.continuations=1,2",
-    "search.exploration=0.5,1.414",
-    "agent.temperature=0.7,1,1.3",
-    "agent.max_steps=5,7",
-)
-"""What is tried where nothing is said, as far as the recipe may have it, in the order of the trials: first what shares
-most completions with the base. Alpha is not among them, as it decides which of two steps is better: more pairs that are
-right by another measure are no reason to adopt that measure."""
 _OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens", "yes"}
 """Settings that are not part of a configuration."""
 
@@ -286,28 +275,22 @@ class Trial:
         return [found[each.id] for each in asked if each.id in found]
 
 
-def plan_trials(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]:
+def plan_trials(base: GenerateSettings, vary: Sequence[str]) -> list[Trial]:
     """The base, then one trial for each value that is not the base's.
 
-    vary: `KEY=VALUE,VALUE,..`; none: what of `VARIED` the recipe may have. Raises InputError for what it may not.
+    vary: `KEY=VALUE,VALUE,..`. Raises InputError without any, and for what the recipe may not have.
     """
-    recipe = base.resolved_recipe
+    if not vary:
+        raise InputError("give values of the recipe to try: --vary KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
+    recipe = values_of(base.resolved_recipe)
     trials = [Trial.of(base.run_directory, base, {})]
-    for word in vary or VARIED:
+    for word in vary:
         key, equals, texts = word.partition("=")
         if not equals or not all(texts.split(",")):
             raise InputError(f"--vary {word}: it takes KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
-        if not vary and recipe.agent.steps_by_hops and key == "agent.max_steps":
-            continue  # hops decide, so that most questions would have the same steps in every trial
         for text in texts.split(","):
             value, changed = parse_changes([f"{key}={text}"])[key], _changed(base, key, text)
-            try:
-                differs = values_of(changed.resolved_recipe) != values_of(recipe)
-            except InputError:
-                if vary:
-                    raise
-                continue
-            if differs:
+            if values_of(changed.resolved_recipe) != recipe:
                 trials.append(Trial.of(base.run_directory, changed, {key: value}))
     return trials
 

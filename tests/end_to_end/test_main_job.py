@@ -399,8 +399,8 @@ def test_pairs_refuses_what_it_cannot_read_and_what_it_would_overwrite(reasonrag
     number = whole.count(b"\n")
     broken = rf"data/a/candidates\.jsonl, line {number} .*reasonrag pairs RUN --out DIR"
     before = {each: each.read_bytes() for each in Path().rglob("*") if each.is_file()}
-    for command in ("generate", "evaluate", "tune"):
-        done = reasonrag(command, "--dataset", "atlas", "--model", "offline", "--run", "data/b")
+    for words in (("generate",), ("evaluate",), ("tune", "--vary", "search.siblings=3,6")):
+        done = reasonrag(*words, "--dataset", "atlas", "--model", "offline", "--run", "data/b")
         assert (done.status, "data/b is a data set, whose summary would be over" in done.err) == (2, True), done.err
     for sources, out, says in (
         (["runs/a"], "runs/a", "is a run directory"),

@@ -20,7 +20,8 @@ STARTS = {"ask --encoder"}
 """What begins a wait for the Hub."""
 ASKED = "--questions nowhere --corpus nowhere --model offline --run runs/r"
 NEEDED = {
-    **dict.fromkeys(("generate", "tune", "evaluate"), ASKED),
+    **dict.fromkeys(("generate", "evaluate"), ASKED),
+    "tune": f"{ASKED} --vary search.siblings=3,6",
     **dict.fromkeys(("pairs", "import"), "--out o"),
     "publish": "--repo a/b",
     "index build": "--corpus nowhere",

@@ -146,7 +146,7 @@ BAD_STARTS = (
     ),
     *(
         f"{command} --run runs/new {flags}"
-        for command in ("tune", "evaluate")
+        for command in ("tune --vary search.siblings=3,6", "evaluate")
         for flags in (f"--model m --base-url LOCKED {OWN}", "--model offline --questions q.jsonl --index empty")
     ),
     f"generate --run runs/new --model offline --value-model v --value-base-url {DEAD} {OWN}",

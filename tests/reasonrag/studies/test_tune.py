@@ -21,7 +21,7 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import Price, find_price
 from reasonrag.studies.pareto import TrialReport
-from reasonrag.studies.tune import VARIED, Tuning, plan_trials
+from reasonrag.studies.tune import Tuning, plan_trials
 from reasonrag.terminal import show
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.processes import simulated_endpoint
@@ -29,6 +29,7 @@ from tests.helpers.shared import Shared
 
 BUDGET = ("--set", "search.max_calls=40")
 SIBLINGS: list[object] = ["tune", "--pilot", 4, *BUDGET, "--vary", "search.siblings=3,4,6", "--run", "runs/t"]
+VARY = ("--vary", "search.siblings=3,6")
 QUICK: dict[str, Any] = {"pilot": 5, "run": "runs/t", "set": {"search.max_calls": 24}}
 """From Python, with budgets that end soon."""
 
@@ -61,7 +62,7 @@ def files(run: Path) -> dict[str, bytes]:
 
 def test_the_same_command_again_asks_nothing(reasonrag: Reasonrag) -> None:
     """Every trial is done, no answer is added, and no byte changes."""
-    everything = ("tune", "--pilot", 3, *BUDGET, "--run", "runs/t")
+    everything = ("tune", "--pilot", 3, *BUDGET, *VARY, "--run", "runs/t")
     first = reasonrag(*everything)
     assert first.status == 0, first.err
     journal, written = Path("runs/t/journal.jsonl").read_bytes(), files(Path("runs/t"))
@@ -280,33 +281,17 @@ def test_one_value_at_a_time_is_varied_around_the_base(
 
 
 @pytest.mark.parametrize(
-    ("recipe", "unused"),
-    [
-        ("economy", {"search.exploration"}),
-        ("continuation", set()),
-        ("ragym", {"search.continuations", "search.exploration"}),
-    ],
-)
-def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unused: set[str]) -> None:
-    """A c that no formula reads, or continuations that nobody samples, would be tried for nothing."""
-    base = GenerateSettings.model_validate({"run": "runs/t", "recipe": recipe})
-    known = {word.partition("=")[0] for word in VARIED}
-    assert {name for trial in plan_trials(base) for name in trial.changed} == known - unused
-    by_hops = base.model_copy(update={"set": ["agent.steps_by_hops=true"]})
-    assert {name for trial in plan_trials(by_hops) for name in trial.changed} == known - unused - {"agent.max_steps"}
-
-
-@pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--vary", "search.sibling=3"], r"a recipe has no 'search.sibling'; did you mean 'search.siblings'\?"),
+        ([], "give values of the recipe to try: --vary KEY=VALUE,VALUE"),
         (["--vary", "search.siblings"], "it takes KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6"),
         (["--vary", "search.siblings=3,,4"], "it takes KEY=VALUE,VALUE"),
         (["--vary", "search.siblings=0"], "--set search.siblings: must be at least 1"),
         (["--vary", "search.exploration=1"], "search.exploration is c of uct, puct and unit_puct"),
         (["--vary", "search.continuations=2", "--recipe", "released"], "search.continuations is 1 unless"),
-        (["--dataset", "atlas", "--model", "my-own/model", "--max-cost", 1], "--max-cost needs the price"),
-        (["--dataset", "atlas", "--model", "gpt-4o"], "a tune is many runs: give --max-cost DOLLARS .*, or --yes"),
+        ([*VARY, "--model", "my-own/model", "--max-cost", 1], "--max-cost needs the price"),
+        ([*VARY, "--model", "gpt-4o"], "a tune is many runs: give --max-cost DOLLARS .*, or --yes"),
         (["--top-k", 3], "No such option: --top-k .*may stand in its table in reasonrag.toml"),
     ],
 )
@@ -326,7 +311,7 @@ def test_a_run_of_generate_is_not_taken_for_trials_nor_trials_for_a_run(reasonra
     assert (done.status, "runs/t holds the trials of a tune; choose another --run" in done.err) == (2, True)
     assert [each.name for each in Path("runs/t").iterdir()] == ["trials"]
     assert reasonrag("generate", "--limit", 1, "--run", "runs/main").status == 0
-    done = reasonrag("tune", "--pilot", 2, "--run", "runs/main")
+    done = reasonrag("tune", "--pilot", 2, *VARY, "--run", "runs/main")
     assert (done.status, "runs/main is a run directory of generate" in done.err) == (2, True)
 
 
