@@ -37,12 +37,22 @@ class Blocker:
 def find_blockers(inventory: DatasetInventory, audit: AuditReport) -> list[Blocker]:
     """All blockers at once, so that users need not fix them one by one. Errors that the audit was told to allow are
     among them: a name holds for the command that was given it."""
-    errors = [
+    summary, secrets = inventory.summary, inventory.secrets
+    found = evaluation_blockers(inventory.candidate_questions, inventory.in_evaluation)
+    if not summary.contamination.get("checked"):
+        unchecked = "its questions were not checked against evaluation sets"
+        found.append(Blocker("--allow", "no_contamination_check", unchecked))
+    found += [
         Blocker("--allow", each.name, f"the audit has an error, {each.name} ({each.count:,})")
         for each in audit.checks
         if each.severity == "error" and each.count
     ]
-    return [*_evaluation_blockers(inventory), *errors, *_row_blockers(inventory)]
+    if summary.flipped:
+        found.append(Blocker("--allow", "flipped", f"the sides of {summary.flipped:,} pairs are exchanged on purpose"))
+    if secrets:
+        more = f" and {len(secrets) - 1:,} more lines" if len(secrets) > 1 else ""
+        found.append(Blocker("--allow", "secrets", f"{secrets[0]}{more} hold a possible key"))
+    return found
 
 
 def refuse_unless_allowed(
@@ -76,24 +86,3 @@ def evaluation_blockers(by_split: Mapping[str, int], in_evaluation: Mapping[str,
     for name, count in in_evaluation.items():
         found.setdefault(name, f"it contains {counted(count, 'question')} of {name}, which is an evaluation set")
     return [Blocker("--allow-eval", name, what) for name, what in found.items()]
-
-
-def _evaluation_blockers(inventory: DatasetInventory) -> list[Blocker]:
-    unchecked = (
-        []
-        if inventory.summary.contamination.get("checked")
-        else [Blocker("--allow", "no_contamination_check", "its questions were not checked against evaluation sets")]
-    )
-    return evaluation_blockers(inventory.candidate_questions, inventory.in_evaluation) + unchecked
-
-
-def _row_blockers(inventory: DatasetInventory) -> list[Blocker]:
-    found = []
-    if inventory.summary.flipped:
-        found.append(
-            Blocker("--allow", "flipped", f"the sides of {inventory.summary.flipped:,} pairs are exchanged on purpose")
-        )
-    if inventory.secrets:
-        more = f" and {len(inventory.secrets) - 1:,} more lines" if len(inventory.secrets) > 1 else ""
-        found.append(Blocker("--allow", "secrets", f"{inventory.secrets[0]}{more} hold a possible key"))
-    return found

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from reasonrag.curation.pairs_settings import PairsSettings
-from reasonrag.curation.settings import AuditSettings, ImportSettings, ReviewSettings
-from reasonrag.errors import InputError, Interrupted
+from reasonrag.curation.settings import CheckSettings, ImportSettings, ReviewSettings
+from reasonrag.errors import InputError
 from reasonrag.files import bytes_of
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
-from reasonrag.settings import COMMON, Panel, resolve
-from reasonrag.terminal import LARGE, print_shown, reading_progress
+from reasonrag.settings import resolve
+from reasonrag.terminal import LARGE, reading_progress
 
 
 @options(PairsSettings, example="reasonrag pairs runs/hotpotqa-train-economy --format sft")
@@ -23,15 +22,6 @@ def pairs(
         list[Path], typer.Argument(metavar="RUN", help="Run directories of generate, or data sets to filter again")
     ],
     *,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Estimate what the judge of --label judge would cost; send no request",
-            rich_help_panel=Panel.LABELS,
-        ),
-        COMMON,
-    ] = False,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
@@ -41,12 +31,9 @@ def pairs(
     dropped. A data set can be given in place of its runs, to filter it again.
     """
     from reasonrag.curation.pairs import pairs as make_pairs
-    from reasonrag.curation.pairs import pairs_parts, plan_judging
+    from reasonrag.curation.pairs import pairs_parts
     from reasonrag.terminal import TerminalWatcher
 
-    if dry_run:
-        print_shown(plan_judging(runs, **flags))
-        return
     watcher, size = TerminalWatcher(), sum(map(bytes_of, runs))
     if size >= LARGE:
         watcher.say(f"labelling the steps of {size / 10**6:,.0f} MB")
@@ -102,15 +89,13 @@ def import_published(
     from reasonrag.curation.import_published import import_published as read
     from reasonrag.terminal import TerminalMessages
 
-    try:
+    size, anew = sum(bytes_of(Path(each)) for each in sources), "; the same command starts anew"
+    with reading_progress(Path(sources[0]), size, instead=anew):
         report = read(sources, say=TerminalMessages().say, **flags)
-    except KeyboardInterrupt:
-        print_shown("interrupted; unfinished files are removed, and the same command starts anew", file=sys.stderr)
-        raise typer.Exit(Interrupted.exit_status) from None
     print_result(report, ImportReport.shown, as_json=as_json)
 
 
-@options(AuditSettings, example="reasonrag audit data/hotpotqa-train-economy")
+@options(CheckSettings, example="reasonrag audit data/hotpotqa-train-economy")
 def audit(
     directory: Annotated[
         Path,
@@ -130,10 +115,9 @@ def audit(
     from reasonrag.curation.audit.audit import audit as audit_rows
     from reasonrag.curation.audit.audit import audited_place, page_path
 
-    out = resolve(AuditSettings, "audit", flags).out
     with reading_progress(directory, bytes_of(directory)):
         found = audit_rows(directory, **flags)
-    page = page_path(audited_place(directory), out)
+    page = page_path(audited_place(directory))
     print_result(found, lambda audited: audited.shown(page), as_json=as_json)
     if found.errors:
         raise typer.Exit(FAILED)

@@ -32,8 +32,6 @@ class RunContribution:
     """What one run contributed to the data set."""
 
     origin: Origin
-    place: int = 0
-    """Number of its first question."""
     questions: int = 0
     failed: int = 0
     usage: Usage | None = field(default_factory=lambda: Usage(cost_usd=0.0))
@@ -149,7 +147,7 @@ def _runs(directory: Path, found: list[str]) -> dict[str, RunContribution]:
     for number, question in _objects(path, found):
         try:
             origin = Origin.model_validate(question["origin"])
-            runs.setdefault(origin.model_dump_json(), RunContribution(origin, number)).add(question)
+            runs.setdefault(origin.model_dump_json(), RunContribution(origin)).add(question)
         except (ValidationError, KeyError) as error:
             raise InputError(f"{path}, line {number} is not a question record. {_AGAIN.format(directory)}") from error
     return runs

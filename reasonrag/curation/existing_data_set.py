@@ -7,7 +7,8 @@ any case. Knows neither how labels come about nor how rows are written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -16,7 +17,7 @@ from preference.candidates import Origin
 from preference.export.formats import FORMATS, SPLITS
 from preference.export.staging import UNFINISHED, is_unfinished
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
-from reasonrag.agent.prompting import PROMPTS, renderer_hash, saved_prompts
+from reasonrag.agent.prompting import PROMPTS
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.errors import InputError
@@ -35,71 +36,31 @@ _OF_PAIRS = (DATASET_INFO_FILE, QUESTIONS, DROPPED, CONTAMINATION, AUDIT, AUDIT_
 """What `pairs` writes beside rows and candidates."""
 
 
-def made_from(origins: Iterable[Origin]) -> dict[str, str]:
-    """The runs that a data set was made from: by what decides whether two runs are one, how people are told."""
-    return {_key(each): _described(each) for each in origins}
+def made_from(origins: Iterable[Origin]) -> set[str]:
+    """The runs that a data set was made from, as people are told: equal for all states of a run, however far it had
+    come, and for imported rows of a file."""
+    return {
+        f"{each.dataset}/{each.split} ({(each.config_hash or each.revision or 'unknown')[:16]})" for each in origins
+    }
 
 
-def _shortened(names: Iterable[str]) -> str:
-    """The first few of them."""
-    every = list(names)
-    more = f" and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
-    return f"{', '.join(every[:_SHOWN])}{more}"
-
-
-def _key(origin: Origin) -> str:
-    """Equal for all states of one run, however far it had come; of imported rows, for those of one file."""
-    return origin.config_hash or origin.revision or f"{origin.dataset}/{origin.split}"
-
-
-def _described(origin: Origin) -> str:
-    what = f"{origin.dataset}/{origin.split}"
-    if origin.config_hash:
-        return f"{what} (configuration {origin.config_hash})"
-    return f"{what} (imported, file {origin.revision[:16]})" if origin.revision else what
-
-
-def origins_in(data_set: Path) -> set[Origin] | None:
-    """Where the questions of a data set come from, as its lines say; None where there are lines and none says it.
-
-    Lines that cannot be read are passed over: the command that needs them says what is wrong. Raises OSError.
-    """
+def origins_in(data_set: Path) -> set[Origin]:
+    """Where the questions of a data set come from, as its lines say. Lines that cannot be read are passed over: the
+    command that needs them says what is wrong. Raises OSError."""
     found: set[Origin] = set()
-    lines = 0
-    for name in (QUESTIONS, CANDIDATES):
-        if (data_set / name).is_file() and not found:
-            for origin in _origins(data_set / name):
-                lines += 1
-                found |= set() if origin is None else {origin}
-    return None if lines and not found else found
-
-
-def refuse_changed_prompts(out: Path) -> None:
-    """Raises InputError for prompts of a data set that a user changed, as those of a new one would replace them."""
-    if not (out / PROMPTS).exists() or is_unfinished(out):
-        return
-    prompts = saved_prompts(out / PROMPTS)
-    if prompts is None or renderer_hash(prompts) not in {each.renderer for each in origins_in(out) or ()}:
-        raise InputError(
-            f"--out {out} is taken: its {PROMPTS} are not those of its questions and would be replaced; move them, or "
-            "choose another directory"
-        )
-
-
-def _origins(path: Path) -> Iterator[Origin | None]:
-    """A value per line; None if a line does not have it."""
-    with path.open("rb") as lines:
-        for line in lines:
-            try:
-                yield Origin.model_validate(orjson.loads(line)["origin"])
-            except (ValueError, KeyError, TypeError):
-                yield None
+    for path in (data_set / QUESTIONS, data_set / CANDIDATES):
+        if path.is_file() and not found:
+            with path.open("rb") as lines:
+                for line in lines:
+                    with suppress(ValueError, KeyError, TypeError):
+                        found.add(Origin.model_validate(orjson.loads(line)["origin"]))
+    return found
 
 
 # -- before anything is written --------------------------------------------------------------------------------
 
 
-def replaces_other_runs(out: Path, sources: Sequence[Path], given: Mapping[str, str], *, replace: bool) -> bool:
+def replaces_other_runs(out: Path, sources: Sequence[Path], given: Collection[str], *, replace: bool) -> bool:
     """Whether the data set in `out` was made from other runs than those given, which only `replace` allows.
 
     sources: where the runs are; one that is `out` itself is taken in, so that nothing is lost. Raises InputError for
@@ -115,24 +76,20 @@ def replaces_other_runs(out: Path, sources: Sequence[Path], given: Mapping[str, 
         return False
     if out.resolve() in [each.resolve() for each in sources]:
         return False
-    refuse_changed_prompts(out)
-    origins = origins_in(out)
-    there = {} if origins is None else made_from(origins)
-    if origins is not None and (not there or there.keys() == given.keys()):
-        return False
-    if replace:
-        return True
-    names = _shortened(each for each in earlier_sources(out) if each != str(out))
-    what = (
-        "whose lines do not say from which runs it was made"
-        if origins is None
-        else f"made from other runs{f' ({names})' if names else ''}: {_shortened(sorted(there.values()))}"
-    )
-    new = _shortened(sorted(given.values())) or "no question"
+    there = made_from(origins_in(out))
+    if not there and any((out / name).is_file() and (out / name).stat().st_size for name in (QUESTIONS, CANDIDATES)):
+        there = {"its lines do not say which"}
+    if not there or there == given or replace:
+        return bool(there) and there != given
     raise InputError(
-        f"--out {out} holds a data set {what}. Given ({_shortened(map(str, sources))}): {new}. Nothing was changed. "
-        f"Choose another --out, or put the new data set in its place with --replace"
+        f"--out {out} holds a data set made from other runs: {_listed(there)}. Given: {_listed(given) or 'no question'}"
+        ". Nothing was changed. Choose another --out, or put the new data set in its place with --replace"
     )
+
+
+def _listed(runs: Collection[str]) -> str:
+    more = f" and {len(runs) - _SHOWN:,} more" if len(runs) > _SHOWN else ""
+    return f"{', '.join(sorted(runs)[:_SHOWN])}{more}"
 
 
 def takes_in_what_is_there(out: Path) -> bool:

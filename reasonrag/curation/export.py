@@ -19,6 +19,7 @@ from reasonrag.agent.imported_prompts import imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, renderer_hash, save_prompts
 from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
 from reasonrag.curation.audit.catalogue import CheckName
+from reasonrag.curation.audit.report import AUDIT_PAGE
 from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.existing_data_set import earlier_sources
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
@@ -72,7 +73,7 @@ class DataSetExport:
         )
         summary = write_export(staged, staged, self._rules, options, facts, inspector=self._inspector, out=self._out)
         gated.write(staged)
-        write_audit(self._inspector.report(), staged)
+        write_audit(self._inspector.report(), staged / AUDIT_PAGE)
         return summary
 
     def _named(self, sources: Sequence[Path]) -> Iterator[str]:

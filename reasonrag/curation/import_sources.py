@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel
 
@@ -21,7 +19,6 @@ from reasonrag.files import reading
 
 ImportKind = Literal["trees", "pairs"]
 Say = Callable[[str], None]
-PROGRESS_INTERVAL_S = 10.0
 
 
 class ImportSource(BaseModel):
@@ -33,37 +30,22 @@ class ImportSource(BaseModel):
     items: int = 0
 
 
-@dataclass(frozen=True)
-class ImportFile:
-    """A file to import. path: the local file, unpacked or downloaded."""
-
-    source: ImportSource
-    path: Path
+FoundFile: TypeAlias = tuple[ImportSource, Path]
+"""A file to import, and where it is on this machine, unpacked or downloaded."""
 
 
-@dataclass(frozen=True)
-class ImportFiles:
-    """say: receives progress every `PROGRESS_INTERVAL_S`."""
-
-    files: list[ImportFile]
-    say: Say
-
-    def items(self) -> Iterator[tuple[JsonItem, str, str]]:
-        """All items, each with a name for its place and the SHA-256 of its file."""
-        told = time.monotonic()
-        for source, path in ((each.source, each.path) for each in self.files):
-            for item in read_items(path):
-                source.items += 1
-                if time.monotonic() - told > PROGRESS_INTERVAL_S:
-                    told = time.monotonic()
-                    self.say(f"read {source.items:,} of {source.name}")
-                yield item, f"{Path(source.name).name}:{item.number}", source.sha256
+def items_of(found: Sequence[FoundFile]) -> Iterator[tuple[JsonItem, str, str]]:
+    """All items, each with a name for its place and the SHA-256 of its file; counts them."""
+    for source, path in found:
+        for item in read_items(path):
+            source.items += 1
+            yield item, f"{Path(source.name).name}:{item.number}", source.sha256
 
 
-def find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> ImportFiles:
+def find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> list[FoundFile]:
     if not given:
         raise InputError("give at least one file to import")
-    files: list[ImportFile] = []
+    files: list[FoundFile] = []
     for each in given:
         source = Path(each)
         if source.is_dir():
@@ -71,29 +53,31 @@ def find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> Import
         if not is_on_the_hub(source) and not source.is_file():
             raise InputError(f"there is no {each} to import")
         files.append(_file(str(each), plain_file(source, scratch, say=say)))
-    return ImportFiles(files, say)
+    return files
 
 
-def _file(name: str, path: Path) -> ImportFile:
+def _file(name: str, path: Path) -> FoundFile:
     with reading(path), path.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-        return ImportFile(ImportSource(name=name, sha256=digest, bytes=content.tell()), path)
+        return ImportSource(name=name, sha256=digest, bytes=content.tell()), path
 
 
-def common_kind(files: Sequence[ImportFile]) -> ImportKind:
-    kinds = {file.source.name: _kind_of(file) for file in files}
-    if len(set(kinds.values())) > 1:
-        trees = next(name for name, kind in kinds.items() if kind == "trees")
-        rows = next(name for name, kind in kinds.items() if kind == "pairs")
-        raise InputError(f"{trees} holds trees and {rows} pairs; import them one after the other, each with its --out")
-    return next(iter(kinds.values()))
+def common_kind(found: Sequence[FoundFile]) -> ImportKind:
+    """Raises InputError for a file that holds neither kind, and for files of both."""
+    kinds = {_kind_of(source, path): source.name for source, path in found}
+    if len(kinds) > 1:
+        raise InputError(
+            f"{kinds['trees']} holds trees and {kinds['pairs']} pairs; import them one after the other, each with its "
+            "--out"
+        )
+    return next(iter(kinds))
 
 
-def _kind_of(file: ImportFile) -> ImportKind:
+def _kind_of(source: ImportSource, path: Path) -> ImportKind:
     """The kind of the first item that is recognised."""
     keys: list[str] = []
     item: JsonItem | None = None
-    for item in read_items(file.path):
+    for item in read_items(path):
         if is_row(item.value):
             return "pairs"
         if is_tree(item.value):
@@ -101,9 +85,9 @@ def _kind_of(file: ImportFile) -> ImportKind:
         if isinstance(item.value, dict):
             keys = keys or [str(key)[:40] for key in list(item.value)[:8]]
     if item is None:
-        raise InputError(f"{file.source.name} is empty; it should hold trees or pairs, as a JSON list or as JSON lines")
+        raise InputError(f"{source.name} is empty; it should hold trees or pairs, as a JSON list or as JSON lines")
     raise InputError(
-        f"{file.source.name} holds neither trees (objects with question, golden_answers and output of "
+        f"{source.name} holds neither trees (objects with question, golden_answers and output of "
         "intermediate_node_*) nor pairs (with chosen and rejected); its first object has "
         f"{', '.join(keys) or 'nothing'}"
     )

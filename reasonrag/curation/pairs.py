@@ -8,7 +8,6 @@ often as you like.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +29,6 @@ from reasonrag.curation.labels.judge_labels import Judging, StateJudge, label_by
 from reasonrag.curation.pairs_settings import PairsSettings
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
 from reasonrag.curation.sources import Sources, default_out, paths_of
-from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
@@ -106,7 +104,8 @@ def pairs(
                 critics=scored.model_dump() if scored else {},
                 warnings=[*warnings, *untold],
             )
-            _put_in_place(staged, out, told, of_others=replaced)
+            others = [each for each in sources.folders if each.resolve() != out.resolve()]
+            _put_in_place(staged, out, told, of_others=replaced or bool(others))
     return summary
 
 
@@ -122,28 +121,13 @@ def _labelled(
 
 
 def _put_in_place(staged: Path, out: Path, watcher: Watcher, *, of_others: bool) -> None:
-    """Replace the data set in `out`. of_others: whether that was made from other runs."""
+    """Replace the data set in `out`. of_others: whether the new one holds more than that."""
     if (out / PROMPTS).exists() and not (staged / PROMPTS).exists():
         shutil.rmtree(out / PROMPTS)  # of the rows that are replaced
     pages = pages_of(out)
     put_in_place(staged, out, obsolete=[*pages, *(OF_AN_IMPORT if of_others else ())])
     for removed in pages.values():
         watcher.say(removed)
-
-
-def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
-    """What `pairs` with `label="judge"` would request and cost, in a line, and a warning where the judge
-    understands nothing. Asks nothing, and leaves `out` unchanged."""
-    settings = resolve(PairsSettings, "pairs", flags)
-    tokens, _ = token_counter(settings.tokenizer)
-    out = settings.out or default_out(paths_of(runs))
-    with _understood(out), tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
-        sources = _sources(runs, out, settings.model_copy(update={"label": "judge"}))
-        _replaces_other_runs(sources, settings)
-        sources.gather(Path(scratch), tokens)
-        judge = _judge(settings, None)
-        warnings = [f"\nwarning: {each}" for each in rehearsed_judge(judge.model.name, "labels", "--model")]
-        return "".join([judge.describe(Path(scratch) / CANDIDATES), *warnings])
 
 
 def _sources(runs: str | Path | Sequence[str | Path], out: Path, settings: PairsSettings) -> Sources:

@@ -50,19 +50,16 @@ _RUNS_IN_A_SPREADSHEET = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
 class ReviewSample(BaseModel):
-    """The sample that `review` wrote. pairs: different ones in the data set; left out: its rows that show no choice."""
+    """The sample that `review` wrote. pairs: different ones that show a choice, in the data set."""
 
     out: str
     directory: str
     sampled: int
     pairs: int
-    left_out: dict[str, int]
 
     def shown(self) -> Iterator[Part]:
         """Where it is, what to do with it, and the command that reads it."""
-        left_out = ", ".join(f"{count:,} {name}" for name, count in self.left_out.items())
-        without = f"; rows left out: {left_out}" if left_out else ""
-        yield Line(f"wrote {self.out}: {self.sampled:,} of {counted(self.pairs, 'pair')}{without}")
+        yield Line(f"wrote {self.out}: {self.sampled:,} of {counted(self.pairs, 'pair')}")
         yield "Which step should the agent take? Verdicts: a, b, tie (as good), skip (cannot say)"
         judged = "ITS_EXPORT.csv" if self.out.lower().endswith(".json") else self.out
         yield next_command("review", self.directory, "--judgements", judged)
@@ -103,14 +100,7 @@ def review_sample(directory: str | Path, out: str | Path, *, sample: int = REVIE
             write_json(out, [{"data": row} for row in rows])
         else:
             write_file(out, _as_csv(rows))
-    left_out = {"repeated": contents.repeated, "with equal sides": contents.same, "unreadable": contents.unreadable}
-    return ReviewSample(
-        out=str(out),
-        directory=str(directory),
-        sampled=len(rows),
-        pairs=contents.pairs,
-        left_out={name: count for name, count in left_out.items() if count},
-    )
+    return ReviewSample(out=str(out), directory=str(directory), sampled=len(rows), pairs=contents.pairs)
 
 
 @public_call()

@@ -1,4 +1,4 @@
-"""Settings of `audit`, `review` and `import`, and the records that `pairs` shares with them."""
+"""Settings of `audit`, `review` and `import`; `pairs` has the first two as a part of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reasonrag.settings import (
 
 
 class CheckSettings(Settings):
-    """How rows are audited."""
+    """How rows are audited: the settings of `audit`."""
 
     tokenizer: TokenizerName | None = setting(
         "How tokens are counted: qwen2.5 or estimate, four characters a token "
@@ -28,12 +28,6 @@ class CheckSettings(Settings):
         Panel.CHECKS,
     )
     allow: Words = setting("Accept this error of the audit, by its name; repeatable", Panel.CHECKS, default=[])
-
-
-class AuditSettings(CheckSettings):
-    """Settings of `audit`."""
-
-    out: Path | None = setting("Folder for audit.json and audit.html [default: beside the data]")
 
 
 def _splits(value: object) -> object:

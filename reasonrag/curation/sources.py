@@ -146,16 +146,15 @@ class Sources:
         return not all(judged)
 
     def judged_before(self, gathered: Path) -> tuple[dict[str, Any], list[str]]:
-        """The judge recorded in a source's summary, for labels in the candidates; and a warning if it is unknown or
-        there were several judges."""
+        """The judge recorded in a source's summary, for labels in the candidates; a warning if there is no single
+        one."""
         if not _occurs(_JUDGED, gathered):
             return {}, []
-        judged = [_judging_of(each) for each in self.data_sets if _occurs(_JUDGED, each)]
-        told = [each for number, each in enumerate(judged) if each not in judged[:number]]
-        if len(told) == 1 and told[0]:
-            return told[0], []
-        why = "several sources were judged" if len(told) > 1 else f"no {SUMMARY} of a source describes it"
-        return {}, [f"a judge made the labels, but {why}: this summary names neither the judge nor its cost"]
+        first, *others = [_judging_of(each) for each in self.data_sets if _occurs(_JUDGED, each)]
+        if first and all(each == first for each in others):
+            return first, []
+        why = "several judges, or one that no summary of a source describes, made the labels"
+        return {}, [f"{why}: this summary names neither a judge nor its cost"]
 
     def rehearsed(self) -> list[str]:
         """A warning where the offline teacher made the outcomes of a run."""
@@ -186,7 +185,7 @@ def _origins_of(sources: Iterable[Path]) -> set[Origin]:
     found: set[Origin] = set()
     for source in sources:
         if is_data_set(source):
-            found |= origins_in(source) or set()
+            found |= origins_in(source)
         elif (origin := _origin_of_run(rollouts_in(source))) is not None:
             found.add(origin)
     return found

@@ -152,7 +152,7 @@ def check_audit(data: TrainingData, found: PreflightFindings) -> None:
         report = read_audit(data.directory)
     else:
         try:
-            report = audit(data.directory, out=data.directory)
+            report = audit(data.directory)
         except (InputError, OSError) as error:
             found.notes.append(f"its rows could not be audited: {error}")
             return

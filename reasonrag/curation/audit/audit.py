@@ -22,11 +22,7 @@ from preference.export.summary import CANDIDATES
 from preference.labelling import TokenCounter
 from reasonrag.curation.audit import dataset_checks
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
-from reasonrag.curation.audit.cutoffs import (
-    CUTOFFS,
-    advised_cutoff,
-    count_cut_rows,
-)
+from reasonrag.curation.audit.cutoffs import CUTOFFS, advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.dataset_checks import RowColumns
 from reasonrag.curation.audit.report import (
     AUDIT_PAGE,
@@ -40,7 +36,7 @@ from reasonrag.curation.audit.report import (
 )
 from reasonrag.curation.audit.row_checks import RowChecker
 from reasonrag.curation.audit.row_files import row_files
-from reasonrag.curation.settings import AuditSettings
+from reasonrag.curation.settings import CheckSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError, choices
@@ -54,7 +50,7 @@ _DETAILS = 20
 """Distinct details of a check that are counted: a file may have any number of them."""
 
 
-@public_call(AuditSettings)
+@public_call(CheckSettings)
 def audit(directory: str | Path, **flags: Any) -> AuditReport:
     """Check a data set, or one file of it, and write `audit.json` and `audit.html` there.
 
@@ -68,7 +64,7 @@ def audit(directory: str | Path, **flags: Any) -> AuditReport:
     Args:
         directory: a data set, or one file of rows; a run stands for the data set that `pairs` made of it.
     """
-    settings = resolve(AuditSettings, "audit", flags)
+    settings = resolve(CheckSettings, "audit", flags)
     place = audited_place(Path(directory))
     files = row_files(place)
     counter, _ = token_counter(settings.tokenizer)
@@ -77,7 +73,7 @@ def audit(directory: str | Path, **flags: Any) -> AuditReport:
         for item in read_items(file.path):
             seen.add(item.value, file=file.path.name, part=file.part)
     report = seen.report()
-    _write(report, page_path(place, settings.out))
+    write_audit(report, page_path(place))
     return report
 
 
@@ -87,16 +83,15 @@ def audited_place(place: Path) -> Path:
     return data_set_of(place) if is_run and data_set_of(place).is_dir() else place
 
 
-def page_path(place: Path, out: Path | None) -> Path:
+def page_path(place: Path) -> Path:
     """The path of the audit page, beside which the report is written: `audit.html`; `NAME.audit.html` for one file."""
-    if place.is_dir():
-        return (out or place) / AUDIT_PAGE
-    return (out or place.parent) / f"{place.stem}.{AUDIT_PAGE}"
+    return place / AUDIT_PAGE if place.is_dir() else place.with_name(f"{place.stem}.{AUDIT_PAGE}")
 
 
-def write_audit(report: AuditReport, out: Path) -> None:
-    """Write `audit.json` and `audit.html` below `out`. Raises OSError."""
-    _write(report, out / AUDIT_PAGE)
+def write_audit(report: AuditReport, page: Path) -> None:
+    """Write the page, and the report beside it. Raises OSError."""
+    write_file(page, render_audit_page(report).encode())
+    write_json(page.with_suffix(".json"), report.model_dump(mode="json"))
 
 
 def render_audit_page(report: AuditReport) -> str:
@@ -106,12 +101,6 @@ def render_audit_page(report: AuditReport) -> str:
     numbers = [(name, written(value)) for name, value in report.numbers()]
     page = environment.get_template("audit.html.j2")
     return page.render(report=report, numbers=numbers, checks=by_severity(report))
-
-
-def _write(report: AuditReport, at: Path) -> None:
-    at.parent.mkdir(parents=True, exist_ok=True)
-    write_file(at, render_audit_page(report).encode())
-    write_json(at.with_suffix(".json"), report.model_dump(mode="json"))
 
 
 def parse_allowed(names: Iterable[str]) -> list[CheckName]:

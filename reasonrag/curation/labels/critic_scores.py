@@ -7,13 +7,15 @@ Decides which critic may judge which question: none that was trained on it. Does
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel
 
-from preference.candidates import QuestionRecord, StateRecord, StepRecord, read_lines
+from preference import Message
+from preference.candidates import PathStep, QuestionRecord, StateRecord, StepRecord, read_lines
 from preference.export.export_pairs import questions_of
 from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
@@ -24,6 +26,8 @@ from reasonrag.llm.critic import StepText, check_critic, text_of
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
 from reasonrag.run.scoring import AskedCritic, StepToScore, score_steps
+
+AnyStep = TypeVar("AnyStep", StepRecord, PathStep)
 
 
 class CriticScores(BaseModel):
@@ -126,20 +130,15 @@ def _steps(staged: Path, asked: CriticWitnesses) -> Iterator[tuple[str, StepToSc
 def _write_scores(staged: Path, known: Mapping[StepText, float]) -> None:
     """Write the scores into the candidates and the paths."""
 
-    def with_scores(state: StateRecord) -> list[StepRecord]:
-        scores = [known.get(text_of(state.prompt, step.response)) for step in state.steps]
-        return [
-            step.model_copy(update={"critic_score": score}) for step, score in zip(state.steps, scores, strict=True)
-        ]
+    def scored(prompt: Sequence[Message], step: AnyStep) -> AnyStep:
+        return step.model_copy(update={"critic_score": known.get(text_of(prompt, step.response))})
 
     states, asked = read_lines(staged / CANDIDATES, StateRecord), read_lines(staged / QUESTIONS, QuestionRecord)
     with atomic_replacement(staged / CANDIDATES) as lines:
         for state in states:
-            lines.write(state.model_copy(update={"steps": with_scores(state)}).to_line())
+            steps = [scored(state.prompt, each) for each in state.steps]
+            lines.write(state.model_copy(update={"steps": steps}).to_line())
     with atomic_replacement(staged / QUESTIONS) as lines:
         for question in asked:
-            path = question.path and [
-                step.model_copy(update={"critic_score": known.get(text_of(step.prompt, step.response))})
-                for step in question.path
-            ]
+            path = question.path and [scored(each.prompt, each) for each in question.path]
             lines.write(question.model_copy(update={"path": path}).to_line())

@@ -36,8 +36,7 @@ from reasonrag.llm.journal import JournaledModel
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import Watcher, warn_all
-from reasonrag.rendering import counted, dollars, dollars_or_unknown
-from reasonrag.run.consent import needs_consent
+from reasonrag.rendering import counted, dollars_or_unknown
 from reasonrag.run.engine import Asked, Budget, Role, claimed, open_run
 from reasonrag.settings import EffortName
 
@@ -118,18 +117,6 @@ class StateJudge:
         said = [step.response + (_of_search(step) if is_judged_by_visits(state) else "") for step in shown]
         return render_pick(self.prompts, state.prompt, candidates=said, golden_answers=golden_answers)
 
-    def describe(self, candidates: Path) -> str:
-        """Estimated requests, tokens and cost of judging a data set, in a line. Asks nothing."""
-        prompts = [_prompt_tokens(self.messages(state, shown)) for _, state, shown in self.states(candidates)]
-        usage = self.model.expected(_expected(prompts))
-        cost = usage.dollars(self.model.price)
-        return (
-            f"{counted(len(prompts), 'state')} for {self.model.name} to judge, without those in the journal: "
-            f"{_between(usage.requests)} requests, {_between(usage.prompt_tokens)} tokens in, "
-            f"{_between(usage.completion_tokens)} out; "
-            + (f"{dollars(cost.low)} to {dollars(cost.high)}" if cost else "no price is known")
-        )
-
 
 async def label_by_judge(
     candidates: Path, out: Path, judge: StateJudge, chat_model: ChatModel | None, watcher: Watcher
@@ -158,8 +145,6 @@ async def label_by_judge(
             model = await (begun or judge.model).settled(chat_model if begun else await open_model())
             asked = replace(judge, model=model)
             run.ask_by(_JUDGE, model)
-        if not needs_consent([asked.model], asked.caps, yes=asked.yes):
-            watcher.say(asked.describe(candidates))
         work = _Judgements(asked, candidates)
         await run.complete(work, work)
         warn_all(too_little_room(work.only_reasoning, max_tokens=asked.model.sampling.max_tokens), watcher)
@@ -280,10 +265,6 @@ def _digest(messages: Sequence[Message]) -> bytes:
 
 def _prompt_tokens(messages: Sequence[Message]) -> int:
     return sum(estimate_tokens(turn.content) for turn in messages)
-
-
-def _between(amount: Range) -> str:
-    return f"{amount.low:,.0f} to {amount.high:,.0f}"
 
 
 def _expected(prompt_tokens: Collection[int]) -> ExpectedUsage:

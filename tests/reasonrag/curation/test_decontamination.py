@@ -190,27 +190,6 @@ def test_real_training_questions_are_not_flagged_by_chance(shared_data: Path, tm
     assert find_contaminated(data_set(tmp_path, *asked), splits) == []
 
 
-# -- provenance ------------------------------------------------------------------------------------------------
-
-
-def test_every_row_says_which_file_its_question_is_of(atlas: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Data set, split, id and revision, for named data sets, those of a directory, and files of one's own."""
-    world = next((atlas.parent / "indexes").glob("atlas*/corpus.jsonl")).parent
-    shutil.copytree(world, tmp_path / "home" / "mine")
-    file = shutil.copy(world / "train.jsonl", tmp_path / "own.jsonl")
-    asked = ("generate", "--model", "offline", "--limit", 4)
-    assert reasonrag(*asked, "--dataset", "mine", "--data-dir", tmp_path / "home", "--run", "b").status == 0
-    assert reasonrag(*asked, "--questions", file, "--corpus", world / "corpus.jsonl", "--run", "c").status == 0
-    revision = open_split(Path(file)).sha256
-    ids = {each["id"] for each in lines(Path(file))}
-    for run, name in ((atlas, "atlas"), ("b", "mine"), ("c", "own")):
-        package.pairs(str(run), out=f"data/{name}")
-        rows = orjson.loads(Path(f"data/{name}/RAG_ProGuide.json").read_bytes())
-        assert rows
-        assert {(each["dataset"], each["split"], each["revision"]) for each in rows} == {(name, "train", revision)}
-        assert {each["question_id"] for each in rows} <= ids
-
-
 # -- what the gate decides -------------------------------------------------------------------------------------
 
 
@@ -277,18 +256,3 @@ def test_a_file_of_questions_is_its_own_split_whatever_it_is_called(tmp_path: Pa
     found = decontaminate(made, splits_of(file))
     assert (len(found.contaminated), found.summary.own_split) == ((0, {name: 1}) if own else (1, {}))
     assert (f"1 question from {name} itself" in " ".join(found.warnings)) is own
-
-
-def test_hostile_text_is_only_text(tmp_path: Path) -> None:
-    """Control characters, markup, a blank question, an id that is no text: compared, written as JSON, nothing else."""
-    hostile = "\x1b[2J<script>alert(1)</script> \u202e[bold] ../../etc/passwd {{7*7}} \x00?"
-    made = data_set(tmp_path, (hostile, ["\x00"]), ("", []), ("?", []))
-    file = put(
-        tmp_path / "nq" / "dev.jsonl",
-        {"id": ["../x"], "question": hostile},
-        {"id": None, "question": ""},
-        {"id": "\x1b[2J", "question": "!"},
-    )
-    found = decontaminate(made, splits_of(file))
-    found.write(tmp_path)
-    assert [each["matches"][0]["eval_id"] for each in lines(tmp_path / CONTAMINATION)] == ["['../x']", "\x1b[2J"]

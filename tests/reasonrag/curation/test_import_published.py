@@ -98,13 +98,13 @@ def test_every_record_says_where_it_is_from(tmp_path: Path) -> None:
     assert {each["teacher"] for each in rows} == {"gpt-4o"}
 
 
-def test_trees_of_one_question_stand_together_under_ids_of_their_own(tmp_path: Path) -> None:
+def test_each_tree_has_an_id_of_its_own(tmp_path: Path) -> None:
     """One that was read before is refused."""
     again = tree("dev_1", right="mathematician")
     saved(tmp_path / "trees.json", [tree(), tree("dev_1", question="Who was Grace?"), again, tree()])
     report = library.import_published("trees.json", out="runs/a")
     written = [(each["question_id"], each["question"]) for each in lines(Path("runs/a/rollouts.jsonl"))]
-    assert written == [("dev_1", "Who was Ada?"), ("dev_1-3", "Who was Ada?"), ("dev_1-2", "Who was Grace?")]
+    assert written == [("dev_1", "Who was Ada?"), ("dev_1-2", "Who was Grace?"), ("dev_1-3", "Who was Ada?")]
     assert (report.kept, report.questions) == (3, 2)
     assert report.refusals["duplicate_tree"].count == 1
     assert report.repairs["id_taken"].count == 2
@@ -188,7 +188,7 @@ def test_pairs_become_a_data_set_that_trains_at_once(tmp_path: Path, reasonrag: 
     assert "train without eval_dataset" in " ".join(alone.err.split())
     assert "rag_proguide_validation" not in read_json(tmp_path / "data/p/dataset_info.json")
     saved(tmp_path / "RAG_ProGuide.json", [row(), row(input="Question: Who was Grace?", prompt=None)])
-    done = reasonrag("import", "RAG_ProGuide.json", "--out", "data/p")
+    done = reasonrag("import", "RAG_ProGuide.json", "--out", "data/p", "--replace")
     assert (done.status, "2 of 2" in done.out, "eval_dataset" in done.err) == (0, True, False)
     rows = [each for name in ("", ".validation") for each in read_json(tmp_path / f"data/p/RAG_ProGuide{name}.json")]
     assert sorted(each["input"] for each in rows) == ["Question: Who was Ada?", "Question: Who was Grace?"]
@@ -252,29 +252,6 @@ def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag) -> None:
     taken = reasonrag("import", "RAG_ProGuide.json", "--out", "data/c")
     assert taken.status == 2
     assert "it has prompts" in taken.err
-
-
-def test_prompts_that_somebody_changed_are_not_replaced(reasonrag: Reasonrag) -> None:
-    """Nor are files beside them; and what stands where the published prompts would go stops no import."""
-    saved(Path("RAG_ProGuide.json"), published_rows())
-    Path("prompts/reasonrag-published").mkdir(parents=True)
-    Path("prompts/reasonrag-published/notes.txt").write_text("Mine.")
-    done = reasonrag("import", "RAG_ProGuide.json", "--out", "data/a")
-    assert (done.status, reasonrag("pairs", "data/a", "--out", "data/b").status) == (0, 0)
-    assert "prompts/reasonrag-published has different content and was not changed" in " ".join(done.err.split())
-    for out, again in (("a", ("import", "RAG_ProGuide.json")), ("b", ("pairs", "data/a"))):
-        own = Path("data", out, "prompts")
-        for name in ("notes.md", "think.txt"):
-            before = {each.name: each.read_bytes() for each in own.iterdir()}
-            (own / name).write_text("Mine.")
-            refused = reasonrag(*again, "--out", f"data/{out}")
-            assert refused.status == 2
-            assert "its prompts are not those of its questions" in refused.err
-            assert (own / name).read_text() == "Mine."
-            (own / name).unlink()
-            for each, content in before.items():
-                (own / each).write_bytes(content)
-        assert reasonrag(*again, "--out", f"data/{out}").status == 0
 
 
 def test_rows_of_our_own_prompts_bring_none(tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -378,10 +355,8 @@ def test_question_files_tell_golden_answers_and_splits(tmp_path: Path, reasonrag
 BAD: list[tuple[str, Callable[[Path], object], str]] = [
     ("nothing there", lambda _: None, "there is no bad to import"),
     ("empty", lambda path: path.write_text(""), "is empty"),
-    ("an empty list", lambda path: path.write_text("[]"), "is empty"),
     ("not JSON", lambda path: path.write_text("<html>"), "comes '<html>'"),
     ("cut off", lambda path: path.write_text(json.dumps([tree()] * 2)[:-9]), "ends after 1 whole items"),
-    ("a list of lists", lambda path: path.write_text("[[1]]"), "neither trees"),
     ("something else", lambda path: path.write_text('[{"messages": []}]'), "neither trees"),
     ("nothing usable", lambda path: saved(path, [tree(output=None)]), "no usable tree in bad"),
     ("no usable row", lambda path: saved(path, [row(chosen="")]), "no usable pair in bad"),
@@ -440,7 +415,7 @@ def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path, reasonrag: Reaso
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["RAG_ProGuide.json", "mine.json", "questions.jsonl"])
+@pytest.mark.parametrize("name", ["mine.json", "questions.jsonl"])
 def test_a_file_that_is_read_is_never_overwritten(name: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """The data set has files of these names; beside what is read, or asked for answers, is no place for it."""
     source = saved(tmp_path / "data" / name, [row()])

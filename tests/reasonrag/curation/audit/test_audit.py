@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tracemalloc
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.curation.audit.audit import DatasetAudit, audit
+from reasonrag.curation.audit.audit import DatasetAudit, audit, render_audit_page
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS
 from reasonrag.curation.audit.report import AuditReport, read_audit
 from reasonrag.curation.audit.row_files import row_files
@@ -94,7 +95,6 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("chosen_malformed", "no_tag", row(99, chosen="The answer is Cidiby.")),
     ("chosen_malformed", "several_tags", row(99, chosen="<query>a</query> or <answer>b</answer>")),
     ("chosen_malformed", "not_closed", row(99, chosen="So the next query is <query>where")),
-    ("chosen_malformed", "wrong_tag", row(99, chosen="<evidence>x</evidence>", chosen_action_type="Other")),
     ("chosen_malformed", "wrong_tag", row(99, instruction=CONCLUDE, golden_answers=[])),
     ("chosen_malformed", "empty", row(99, chosen="So the answer is <answer> </answer>")),
     ("rejected_malformed", "no_tag", row(99, rejected="Hm.", rejected_action_type="Other")),
@@ -106,7 +106,6 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("special_token", "<|im_end|> in input", row(99, input="Question: what does <|im_end|> mean?", prompt="")),
     ("special_token", "{{idx}} in input", row(99, input="Question: What is {{idx}} in a template?")),
     ("gold_in_system_turn", "", row(99, instruction=THINK + "\nThink of Cidiby.")),
-    ("gold_line_in_prompt", "input", row(99, input="Question: where?\nCorrect answer: Cidiby", question="where?")),
     ("gold_line_in_prompt", "input", row(99, input='Question: where?\n{"golden_answers": ["cidiby."]}', question="x")),
     ("gold_line_in_prompt", "input", row(99, input="Question: where?\nAnswer: Cidiby", question="where?")),
     ("gold_line_in_prompt", "instruction", row(99, instruction=THINK + "\nGround truth (hidden): Cidiby")),
@@ -229,6 +228,7 @@ def test_an_audit_of_nothing_says_so() -> None:
     assert report.rows == 0
     assert report.advised_cutoff is None
     assert report.length_gap.mean is None
+    assert "No errors, no warnings" in render_audit_page(report)
 
 
 JSON = st.recursive(
@@ -330,11 +330,10 @@ def test_files_of_others_are_found_in_a_directory(tmp_path: Path, run_directory:
 
 def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> None:
     """Three pairs that ReasonRAG's own rule yields of real trees: ten fields, quoted tags, text after them."""
-    path = shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json"
-    report = audit(path, out=tmp_path, tokenizer="estimate")
+    name = "ragproguide_format_pairs_from_real_trees.json"
+    report = audit(shutil.copy(shared_data / "rollouts" / name, tmp_path), tokenizer="estimate")
     assert found(report) == {}
     assert report.worth.questions == 1
-    assert not list(path.parent.glob("*audit*")), "nothing is written beside somebody's data"
 
 
 def test_memory_holds_no_texts() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -176,22 +174,9 @@ def test_a_data_set_that_is_filtered_anew_still_says_who_judged_it(run: Path, tm
     judged(run, tmp_path / "d", always("<pick>2 1</pick>"))
     both = reasonrag.pairs([tmp_path / "a", tmp_path / "d"], out=tmp_path / "e")
     assert both.judging == {}
-    assert any("several sources were judged" in warning for warning in both.warnings)
+    assert any("several judges" in warning for warning in both.warnings)
     reasonrag.pairs(run, out=tmp_path / "a")
     assert reasonrag.pairs(tmp_path / "a", out=tmp_path / "a").judging == {}
-
-
-def test_a_dry_run_leaves_the_data_set_as_it_is(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """It says what the judge would cost, sends no request, and keeps the labels that were paid for."""
-    judged(run, tmp_path / "p", always("<pick>1 2</pick>"))
-    before = {path: path.read_bytes() for path in (tmp_path / "p").rglob("*") if path.is_file()}
-    for out in ("p", "new"):
-        flags = ("--out", tmp_path / out, "--label", "judge", "--model", "gpt-4o", "--dry-run")
-        planned = reasonrag("pairs", run, *flags)
-        assert planned.status == 0
-        assert "states for gpt-4o to judge" in planned.out
-        assert "$" in planned.out
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_state_that_two_runs_share_is_judged_once(run: Path, twin: Path, tmp_path: Path) -> None:
@@ -202,37 +187,6 @@ def test_a_state_that_two_runs_share_is_judged_once(run: Path, twin: Path, tmp_p
     assert len(model.requests) == one.judging["states"]
     assert both.pairs == one.pairs
     assert both.dropped["duplicate"] == one.pairs + one.dropped["style_only_cap"]  # caps come last
-
-
-class Silent:
-    """A judge that never answers; soon after it is first asked, Ctrl-C is pressed twice."""
-
-    name = "silent"
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    async def check(self) -> None:
-        """It is there."""
-
-    async def complete(self, _request: ChatRequest) -> NoReturn:
-        self.asked += 1
-        if self.asked == 1:
-            for after in (0.2, 0.6):
-                asyncio.get_running_loop().call_later(after, signal.raise_signal, signal.SIGINT)
-        await asyncio.sleep(3600)
-        raise AssertionError("nobody waits for an hour")
-
-
-def test_a_second_interrupt_ends_states_that_wait_for_the_judgement_of_another(
-    run: Path, twin: Path, tmp_path: Path
-) -> None:
-    """At once, as an interrupt and nothing else."""
-    judge = Silent()
-    with pytest.raises(KeyboardInterrupt):
-        reasonrag.pairs([run, twin], out=tmp_path / "both", label="judge", chat_model=judge, concurrency=2000)
-    reasonrag.pairs([run, twin], out=tmp_path / "both")
-    assert 0 < judge.asked < len(states(tmp_path / "both"))
 
 
 def test_a_cap_leaves_the_data_set_and_keeps_the_answers(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -265,16 +219,3 @@ def test_a_state_that_gets_no_judgement_is_given_up_alone(run: Path, tmp_path: P
     assert (line["kind"], line["cause"]) == ("state", "http_400")
     again, model = judged(run, tmp_path, always("<pick>1 2</pick>"))
     assert (again.judging["given_up"], len(model.requests)) == (0, 1)
-
-
-def test_over_http_the_labels_are_those_of_the_same_teacher_in_this_process(
-    run: Path, tmp_path: Path, endpoint: str, reasonrag: Reasonrag
-) -> None:
-    """The command line, a real endpoint, the same bytes."""
-    here = reasonrag("pairs", run, "--out", tmp_path / "a", "--label", "judge", "--model", "offline", "--json")
-    flags = ("--label", "judge", "--model", "offline", "--base-url", endpoint, "--json")
-    there = reasonrag("pairs", run, "--out", tmp_path / "b", *flags)
-    assert (here.status, there.status) == (0, 0), there.err
-    files = [(tmp_path / each / "candidates.jsonl").read_bytes() for each in ("a", "b")]
-    assert files[0] == files[1]
-    assert json.loads(here.out)["judging"]["picked"] > 0
