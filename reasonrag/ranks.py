@@ -33,7 +33,6 @@ DEFAULT_WORKERS = 2
 """Ranks of a new run on Ray: those of the smallest machine's cores."""
 OF_RANKS = ("shard", "on", "workers")
 """Settings that say by which processes a run is explored."""
-"""Names of ranks have five digits."""
 MOST_MANIFEST_BYTES = 1 << 28
 """Millions of ids."""
 _SHARD = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
@@ -125,26 +124,23 @@ def join_ranks(run: Path, wanted: Manifest) -> None:
     there = read_manifest(run)
     if there is None or there == wanted:
         return
-    if there.ranks != wanted.ranks:
-        raise InputError(
-            f"{run} is made by {there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}, or choose "
-            "another --run"
-        )
-    if there.config_hash != wanted.config_hash:
-        raise InputError(
-            f"the ranks of {run} have the configuration {there.config_hash}, this one has {wanted.config_hash}: give "
-            f"all the same settings (--reasoning-effort is one) and versions, or choose another --run"
-        )
     known, now = there.question_ids, wanted.question_ids
-    if known[: len(now)] == now:
-        raise InputError(
-            f"the ranks of {run} have {len(known):,} questions, this one was given the first {len(now):,} of them: "
-            "give all the same --limit and --sample"
+    if there.ranks != wanted.ranks:
+        other = f"{there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}"
+    elif there.config_hash != wanted.config_hash:
+        other = (
+            f"ranks of the configuration {there.config_hash}, not {wanted.config_hash}: give all the same settings "
+            "(--reasoning-effort is one) and versions"
         )
-    if now[: len(known)] != known:
-        raise InputError(f"the ranks of {run} have other questions, or in another order; choose another --run")
-    with storing(path), atomic_replacement(path) as file:
-        file.write(content)
+    elif known[: len(now)] == now:
+        other = f"ranks of {len(known):,} questions, not the first {len(now):,}: give all the same --limit and --sample"
+    elif now[: len(known)] != known:
+        other = "ranks of other questions, or in another order: give all the same"
+    else:
+        with storing(path), atomic_replacement(path) as file:
+            file.write(content)
+        return
+    raise InputError(f"{run} is made by {other}, or choose another --run")
 
 
 def _write_first(path: Path, content: bytes) -> None:

@@ -174,21 +174,19 @@ def cuts_in(refused: Iterable[str]) -> list[str]:
 
 def has_answers(directory: Path) -> bool:
     """Whether the journal of a run holds any paid answer."""
-    journal = directory / JOURNAL
-    return journal.exists() and journal.stat().st_size > 0
+    return _holds_any(directory / JOURNAL)
+
+
+def _holds_any(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def recorded_effort(folder: Path) -> EffortName | None:
     """The --reasoning-effort of the run in a folder, or of another rank of its run; None if none has begun."""
-    others = folder.parent.glob("*") if folder.parent.name == RANKS else ()
-    return next(filter(None, map(_own_recorded_effort, (folder, *sorted(others)))), None)
-
-
-def _own_recorded_effort(folder: Path) -> EffortName | None:
-    rollouts = folder / ROLLOUTS
-    begun = has_answers(folder) or (rollouts.exists() and rollouts.stat().st_size > 0)
-    config = find_config(folder / CONFIG) if begun else None
-    return config.decides_answers.reasoning_effort if config else None
+    others = sorted(folder.parent.glob("*")) if folder.parent.name == RANKS else []
+    begun = (each for each in (folder, *others) if has_answers(each) or _holds_any(each / ROLLOUTS))
+    configs = filter(None, (find_config(each / CONFIG) for each in begun))
+    return next((each.decides_answers.reasoning_effort for each in configs), None)
 
 
 def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:

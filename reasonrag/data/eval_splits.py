@@ -142,8 +142,7 @@ def open_split(path: Path, *, dataset: str | None = None) -> EvalSplit:
 
 
 def _add_folder(splits: EvalSplits, folder: Path) -> None:
-    named = [each for each in _question_files(folder) if not is_training_split(each.stem)]
-    chosen = [each for each in named if _words(each.stem) & _KEPT_FOR_EVALUATION or _starts_with_a_question(each)]
+    chosen = _question_files(folder, any_name=True)
     if not chosen:
         raise InputError(
             f"{folder} has no evaluation split; put them at <dataset>/<split>.jsonl, split being dev, test or any "
@@ -153,17 +152,19 @@ def _add_folder(splits: EvalSplits, folder: Path) -> None:
         splits.add(open_split(path))
 
 
-def _question_files(folder: Path) -> list[Path]:
-    """JSONL files of a folder and its subfolders, except hidden files, corpora and what reasonrag wrote."""
-    places = (*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl"))
-    shown = [each for each in places if not any(part.startswith(".") for part in each.relative_to(folder).parts)]
-    ours = {place for place in {folder, *(each.parent for each in shown)} if made_here(place)}
-    return sorted(
-        each
-        for each in shown
-        if not _words(each.stem) & _NO_QUESTIONS
-        and not (ours & {folder, each.parent} and _starts_with_a_question(each) is False)
-    )
+def _question_files(folder: Path, *, any_name: bool = False) -> list[Path]:
+    """JSONL files of a folder and its subfolders that are named like evaluation splits; not hidden ones, and no others
+    that reasonrag wrote. any_name: also those of other names that begin with a question."""
+    found = []
+    for path in sorted((*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl"))):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if is_hidden or _words(path.stem) & _NO_QUESTIONS or is_training_split(path.stem):
+            continue
+        asks = _starts_with_a_question(path)
+        is_ours = asks is False and (made_here(folder) or made_here(path.parent))
+        if not is_ours and (_words(path.stem) & _KEPT_FOR_EVALUATION or (any_name and asks)):
+            found.append(path)
+    return found
 
 
 def _starts_with_a_question(path: Path) -> bool | None:
@@ -229,8 +230,7 @@ def _add_of_run(splits: EvalSplits, config: Path, allowed: Sequence[str]) -> Non
         if not folder.is_dir():
             splits.add_missing(f"{folder.name}/*", folder, "the folder of the run's questions is gone")
         for path in _question_files(folder):
-            if _words(path.stem) & _KEPT_FOR_EVALUATION and not is_training_split(path.stem):
-                _add_known(splits, str(path), f"{dataset or _absolute(path).parent.name}/{path.stem}", allowed)
+            _add_known(splits, str(path), f"{dataset or _absolute(path).parent.name}/{path.stem}", allowed)
 
 
 def _add_known(

@@ -58,9 +58,9 @@ def test_ranks_that_start_at_once_agree_on_one_manifest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        (manifest("a", "b", ranks=3), "made by 2 ranks, not 3"),
-        (manifest("a", "b", config_hash="xyz"), "have the configuration abc, this one has xyz"),
-        (manifest("a"), "have 2 questions, this one was given the first 1 of them"),
+        (manifest("a", "b", ranks=3), "is made by 2 ranks, not 3"),
+        (manifest("a", "b", config_hash="xyz"), "is made by ranks of the configuration abc, not xyz"),
+        (manifest("a"), "is made by ranks of 2 questions, not the first 1"),
         (manifest("b", "a"), "other questions, or in another order"),
     ],
 )
