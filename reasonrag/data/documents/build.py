@@ -9,12 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
-from queue import SimpleQueue
 from statistics import median
 from typing import Any
 
@@ -34,8 +32,6 @@ from reasonrag.rendering import counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
-_AT_ONCE, _BATCH = 8, 64
-"""Processes that read at most, and files that are handed to them together."""
 _SHOWN_CAUSES = 5
 
 
@@ -111,9 +107,9 @@ def corpus_build(
     writer = _CorpusWriter()
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_replacement(out) as file:
-            for number, (path, read) in enumerate(_read_all(root, found.documents, settings.max_chars), start=1):
-                file.write(writer.lines_of(path, read))
+        with atomic_replacement(out) as file, closing(DocumentReader(root, max_chars=settings.max_chars)) as reader:
+            for number, path in enumerate(found.documents, start=1):
+                file.write(writer.lines_of(path, reader))
                 advanced(number, len(found.documents))
             if not writer.passages:
                 causes = "; ".join(f"{each.file}: {each.cause}" for each in writer.unreadable[:_SHOWN_CAUSES])
@@ -181,34 +177,6 @@ class _Found:
         return found
 
 
-_Read = list[tuple[str, str]] | UnreadableError
-
-
-def _read_all(root: Path, paths: list[str], max_chars: int) -> Iterator[tuple[str, _Read]]:
-    """What each document holds, in order; several are read at a time."""
-    at_once = max(1, min(_AT_ONCE, os.cpu_count() or 1, len(paths)))
-    free: SimpleQueue[DocumentReader] = SimpleQueue()
-
-    def read(path: str) -> _Read:
-        reader = free.get()
-        try:
-            return reader.read(path)
-        except UnreadableError as error:
-            return error
-        finally:
-            free.put(reader)
-
-    with ThreadPoolExecutor(at_once) as pool, ExitStack() as readers:  # the readers end first, so the threads do
-        for _ in range(at_once):
-            reader = DocumentReader(root, max_chars=max_chars)
-            readers.callback(reader.close)
-            free.put(reader)
-        readers.callback(pool.shutdown, wait=False, cancel_futures=True)
-        for start in range(0, len(paths), _BATCH):
-            batch = paths[start : start + _BATCH]
-            yield from zip(batch, pool.map(read, batch), strict=True)
-
-
 @dataclass
 class _CorpusWriter:
     """The lines of a corpus, and what is counted on the way."""
@@ -223,12 +191,14 @@ class _CorpusWriter:
     languages: LanguageCounts = field(default_factory=LanguageCounts)
     _seen: set[bytes] = field(default_factory=set)
 
-    def lines_of(self, path: str, read: _Read) -> bytes:
+    def lines_of(self, path: str, reader: DocumentReader) -> bytes:
         """The lines of a document's passages. A passage's id is its path and a digest of what it says, so that a change
         of one passage leaves the ids of all others."""
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        if isinstance(read, UnreadableError):
-            self.unreadable.append(UnreadFile(file=shown, cause=str(read)))
+        try:
+            read = reader.read(path)
+        except UnreadableError as error:
+            self.unreadable.append(UnreadFile(file=shown, cause=str(error)))
             return b""
         self.files[KINDS[PurePath(path).suffix.lower()]] += 1
         lines = []
