@@ -7,19 +7,17 @@ commit, which the run records, into the Hub client's cache, and then read like l
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from reasonrag.data.atlas import SPLITS, write_world
 from reasonrag.data.compressed import fetched
-from reasonrag.data.contexts import corpus_of_contexts, joined_corpus, needs_passages, passage_prefix
+from reasonrag.data.contexts import corpus_of_contexts, needs_passages
 from reasonrag.data.partition import POPQA, TRAIN, WHOLE, is_whole, part_of
 from reasonrag.data.questions import (
     Check,
     QuestionFile,
-    QuestionSource,
     Sample,
     open_questions,
     require_golden_answers,
@@ -118,10 +116,8 @@ def check_names(settings: QuestionSettings) -> None:
         raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
     if settings.questions and settings.dataset:
         raise InputError("give --questions or --dataset, not both; reasonrag.toml and the environment count, too")
-    names = [canonical_dataset(each) for each in settings.dataset]
-    if repeated := [each for each, count in Counter(names).items() if count > 1]:
-        raise InputError(f"--dataset {repeated[0]} was given twice")
-    for given, name in zip(settings.dataset, names, strict=True):
+    for given in settings.dataset:
+        name = canonical_dataset(given)
         if settings.data_dir and name != ATLAS:
             folder_of(given, settings.data_dir)
         elif name not in DATASETS:
@@ -136,7 +132,7 @@ def find_data(
     seed: int,
     needs_corpus: bool = True,
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[QuestionSource, Path | None]:
+) -> tuple[QuestionFile, Path | None]:
     """The questions, and the corpus that belongs to them; None where none is needed and none is known.
 
     check: what every question must pass. home: the folder of what is made of them. seed: of a sample. needs_corpus:
@@ -144,71 +140,41 @@ def find_data(
         is made of the passages that came with the questions, and of a data set that is smaller than its sample.
     """
     check_names(settings)
-    names = [None] if settings.questions else settings.dataset or [ATLAS]
     sample = Sample(settings.sample, seed) if settings.sample else None
-    files = [_questions(settings, each, check, home, sample=sample, say=say) for each in names]
-    for each in files:
-        if each.unread:
-            say(each.unread)
-        if settings.sample and each.total < settings.sample:
-            has = counted(each.total, "question")
-            say(f"{each.name} has {has}, fewer than --sample {settings.sample:,}: all are used")
-    corpora = [_corpus_beside(settings, each, home) for each in names]
-    if settings.corpus:
-        corpus: Path | None = settings.corpus
-    elif not needs_corpus:
-        corpus = corpora[0] if len(corpora) == 1 else None
-    else:
-        files = [  # passages that came with the questions have ids of their own
-            replace(file, passage_prefix=None if own is None else passage_prefix(file.dataset) * (len(files) > 1))
-            for file, own in zip(files, corpora, strict=True)
-        ]
-        corpus = _corpus_of(files, corpora, home, say=say)
-    return QuestionSource(tuple(files), sample_seed=seed if sample else None), corpus
+    file = _questions(settings, check, home, sample=sample, say=say)
+    if file.unread:
+        say(file.unread)
+    if settings.sample and file.total < settings.sample:
+        has = counted(file.total, "question")
+        say(f"{file.name} has {has}, fewer than --sample {settings.sample:,}: all are used")
+    corpus = settings.corpus or _corpus_beside(settings, home)
+    if corpus is None and needs_corpus:
+        file = replace(file, has_gold_ids=False)
+        corpus = corpus_of_contexts(file, home, say=say)
+    return file, corpus
 
 
 def _questions(
-    settings: QuestionSettings,
-    dataset: str | None,
-    check: Check,
-    home: Path,
-    *,
-    sample: Sample | None,
-    say: Callable[[str], None],
+    settings: QuestionSettings, check: Check, home: Path, *, sample: Sample | None, say: Callable[[str], None]
 ) -> QuestionFile:
-    """The questions of a data set, or None: those of --questions."""
-    if dataset is None:
-        path = settings.questions or Path()
-        return open_questions(
-            path, dataset=path.stem, split=settings.split, check=check, sample=sample, home=home, say=say
-        )
-    if canonical_dataset(dataset) == ATLAS:
-        if settings.split not in SPLITS:
-            raise InputError(f"atlas has no split {settings.split!r}; {choices(settings.split, SPLITS)}")
-        path = _world(home) / f"{settings.split}.jsonl"
-        return open_questions(path, dataset=ATLAS, split=settings.split, check=check, sample=sample)
-    return find_questions(dataset, settings.split, settings.data_dir, home=home, check=check, sample=sample)
+    split = settings.split
+    if path := settings.questions:
+        return open_questions(path, dataset=path.stem, split=split, check=check, sample=sample, home=home, say=say)
+    if settings.of_atlas:
+        if split not in SPLITS:
+            raise InputError(f"atlas has no split {split!r}; {choices(split, SPLITS)}")
+        return open_questions(_world(home) / f"{split}.jsonl", dataset=ATLAS, split=split, check=check, sample=sample)
+    return find_questions(settings.dataset[0], split, settings.data_dir, home=home, check=check, sample=sample)
 
 
-def _corpus_beside(settings: QuestionSettings, dataset: str | None, home: Path) -> Path | None:
+def _corpus_beside(settings: QuestionSettings, home: Path) -> Path | None:
     """The corpus that a data set has, apart from the passages that came with its questions."""
-    if dataset is None:
+    if settings.questions:
         return None
-    if canonical_dataset(dataset) == ATLAS:
+    if settings.of_atlas:
         return _world(home) / "corpus.jsonl"
-    beside = folder_of(dataset, settings.data_dir) / "corpus.jsonl" if settings.data_dir else None
+    beside = folder_of(settings.dataset[0], settings.data_dir) / "corpus.jsonl" if settings.data_dir else None
     return beside if beside and beside.is_file() else None
-
-
-def _corpus_of(
-    files: Sequence[QuestionFile], corpora: Sequence[Path | None], home: Path, *, say: Callable[[str], None]
-) -> Path:
-    """The corpus of all these questions. corpora: of each file; None: the passages that came with its questions."""
-    known = [(file.dataset, corpus) for file, corpus in zip(files, corpora, strict=True) if corpus]
-    others = [file for file, corpus in zip(files, corpora, strict=True) if corpus is None]
-    if others:
-        known.append(("+".join(each.dataset for each in others), corpus_of_contexts(others, home, say=say)))
-    return known[0][1] if len(known) == 1 else joined_corpus(known, home, say=say)
 
 
 def find_corpus(settings: QuestionSettings, home: Path, *, needed: bool) -> Path | None:
@@ -216,11 +182,9 @@ def find_corpus(settings: QuestionSettings, home: Path, *, needed: bool) -> Path
     see `find_data`. Raises InputError like it."""
     if settings.corpus or not needed:
         return settings.corpus
-    if not settings.dataset or settings.of_atlas:
-        return _world(home) / "corpus.jsonl"
-    [dataset] = settings.dataset
-    corpus = _corpus_beside(settings, dataset, home)
+    corpus = _corpus_beside(settings, home)
     if corpus is None:
+        [dataset] = settings.dataset
         where = f"{dataset} in {settings.data_dir}" if settings.data_dir else f"--dataset {dataset} without --data-dir"
         raise InputError(needs_passages(where))
     return corpus

@@ -1,11 +1,9 @@
 """Questions in FlashRAG's format.
 
 A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`; gold answers may be missing if the
-run does not need them. A named data set comes from a directory (`<data-dir>/<dataset>/<split>.jsonl` beside
-`corpus.jsonl`), from FlashRAG's collection on the Hub, or, for atlas, from the project itself. Decides that a bad line
-is found before any work starts, which questions a sample draws, how the data sets of a mixture take turns, and which
-metadata name gold passages, kind, hops, style and rubric. `datasets` knows where named data sets are, `contexts` which
-passages came with questions, `columns` what published data sets call their columns.
+run does not need them. Decides that a bad line is found before any work starts, which questions a sample draws, and
+which metadata name gold passages, kind, hops, style and rubric. `datasets` knows where named data sets are, `contexts`
+which passages came with questions, `columns` what published data sets call their columns.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import re
 import unicodedata
 from array import array
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -43,8 +41,7 @@ AnswerStyle = Literal["short", "long"]
 SHORT: AnswerStyle = "short"
 _PIECE, _COMPARED = 12, 20_000
 """Letters of the runs by which texts are compared, and the most that are compared of a text."""
-_HOPS_OF_AN_ID = re.compile(r"(?:[^:]+:)?([1-9])hop[0-9]*__")
-"""In a mixture, the data set's name is before it."""
+_HOPS_OF_AN_ID = re.compile(r"([1-9])hop[0-9]*__")
 
 
 @dataclass(frozen=True)
@@ -91,15 +88,6 @@ def _pieces(text: str) -> frozenset[str]:
     return frozenset(letters[start : start + _PIECE] for start in range(max(1, len(letters) - _PIECE + 1)))
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionOrigin:
-    """The data set that a question of a mixture comes from. revision: of its file; see `QuestionFile.version`."""
-
-    dataset: str
-    split: str
-    revision: str
-
-
 class Question(BaseModel):
     """One question. `golden_answers`, `gold` and `rubric` are for scoring only and reach no prompt of the agent.
     `golden_answers` is empty if none is known."""
@@ -110,8 +98,6 @@ class Question(BaseModel):
     question: str = Field(min_length=1)
     golden_answers: list[str] = []
     metadata: dict[str, Any] = {}
-    origin: QuestionOrigin | None = None
-    """Only of a question of a mixture; never read from a file."""
 
     @model_validator(mode="before")
     @classmethod
@@ -120,7 +106,7 @@ class Question(BaseModel):
         answers are the texts of options."""
         if not isinstance(record, dict):
             return record
-        return spelled_out({name: value for name, value in question_record(record).items() if name != "origin"})
+        return spelled_out(question_record(record))
 
     @field_validator("question")
     @classmethod
@@ -226,9 +212,9 @@ class QuestionFile:
     revision: commit of the Hub's repository, if the file came from there. check: passed by every question. sha256: of
         the whole file, so that a larger `--limit` is the same source. partition: how the file was cut out of another
         one. drawn: byte offsets of the questions of a sample, in the order in which they were drawn; None: no sample.
-        passage_prefix: stands before the ids of its gold passages in the corpus; None: passages have other ids there,
-        so that titles name the gold ones. rows: the file that is read, one
-        question per line, where `path` has another form. unread: a notice that names the columns that are not read.
+        sample_seed: of the sample. has_gold_ids: whether the corpus has the ids of its gold passages; else titles name
+        them. rows: the file that is read, one question per line, where `path` has another form. unread: a notice that
+        names the columns that are not read.
     """
 
     dataset: str
@@ -240,7 +226,8 @@ class QuestionFile:
     check: Check = require_golden_answers
     partition: dict[str, Any] | None = None
     drawn: Sequence[int] | None = None
-    passage_prefix: str | None = ""
+    sample_seed: int | None = None
+    has_gold_ids: bool = True
     rows: Path | None = None
     unread: str | None = None
 
@@ -249,15 +236,22 @@ class QuestionFile:
         return f"{self.dataset}/{self.split}"
 
     @property
-    def version(self) -> str:
-        """The commit on the Hub, else the file's SHA-256."""
-        return self.revision or self.sha256
-
-    @property
     def identity(self) -> dict[str, Any]:
-        """What `config_hash` covers of the file."""
+        """What `config_hash` covers of the questions."""
         found: dict[str, Any] = {"dataset": self.dataset, "split": self.split, "questions_sha256": self.sha256}
-        return found | ({"partition": self.partition} if self.partition else {})
+        found |= {"partition": self.partition} if self.partition else {}
+        return found | ({} if self.sample_seed is None else {"sample": {"seed": self.sample_seed}})
+
+    def described(self, owed: int, total: int, *, limited: bool) -> str:
+        """The questions of a session, as words; without --limit they say that it is the whole split."""
+        left, questions = "" if owed == total else f"{owed:,} left of ", counted(total, "question")
+        if limited or self.sample_seed is not None:
+            return left + questions
+        return left + f"all {questions} of {self.name} (no --limit)"
+
+    def limited(self, limit: int | None, shard: Shard | None = None) -> Questions:
+        """The first `limit` questions, which can be read repeatedly; of these, those of the shard."""
+        return Questions(self, limit, shard)
 
     def read(self, limit: int | None = None) -> Generator[Question]:
         """The first `limit` questions, in file order or as they were drawn."""
@@ -272,99 +266,16 @@ class QuestionFile:
 
     def _question(self, line: bytes, place: str) -> Question:
         question = parse_question(line, where=f"{self.path}, {place}", check=self.check)
-        gold = question.metadata.get("gold_ids")
-        if not gold or self.passage_prefix == "":
+        if self.has_gold_ids or not question.metadata.get("gold_ids"):
             return question
-        ids = [] if self.passage_prefix is None else [f"{self.passage_prefix}{each}" for each in _names(gold)]
-        named = {"gold_ids": ids}
-        return question.model_copy(update={"metadata": question.metadata | named})
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionSource:
-    """The questions of a run: one file's, or a mixture of several.
-
-    In a mixture, ids begin with the data set's name, and the files take turns, so that every prefix is balanced.
-    sample_seed: of the sample, if only some questions were drawn.
-    """
-
-    files: tuple[QuestionFile, ...]
-    sample_seed: int | None = None
-
-    @property
-    def dataset(self) -> str:
-        return "+".join(each.dataset for each in self.files)
-
-    @property
-    def split(self) -> str:
-        return self.files[0].split
-
-    @property
-    def sha256(self) -> str:
-        """Of the file, or of the digests of a mixture's files."""
-        if len(self.files) == 1:
-            return self.files[0].sha256
-        return hashlib.sha256("\n".join(f"{each.name} {each.sha256}" for each in self.files).encode()).hexdigest()
-
-    @property
-    def revision(self) -> str | None:
-        """Commit on the Hub, if it is that of all files."""
-        commits = {each.revision for each in self.files}
-        return commits.pop() if len(commits) == 1 else None
-
-    @property
-    def total(self) -> int:
-        return sum(each.total for each in self.files)
-
-    def described(self, owed: int, total: int, *, limited: bool) -> str:
-        """The questions of a session, as words; without --limit they say that it is the whole split."""
-        left, questions = "" if owed == total else f"{owed:,} left of ", counted(total, "question")
-        if limited or self.sample_seed is not None:
-            return left + questions
-        return left + f"all {questions} of {self.dataset}/{self.split} (no --limit)"
-
-    @property
-    def places(self) -> str | list[str]:
-        """The path of the file, or those of a mixture."""
-        paths = [str(each.path) for each in self.files]
-        return paths[0] if len(paths) == 1 else paths
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What `config_hash` covers of the questions."""
-        if len(self.files) == 1:
-            found = self.files[0].identity
-        else:
-            found = {"dataset": self.dataset, "split": self.split, "questions_sha256": self.sha256}
-            found["mixture"] = [each.identity for each in self.files]
-        return found | ({} if self.sample_seed is None else {"sample": {"seed": self.sample_seed}})
-
-    def limited(self, limit: int | None, shard: Shard | None = None) -> Questions:
-        """The first `limit` questions, which can be read repeatedly; of these, those of the shard."""
-        return Questions(self, limit, shard)
-
-    def read(self, limit: int | None = None) -> Generator[Question]:
-        """The first `limit` questions. Its `close` closes the files."""
-        with closing(self.files[0].read() if len(self.files) == 1 else self._mixed()) as questions:
-            yield from islice(questions, limit)
-
-    def _mixed(self) -> Generator[Question]:
-        with ExitStack() as opened:
-            parts = [(each, opened.enter_context(closing(each.read()))) for each in self.files]
-            while parts:
-                turn = [(file, questions, next(questions, None)) for file, questions in parts]
-                parts = [(file, questions) for file, questions, question in turn if question is not None]
-                for file, _, question in turn:
-                    if question is not None:
-                        origin = QuestionOrigin(file.dataset, file.split, file.version)
-                        yield question.model_copy(update={"id": f"{file.dataset}:{question.id}", "origin": origin})
+        return question.model_copy(update={"metadata": question.metadata | {"gold_ids": []}})
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The first questions of a source, read from its files on every iteration; of these, those of the shard."""
+    """The first questions of a file, read from it on every iteration; of these, those of the shard."""
 
-    source: QuestionSource
+    source: QuestionFile
     limit: int | None
     shard: Shard | None = None
 
@@ -378,7 +289,7 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Questions to draw from each file: `size` of them, stratified by type."""
+    """Questions to draw: `size` of them, stratified by type."""
 
     size: int
     seed: int
@@ -412,7 +323,7 @@ def open_questions(
                 )
             digest.update(line)
             if draw:
-                draw.add(question.type or "", f"{dataset}:{question.id}")  # ids repeat in the data sets of a mixture
+                draw.add(question.type or "", f"{dataset}:{question.id}")  # ids repeat in other data sets
                 places.append(position)
                 position += len(line)
     if not first_seen:
@@ -420,7 +331,8 @@ def open_questions(
     drawn = [places[first_seen[each.removeprefix(f"{dataset}:")] - 1] for each in draw.draw()] if draw else None
     total = len(first_seen) if drawn is None else len(drawn)
     found = QuestionFile(dataset, split, path, digest.hexdigest(), total, check=check, drawn=drawn)
-    return replace(found, rows=None if rows == path else rows, unread=unread.notice(path))
+    seed = sample.seed if sample else None
+    return replace(found, sample_seed=seed, rows=None if rows == path else rows, unread=unread.notice(path))
 
 
 def parse_question(

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from pydantic import field_validator
+
 from reasonrag.settings import Panel, Settings, Words, setting
 
 HUB_SPLITS: dict[str, tuple[str, ...]] = {
@@ -49,8 +51,7 @@ class QuestionSettings(Settings):
 
     dataset: Words = setting(
         "Data set: hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, the "
-        "built-in atlas, or a folder of --data-dir; generate and tune mix several if it is repeated "
-        "[default: atlas]",
+        "built-in atlas, or a folder of --data-dir [default: atlas]",
         Panel.DATA,
         default=[],
         common=True,
@@ -60,8 +61,7 @@ class QuestionSettings(Settings):
         "Use only the first N questions; a later session may raise it", Panel.DATA, ge=1, common=True
     )
     sample: int | None = setting(
-        "Draw N questions per data set at random, stratified by question type; --seed decides which. "
-        "A later session may raise it",
+        "Draw N questions at random, stratified by question type; --seed decides which. A later session may raise it",
         Panel.DATA,
         ge=1,
     )
@@ -76,6 +76,13 @@ class QuestionSettings(Settings):
         Panel.DATA,
         common=True,
     )
+
+    @field_validator("dataset")
+    @classmethod
+    def _one_data_set(cls, names: list[str]) -> list[str]:
+        if len(names) > 1:
+            raise ValueError("give one data set; make a run of each, and pass all runs to pairs")
+        return names
 
     @property
     def of_atlas(self) -> bool:

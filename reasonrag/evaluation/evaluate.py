@@ -20,7 +20,7 @@ from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import style_identity
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.datasets import find_data
-from reasonrag.data.questions import Question, QuestionSource, require_golden_answers
+from reasonrag.data.questions import Question, QuestionFile, require_golden_answers
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.answering import CRITIC, JUDGE, MODEL, Answering, QuestionOutcome
@@ -164,7 +164,7 @@ class _Setup:
     """Models, questions, conditions and checks of an evaluation, resolved."""
 
     model: AskedModel[EvaluateSettings]
-    source: QuestionSource
+    source: QuestionFile
     questions: list[Question]
     judge: ModelSpec | None
     critic: AskedCritic | None
@@ -207,7 +207,7 @@ class _Setup:
         } | method_identity(
             self.method, self.model.prompts, self.baseline_prompts, self.critic.found.name if self.critic else None
         )
-        return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
+        return RunConfig.of(decides_answers, {"questions": str(self.source.path), "settings": self.shown_settings})
 
     @property
     def shown_settings(self) -> dict[str, Any]:

@@ -74,13 +74,6 @@ class AskSettings(
         "Seconds without a response before the endpoint counts as lost", Panel.EXECUTION, default=120.0, gt=0
     )
 
-    @field_validator("dataset")
-    @classmethod
-    def _one_data_set(cls, names: list[str]) -> list[str]:
-        if len(names) > 1:
-            raise ValueError("this command takes one data set; only generate and tune mix several")
-        return names
-
     @property
     def chosen_method(self) -> MethodChoice:
         return MethodChoice("agent", self.max_steps or AgentDefaults().max_steps)

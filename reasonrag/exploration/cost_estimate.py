@@ -17,7 +17,7 @@ from preference import OutcomeName
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.recipe_file import name_of_recipe
 from reasonrag.concurrency import run_to_end
-from reasonrag.data.questions import QuestionSource
+from reasonrag.data.questions import QuestionFile
 from reasonrag.errors import InputError
 from reasonrag.exploration.plan import Plan, lacks_teacher
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
@@ -154,7 +154,7 @@ def estimate(
     )
 
 
-async def _rehearsed(plan: Plan, source: QuestionSource, corpus: Path | None, watcher: Watcher) -> UsagePerQuestion:
+async def _rehearsed(plan: Plan, source: QuestionFile, corpus: Path | None, watcher: Watcher) -> UsagePerQuestion:
     """Rehearse some questions of the run with its retriever."""
     questions = source.limited(plan.questions.limit)
     async with AsyncExitStack() as opened:

@@ -19,7 +19,7 @@ from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, answers_rehea
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash, style_identity
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.datasets import check_names, find_data
-from reasonrag.data.questions import QuestionSource, criteria
+from reasonrag.data.questions import QuestionFile, criteria
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
@@ -111,7 +111,7 @@ class Plan:
         """A warning where the offline teacher judges."""
         return answers_rehearsed(self.teacher.name, self.rule.name, reward=self.recipe.reward)
 
-    def find_data(self, say: Callable[[str], None], *, searched: bool = True) -> tuple[QuestionSource, Path | None]:
+    def find_data(self, say: Callable[[str], None], *, searched: bool = True) -> tuple[QuestionFile, Path | None]:
         """The questions, and the corpus to search; None: that of the index or of the server. searched: whether the
         settings say where passages come from. Raises InputError."""
         found = find_data(
@@ -158,7 +158,7 @@ class Plan:
         )
 
     def config(
-        self, settings: GenerateSettings, source: QuestionSource, corpus: Path | None, retriever: Retriever
+        self, settings: GenerateSettings, source: QuestionFile, corpus: Path | None, retriever: Retriever
     ) -> RunConfig:
         """The content of config.json. retriever: the one that searches."""
         acts = self.recipe.agent
@@ -181,14 +181,14 @@ class Plan:
             decides_answers["value_model"] = {"name": self.student.name, "sampling": self.student.sampling.shown}
         operational = {
             "base_url": shown_urls(settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]),
-            "questions": source.places,
+            "questions": str(source.path),
             "hub_revision": source.revision,
             "corpus": None if corpus is None else str(corpus),
             "settings": shown_settings(settings),
         }
         return RunConfig.of(decides_answers, operational)
 
-    def identity(self, source: QuestionSource, config_hash: str) -> RunIdentity:
+    def identity(self, source: QuestionFile, config_hash: str) -> RunIdentity:
         """The run's fields in every record."""
         return RunIdentity(
             dataset=source.dataset,

@@ -86,27 +86,3 @@ def test_a_newcomer_goes_from_the_command_of_the_front_page_to_pairs(newcomer: N
     done = newcomer("reasonrag audit runs/hotpotqa-train-economy")
     assert done.returncode == 0, done.stderr
     assert "wrote data/hotpotqa-train-economy/audit.html" in done.stdout
-
-
-def test_a_mixture_is_one_run_whose_questions_know_their_data_set(newcomer: Newcomer) -> None:
-    """Sampled from each, in turns, over the passages of all; a larger sample goes on with the same run. In the data
-    set of the mixture every question has its own origin."""
-    search = "--model offline --set search.simulations=4"
-    command = f"reasonrag generate --dataset Hotpot --dataset MuSiQue --seed 3 {search} --sample"
-    for size in (1, 2):
-        done = newcomer(f"{command} {size}")
-        assert done.returncode == 0, done.stderr
-    run = "hotpotqa+musique-train-economy"
-    records = newcomer.records(f"runs/{run}")
-    assert [each["question_id"].partition(":train_")[0] for each in records] == ["hotpotqa", "musique"] * 2
-    assert [(each["dataset"], each["split"]) for each in records] == [("hotpotqa", "train"), ("musique", "train")] * 2
-    config = orjson.loads((newcomer.folder / "runs" / run / "config.json").read_bytes())
-    assert {each["config_hash"] for each in records} == {config["config_hash"]}
-    decides = config["decides_answers"]
-    assert (decides["dataset"], decides["sample"]) == ("hotpotqa+musique", {"seed": 3})
-    done = newcomer(f"reasonrag pairs runs/{run}")
-    assert done.returncode == 0, done.stderr
-    asked = [
-        orjson.loads(each) for each in (newcomer.folder / "data" / run / "questions.jsonl").read_bytes().splitlines()
-    ]
-    assert sorted(each["origin"]["dataset"] for each in asked) == ["hotpotqa"] * 2 + ["musique"] * 2

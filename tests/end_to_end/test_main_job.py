@@ -302,7 +302,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--model", "gpt-4o"], {}, "no API key: set OPENAI_API_KEY"),
         (["--model", "m", "--base-url", "localhost:8000"], {}, "is not an endpoint's address"),
         (["--data-dir", "d"], {}, "--data-dir d needs --dataset; choose from hotpotqa"),
-        (["--dataset", "hotpot", "--dataset", "HotpotQA"], {}, "--dataset hotpotqa was given twice"),
+        (["--dataset", "hotpotqa", "--dataset", "musique"], {}, "--dataset: give one data set; make a run of each"),
         (["--run", "d/hotpotqa/train.jsonl/run"], {}, "cannot write d/hotpotqa/train.jsonl/run: Not a directory"),
     ],
 )

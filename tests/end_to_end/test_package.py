@@ -71,7 +71,7 @@ def test_a_type_checker_finds_a_misspelled_setting(wheel: zipfile.ZipFile, tmp_p
     script.write_text(
         "from reasonrag import generate\n"
         'generate(dataset="atlas", limit=4, outcome=lambda question, answer: 1.0)\n'
-        'generate(dataset=["atlas", "nq"], limt=4)\n'
+        'generate(dataset="atlas", limt=4)\n'
     )
     command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(script)]
     paths = os.environ | {"MYPYPATH": str(tmp_path / "site")}

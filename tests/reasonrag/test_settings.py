@@ -149,7 +149,7 @@ def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
     ("flags", "directory"),
     [
         ({}, "runs/atlas-train-economy"),
-        ({"dataset": ["pop_qa", "hotpot"], "split": "dev"}, "runs/popqa+hotpotqa-dev-economy"),
+        ({"dataset": "pop_qa", "split": "dev"}, "runs/popqa-dev-economy"),
         ({"questions": "mine/handbook.jsonl", "recipe": "released"}, "runs/handbook-train-released"),
         ({"run": "runs/a", "dataset": "nq"}, "runs/a"),
         ({}, "evals/atlas-dev-agent-offline"),
@@ -167,14 +167,14 @@ def test_a_folder_is_named_after_questions_and_recipe_or_method_and_model_unless
     assert str(resolve(model, command, flags, environment={}).run_directory) == directory
 
 
-def test_data_sets_are_a_list_a_name_or_none() -> None:
-    """One name in Python, several in the environment; one or none in Python."""
-    assert resolve(GenerateSettings, "generate", {"dataset": "nq"}, environment={}).dataset == ["nq"]
-    given = {"REASONRAG_DATASET": "popqa hotpotqa"}
-    assert resolve(GenerateSettings, "generate", {}, environment=given).dataset == ["popqa", "hotpotqa"]
+def test_a_data_set_is_one_name_or_none() -> None:
+    """Also as a list of one."""
+    for given in ("nq", ["nq"]):
+        assert resolve(GenerateSettings, "generate", {"dataset": given}, environment={}).dataset == ["nq"]
     assert GenerateSettings.model_validate({"dataset": None}).dataset == []
-    with pytest.raises(InputError, match=r"^--dataset: this command takes one data set"):
-        resolve(EvaluateSettings, "evaluate", {"dataset": ["a", "b"], "run": "e"}, environment={})
+    for model, command in ((GenerateSettings, "generate"), (EvaluateSettings, "evaluate")):
+        with pytest.raises(InputError, match=r"^REASONRAG_DATASET: give one data set; make a run of each"):
+            resolve(model, command, {"run": "e"}, environment={"REASONRAG_DATASET": "popqa hotpotqa"})
 
 
 def test_a_folder_may_be_given_as_a_path_where_a_name_or_an_address_may_stand_too() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.data.contexts import corpus_of_contexts, joined_corpus, passages_with
+from reasonrag.data.contexts import corpus_of_contexts, passages_with
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import QuestionFile, open_questions
 from reasonrag.errors import InputError
@@ -70,7 +69,7 @@ def test_a_corpus_is_the_union_of_all_questions_and_written_once(tmp_path: Path)
     have another corpus."""
     said: list[str] = []
     file = asked(tmp_path, "hotpotqa", {"context": HOTPOT}, {"context": HOTPOT}, {"context": [["Cat", ["Sleeps."]]]})
-    first = corpus_of_contexts([file], tmp_path / "indexes", say=said.append)
+    first = corpus_of_contexts(file, tmp_path / "indexes", say=said.append)
     assert [(each.id, each.title, each.text) for each in passages(first)] == [
         ("hotpotqa_0", *TWO[0]),
         ("hotpotqa_1", *TWO[1]),
@@ -78,31 +77,17 @@ def test_a_corpus_is_the_union_of_all_questions_and_written_once(tmp_path: Path)
     ]
     assert "distractor setting: searching the passages that came with the questions of hotpotqa/train" in said[-1]
     before = first.stat().st_mtime_ns
-    assert corpus_of_contexts([file], tmp_path / "indexes", say=said.append) == first
+    assert corpus_of_contexts(file, tmp_path / "indexes", say=said.append) == first
     assert (first.stat().st_mtime_ns, said[-1]) == (before, said[-2])
     other = asked(tmp_path / "other", "hotpotqa", {"context": HOTPOT})
-    assert corpus_of_contexts([other], tmp_path / "indexes", say=said.append) != first
+    assert corpus_of_contexts(other, tmp_path / "indexes", say=said.append) != first
     (first.parent / "source.json").unlink()  # as a killed command leaves it
-    assert len(passages(corpus_of_contexts([file], tmp_path / "indexes", say=said.append))) == 3
+    assert len(passages(corpus_of_contexts(file, tmp_path / "indexes", say=said.append))) == 3
 
 
 def test_questions_without_passages_name_the_other_ways(tmp_path: Path) -> None:
-    """In a mixture, the data set that has none; nothing is left behind."""
-    files = [asked(tmp_path, "hotpotqa", {"context": HOTPOT}), asked(tmp_path, "popqa", {"subj": "Ada"})]
+    """Nothing is left behind."""
+    file = asked(tmp_path, "popqa", {"subj": "Ada"})
     with pytest.raises(InputError, match=r"^popqa/train needs passages.*--corpus wiki-18.*--corpus FILE.*--index DIR"):
-        corpus_of_contexts(files, tmp_path / "indexes", say=lambda _: None)
+        corpus_of_contexts(file, tmp_path / "indexes", say=lambda _: None)
     assert not (tmp_path / "indexes").exists()
-
-
-def test_corpora_of_several_data_sets_become_one(tmp_path: Path) -> None:
-    """Ids that repeat are told apart by their data set; contents stay as they are. What is not read is said."""
-    said: list[str] = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        passage = {"id": 1, "contents": f"Title\nText of {name}"} | ({"colour": "red"} if name == "a" else {})
-        (tmp_path / name / "corpus.jsonl").write_bytes(orjson.dumps(passage))
-    corpora = [(name, tmp_path / name / "corpus.jsonl") for name in ("a", "b")]
-    joined = joined_corpus(corpora, tmp_path / "indexes", say=said.append)
-    assert [f"{corpus}: columns that are not read: 'colour'" in said for _, corpus in corpora] == [True, False]
-    assert passages(joined) == [Passage("a:1", "Title", "Text of a"), Passage("b:1", "Title", "Text of b")]
-    assert joined_corpus(corpora, tmp_path / "indexes", say=lambda _: None) == joined

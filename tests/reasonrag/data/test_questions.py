@@ -18,8 +18,6 @@ from reasonrag.data.datasets import find_questions
 from reasonrag.data.questions import (
     GoldPassages,
     Question,
-    QuestionOrigin,
-    QuestionSource,
     Sample,
     open_questions,
     parse_question,
@@ -138,7 +136,7 @@ def test_gold_passages_are_found_among_passages() -> None:
     assert GoldPassages("title", ("Ed Wood",)).found_in(passages[2:]) == frozenset()
 
 
-# -- samples and mixtures --------------------------------------------------------------------------------------
+# -- samples --------------------------------------------------------------------------------------
 
 
 KINDS = st.text("abc", min_size=1, max_size=40)
@@ -160,8 +158,8 @@ def test_a_sample_is_stratified_and_grows_without_changing(kinds: str, size: int
         for length in range(1, len(types) + 1):
             rates = [(types[:length].count(kind), kinds.count(kind)) for kind in set(kinds)]
             assert max((drawn - 1) / of for drawn, of in rates) < min((drawn + 1) / of for drawn, of in rates)
-        assert QuestionSource((small,), seed).identity == QuestionSource((large,), seed).identity
-        assert QuestionSource((small,), seed).identity["sample"] == {"seed": seed}
+        assert small.identity == large.identity
+        assert small.identity["sample"] == {"seed": seed}
 
 
 def test_a_sample_without_types_is_drawn_at_random(tmp_path: Path) -> None:
@@ -177,41 +175,19 @@ def test_a_sample_without_types_is_drawn_at_random(tmp_path: Path) -> None:
     assert drawn["a", 0] != sorted(drawn["a", 0], key=lambda each: int(each[6:]))
 
 
-def test_the_data_sets_of_a_mixture_take_turns(tmp_path: Path) -> None:
-    """A prefix is balanced, a data set that ends leaves its turns to the others, ids tell the data sets apart, and
-    every question knows its own. `hops` of MuSiQue's ids are still read."""
-    a = open_questions(write(tmp_path / "a.jsonl", *map(row, "12")), dataset="a", split="train")
-    b = open_questions(write(tmp_path / "b.jsonl", row("3hop1__5"), *map(row, "234")), dataset="b", split="train")
-    mixture = QuestionSource((a, b))
-    asked = list(mixture.read())
-    assert [each.id for each in asked] == ["a:1", "b:3hop1__5", "a:2", "b:2", "b:3", "b:4"]
-    assert [each.id for each in mixture.limited(3)] == ["a:1", "b:3hop1__5", "a:2"]
-    assert [each.origin for each in asked[:2]] == [
-        QuestionOrigin("a", "train", a.sha256),
-        QuestionOrigin("b", "train", b.sha256),
-    ]
-    assert (asked[1].hops, mixture.dataset, mixture.split, mixture.total) == (3, "a+b", "train", 6)
-    assert mixture.identity["mixture"] == [a.identity, b.identity]
+def test_a_whole_file_is_identified_by_its_content(tmp_path: Path) -> None:
+    file = open_questions(path := write(tmp_path / "f.jsonl", row(1), row(2)), dataset="a", split="train")
+    assert (file.total, file.sha256) == (2, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert file.identity == {"dataset": "a", "split": "train", "questions_sha256": file.sha256}
+    assert [each.id for each in file.limited(1)] == ["1"]
 
 
-def test_a_whole_file_is_identified_by_its_content_and_names_no_origin(tmp_path: Path) -> None:
-    """A field of the file that is called like ours says nothing."""
-    line = orjson.dumps(orjson.loads(row(1)) | {"origin": {"dataset": "x", "split": "y", "revision": "z"}})
-    file = open_questions(path := write(tmp_path / "f.jsonl", line), dataset="a", split="train")
-    assert (file.total, file.sha256) == (1, hashlib.sha256(path.read_bytes()).hexdigest())
-    assert QuestionSource((file,)).identity == {"dataset": "a", "split": "train", "questions_sha256": file.sha256}
-    assert [each.origin for each in QuestionSource((file,)).read()] == [None]
-
-
-def test_gold_passages_are_named_as_in_the_corpus(tmp_path: Path) -> None:
-    """In a joined one ids have their data set as prefix. In one of passages that came with questions they are others,
-    which must not be taken for the gold ones."""
+def test_ids_that_the_corpus_does_not_have_are_not_taken_for_gold_ones(tmp_path: Path) -> None:
+    """One of passages that came with questions has others."""
     line = orjson.dumps(orjson.loads(row(1)) | {"metadata": {"gold_ids": ["p1", 2], "gold_titles": ["Ada"]}})
     file = open_questions(write(tmp_path / "f.jsonl", line), dataset="a", split="train")
-    [question] = replace(file, passage_prefix="a:").read()
-    assert question.gold == GoldPassages("id", ("a:p1", "a:2"))
-    [question] = replace(file, passage_prefix=None).read()
-    assert question.gold == GoldPassages("title", ("Ada",))
+    assert [each.gold for each in file.read()] == [GoldPassages("id", ("p1", "2"))]
+    assert [each.gold for each in replace(file, has_gold_ids=False).read()] == [GoldPassages("title", ("Ada",))]
 
 
 # -- named data sets -------------------------------------------------------------------------------------------
