@@ -25,7 +25,7 @@ LINES = {
     "critics": 1558,
     "curation": 4541,
     "data": 3254,
-    "evaluation": 3828,
+    "evaluation": 3814,
     "exploration": 2987,
     "llm": 5082,
     "publishing": 1217,

@@ -77,17 +77,10 @@ def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[
     """Like `compare`; also returns where it was written."""
     settings = resolve(CompareSettings, "compare", flags)
     conditions = read_conditions([Path(each) for each in runs], settings.group)
-    comparison, out = build_comparison(conditions, settings), settings.out or default_out(conditions)
-    write_comparison(comparison, out)
-    return comparison, out
-
-
-def build_comparison(conditions: Sequence[Condition], settings: CompareSettings) -> Comparison:
-    """The comparison, without writing it."""
     questions, left_out = common_questions(conditions)
     reference, *others = conditions
     first = reference.first.report
-    return Comparison(
+    comparison = Comparison(
         dataset=first.dataset,
         split=first.split,
         questions=len(questions),
@@ -100,19 +93,14 @@ def build_comparison(conditions: Sequence[Condition], settings: CompareSettings)
         warnings=comparability_warnings(conditions, left_out),
         versions=versions(),
     )
-
-
-def write_comparison(comparison: Comparison, out: Path) -> None:
-    """Write both files, each atomically."""
+    out, record = settings.out or default_out(conditions), comparison.model_dump(mode="json")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name, content in (
-            (PAGE, render_comparison(comparison).encode()),
-            (COMPARISON, orjson.dumps(mask_secrets_in(comparison.model_dump(mode="json"), secrets()), option=INDENTED)),
-        ):
-            write_file(out / name, content)
+        write_file(out / PAGE, render_comparison(comparison).encode())
+        write_file(out / COMPARISON, orjson.dumps(mask_secrets_in(record, secrets()), option=INDENTED))
     except OSError as error:
         raise InputError(f"cannot write the comparison to {out}: {error.strerror}; choose another --out") from error
+    return comparison, out
 
 
 def default_out(conditions: Sequence[Condition]) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from preference.candidates import is_training_split
@@ -115,14 +116,16 @@ def evaluate(
 
 
 async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) -> Report:
-    if settings.run is None:
+    folder = settings.run
+    if folder is None:
         of_atlas = settings.part(QuestionSettings).of_atlas
         named = parts.chat_model and parts.chat_model.name
         name = named or model_name(settings.part(ModelSettings), of_atlas=of_atlas)
-        settings = settings.model_copy(update={"run": settings.default_run(name)})
-        watcher.say(f"run directory: {settings.run}")
-    if (settings.run_directory / ROLLOUTS).exists():
-        raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
+        folder = settings.default_run(name)
+        settings = settings.model_copy(update={"run": folder})
+        watcher.say(f"run directory: {folder}")
+    if (folder / ROLLOUTS).exists():
+        raise InputError(f"{folder} is a run of generate; choose another --run for its evaluation")
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
     searched = settings.chosen_method.searches
     if parts.retriever is None and not searched:
@@ -146,15 +149,14 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
     checks = [lineage.seen(questions, f"{source.dataset}/{source.split}", settings.allow)]
     if settings.chosen_method.of_agent:
         checks += lineage.held_against(model.asked, BEFORE_SEARCHING, settings.allow)
-    begun = has_answers(settings.run_directory)
-    model = await model.opened(parts, corpus, begun=begun, effort=recorded_effort(settings.run_directory))
+    model = await model.opened(parts, corpus, begun=has_answers(folder), effort=recorded_effort(folder))
     if settings.chosen_method.of_agent:
         checks += lineage.held_against(model.asked, ["retriever"], settings.allow)
         for each in checks:
             if each.outcome == "noted":
                 watcher.say(f"note: {each.message}")
     asked = conditions_of_method(settings.chosen_method, model.asked)
-    setup = _Setup(model, source, questions, judge, critic, found, asked, checks)
+    setup = _Setup(folder, model, source, questions, judge, critic, found, asked, checks)
     warn_all(setup.warnings, watcher)
     return await _carried_out(setup, parts, watcher)
 
@@ -163,6 +165,7 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
 class _Setup:
     """Models, questions, conditions and checks of an evaluation, resolved."""
 
+    folder: Path
     model: AskedModel[EvaluateSettings]
     source: QuestionFile
     questions: list[Question]
@@ -243,7 +246,7 @@ class _Setup:
 async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
     """Answer every question, from the journal or by asking, and write the report. Raises RunStopped; KeyboardInterrupt
     for Ctrl-C."""
-    settings, folder = setup.settings, setup.settings.run_directory
+    settings, folder = setup.settings, setup.folder
     limited = settings.limit is not None
     work = Answering(
         setup.questions,
@@ -276,7 +279,7 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
     unreadable = _parse_failures(answered)
     only_reasoning = unreadable.get("reasoning_cut", 0) + unjudged["reasoning_cut"]
     return Report(
-        run=str(settings.run_directory),
+        run=str(setup.folder),
         dataset=setup.source.dataset,
         split=setup.source.split,
         questions_sha256=setup.source.sha256,

@@ -170,11 +170,6 @@ class EvaluateSettings(AskSettings):
             price=self.price,
         )
 
-    @property
-    def run_directory(self) -> Path:
-        """--run, or the default place."""
-        return self.run or self.default_run(self.model or "offline")
-
     def default_run(self, model: str) -> Path:
         """Named after questions, split, method and the last part of the model's name."""
         named = self.part(QuestionSettings).named(self.method, Path(model).name)
