@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,13 +95,9 @@ def serve(**flags: Any) -> None:
     """
     from reasonrag.retrieval.index import index_serve
 
-    def say(message: str) -> None:
-        print_shown(message, file=sys.stderr, flush=True)
-
     def listening(url: str) -> None:
         print_shown(f"serving at {url}  (stop with Ctrl-C)", flush=True)
-        searched = f"generate --questions FILE --retriever {url} --model offline --run runs/served"
-        print_shown(f"try: reasonrag {searched}", flush=True)
+        print_shown(f"try: reasonrag search {url} 'Who wrote Hamlet?'", flush=True)
 
     with interrupts():
-        index_serve(say=say, listening=listening, **flags)
+        index_serve(say=TerminalMessages().say, listening=listening, **flags)

@@ -22,7 +22,7 @@ from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import Part, Table, counted
 from reasonrag.retrieval.dense.build import BuildOptions, Encoding, build_dense
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
-from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
+from reasonrag.retrieval.dense.encoders import EncoderChoice
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,
     IndexManifest,
@@ -40,6 +40,7 @@ from reasonrag.retrieval.settings import (
     MAX_TOP_K,
     SNIPPET_CHARS,
     TOP_K,
+    IndexKind,
     IndexSettings,
     RetrievalSettings,
     ServeSettings,
@@ -80,7 +81,7 @@ def index_build(
         raise InputError("--workers goes with --on ray")
     if settings.on == "ray" and settings.device:
         raise InputError("with --on ray each worker has the GPU or CPU that Ray gives it: leave out --device")
-    kind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
+    kind: IndexKind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
     if kind == "bm25":  # settings from other sources may be meant for other commands
         for name in (*settings.of_a_dense_index, "on"):
             if flags.get(name) not in (None, "here"):
@@ -100,8 +101,7 @@ def index_build(
             raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
         options = replace(options, devices=["cpu"], encoding=launch(settings.workers, settings.batch_size))
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
-    name = kind if kind == "bm25" else f"dense-{short_name(settings.encoder or MINILM)}"
-    directory = settings.out or default_index_directory(corpus, settings.index_home, name)
+    directory = settings.out or default_index_directory(corpus, settings.index_home, kind, settings.encoder)
     with build_lock(directory, say=watcher.say):
         if kind == "bm25":
             return directory, build_bm25(corpus, directory, watcher, settings.language)

@@ -22,7 +22,7 @@ from reasonrag.errors import InputError, choices
 from reasonrag.files import build_lock
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
-from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
+from reasonrag.retrieval.dense.encoders import EncoderChoice
 from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 from reasonrag.retrieval.dense.manifest import (
     CHECKED_AT_OPENING,
@@ -72,9 +72,8 @@ async def open_retriever(
 
     corpus: its indexes are built if missing; None: the corpus of --index. named: whether the user named this corpus, so
         that an index must be of it. top_k: passages that a server is tried with. before_building: awaited before a long
-        build.
-        opened: closes the retriever's resources. Raises InputError for indexes that are missing, damaged, of another
-        corpus or by another encoder, and for a server that does not answer.
+        build. opened: closes the retriever's resources. Raises InputError for indexes that are missing, damaged, of
+        another corpus or by another encoder, and for a server that does not answer.
     """
     if settings.is_remote:
         return await _open_remote(settings, opened, top_k=top_k, say=say)
@@ -82,17 +81,10 @@ async def open_retriever(
     if any(_serving(each) is None for each in places):
         for each in before_building:
             await each()
-    return await _in_a_thread(lambda watcher: open_index_places(places, settings, watcher), say)
-
-
-async def _in_a_thread(
-    work: Callable[[PlainBuildWatcher], IndexRetriever], say: Callable[[str], None]
-) -> IndexRetriever:
-    """Run long work in a thread, so that Ctrl-C is handled meanwhile."""
     watcher = PlainBuildWatcher(say)
     try:
-        return await asyncio.to_thread(work, watcher)
-    except asyncio.CancelledError:
+        return await asyncio.to_thread(open_index_places, places, settings, watcher)
+    except asyncio.CancelledError:  # of Ctrl-C, which is handled while the thread works
         watcher.stopped.set()
         raise
 
@@ -149,8 +141,7 @@ def _places(
         source = corpus or next(each.corpus for each in places)
         plain = plain_corpus(source, settings.index_home, say=say)
         for kind in missing:
-            name = f"dense-{short_name(settings.encoder or MINILM)}" if kind == "dense" else kind
-            directory = default_index_directory(plain, settings.index_home, name)
+            directory = default_index_directory(plain, settings.index_home, kind, settings.encoder)
             places.append(IndexPlace(kind, directory, plain))
     return sorted(places, key=lambda each: kinds.index(each.kind))
 

@@ -203,7 +203,7 @@ class RemoteRetriever(HttpClient):
         times = f" after {failed.attempts} attempts" if failed.attempts > 1 else ""
         message = f"the retriever {self.url} gave no passages{times}: {failed}"
         if self._failed_in_a_row >= LOST_AFTER:
-            return EndpointLost(f"{message}. It failed {LOST_AFTER} times in a row; then run the same command")
+            return EndpointLost(f"{message}, then run the same command. It failed {LOST_AFTER} times in a row")
         return RetrievalError(message, of_query=0 < len(self._rejected) < _MOST_REJECTED)
 
     async def _ask(self, method: str, path: str, body: bytes | None, *, opening: bool = False) -> Any:

@@ -8,12 +8,10 @@ The protocol is Search-R1's (https://github.com/PeterGriffinJin/Search-R1, searc
 "score"}, ..], ..]}`, one list for each query, best first; without `return_scores`, by the documents alone. Departures:
 
 1. A bad request is answered with status 400 and `{"error": ".."}`; there with 422 and a list of details. 2. `"topk": 0`
-is an error; there it means the default, as null and a missing topk do here too. 3. An empty list of queries is answered
-by an empty list, as there: the trainer sends one when no sample searches. An empty query, which it sends when a
-sample's search is empty, is answered by an empty list; there a dense index returns arbitrary passages. 4. An answer
-also holds the retriever's `identity`, so that clients notice when another index is served. 5. A document also holds
-`title`, so that a client can tell where the title ends in `contents`, which is "title\\ntext". 6. SkyRL's client
-(skyrl_gym/tools/search.py) sends `query`, a text, in place of `queries`, and gets the same answer, of one list.
+is an error; there it means the default, as null does here too. 3. An empty query, which the trainer sends when a
+sample's search is empty, finds nothing; there a dense index returns arbitrary passages. 4. An answer also holds the
+retriever's `identity`, and a document its `title`, with which `contents` begins. 5. SkyRL's client
+(skyrl_gym/tools/search.py) sends `query`, a text, in place of `queries`.
 """
 
 from __future__ import annotations

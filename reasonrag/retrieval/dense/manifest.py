@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 from preference.export.files import write_file
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest, read_record
-from reasonrag.retrieval.dense.encoders import EncoderSpec
+from reasonrag.retrieval.dense.encoders import MINILM, EncoderSpec, short_name
 from reasonrag.retrieval.dense.faiss_index import IndexPlan
-from reasonrag.retrieval.settings import IndexType, Precision
+from reasonrag.retrieval.settings import IndexKind, IndexType, Precision
 
 MANIFEST = "manifest.json"
 OFFSETS = "offsets.npy"
@@ -241,14 +241,13 @@ def _digest(content: object) -> str:
     return hashlib.sha256(orjson.dumps(content)).hexdigest()
 
 
-def default_index_directory(corpus: Path, home: Path, kind: str = "bm25") -> Path:
-    """Default directory for the index of a corpus: named after it, and after its path to avoid collisions.
-
-    kind: `bm25`, or `dense-` and the encoder's short name.
-    """
+def default_index_directory(corpus: Path, home: Path, kind: IndexKind = "bm25", encoder: str | None = None) -> Path:
+    """Default directory for the index of a corpus: named after it, its kind and encoder, and after its path to avoid
+    collisions."""
     path = corpus.resolve()
     name = path.parent.name if path.stem in ("corpus", "rows") else path.stem
-    return home / f"{name}-{kind}-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    made = kind if kind == "bm25" else f"{kind}-{short_name(encoder or MINILM)}"
+    return home / f"{name}-{made}-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
 
 def current_manifest(directory: Path, corpus: Path) -> IndexManifest | None:

@@ -544,7 +544,7 @@ async def test_a_server_that_is_gone_ends_the_run_in_the_end() -> None:
             works = round_ == 0
             if works:  # one answer, and the count begins anew
                 assert await found.retrieve("cats", 1)
-        with pytest.raises(EndpointLost, match=r"status 404: gone.*failed 5 times in a row; then run the same command"):
+        with pytest.raises(EndpointLost, match=r"status 404: gone.*, then run the same command. It failed 5 times"):
             await found.retrieve("dogs", 1)
 
 
