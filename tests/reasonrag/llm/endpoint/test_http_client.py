@@ -586,40 +586,29 @@ def test_a_message_about_a_bad_body_is_short_and_holds_no_part_of_a_key(body: by
     assert len(str(raised.value)) < 500
 
 
+def usage_of(completion: int, *, reasoning: int | None = None, **more: object) -> dict[str, Any]:
+    details = {} if reasoning is None else {"completion_tokens_details": {"reasoning_tokens": reasoning}}
+    return {"prompt_tokens": 9, "completion_tokens": completion} | details | more
+
+
 @pytest.mark.parametrize(
-    ("usage", "billed", "reasoning"),
+    ("usage", "billed", "reasoning", "cached"),
     [
-        (
-            {"completion_tokens": 400, "total_tokens": 409, "completion_tokens_details": {"reasoning_tokens": 384}},
-            400,
-            384,
-        ),
-        # xAI: https://github.com/vercel/ai/pull/12425
-        (
-            {"completion_tokens": 2, "total_tokens": 328, "completion_tokens_details": {"reasoning_tokens": 317}},
-            319,
-            317,
-        ),
-        # Gemini says no more than this
-        ({"completion_tokens": 2, "total_tokens": 71}, 62, 60),
-        ({"completion_tokens": 5, "total_tokens": 3, "completion_tokens_details": None}, 5, 0),
-        # more than the whole cannot be a part of it
-        ({"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 80}}, 85, 80),
+        (usage_of(400, reasoning=384, total_tokens=409), 400, 384, 0),
+        (usage_of(2, reasoning=317, total_tokens=328), 319, 317, 0),  # xAI: https://github.com/vercel/ai/pull/12425
+        (usage_of(2, total_tokens=71), 62, 60, 0),  # Gemini says no more than this
+        (usage_of(5, total_tokens=3, completion_tokens_details=None), 5, 0, 0),
+        (usage_of(5, reasoning=80), 85, 80, 0),  # more than the whole cannot be a part of it
+        (usage_of(1, prompt_tokens_details={"cached_tokens": 400}), 1, 0, 9),  # else it would have a negative price
     ],
 )
-def test_reasoning_is_billed_wherever_an_endpoint_counts_it(usage: object, billed: int, reasoning: int) -> None:
-    """Some leave it out of completion_tokens, and only their total tells."""
-    body = orjson.dumps({"choices": [{"message": {"content": "a"}}], "usage": {"prompt_tokens": 9} | usage})
-    [completion] = completions_of(body, (), prompt_size=99)
-    assert (completion.completion_tokens, completion.reasoning_tokens) == (billed, reasoning)
-
-
-def test_no_more_tokens_are_cached_than_sent() -> None:
-    """Else an answer would have a negative price."""
-    usage = {"prompt_tokens": 9.0, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 400}}
+def test_reasoning_is_billed_wherever_an_endpoint_counts_it(
+    usage: object, billed: int, reasoning: int, cached: int
+) -> None:
+    """Some leave it out of completion_tokens, and only their total tells. No more tokens are cached than sent."""
     body = orjson.dumps({"choices": [{"message": {"content": "a"}}], "usage": usage})
-    [completion] = completions_of(body, (), prompt_size=99)
-    assert (completion.prompt_tokens, completion.cached_tokens, completion.tokens_bounded) == (9, 9, False)
+    [said] = completions_of(body, (), prompt_size=99)
+    assert (said.completion_tokens, said.reasoning_tokens, said.cached_tokens) == (billed, reasoning, cached)
 
 
 def test_whole_choices_before_a_broken_one_are_kept() -> None:
@@ -631,22 +620,14 @@ def test_whole_choices_before_a_broken_one_are_kept() -> None:
 
 OPEN = "So the next query is <query>one two"
 LIMITS: dict[str, tuple[list[str], dict[str, Any], bool]] = {
-    "at the limit": ([OPEN], {"prompt_tokens": 9, "completion_tokens": 64}, True),
-    "below the limit": ([OPEN], {"prompt_tokens": 9, "completion_tokens": 63}, False),
-    "all choices at the limit": ([OPEN, OPEN, "a"], {"completion_tokens": 192}, True),
-    "reasoning within the limit": (
-        [OPEN],
-        {"completion_tokens": 64, "completion_tokens_details": {"reasoning_tokens": 50}},
-        True,
-    ),
-    "reasoning that is not limited": (
-        [OPEN],
-        {"completion_tokens": 80, "completion_tokens_details": {"reasoning_tokens": 70}},
-        False,
-    ),
-    "reasoning of several that is not told": (["Paris is a city."] * 3, {"completion_tokens": 190}, False),
-    "bytes": (["é" * 40], {"completion_tokens": 80}, False),
-    "too few for the bytes": (["a" * 1025], {"completion_tokens": 64}, False),
+    "at the limit": ([OPEN], usage_of(64), True),
+    "below the limit": ([OPEN], usage_of(63), False),
+    "all choices at the limit": ([OPEN, OPEN, "a"], usage_of(192), True),
+    "reasoning within the limit": ([OPEN], usage_of(64, reasoning=50), True),
+    "reasoning that is not limited": ([OPEN], usage_of(80, reasoning=70), False),
+    "reasoning of several that is not told": (["Paris is a city."] * 3, usage_of(190), False),
+    "bytes": (["é" * 40], usage_of(80), False),
+    "too few for the bytes": (["a" * 1025], usage_of(64), False),
     "no usage": ([OPEN * 9], {}, False),
 }
 
@@ -703,9 +684,7 @@ REPLIES: dict[str, tuple[dict[str, Any], Completion]] = {
         said("a", reasoning="hm"),
     ),
     "reasoning that is no text": (message("a", reasoning={"effort": "high"}), said("a")),
-    "Ollama's thinking": (message("a", thinking="hm"), said("a", reasoning="hm")),
     "the provider's own cut": (message("a") | {"native_finish_reason": "MAX_TOKENS"}, said("a", "MAX_TOKENS")),
-    "the provider's own filter": (message("a") | {"native_finish_reason": "SAFETY"}, said("a", "SAFETY")),
     "a stop string beside the reason": (message("a") | {"stop_reason": "</a>"}, said("a")),
     "a call": (
         message(None, tool_calls=[{"id": "1"}]) | {"finish_reason": "tool_calls"},

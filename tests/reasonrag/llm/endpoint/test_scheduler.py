@@ -92,6 +92,23 @@ def test_waiters_are_served_as_a_stable_sort_would_have_it(priorities: list[int]
     assert asyncio.run(served_in_order(priorities)) == order
 
 
+async def test_a_turn_given_in_the_moment_of_cancelling_is_not_lost() -> None:
+    """Whoever is cancelled between being given a slot and knowing it passes the slot on."""
+    only, served = scheduler(1), []
+
+    async def be_served(number: int) -> None:
+        async with only.slot(number):
+            served.append(number)
+
+    async with only.slot(0):
+        first, second = (asyncio.create_task(be_served(number)) for number in (1, 2))
+        await settle()
+    first.cancel()  # the slot is its own by now, but it has not run since
+    await asyncio.wait([first, second], timeout=60)
+    assert first.cancelled()
+    assert (served, only.in_flight, only.paces[0].in_flight) == ([2], 0, 0)
+
+
 ACTIONS = st.lists(st.tuples(st.sampled_from(["join", "join", "let go", "cancel"]), st.integers(0, 4)), max_size=25)
 
 
