@@ -67,7 +67,7 @@ def places_and_captions(data: Path) -> dict[str, tuple[str, str]]:
     """By picture: the address in the page of this data set, and the caption."""
     explored = list(open_collection(data).scan())
     pairs = [(each, pair) for each in explored for pair in _kept(each) if _follows_evidence(each, pair)]
-    question, pair = max(pairs, key=lambda found: found[1].confidence or 0.0)
+    question, pair = max(pairs, key=lambda found: found[1].pair.confidence or 0.0)
     small = min((each for each in explored if len(_kept(each)) >= SEVERAL), key=lambda each: len(each.candidates))
     paired = sum(bool(_kept(each)) for each in explored)
     every = sum(len(_kept(each)) for each in explored)
@@ -100,7 +100,7 @@ def _follows_evidence(explored: ExploredQuestion, pair: Candidate) -> bool:
     what the question wants to know of it."""
     chosen, rejected = ((each.content or "").split() for each in (pair.chosen, pair.rejected))
     asked = set(re.findall(r"\w+", explored.question.question))
-    second = pair.types == ("query", "query") and pair.layer == SECOND_QUERY
+    second = pair.types == ("query", "query") and pair.state.layer == SECOND_QUERY
     return second and chosen[-1] in asked and chosen[0] not in asked | set(rejected) and not asked & set(rejected)
 
 

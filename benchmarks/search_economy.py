@@ -477,7 +477,7 @@ class Exploration:
         chosen, rejected = (
             self.question.worth(self.search.tree[each.id].payload) for each in (pair.chosen, pair.rejected)
         )
-        scale = self.plan.search.alpha**pair.layer if self.plan.recipe.margin_by_layer else 1.0
+        scale = self.plan.search.alpha**pair.state.layer if self.plan.recipe.margin_by_layer else 1.0
         return (chosen - rejected) / scale
 
 
@@ -581,8 +581,8 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
             tally.longer.append(_length(chosen) - _length(rejected))
         tally.guesses += pair.chosen.grounded is False
         by_types[types_of(pair.chosen.action_type, pair.rejected.action_type), verdict] += 1
-        tally.by_layer[pair.layer, verdict] += 1
-        tally.by_confidence[min(9, int(10 * (pair.confidence or 0))) / 10, verdict] += 1
+        tally.by_layer[pair.state.layer, verdict] += 1
+        tally.by_confidence[min(9, int(10 * (pair.pair.confidence or 0))) / 10, verdict] += 1
     return Explored(
         replies=exploration.replies,
         requests=exploration.requests,

@@ -202,7 +202,7 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
             chosen, rejected = record.nodes[pair.chosen.id], record.nodes[pair.rejected.id]
             verdict = verdict_of(question.worth(chosen) - question.worth(rejected))
             by_types[types_of(chosen.action_type, rejected.action_type), verdict] += 1
-            by_layer[pair.layer, verdict] += 1
+            by_layer[pair.state.layer, verdict] += 1
             right += [(pair.state.state_id, pair.chosen.id, pair.rejected.id)] * (verdict > 0)
             guesses += chosen.action_type == "answer" and not question.rests_on_facts(chosen)
     answers = (node for node in record.nodes if node.action_type == "answer")

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, State, World, open_world
-from question_causes import TRIED, finders
 from search_economy_real import measure
 
 from mcts import RECIPES
-from preference import Message
-from preference.causes import QuestionCause
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.parsing import ParsedReply, parse_reply
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.step_judge import scoring_prompt
 from reasonrag.data.questions import Question, open_questions
-from reasonrag.errors import ModelError
-from reasonrag.llm.chat import ChatRequest, Sampling
+from reasonrag.llm.chat import Sampling
 
 DATA_SETS = ("hotpotqa", "2wikimultihopqa", "musique")
 PLAIN = Skill("good .6")
@@ -124,17 +119,6 @@ async def test_a_lucky_guess_is_worth_no_more_than_an_unlucky_one(worlds: Worlds
     assert (question.prospect(lucky), question.prospect(unlucky)) == (1, 0)
 
 
-async def test_a_misread_answer_is_worth_less_than_the_golden_one(worlds: Worlds, shared_data: Path) -> None:
-    """With all facts stated an answer is no guess: it counts for what it is."""
-    world = worlds("hotpotqa")
-    question = known(dev(shared_data, "hotpotqa", 2)[1], world, Skill("careless", good=1, right=0.5))
-    explorer = agent(world, question)
-    paths = await explorer.continue_from(explorer.start(question.question), range(30))
-    answers = [path[-1] for path in paths if question.rests_on_facts(path[-1])]
-    assert {question.worth(each) > 0 for each in answers} == {True, False}
-    assert all((question.worth(each) > 0) == (each.f1 == 1) for each in answers)
-
-
 async def test_a_judge_scores_around_what_a_step_leads_to(worlds: Worlds, shared_data: Path) -> None:
     """Through the real judge's prompt. The tolerance is what cutting at 0 and 1 takes from the noise."""
     world = worlds("hotpotqa")
@@ -151,33 +135,6 @@ async def test_a_judge_scores_around_what_a_step_leads_to(worlds: Worlds, shared
         assert statistics.fmean(scores) == pytest.approx(question.prospect(step), abs=0.08)
 
 
-@pytest.mark.parametrize("action", ["think", "judge"])
-async def test_the_same_seed_gives_the_same_reply(action: str, worlds: Worlds, shared_data: Path) -> None:
-    """Whichever draws share a request; other seeds give other replies."""
-    world, prompts = worlds("hotpotqa"), load_prompts()
-    question = dev(shared_data, "hotpotqa", 1)[0]
-    teacher = GoldTeacher([known(question, world, PLAIN)])
-    user = f"Question: {question.question}" + ("\nCorrect answer: yes\nReasoning: " if action == "judge" else "")
-    messages = (Message(role="system", content=getattr(prompts, action)), Message(role="user", content=user))
-
-    async def replies(*seeds: int) -> list[str]:
-        request = ChatRequest(messages=messages, sampling=SAMPLING, samples=tuple(range(len(seeds))), seeds=seeds)
-        return [each.text for each in await teacher.complete(request)]
-
-    together = await replies(*range(30))
-    assert together == [(await replies(seed))[0] for seed in range(30)]
-    assert len(set(together)) > 3
-
-
-async def test_a_question_whose_gold_is_unknown_is_refused(worlds: Worlds, shared_data: Path) -> None:
-    """With the question, so that one sees which was forgotten."""
-    world = worlds("hotpotqa")
-    first, second = dev(shared_data, "hotpotqa", 2)
-    explorer = agent(world, known(first, world, PLAIN))
-    with pytest.raises(ModelError, match="no gold passages of the question 'What government position"):
-        await explorer.sample(explorer.start(second), [0])
-
-
 def test_every_kept_pair_gets_a_verdict_and_a_measurement_can_be_repeated(worlds: Worlds, shared_data: Path) -> None:
     """Right, wrong and ties, by type and by layer, are the same pairs; the same seed finds them again."""
     world, questions = worlds("hotpotqa"), dev(shared_data, "hotpotqa", 3)
@@ -188,16 +145,3 @@ def test_every_kept_pair_gets_a_verdict_and_a_measurement_can_be_repeated(worlds
         assert each.right + each.wrong + each.ties == each.pairs == each.by_layer.total()
         assert each.requests <= each.replies
         assert each.dollars > 0
-
-
-def test_passages_that_were_never_found_are_searched_for_with_other_queries(worlds: Worlds, shared_data: Path) -> None:
-    """By title, question, and in MuSiQue by sub-question with the answers of earlier hops: a hop that needs one is
-    found only so."""
-    world, total = worlds("musique"), Counter[str]()
-    for question in dev(shared_data, "musique", 20):
-        missing = tuple(question.metadata["gold_ids"])
-        cause = QuestionCause("passage_not_found", golden=False, lacking=missing, never_found=missing)
-        total += finders(cause, known(question, world, PLAIN))
-    assert total["never found"] == sum(len(each.metadata["gold_ids"]) for each in dev(shared_data, "musique", 20))
-    assert total["none"] < total["the question"] < total["its sub-question"] < total["never found"]
-    assert set(total) <= {"never found", "none", *TRIED}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import statistics
 from functools import cache
-from itertools import combinations
 
 import pytest
 from decision_process import LabQuestion, Setting, State
 from search_economy import ALIKE, GUESSING, PLANS, VARIATIONS, Exploration, Plan, measure
 from search_economy import SETTINGS as MEASURED
-from verdicts import PAIR_TYPES, Verdicts, right_of_all, ties_of_queries, types_of
+from verdicts import Verdicts, right_of_all, ties_of_queries
 
 from mcts import RECIPES
 
@@ -51,30 +50,6 @@ def test_chances_of_a_state_s_steps_sum_to_one(setting: Setting) -> None:
     assert max(state.layer for state in seen) < setting.max_steps
 
 
-def test_a_lucky_guess_is_worth_no_more_than_an_unlucky_one() -> None:
-    """The truth of a decision is its expectation, not what came of it."""
-    question = LabQuestion(Setting("guesses", early=0.4, luck=0.5), 1, alpha=0.9)
-    lucky, unlucky = (step for step, _ in question.choices(State()) if step.type == "answer")
-    assert lucky.f1 > unlucky.f1
-    assert question.worth(lucky) == question.worth(unlucky)
-
-
-def test_good_queries_show_one_fact_among_other_passages_and_stray_ones_their_own() -> None:
-    """Where several queries reveal the same: every two good ones share a part of what they show, and no two all of it;
-    evidence of the fact holds that of other words."""
-    question = LabQuestion(ALIKE, 1, alpha=0.9)
-    queries = [step for step, _ in question.choices(State())]
-    good, stray = ([each for each in queries if each.text.startswith(kind)] for kind in ("ask", "stray"))
-    for some, in_common in ((good, {True}), (stray, {False})):
-        shown = [each.reveals or frozenset() for each in some]
-        assert {bool(one & other) for one, other in combinations(shown, 2)} == in_common
-        assert len(set(shown)) == len(some) == 4
-        assert len({each.after for each in some}) == 1
-    first, second = (step for step, _ in question.choices(State("read", 1, 0, shown=True)) if "fact" in step.text)
-    assert (first.reveals or frozenset()) < (second.reveals or frozenset())
-    assert first.after == second.after
-
-
 @cache
 def kept(plan: str, setting: Setting) -> list[Verdicts]:
     [found] = (each for each in (*PLANS, *VARIATIONS) if each.name == plan)
@@ -93,24 +68,6 @@ def test_where_several_queries_reveal_the_same_few_kept_pairs_of_queries_are_tie
 def test_steps_that_share_what_they_reveal_make_no_setting_s_pairs_worse(setting: Setting) -> None:
     """Of all that are kept at least as many are right as where every step is valued for itself."""
     assert right_of_all(kept("economy", setting)) >= right_of_all(kept("economy, findings apart", setting))
-
-
-@pytest.mark.parametrize(
-    ("chosen", "rejected", "types"),
-    [
-        ("query", "query", "query, query"),
-        ("evidence", "evidence", "evidence, evidence"),
-        ("answer", "answer", "answer, answer"),
-        ("answer", "query", "answer, other"),
-        ("evidence", "answer", "answer, other"),
-    ],
-)
-def test_a_pair_is_counted_by_the_types_of_both_steps(chosen: str, rejected: str, types: str) -> None:
-    """Whichever is chosen; what no state can have is refused."""
-    assert types_of(chosen, rejected) == types
-    assert types in PAIR_TYPES
-    with pytest.raises(ValueError, match="no state has a pair of the types"):
-        types_of("query", "evidence")
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda each: each.name)
