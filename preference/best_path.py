@@ -5,7 +5,7 @@ from __future__ import annotations
 from preference.answer_scores import label_cover_em
 from preference.candidates import Ends, Origin, PathStep, QuestionRecord
 from preference.labelling import origin_of
-from preference.records import RolloutNode, RolloutRecord
+from preference.records import RolloutNode, RolloutRecord, shared_fields
 
 
 def question_record(rollout: RolloutRecord, run_origin: Origin | None = None) -> QuestionRecord:
@@ -43,7 +43,7 @@ def best_path(rollout: RolloutRecord) -> list[PathStep] | None:
     for answer in sorted(right, key=lambda node: (-(node.reward or 0.0), node.layer or 0, node.id)):
         steps = _steps_to(rollout, answer)
         if all(step.parse_error is None and not step.repaired for step in steps):
-            return [_path_step(step) for step in steps]
+            return [PathStep(**shared_fields(step, PathStep)) for step in steps]
     return None
 
 
@@ -66,15 +66,3 @@ def _steps_to(rollout: RolloutRecord, answer: RolloutNode) -> list[RolloutNode]:
     while steps[-1].parent_id:
         steps.append(rollout.nodes[steps[-1].parent_id])
     return steps[::-1]
-
-
-def _path_step(node: RolloutNode) -> PathStep:
-    if node.prompt is None or node.action_type is None or node.layer is None:
-        raise ValueError(f"node {node.id} is not a step that parsed")
-    return PathStep(
-        layer=node.layer,
-        action_type=node.action_type,
-        prompt=node.prompt,
-        response=node.response or "",
-        content=node.content or "",
-    )

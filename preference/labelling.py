@@ -64,7 +64,8 @@ def labelled_states(
     Pairs of a state are sorted by falling confidence, then margin, with the better step as `chosen` (the earlier one on
     a tie). run_origin: what the run's configuration adds to the record.
     """
-    tree = _Tree(rollout, origin_of(rollout, run_origin), tokens)
+    system = SYSTEM_OF_RECIPE.get(rollout.recipe.name)
+    tree = _Tree(rollout, origin_of(rollout, run_origin), tokens, system, own_outcomes(rollout))
     for siblings in _states(rollout):
         if len(siblings) > 1:
             yield _labelled(tree, siblings)
@@ -103,12 +104,10 @@ class _Tree:
     rollout: RolloutRecord
     origin: Origin
     tokens: TokenCounter | None
+    system: PublishedSystem | None
+    own_outcomes: list[float | None]
     taken: set[str] = field(default_factory=set)
     """Ids of the pairs so far: where equal steps are kept apart, two pairs may say the same."""
-
-    @cached_property
-    def system(self) -> PublishedSystem | None:
-        return SYSTEM_OF_RECIPE.get(self.rollout.recipe.name)
 
     @cached_property
     def trajectory_f1(self) -> float:
@@ -119,10 +118,6 @@ class _Tree:
             steps = [self.rollout.nodes[each] for each in node.children_ids]
             node = max(steps, key=lambda step: (bool(step.children_ids), step.reward or 0.0))
         return node.f1 or 0.0
-
-    @cached_property
-    def own_outcomes(self) -> list[float | None]:
-        return own_outcomes(self.rollout)
 
     @cached_property
     def reached(self) -> set[int]:

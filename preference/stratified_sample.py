@@ -6,13 +6,11 @@ itself such a sample.
 
 from __future__ import annotations
 
-import heapq
-
 from preference.filters import seeded_uniform
 
 
 class StratifiedSample:
-    """A sample of the members added so far; holds at most `size` per stratum.
+    """A sample of the members added so far.
 
     The members of a stratum are ordered by their draws from [0, 1). Member k of n (from 0) is due at (k + u) / n, where
     u in [0, 1) is the stratum's own draw; the sample takes the members that are due first. At any time every stratum
@@ -24,25 +22,17 @@ class StratifiedSample:
     def __init__(self, size: int, *, seed: int) -> None:
         self._size = size
         self._seed = seed
-        self._counts: dict[str, int] = {}
-        self._held: dict[str, list[tuple[float, str]]] = {}
-        """Heaps of negated draws, so that the largest is on top."""
+        self._members: dict[str, list[tuple[float, str]]] = {}
 
     def add(self, stratum: str, name: str) -> None:
         """Add a new member."""
-        self._counts[stratum] = self._counts.get(stratum, 0) + 1
-        heap = self._held.setdefault(stratum, [])
-        entry = (-seeded_uniform(f"member:{name}", seed=self._seed), name)
-        if len(heap) < self._size:
-            heapq.heappush(heap, entry)
-        elif heap and entry > heap[0]:
-            heapq.heapreplace(heap, entry)
+        own = seeded_uniform(f"member:{name}", seed=self._seed)
+        self._members.setdefault(stratum, []).append((own, name))
 
     def draw(self) -> list[str]:
         """`size` names, or all of them, in the order they are due."""
-        called = []
-        for stratum, heap in self._held.items():
+        due = []
+        for stratum, members in self._members.items():
             start = seeded_uniform(f"stratum:{stratum}", seed=self._seed)
-            for place, (negated, name) in enumerate(sorted(heap, reverse=True)):
-                called.append(((place + start) / self._counts[stratum], -negated, name))
-        return [name for _, _, name in sorted(called)[: self._size]]
+            due += [((place + start) / len(members), *each) for place, each in enumerate(sorted(members))]
+        return [name for _, _, name in sorted(due)[: self._size]]
