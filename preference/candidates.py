@@ -112,7 +112,8 @@ class Origin(SparseRecord):
 
 
 class StepRecord(Record):
-    """A step of a state, with the fields of `RolloutNode` that filters and formats need."""
+    """A step of a state, with the fields of `RolloutNode` that filters and formats need; some only where a step of the
+    state has one (`_OF_STATES`)."""
 
     id: int
     action_type: ActionType | None
@@ -120,26 +121,22 @@ class StepRecord(Record):
     response: str
     reward: float | None = None
     own_outcome: float | None = None
-    """Outcome of its own trajectory (`labelling.own_outcomes`); absent where no step of the state has one."""
+    """Outcome of its own trajectory (`labelling.own_outcomes`)."""
     expected_outcome: float | None = None
-    """Mean outcome below the step, undiscounted; absent where no step of the state has one."""
     critic_score: float | None = None
-    """Mean raw score of the critics that were not trained on the question; only where critics were asked, else
-    absent."""
+    """Mean raw score of the critics that were not trained on the question."""
     grounded: bool | None = None
     em: float | None = None
-    """Of an answer; absent where no step of the state has one."""
     in_evidence: bool | None = None
-    """Whether evidence reported before supports an answer; absent as `em`."""
     gold: int | None = None
     visits: int = 0
     value: float | None = None
-    """Mean search value; only where a judge is shown it (`prorag`), else absent."""
+    """Mean search value, where a judge is shown it (`prorag`)."""
     rollouts: int = 0
     """Number of real continuations through it."""
     observations: float | None = None
     uncounted: Items[float] | None = None
-    """As of `RolloutRecord.uncounted`; absent where no step of the state has one."""
+    """As of `RolloutRecord.uncounted`."""
     parse_error: str | None = None
     """Cause."""
     repaired: bool = False

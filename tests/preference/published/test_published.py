@@ -148,17 +148,6 @@ def test_a_whole_tree_needs_no_repair() -> None:
     assert {node.value for node in record.nodes} == {0.4, 0.5}
 
 
-def test_released_rewards_are_the_published_builders() -> None:
-    """F1 * .9**step at the leaves, upwards weighted by visits. The builder's F1 keeps articles: two of three words of
-    `the Seine river` are too many, so that it is 2 * 1/3 / (1/3 + 1) = .5."""
-    record, _ = read(published_tree())
-    leaf = 0.5 * 0.9**3
-    below = leaf * 9 / 12
-    rewards = [node.reward for node in record.nodes]
-    assert rewards == pytest.approx([below * 12 / 16, 0, below, leaf, 0, leaf, 0])
-    assert (record.recipe.name, record.recipe.reward, record.recipe.margin_by_layer) == ("released", "outcome", False)
-
-
 def test_the_papers_rewards_stand_beside_them() -> None:
     """Means over the answers below: visits do not count, and F1 is SQuAD's, which leaves articles out: 2 * 1/2 /
     (1/2 + 1) = 2/3. There are none where no golden answer is known."""
@@ -375,15 +364,6 @@ def test_no_item_whatever_it_is_is_a_crash(item: Any) -> None:
     for take in (read, PublishedRowReader(ImportRules(), RepairLog()).add):
         with pytest.raises(Unusable):
             take(item) if take is read else take(item, where="f:1", revision="f")  # type: ignore[operator]
-
-
-def test_the_real_trees_give_the_real_rows(shared_data: Path) -> None:
-    """Three trees of GPT-4o, by the published rule: all ten fields of all three rows, in order."""
-    trees = json.loads((shared_data / "rollouts" / "reasonrag_gpt4o_mcts_trees.json").read_bytes())
-    rows = json.loads((shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json").read_bytes())
-    records, repairs = zip(*(read(tree) for tree in trees), strict=True)
-    assert set(map(len, repairs)) == {0}
-    assert ten_fields(exported(list(records), PUBLISHED_RULE)) == rows
 
 
 def test_the_head_of_a_real_llama_tree_is_read(shared_data: Path) -> None:
