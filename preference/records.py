@@ -319,12 +319,10 @@ class RecipeRef(SparseRecord):
             alpha=recipe.search.alpha,
             margin_by_layer=recipe.margin_by_layer,
         )
-        told: dict[str, str] = {}
-        if named.merges_equal != recipe.search.merge_equal:
-            told["equal_steps"] = "merged" if recipe.search.merge_equal else "apart"
-        if named.shares_estimates != recipe.search.share_estimates:
-            told["estimates"] = "shared" if recipe.search.share_estimates else "own"
-        return named.model_copy(update=told)
+        merge, share = recipe.search.merge_equal, recipe.search.share_estimates
+        equal_steps = None if named.merges_equal == merge else "merged" if merge else "apart"
+        estimates = None if named.shares_estimates == share else "shared" if share else "own"
+        return named.model_copy(update={"equal_steps": equal_steps, "estimates": estimates})
 
     @property
     def merges_equal(self) -> bool:

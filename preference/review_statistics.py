@@ -118,7 +118,7 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
     if not isinstance(row, dict):
         return None
     chosen, rejected = _text(row, "chosen"), _text(row, "rejected")
-    system, user = _text(row, "instruction") or "", _text(row, "input") or _text(row, "prompt")
+    system, user = _text(row, "instruction") or "", _text(row, "input")
     if chosen is None or rejected is None or not user:
         return None
     confidence: Any = row.get("confidence")

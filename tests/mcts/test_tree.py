@@ -37,6 +37,8 @@ def test_ids_are_the_order_of_creation_and_the_root_is_zero() -> None:
     assert list(tree.path_up(below)) == [below, first, tree.root]
     assert [node.layer for node in tree.nodes] == [None, 0, 1, 0]
     assert len(tree) == 4
+    with pytest.raises(ValueError, match="root"):
+        _ = tree.root.payload
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -394,6 +394,12 @@ def test_what_twins_say_is_one_pair_with_the_step_that_was_explored() -> None:
     }
 
 
+def test_empty_answers_say_the_same() -> None:
+    """Two replies with nothing inside the tag are one opinion, and one pair."""
+    empty = siblings(answer("Ada", 0.9), answer("", 0.0, response="one"), answer("", 0.0, response="two"))
+    assert judged(empty) == {(1, 2): None, (1, 3): "duplicate", (2, 3): "same_content"}
+
+
 # -- several runs -------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from preference import (
     ExportOptions,
     MalformedRolloutsError,
     Origin,
-    RolloutRecord,
     export_pairs,
 )
 from preference.candidates import MalformedCandidatesError, question_key
@@ -85,21 +83,6 @@ def test_a_step_without_its_two_turns_is_refused(turns: list[Fields] | None, tmp
     with pytest.raises(MalformedRolloutsError, match=r"'bad\\x1b\[2J', node 2: its prompt must be one system turn"):
         candidates_in(tmp_path, asked(1), bad)
     assert list(tmp_path.iterdir()) == []
-
-
-def broken_after(*records: RolloutRecord, error: BaseException) -> Iterator[RolloutRecord]:
-    yield from records
-    raise error
-
-
-@pytest.mark.parametrize("error", [ValueError("line 2 is torn"), OSError("gone"), KeyboardInterrupt()])
-def test_what_stops_half_way_leaves_the_earlier_candidates(error: BaseException, tmp_path: Path) -> None:
-    """Whole or not at all, and no others lie about."""
-    candidates_in(tmp_path, ada())
-    before = contents(tmp_path)
-    with pytest.raises(type(error)):
-        write_candidates(broken_after(asked(1), error=error), tmp_path)
-    assert contents(tmp_path) == before
 
 
 # -- several ------------------------------------------------------------------------------------------------------

@@ -68,13 +68,6 @@ def test_both_parts_of_a_data_set_are_read(tmp_path: Path) -> None:
     ]
 
 
-def test_the_prompt_will_do_where_the_turns_are_not_there(tmp_path: Path) -> None:
-    """Rows of an older layout have it alone."""
-    bare = {name: value for name, value in row(1).items() if name not in ("instruction", "input")}
-    [pair] = pairs_of(data_set(tmp_path, bare))
-    assert pair.user == bare["prompt"]
-
-
 @pytest.mark.parametrize(
     ("fields", "known"),
     [
@@ -163,6 +156,7 @@ def test_a_report_by_hand(tmp_path: Path) -> None:
         "Evidence Extraction": (1.0, 2, 0),
         "Query Generation": (1.0, 1, 1),
     }
+    assert [*found.by_action_type] == sorted(found.by_action_type)
     assert [(each.confirmed.share, each.confirmed.of, each.ties) for each in found.by_confidence] == [
         (None, 0, 0),
         (1.0, 2, 0),

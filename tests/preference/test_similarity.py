@@ -58,6 +58,7 @@ BORN = "Ada Lovelace was born in London on 10 December 1815 as the only child of
         (f"{BORN} 1792", False),  # 19 of 20, but a number more
         (f"{BORN} Wentworth", False),  # a name more
         (BORN.replace("was born", "was not born"), False),
+        (BORN.replace("was born", "wasn't born"), False),
         (BORN.replace(" and Anne", " without Anne"), False),
         (BORN.lower(), True),  # equal after normalisation
     ],

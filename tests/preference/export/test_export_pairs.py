@@ -24,6 +24,7 @@ from preference.filters import DROP_REASONS
 from tests.helpers.trees import (
     Fields,
     ada,
+    answer,
     asked,
     candidates_in,
     contents,
@@ -264,7 +265,7 @@ def test_an_export_warns_of_what_would_be_regretted(
 def test_contaminated_questions_are_left_out_and_counted(tmp_path: Path) -> None:
     """All their candidates, and their best paths, under whatever wording of case and punctuation."""
     right = [query("who", 0.9, rollouts=rollouts_of(1, 2)), query("what", 0.0, rollouts=rollouts_of(0, 2))]
-    answered = {"action_type": "answer", "content": "Ada Lovelace", "terminal": True, "reward": 0.81, "f1": 1.0}
+    answered = answer("Ada Lovelace", 0.81, f1=1.0)
     seen = tree([0, 0, 1], [*right, answered], question="Who IS the first?", question_id="seen")
     new = tree([0, 0, 1], [*right, answered], question="Who is the second?", question_id="new")
     facts = ExportFacts(contaminated={question_key("who is first")}, contamination={"splits": ["toy/test"]})

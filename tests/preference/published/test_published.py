@@ -96,7 +96,7 @@ def published_tree() -> Json:
             input_prompt=chat(f"{after} {nothing}"),
         ),
     ]  # fmt: skip
-    output = {f"intermediate_node_{i}": node for i, node in enumerate(nodes)}
+    output = {f"intermediate_node_{i}": node for i, node in enumerate(nodes)} | {"metric_score": {"f1": 1.0}}
     return {"id": "dev_7", "question": QUESTION, "golden_answers": ["Seine"], "output": output}
 
 
@@ -168,6 +168,9 @@ def test_passages_are_named_and_best_first() -> None:
         {"id": "9", "title": 'Paris "city"', "score": 0.8},
         {"id": "7", "title": "Rome", "score": 0.2},
     ]
+    tree = published_tree()
+    nodes_of(tree)["intermediate_node_3"]["retrieval_result"] = [{"title": "Paris"}]
+    assert read(tree)[0].nodes[3].passages is None
 
 
 # -- trees that are not ----------------------------------------------------------------------------------------
