@@ -232,10 +232,6 @@ def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
     try:
         with LOADING:
             offsets = np.load(directory / OFFSETS, mmap_mode="r")
-        if len(offsets) != manifest.passages:
-            raise InputError(
-                f"{directory / OFFSETS} has {len(offsets):,} rows, its manifest says {manifest.passages:,}"
-            )
         return Corpus(Path(manifest.corpus), offsets)
     except (OSError, ValueError, EOFError) as error:
         raise incomplete_index(directory, manifest, error) from error

@@ -156,7 +156,6 @@ class FaissIndex:
 
     index: Any
     rows: int
-    dimension: int
 
     def search(self, queries: npt.NDArray[np.float32], depth: int) -> list[npt.NDArray[np.int64]]:
         """Rows of the nearest vectors for each query, best first, at most `depth`."""
@@ -172,8 +171,7 @@ def open_faiss_index(path: Path, plan: IndexPlan, *, gpu: bool = False) -> Faiss
     index = _read(faiss, path, flag)
     _search_as_planned(faiss, index, plan)
     _search_in_large_blocks(faiss, index.d)
-    rows, dimension = index.ntotal, index.d
-    return FaissIndex(_on_gpus(faiss, index, plan) if gpu else index, rows, dimension)
+    return FaissIndex(_on_gpus(faiss, index, plan) if gpu else index, index.ntotal)
 
 
 def _search_in_large_blocks(faiss: Any, dimension: int) -> None:

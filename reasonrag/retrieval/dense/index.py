@@ -1,6 +1,6 @@
 """Searching dense indexes: queries are encoded, faiss finds candidates, stored vectors give the final scores.
 
-Decides which parts of an index must agree (vectors, encoder, faiss file), and how candidates are rescored. Does not
+Decides whether an encoder is an index's, and how candidates are rescored. Does not
 know models (`encoders`), the vector files (`vector_store`), faiss (`faiss_index`) or how an index is built (`build`).
 """
 
@@ -39,36 +39,27 @@ less."""
 
 
 def stored_vectors(directory: Path, manifest: DenseManifest) -> VectorRows:
-    """The vectors of a finished index. Raises InputError if they are missing, cut off or do not match."""
+    """The vectors of a finished index. Raises InputError if they are missing or cut off."""
     path = directory / manifest.vectors
-    vectors: VectorRows = FaissVectors(path) if manifest.adopted else StoredVectors(path)
-    if (vectors.rows, vectors.dimension) != (manifest.passages, manifest.encoder.dimension):
-        raise InputError(
-            f"{path} holds {vectors.rows:,} x {vectors.dimension} numbers, its manifest says "
-            f"{manifest.passages:,} x {manifest.encoder.dimension}; build the index again"
-        )
-    return vectors
+    return FaissVectors(path) if manifest.adopted else StoredVectors(path)
 
 
 class DenseIndex:
     """An open dense index.
 
-    encoder: for queries; must be the one that encoded the passages. Raises InputError for files that are missing, cut
-        off or do not belong together, and for another encoder.
+    encoder: for queries; must be the one that encoded the passages. Raises InputError for files that are missing or cut
+        off, and for another encoder. That files belong together is known by their digests in the manifest.
     """
 
     instant = False
 
     def __init__(self, directory: Path, manifest: DenseManifest, encoder: Encoder, *, gpu: bool = False) -> None:
         file = manifest.file
-        path = directory / file.file
         check_encoder(directory, manifest, encoder)
         self._vectors = stored_vectors(directory, manifest)
         self._plan, self._encoder = file.plan, encoder
         self._most = 0 if file.plan.type not in STREAMED else MOST_ON_GPUS if gpu else MOST_CANDIDATES
-        self._neighbours = open_faiss_index(path, file.plan, gpu=gpu)
-        if (self._neighbours.rows, self._neighbours.dimension) != (manifest.passages, manifest.encoder.dimension):
-            raise InputError(f"the faiss index {path} was built from other vectors; build it again")
+        self._neighbours = open_faiss_index(directory / file.file, file.plan, gpu=gpu)
         self.identity = ":".join(
             (
                 "dense",

@@ -64,10 +64,6 @@ class StoredVectors:
             raise InputError(
                 f"the vectors {path} cannot be read ({error}); delete the index and build it again"
             ) from error
-        if self._mapped.dtype != np.float16:
-            raise InputError(
-                f"the vectors {path} are {self._mapped.dtype}, not fp16; delete the index and build it again"
-            )
         self._begin = path.stat().st_size - self._mapped.nbytes
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
