@@ -29,7 +29,7 @@ LINES = {
     "exploration": 2987,
     "llm": 5082,
     "publishing": 1217,
-    "retrieval": 4102,
+    "retrieval": 4080,
     "run": 824,
     "scale": 572,
     "serving": 1188,

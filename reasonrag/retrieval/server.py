@@ -30,9 +30,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from preference.records import first_error
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
-from reasonrag.errors import ReasonragError
+from reasonrag.errors import RetrievalError
 from reasonrag.retrieval.remote import MAX_ANSWER_BYTES, checked_token
-from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
+from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening, read_body, send_pieces
@@ -158,8 +158,9 @@ class _SearchService:
         try:
             for start in range(0, len(different), SEARCHED_TOGETHER):
                 await together(*(find(query) for query in different[start : start + SEARCHED_TOGETHER]))
-        except ReasonragError as error:
-            raise web.HTTPInternalServerError(text=f"the search failed: {error}") from error
+        except RetrievalError as error:
+            refused = web.HTTPBadRequest if error.of_query else web.HTTPInternalServerError
+            raise refused(text=f"the search failed: {error}") from error
         result = b",".join(lists.get(query, b"[]") for query in search.texts)
         lists.clear()  # not held twice
         return b'{"result":[' + result + b'],"identity":' + orjson.dumps(self.retriever.identity) + b"}"
@@ -256,12 +257,8 @@ def _parsed_request(body: bytes, limits: ServeLimits) -> _SearchRequest:
         raise web.HTTPBadRequest(text=first_error(error)) from None
     if (search.queries is None) == (search.query is None):
         raise web.HTTPBadRequest(text='it needs "queries", or "query", and not both')
-    texts = search.texts
-    if len(texts) > limits.max_waiting:
-        raise web.HTTPBadRequest(text=f"there are {len(texts)} queries, and a request may have {limits.max_waiting}")
-    for position, query in enumerate(texts):
-        if (size := len(query.encode())) > QUERY_BYTES:
-            raise web.HTTPBadRequest(text=f"query {position} has {size} bytes, and may have {QUERY_BYTES}")
+    if (queries := len(search.texts)) > limits.max_waiting:
+        raise web.HTTPBadRequest(text=f"there are {queries} queries, and a request may have {limits.max_waiting}")
     return search
 
 

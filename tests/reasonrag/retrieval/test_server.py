@@ -237,7 +237,7 @@ BAD_BODIES: list[tuple[object, str]] = [
     ([], "record: Input should be an object"),
     ({"query": "cats", "queries": ["dogs"]}, 'it needs "queries", or "query", and not both'),
     ({"query": ["cats", 7]}, "query.str: Input should be a valid string"),
-    ({"queries": ["a", "x" * 100_000]}, "query 1 has 100000 bytes, and may have 32768"),
+    ({"queries": ["a", "x" * 100_000]}, "the query has 100,000 bytes; the limit is 32,768"),
     ({"queries": ["a"] * 4097}, "there are 4097 queries, and a request may have 4096"),
     ({"queries": ["a"], "topk": 0}, "topk: Input should be greater than or equal to 1"),
     ({"queries": ["a"], "topk": 10**6}, "topk: Input should be less than or equal to 1000"),
