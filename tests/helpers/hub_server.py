@@ -7,12 +7,17 @@ to. Runs in a thread of its own, so that tests need no event loop.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -304,3 +309,11 @@ def environment_for(endpoint: str, home: object) -> dict[str, str]:
         "HF_HUB_DOWNLOAD_TIMEOUT": "5",
         "HF_TOKEN": TOKEN,
     }
+
+
+async def run_python(code: str, *, endpoint: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """The Hub's client reads its environment at import, so the code gets a process of its own."""
+    environment = os.environ | environment_for(endpoint, home)
+    return await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )

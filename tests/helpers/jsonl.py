@@ -16,6 +16,13 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     return path
 
 
+def write_lines(path: Path, *lines: bytes) -> Path:
+    """Folders are made; the path is returned."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
 def write_passages(path: Path, passages: Iterable[tuple[str, str, str]]) -> Path:
     """passages: id, title and text of each."""
     return write_rows(path, ({"id": name, "contents": f"{title}\n{text}"} for name, title, text in passages))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +10,6 @@ import pytest
 
 from reasonrag.data.compressed import _SMALL, is_on_the_hub, plain_corpus
 from reasonrag.errors import InputError
-from tests.helpers.hub_server import environment_for, running_hub
 
 LINES = b'{"id": "a", "contents": "Paris\\nA city."}\n{"id": "b", "contents": "Rome\\nAnother."}\n'
 
@@ -88,35 +83,6 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(damage: Callable[[bytes], 
     with pytest.raises(InputError, match=r"is damaged or truncated \(.*\); download it again"):
         plain_corpus(packed, tmp_path / "home")
     assert list(tmp_path.iterdir()) == [packed]
-
-
-# -- the Hub ---------------------------------------------------------------------------------------------------
-
-NAME = "someone/wiki"
-
-
-async def fetched(source: str, home: Path, *, files: dict[str, bytes]) -> subprocess.CompletedProcess[str]:
-    """`plain_corpus` in a process of its own, which prints the corpus: the Hub's client reads its environment once."""
-    pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
-    code = (
-        "import sys; from pathlib import Path; from reasonrag.data.compressed import plain_corpus\n"
-        "def say(message): print(message, file=sys.stderr)\n"
-        f"print(plain_corpus(Path({source!r}), Path({str(home)!r}), say=say).read_text())"
-    )
-    with running_hub() as hub:
-        hub.put(NAME, files)
-        environment = os.environ | environment_for(hub.endpoint, home)
-        command = [sys.executable, "-c", code]
-        return await asyncio.to_thread(
-            subprocess.run, command, env=environment, capture_output=True, text=True, check=False
-        )
-
-
-async def test_a_file_of_a_data_set_on_the_hub_is_a_corpus(tmp_path: Path) -> None:
-    """Fetched by the Hub's own client, at a commit, and unpacked like any other."""
-    done = await fetched(f"hf://datasets/{NAME}/wiki.jsonl.gz", tmp_path, files={"wiki.jsonl.gz": gzip.compress(LINES)})
-    assert done.stdout.encode().strip() == LINES.strip(), done.stderr
-    assert "fetching wiki.jsonl.gz of someone/wiki from the Hub" in done.stderr
 
 
 @pytest.mark.parametrize(

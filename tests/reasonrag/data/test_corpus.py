@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Corpus, Passage, parse_passage, scan_corpus
 from reasonrag.errors import InputError
-
-
-def write(path: Path, *lines: bytes) -> Path:
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return path
+from tests.helpers.jsonl import write_lines
 
 
 def row(passage_id: object, contents: str = "Paris\nA city.") -> bytes:
@@ -57,7 +53,7 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], passage: Pa
 )
 def test_a_line_that_is_no_passage_is_named_with_its_number(line: bytes, message: str, tmp_path: Path) -> None:
     """Every bad line is found by the scan, wherever it stands, before anything is built."""
-    corpus = write(tmp_path / "corpus.jsonl", row(1), row(2), line, row(4))
+    corpus = write_lines(tmp_path / "corpus.jsonl", row(1), row(2), line, row(4))
     with pytest.raises(InputError, match=rf"corpus\.jsonl, line 3 {message}"):
         scan_corpus(corpus)
 
@@ -73,7 +69,7 @@ def test_a_line_that_is_no_passage_is_named_with_its_number(line: bytes, message
 )
 def test_a_file_that_is_no_corpus_is_refused(name: str, lines: list[bytes], message: str, tmp_path: Path) -> None:
     """A number and its spelling are the same id, because records hold spellings."""
-    write(tmp_path / "c.jsonl", *lines)
+    write_lines(tmp_path / "c.jsonl", *lines)
     with pytest.raises(InputError, match=message):
         scan_corpus(tmp_path / name)
 
@@ -99,8 +95,8 @@ def test_random_access_equals_reading_line_by_line(contents: list[str], end: byt
 
 def test_a_corpus_is_read_on_although_its_file_is_replaced(tmp_path: Path) -> None:
     """An open corpus holds on to the bytes it was opened with: a run never mixes two files."""
-    path = write(tmp_path / "corpus.jsonl", row(1, "Paris\nA city."), row(2, "Rome\nA town."))
+    path = write_lines(tmp_path / "corpus.jsonl", row(1, "Paris\nA city."), row(2, "Rome\nA town."))
     corpus = Corpus(path, scan_corpus(path).offsets)
-    newer = write(tmp_path / "newer.jsonl", row(9, "A much longer title\nand other text"))
+    newer = write_lines(tmp_path / "newer.jsonl", row(9, "A much longer title\nand other text"))
     os.replace(newer, path)  # noqa: PTH105 - the system call is the point
     assert [passage.title for passage in corpus] == ["Paris", "Rome"]

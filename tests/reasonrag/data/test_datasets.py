@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import subprocess
-import sys
+import gzip
 from pathlib import Path
 
 import pytest
@@ -13,17 +10,9 @@ import pytest
 from reasonrag.data.datasets import REPOSITORY, find_questions
 from reasonrag.data.settings import HUB_SPLITS
 from reasonrag.errors import InputError
-from tests.helpers.hub_server import environment_for, running_hub
+from tests.helpers.hub_server import run_python, running_hub
 
 QUESTIONS = b'{"id": "train_0", "question": "Who wrote it?", "golden_answers": ["Ada"], "metadata": {}}\n'
-
-
-async def run_python(code: str, *, endpoint: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """The client reads its environment at import, so it gets a process of its own."""
-    environment = os.environ | environment_for(endpoint, home)
-    return await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
 
 
 async def test_questions_come_from_the_collection_at_a_recorded_commit(tmp_path: Path) -> None:
@@ -38,6 +27,21 @@ async def test_questions_come_from_the_collection_at_a_recorded_commit(tmp_path:
         commit = hub.put(REPOSITORY, {"hotpotqa/train.jsonl": QUESTIONS})
         done = await run_python(code, endpoint=hub.endpoint, home=tmp_path)
     assert done.stdout.strip() == f"{commit} 1 Who wrote it?", done.stderr
+
+
+async def test_a_packed_file_of_any_data_set_on_the_hub_is_a_corpus(tmp_path: Path) -> None:
+    """Fetched by the Hub's own client, at a commit, and unpacked like any other."""
+    line = '{"id": "a", "contents": "Paris"}'
+    code = (
+        "from pathlib import Path; from reasonrag.data.compressed import plain_corpus\n"
+        "source = Path('hf://datasets/someone/wiki/wiki.jsonl.gz')\n"
+        "print(plain_corpus(source, Path('home'), say=print).read_text())"
+    )
+    with running_hub() as hub:
+        hub.put("someone/wiki", {"wiki.jsonl.gz": gzip.compress(line.encode())})
+        done = await run_python(code, endpoint=hub.endpoint, home=tmp_path)
+    first, *_, last = done.stdout.splitlines()
+    assert (first, last) == ("fetching wiki.jsonl.gz of someone/wiki from the Hub", line), done.stderr
 
 
 async def test_an_unreachable_hub_is_an_error_with_a_way_out(tmp_path: Path) -> None:

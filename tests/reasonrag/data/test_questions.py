@@ -24,12 +24,7 @@ from reasonrag.data.questions import (
 )
 from reasonrag.data.settings import canonical_dataset
 from reasonrag.errors import InputError
-
-
-def write(path: Path, *lines: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return path
+from tests.helpers.jsonl import write_lines
 
 
 def row(question_id: object, question: str = "Where?") -> bytes:
@@ -85,7 +80,7 @@ def test_a_line_that_is_no_question_is_named_with_its_number_and_field(
     line: bytes, message: str, tmp_path: Path
 ) -> None:
     """The whole file is checked before any work is started, however few questions are asked."""
-    path = write(tmp_path / "dev.jsonl", row(1), row(2), line, row(4))
+    path = write_lines(tmp_path / "dev.jsonl", row(1), row(2), line, row(4))
     with pytest.raises(InputError, match=rf"dev\.jsonl, line 3 {message}"):
         open_questions(path, dataset="own", split="dev")
 
@@ -101,7 +96,7 @@ def test_a_line_that_is_no_question_is_named_with_its_number_and_field(
 )
 def test_a_file_that_holds_no_questions_is_refused(name: str, lines: list[bytes], message: str, tmp_path: Path) -> None:
     """A number and its spelling are the same id, because records hold spellings."""
-    write(tmp_path / "f.jsonl", *lines)
+    write_lines(tmp_path / "f.jsonl", *lines)
     with pytest.raises(InputError, match=message):
         open_questions(tmp_path / name, dataset="own", split="dev")
 
@@ -148,7 +143,7 @@ def test_a_sample_is_stratified_and_grows_without_changing(kinds: str, size: int
     file and the seed, not the size."""
     with TemporaryDirectory() as folder:
         rows = [orjson.loads(row(f"train_{n}")) | {"metadata": {"type": kind}} for n, kind in enumerate(kinds)]
-        path = write(Path(folder) / "train.jsonl", *map(orjson.dumps, rows))
+        path = write_lines(Path(folder) / "train.jsonl", *map(orjson.dumps, rows))
         small, large = (
             open_questions(path, dataset="d", split="train", sample=Sample(each, seed)) for each in (size, size + more)
         )
@@ -164,7 +159,7 @@ def test_a_sample_is_stratified_and_grows_without_changing(kinds: str, size: int
 
 def test_a_sample_without_types_is_drawn_at_random(tmp_path: Path) -> None:
     """By the seed alone; data sets with the same ids are drawn independently."""
-    path = write(tmp_path / "train.jsonl", *(row(f"train_{number}") for number in range(50)))
+    path = write_lines(tmp_path / "train.jsonl", *(row(f"train_{number}") for number in range(50)))
     drawn = {
         (name, seed): [
             each.id for each in open_questions(path, dataset=name, split="t", sample=Sample(10, seed)).read()
@@ -176,7 +171,7 @@ def test_a_sample_without_types_is_drawn_at_random(tmp_path: Path) -> None:
 
 
 def test_a_whole_file_is_identified_by_its_content(tmp_path: Path) -> None:
-    file = open_questions(path := write(tmp_path / "f.jsonl", row(1), row(2)), dataset="a", split="train")
+    file = open_questions(path := write_lines(tmp_path / "f.jsonl", row(1), row(2)), dataset="a", split="train")
     assert (file.total, file.sha256) == (2, hashlib.sha256(path.read_bytes()).hexdigest())
     assert file.identity == {"dataset": "a", "split": "train", "questions_sha256": file.sha256}
     assert [each.id for each in file.limited(1)] == ["1"]
@@ -185,7 +180,7 @@ def test_a_whole_file_is_identified_by_its_content(tmp_path: Path) -> None:
 def test_ids_that_the_corpus_does_not_have_are_not_taken_for_gold_ones(tmp_path: Path) -> None:
     """One of passages that came with questions has others."""
     line = orjson.dumps(orjson.loads(row(1)) | {"metadata": {"gold_ids": ["p1", 2], "gold_titles": ["Ada"]}})
-    file = open_questions(write(tmp_path / "f.jsonl", line), dataset="a", split="train")
+    file = open_questions(write_lines(tmp_path / "f.jsonl", line), dataset="a", split="train")
     assert [each.gold for each in file.read()] == [GoldPassages("id", ("p1", "2"))]
     assert [each.gold for each in replace(file, has_gold_ids=False).read()] == [GoldPassages("title", ("Ada",))]
 
@@ -197,10 +192,10 @@ def test_ids_that_the_corpus_does_not_have_are_not_taken_for_gold_ones(tmp_path:
 def data_dir(tmp_path: Path) -> Path:
     """A directory with two data sets, and one folder that is none: it has neither corpus nor split."""
     for name, splits in {"hotpotqa": ["train", "dev"], "own": ["test"]}.items():
-        write(tmp_path / "data" / name / "corpus.jsonl", b"{}")
+        write_lines(tmp_path / "data" / name / "corpus.jsonl", b"{}")
         for split in splits:
-            write(tmp_path / "data" / name / f"{split}.jsonl", row(f"{name}_{split}"))
-    write(tmp_path / "data" / "rollouts" / "trees.jsonl", row(1))
+            write_lines(tmp_path / "data" / name / f"{split}.jsonl", row(f"{name}_{split}"))
+    write_lines(tmp_path / "data" / "rollouts" / "trees.jsonl", row(1))
     return tmp_path / "data"
 
 
@@ -264,6 +259,6 @@ def test_usual_spellings_of_a_data_set_are_understood(known: str, spellings: str
 
 def test_another_spelling_finds_the_folder_and_is_recorded_by_our_name(tmp_path: Path) -> None:
     """A folder of exactly the given name keeps that name."""
-    write(tmp_path / "2wiki" / "dev.jsonl", row(1))
+    write_lines(tmp_path / "2wiki" / "dev.jsonl", row(1))
     assert find_questions("2WikiMultihopQA", "dev", tmp_path, home=tmp_path).dataset == "2wikimultihopqa"
     assert find_questions("2wiki", "dev", tmp_path, home=tmp_path).dataset == "2wiki"
