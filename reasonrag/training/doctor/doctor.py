@@ -262,24 +262,20 @@ def check_gpus(
     seen = stock.devices if stock else driver
     if values.get("use_cpu") or (elsewhere and not driver):
         return
-    if not driver and not seen:
-        yield Finding("none", "warning", "there is no GPU here: --gpus N --gpu-memory GB say what you will train on")
-    elif not seen:
-        yield Finding(
-            "unseen",
-            "error",
-            f"the driver has {len(driver)} x {driver[0].name}, and torch sees none: torch is a build without CUDA or "
-            "newer than the driver, or CUDA_VISIBLE_DEVICES or a container hides them",
+    if not seen and driver:
+        says = (
+            f"the driver has {len(driver)} x {driver[0].name}, and torch sees none: it is a build without CUDA or newer"
         )
-    else:
-        shown = ", ".join(f"{each.name} ({each.memory / GB:.0f} GB)" for each in seen)
-        yield Finding("devices", "note", f"torch sees {len(seen)}: {shown}")
-    weak = [each.name for each in seen if each.capability and each.capability < BF16_CAPABILITY]
-    if weak and values.get("bf16"):
-        yield Finding("bf16", "error", f"{weak[0]} has no bf16: --set bf16=false --set fp16=true")
-    if busy := [each for each in driver if each.free is not None and each.free < MIN_FREE_SHARE * each.memory]:
-        says = f"{busy[0].name} has {(busy[0].free or 0) / GB:.0f} GB free: nvidia-smi names the processes"
-        yield Finding("busy", "warning", f"{len(busy)} of the GPUs are in use, {says}")
+        yield Finding("unseen", "error", f"{says} than the driver, or CUDA_VISIBLE_DEVICES or a container hides them")
+    elif not seen:
+        yield Finding("none", "warning", "there is no GPU here: --gpus N --gpu-memory GB say what you will train on")
+    for each in seen:
+        if values.get("bf16") and each.capability and each.capability < BF16_CAPABILITY:
+            yield Finding("bf16", "error", f"{each.name} has no bf16: --set bf16=false --set fp16=true")
+    for each in driver:
+        if each.free is not None and each.free < MIN_FREE_SHARE * each.memory:
+            says = f"{each.name} has {each.free / GB:.0f} GB free: nvidia-smi names the processes that have the rest"
+            yield Finding("busy", "warning", says)
 
 
 # -- memory and disk -----------------------------------------------------------------------------------------------

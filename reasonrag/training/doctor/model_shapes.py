@@ -81,31 +81,22 @@ class ModelShape(BaseModel):
         return self.num_hidden_layers * sum(rank * (inputs + outputs) for inputs, outputs in named.values())
 
 
-def _of_the_family(
-    hidden: int, inner: int, layers: int, heads: tuple[int, int], *, vocabulary: int = 152_064, tied: bool = False
-) -> ModelShape:
-    return ModelShape(
-        vocab_size=vocabulary,
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads[0],
-        num_key_value_heads=heads[1],
-        tie_word_embeddings=tied,
-    )
-
-
-QWEN2_5: Final[Mapping[str, ModelShape]] = {
-    "0.5B": _of_the_family(896, 4864, 24, (14, 2), vocabulary=151_936, tied=True),
-    "1.5B": _of_the_family(1536, 8960, 28, (12, 2), vocabulary=151_936, tied=True),
-    "3B": _of_the_family(2048, 11_008, 36, (16, 2), vocabulary=151_936, tied=True),
-    "7B": _of_the_family(3584, 18_944, 28, (28, 4)),
-    "14B": _of_the_family(5120, 13_824, 48, (40, 8)),
-    "32B": _of_the_family(5120, 27_648, 64, (40, 8)),
-    "72B": _of_the_family(8192, 29_568, 80, (64, 8)),
+_PUBLISHED: Final = {
+    "0.5B": (151_936, 896, 4864, 24, 14, 2, True),
+    "1.5B": (151_936, 1536, 8960, 28, 12, 2, True),
+    "3B": (151_936, 2048, 11_008, 36, 16, 2, True),
+    "7B": (152_064, 3584, 18_944, 28, 28, 4, False),
+    "14B": (152_064, 5120, 13_824, 48, 40, 8, False),
+    "32B": (152_064, 5120, 27_648, 64, 40, 8, False),
+    "72B": (152_064, 8192, 29_568, 80, 64, 8, False),
 }
-"""Qwen2.5 by size: layers and heads from the model cards at huggingface.co/Qwen and Table 1 of arXiv 2412.15115,
-widths from their config.json."""
+"""The first fields of a shape by size: layers and heads from the model cards at huggingface.co/Qwen and Table 1 of
+arXiv 2412.15115, widths from their config.json."""
+QWEN2_5: Final[Mapping[str, ModelShape]] = {
+    size: ModelShape.model_validate(dict(zip(ModelShape.model_fields, fields, strict=False)))
+    for size, fields in _PUBLISHED.items()
+}
+"""Qwen2.5 by size."""
 
 
 def find_shape(model: str) -> ModelShape:

@@ -74,13 +74,13 @@ def test_a_package_that_a_configuration_needs_is_missed(
 @pytest.mark.parametrize(
     ("seen", "driver", "config", "expected"),
     [
-        ([A100], [A100], {"bf16": True}, {"devices": "note"}),
-        ([T4], [T4], {"bf16": True}, {"devices": "note", "bf16": "error"}),
-        ([T4], [T4], {"fp16": True}, {"devices": "note"}),
+        ([A100], [A100], {"bf16": True}, {}),
+        ([T4], [T4], {"bf16": True}, {"bf16": "error"}),
+        ([T4], [T4], {"fp16": True}, {}),
         ([], [], {}, {"none": "warning"}),
         ([], [A100], {}, {"unseen": "error"}),
         ([], [A100], {"use_cpu": True}, {}),
-        ([A100], [A100.model_copy(update={"free": 20 * GB})], {}, {"devices": "note", "busy": "warning"}),
+        ([A100], [A100.model_copy(update={"free": 20 * GB})], {}, {"busy": "warning"}),
     ],
 )
 def test_gpus_are_those_that_torch_sees(
