@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import orjson
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -120,8 +119,8 @@ class Operational(_Kept):
 
     settings: dict[str, Any] = {}
     """Resolved settings; empty for imported trees, which have none."""
-    questions: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = []
-    """The question files; a text where there is one."""
+    questions: str | None = None
+    """The question file."""
     hub_revision: str | None = None
     corpus: str | None = None
     base_url: list[str] = []

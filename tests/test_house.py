@@ -20,11 +20,11 @@ MOST_MODULES = 15
 LINES = {
     "mcts": 1505,
     "preference": 5474,
-    "hall": 3899,
+    "hall": 3898,
     "agent": 2296,
     "critics": 1558,
     "curation": 4541,
-    "data": 3254,
+    "data": 3247,
     "evaluation": 3814,
     "exploration": 2987,
     "llm": 5082,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reasonrag.data.documents.settings import CorpusSettings
+from reasonrag.data.settings import CorpusSettings
 from reasonrag.options import Json, interrupts, options, print_result
 from reasonrag.rendering import Line, Part, Table, counted, next_command
 from reasonrag.terminal import PLAIN_LINE_EVERY_S, print_shown

@@ -222,9 +222,9 @@ def _add_of_run(splits: EvalSplits, config: Path, allowed: Sequence[str]) -> Non
     settings = made.operational.settings
     data_dir = settings.get("data_dir")
     folders = [Path(data_dir)] if isinstance(data_dir, str) else []
-    for questions in made.operational.questions:
-        if questions and Path(questions).parent.parent not in folders:
-            folders.append(Path(questions).parent)
+    questions = made.operational.questions
+    if questions and Path(questions).parent.parent not in folders:
+        folders.append(Path(questions).parent)
     dataset = ATLAS if made.decides_answers.dataset == ATLAS and not settings.get("questions") else None
     for folder in folders:
         if not folder.is_dir():

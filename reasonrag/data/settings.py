@@ -1,4 +1,5 @@
-"""The settings that name questions, and what data sets are called: known names, their splits, and other spellings."""
+"""The settings that name questions and make corpora, and what data sets are called: known names, their splits, and
+other spellings."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
+from reasonrag.data.documents.language import LANGUAGE, Languages
+from reasonrag.data.documents.passages import PASSAGE_CHARS
 from reasonrag.settings import Panel, Settings, Words, setting
 
 HUB_SPLITS: dict[str, tuple[str, ...]] = {
@@ -93,3 +96,18 @@ class QuestionSettings(Settings):
         """A name for a folder: of questions and split, and of what else is said."""
         name = self.questions.stem if self.questions else "+".join(map(canonical_dataset, self.dataset)) or ATLAS
         return "-".join((name, self.split, *more))
+
+
+CORPORA = Path("corpora")
+"""Where corpora go that have no --out."""
+
+
+class CorpusSettings(Settings):
+    """Settings of `corpus build`."""
+
+    folder: Path = Field(description="Folder of Markdown, HTML, plain text and PDF files")
+    out: Path | None = setting("File of the corpus [default: corpora/<folder>.jsonl]", Panel.OUTPUT)
+    max_chars: int = setting(
+        "Maximum characters per passage, without its title", default=PASSAGE_CHARS, ge=200, le=12_000
+    )
+    language: Languages = setting(LANGUAGE, default=[])

@@ -25,7 +25,7 @@ from reasonrag.data.corpus import parse_passage
 from reasonrag.data.documents.document import UnreadableError
 from reasonrag.data.documents.language import LanguageCounts
 from reasonrag.data.documents.reader import KINDS, DocumentReader
-from reasonrag.data.documents.settings import CORPORA, CorpusSettings
+from reasonrag.data.settings import CORPORA, CorpusSettings
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import made_here, numbered_lines, reading, writing
 from reasonrag.rendering import counted

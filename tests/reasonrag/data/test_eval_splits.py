@@ -187,7 +187,7 @@ def test_what_reasonrag_wrote_is_no_evaluation_split(
     put(tmp_path / folder / manifest, MARK.encode())
     put(tmp_path / folder / name, line.encode())
     put(home / "my_dev.jsonl")
-    operational = {"settings": {}, "questions": [str(home / "questions.jsonl")]}
+    operational = {"settings": {}, "questions": str(home / "questions.jsonl")}
     put(tmp_path / "run" / "config.json", orjson.dumps({"operational": operational, "decides_answers": {}}))
     splits = EvalSplits()
     add_referenced(splits, [tmp_path / "run"])
