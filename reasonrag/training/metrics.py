@@ -26,8 +26,6 @@ MAX_FALL_SHARE: Final = 0.25
 """Largest fall of the chosen replies' log-probability, as a share of its start, without a warning. Our choice."""
 MIN_FALL_NATS: Final = 5.0
 """Falls below this many nats are ignored."""
-MIN_TRAINING_POINTS: Final = 50
-"""Logged points needed to judge training pairs: each point covers other pairs, and long replies are less likely."""
 SHOWN_METRICS: Final = {
     "loss": "loss",
     "eval_loss": "validation loss",
@@ -87,29 +85,22 @@ def write_metrics(metrics: Metrics, folder: Path) -> None:
 
 
 def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str]:
-    """Signs of collapse, overfitting or divergence in the logged series, as sentences."""
-    found = []
-    for prefix, where in (("eval_", "of the held-out pairs"), ("", "of the training pairs")):
-        chosen, margins = series.get(f"{prefix}logps/chosen", ()), series.get(f"{prefix}rewards/margins", ())
-        if margins and len(chosen) >= (2 if prefix else MIN_TRAINING_POINTS):
-            (before, after), (narrow, wide) = _ends(chosen), _ends(margins)
-            if before - after > max(MIN_FALL_NATS, MAX_FALL_SHARE * abs(before)) and wide > narrow:
-                found.append(
-                    f"the chosen replies {where} became less likely (log-probability {before:.1f} to {after:.1f}) "
-                    f"while margins rose ({narrow:.2f} to {wide:.2f}): the format may be collapsing. Check the "
-                    "share of unreadable replies with reasonrag evaluate; a smaller learning_rate, fewer epochs, a "
-                    "larger pref_beta or pref_ftx: 0.1 help"
-                )
-                break
-    losses = series.get("eval_loss", ())
-    step, best = min(losses, key=lambda each: each[1], default=(0, 0.0))
-    if losses and losses[-1][1] > best * 1.1:
-        found.append(f"eval_loss was lowest at step {step} ({best:.4f}) and is {losses[-1][1]:.4f} now: overfitting")
-    found += [
+    """Signs of collapse or divergence in the logged series, as sentences."""
+    found = [
         f"{name} was not finite at some step: the model is unusable; try a smaller learning_rate"
         for name in ("loss", "eval_loss")
         if any(not math.isfinite(value) for _, value in series.get(name, ()))
     ]
+    chosen, margins = series.get("eval_logps/chosen", ()), series.get("eval_rewards/margins", ())
+    if margins and len(chosen) > 1:
+        (before, after), (narrow, wide) = _ends(chosen), _ends(margins)
+        if before - after > max(MIN_FALL_NATS, MAX_FALL_SHARE * abs(before)) and wide > narrow:
+            found.append(
+                f"the chosen replies of the held-out pairs became less likely (log-probability {before:.1f} to "
+                f"{after:.1f}) while margins rose ({narrow:.2f} to {wide:.2f}): the format may be collapsing. Check "
+                "the share of unreadable replies with reasonrag evaluate; a smaller learning_rate, fewer epochs, a "
+                "larger pref_beta or pref_ftx: 0.1 help"
+            )
     return found
 
 

@@ -77,19 +77,13 @@ class TrainingData:
     summary: PairSummary | None
     sha256: dict[str, str] = field(default_factory=dict)
 
-    def hashed(self, entry: DatasetEntry) -> dict[str, str]:
-        """The row file of an entry, by its place in the directory, and the SHA-256 of its bytes."""
-        if entry.file is None:
-            return {}
-        inside = entry.file.is_relative_to(self.directory)
-        name = str(entry.file.relative_to(self.directory) if inside else entry.file)
-        if name not in self.sha256:
-            self.sha256[name] = file_digest(entry.file)
-        return {name: self.sha256[name]}
-
     def hashes(self, entries: Iterable[DatasetEntry]) -> dict[str, str]:
-        """The same of several."""
-        return dict(sorted(item for entry in entries for item in self.hashed(entry).items()))
+        """The SHA-256 of the row files of entries, by their places in the directory."""
+        found = {}
+        for file in filter(None, (entry.file for entry in entries)):
+            name = str(file.relative_to(self.directory) if file.is_relative_to(self.directory) else file)
+            found[name] = self.sha256[name] = self.sha256.get(name) or file_digest(file)
+        return dict(sorted(found.items()))
 
     def objection(self, entry: DatasetEntry) -> tuple[str, str] | None:
         """Why the rows are not those that were audited, with the objection's name: by their content where the data set
@@ -99,7 +93,7 @@ class TrainingData:
             if entry.file and entry.file.resolve() not in audited:
                 return "unaudited_rows", f"no audit of {self.directory} reads {entry.file}"
             return None
-        for name, digest in self.hashed(entry).items():
+        for name, digest in self.hashes([entry]).items():
             if name not in self.summary.sha256:
                 return "unaudited_rows", f"{entry.file} is none of the files that were written and audited"
             if digest != self.summary.sha256[name]:

@@ -205,11 +205,11 @@ def test_a_critics_training_objects_to_the_same(reasonrag: Reasonrag, data: Path
     settings |= {"chat_template_path": "they/model", "model_init_kwargs": {"trust_remote_code": True}}
     Path("their.yaml").write_text(yaml.safe_dump({"model_name_or_path": "pickled"} | settings))
     words = ["train-critic", "their.yaml", "--data", data, "--out", "critics/x"]
-    done = reasonrag(*words)
+    done, shown = reasonrag(*words), reasonrag(*words, "--dry-run", "--json").out
     assert done.status == 2
     for name in (*settings.keys() - {"model_init_kwargs"}, "trust_remote_code", "pickled_weights"):
         assert f"--allow {name}" in done.err
-        assert f"--allow {name}" in reasonrag(*words, "--dry-run", "--json").out
+        assert f"--allow {name}" in shown
     assert not Path("critics").exists()
 
 
@@ -220,76 +220,43 @@ def described(data: Path, change: Callable[[Any], object]) -> None:
     edited(data / "dataset_info.json", change)
 
 
-def _elsewhere(data: Path, info: Any) -> None:
-    shutil.copy(data / "RAG_ProGuide.json", data.parent / "other_rows.json")
-    info["rag_proguide"]["file_name"] = "../other_rows.json"
-
-
-def _below(data: Path, info: Any) -> None:
-    """Under the name of audited rows."""
-    (data / "more").mkdir()
-    rows = orjson.loads((data / "RAG_ProGuide.json").read_bytes())
-    (data / "more" / "RAG_ProGuide.json").write_bytes(orjson.dumps(rows[:3]))
-    info["rag_proguide"]["file_name"] = "more/RAG_ProGuide.json"
-
-
-def _linked(data: Path, info: Any) -> None:  # noqa: ARG001 - the description is as it was
-    rows = orjson.loads((data / "RAG_ProGuide.json").read_bytes())
-    (data.parent / "other_rows.json").write_bytes(orjson.dumps(rows[:3]))
-    (data / "RAG_ProGuide.json").unlink()
-    (data / "RAG_ProGuide.json").symlink_to(data.parent / "other_rows.json")
-
-
-def _held_out_below(data: Path, info: Any) -> None:
-    (data / "more").mkdir()
-    rows = orjson.loads((data / "RAG_ProGuide.validation.json").read_bytes())
-    (data / "more" / "RAG_ProGuide.json").write_bytes(orjson.dumps(rows[:1]))
-    info["rag_proguide_validation"]["file_name"] = "more/RAG_ProGuide.json"
-
-
-def _held_out_rows(data: Path, info: Any) -> None:  # noqa: ARG001 - all are in the folder
-    info["rag_proguide"]["file_name"] = "RAG_ProGuide.validation.json"
-
-
-def _sides_exchanged(data: Path, info: Any) -> None:  # noqa: ARG001
-    columns = info["rag_proguide"]["columns"]
-    columns["chosen"], columns["rejected"] = columns["rejected"], columns["chosen"]
-
-
-def _one_row_many_times(data: Path, info: Any) -> None:  # noqa: ARG001
-    info["rag_proguide"] |= {"split": "train[:1]", "num_samples": 500}
-
-
-def _url(key: str) -> Callable[[Path, Any], None]:
-    def change(_: Path, info: Any) -> None:
-        info["rag_proguide"][key] = "they/rows"
-
-    change.__name__ = f"_{key}"
-    return change
-
-
-ROWS: dict[Callable[[Path, Any], None], str] = {
-    _elsewhere: "unaudited_rows description",
-    _below: "unaudited_rows description",
-    _linked: "changed_rows",
-    _held_out_below: "unaudited_rows description",
-    _held_out_rows: "description",
-    _sides_exchanged: "description",
-    _one_row_many_times: "description",
-    _url("hf_hub_url"): "hf_hub_url description",
-    _url("ms_hub_url"): "ms_hub_url description",
-    _url("om_hub_url"): "om_hub_url description",
-    _url("script_url"): "script_url description",
-    _url("cloud_file_name"): "cloud_file_name description",
+EXCHANGED = {"system": "instruction", "prompt": "input", "chosen": "rejected", "rejected": "chosen"}
+ROWS: dict[str, tuple[str, dict[str, object], str]] = {
+    "elsewhere": ("rag_proguide", {"file_name": "../other_rows.json"}, "unaudited_rows description"),
+    "below, by the name of audited rows": (
+        "rag_proguide",
+        {"file_name": "more/RAG_ProGuide.json"},
+        "unaudited_rows description",
+    ),
+    "held out, below": (
+        "rag_proguide_validation",
+        {"file_name": "more/RAG_ProGuide.json"},
+        "unaudited_rows description",
+    ),
+    "held-out rows": ("rag_proguide", {"file_name": "RAG_ProGuide.validation.json"}, "description"),
+    "sides exchanged": ("rag_proguide", {"columns": EXCHANGED}, "description"),
+    "one row many times": ("rag_proguide", {"split": "train[:1]", "num_samples": 500}, "description"),
+    **{
+        key: ("rag_proguide", {key: "they/rows"}, f"{key} description")
+        for key in ("hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
+    },
+    "a link": ("rag_proguide", {}, "changed_rows"),
 }
 
 
-@pytest.mark.parametrize(("spoil", "names"), ROWS.items(), ids=[each.__name__.strip("_") for each in ROWS])
+@pytest.mark.parametrize(("entry", "changes", "names"), ROWS.values(), ids=list(ROWS))
 def test_rows_that_no_audit_saw_are_objected_to(
-    spoil: Callable[[Path, Any], None], names: str, train: Callable[..., Done], data: Path
+    entry: str, changes: dict[str, object], names: str, train: Callable[..., Done], data: Path
 ) -> None:
     """In every way in which a dataset_info can name data; the audit beside them has no error."""
-    described(data, lambda info: spoil(data, info))
+    (data / "more").mkdir()
+    others = orjson.dumps(orjson.loads((data / "RAG_ProGuide.json").read_bytes())[:3])
+    for place in (data / "more" / "RAG_ProGuide.json", data.parent / "other_rows.json"):
+        place.write_bytes(others)
+    if not changes:
+        (data / "RAG_ProGuide.json").unlink()
+        (data / "RAG_ProGuide.json").symlink_to(data.parent / "other_rows.json")
+    described(data, lambda info: info[entry].update(changes))
     done = train()
     assert done.status == 2
     for name in names.split():
@@ -300,11 +267,7 @@ def test_rows_that_no_audit_saw_are_objected_to(
 def test_an_entry_by_another_name_has_the_same_rows_the_same_way(train: Callable[..., Done], data: Path) -> None:
     """A configuration may name it; it says `chosen` of the rejected side."""
 
-    def add(info: Any) -> None:
-        columns = info["rag_proguide"]["columns"] | {"chosen": "rejected", "rejected": "chosen"}
-        info["ours"] = info["rag_proguide"] | {"columns": columns}
-
-    described(data, add)
+    described(data, lambda info: info.update(ours=info["rag_proguide"] | {"columns": EXCHANGED}))
     assert "--allow description" in train(dataset="ours").err
     described(data, lambda info: info.update(ours=info["rag_proguide"]))
     assert NOTHING_OBJECTED in train(dataset="ours").err
