@@ -50,7 +50,7 @@ def train_critic(
 
 @options(EvaluateCriticSettings, example="reasonrag evaluate-critic critics/h runs/held-out")
 def evaluate_critic(
-    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="Folder of a critic, or the URL of a server")],
+    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="Folder of a critic")],
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN..", help="Runs of generate with questions that it was not trained on")
     ],

@@ -147,7 +147,7 @@ class LabelSettings(Settings):
     judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)
     prompts: Path | None = setting("Folder with your own prompts; the judge's is pick.txt", Panel.LABELS)
     critic: PlacesOrNames = setting(
-        "Critic, a folder or a URL: a witness of --consensus; with --format sft it keeps only paths whose every step "
+        "Folder of a critic: a witness of --consensus; with --format sft it keeps only paths whose every step "
         "scores --critic-threshold. Repeatable: none judges a question that it was trained on (train-critic --folds)",
         Panel.CRITIC,
         default=[],

@@ -224,7 +224,7 @@ def with_temperature(settings: EvaluateSettings, *, critic: bool) -> EvaluateSet
     if method.best_of and method.vote:
         raise InputError("--best-of and --vote exclude each other: compare two evaluations, one of each")
     if critic != bool(method.best_of):
-        raise InputError("--critic, a folder that train-critic wrote or the URL of a server, goes with --best-of N")
+        raise InputError("--critic, a folder that train-critic wrote, goes with --best-of N")
     if method.draws == 1:
         return settings
     if "temperature" not in settings.model_fields_set:

@@ -30,7 +30,6 @@ from reasonrag.settings import (
     names_of_settings,
     setting,
 )
-from reasonrag.web.client import http_address
 
 RESAMPLES = 2000
 """Resamples of every bootstrap, by default."""
@@ -111,8 +110,8 @@ class EvaluateSettings(AskSettings):
         ge=1,
     )
     critic: PlaceOrName | None = setting(
-        "Critic that scores steps: a folder that train-critic wrote, which is served while the command runs, or the "
-        "URL of a server. Its scores count as calls towards the caps",
+        "Critic that scores steps: a folder that train-critic wrote, which is served while the command runs. Its "
+        "scores count as calls towards the caps",
         Panel.CRITIC,
         common=True,
     )
@@ -182,7 +181,7 @@ class EvaluateSettings(AskSettings):
 
     @property
     def critic_here(self) -> bool:
-        return self.critic is not None and http_address(self.critic) is None
+        return self.critic is not None
 
     @field_validator("allow")
     @classmethod

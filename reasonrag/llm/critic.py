@@ -1,4 +1,4 @@
-"""A critic: a model that scores a step in its state, found by its folder or by the URL of its server, and asked.
+"""A critic: a model that scores a step in its state, found by its folder and asked.
 
 Decides what a request for a score is, what a critic's folder says of it, and when a critic may not be used. Its scores
 are journaled and capped like the answers of any model: the reply to a state and a step is a number as text.
@@ -11,32 +11,25 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preference import Message
 from preference.candidates import question_key
 from preference.records import first_error
-from reasonrag.concurrency import run_to_end, together
+from reasonrag.concurrency import together
 from reasonrag.errors import InputError
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
-from reasonrag.llm.endpoint.endpoint import Limits, check_address, key_in
-from reasonrag.llm.endpoint.http_client import MOST_SAID, BadAnswerError, Connection
+from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.score_endpoint import ScoreTrial
-from reasonrag.llm.endpoint.trouble import error_message, is_account_refused
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.model_folder import PROVENANCE, fingerprint, open_model, read_json
-from reasonrag.redaction import excerpt, keep_secret
 from reasonrag.serving.local_server import VllmOptions, served
-from reasonrag.web.client import LOOPBACKS, shown_url
+from reasonrag.web.client import shown_url
 
-KEY_VARIABLE: Final = "REASONRAG_CRITIC_API_KEY"
-CHECK_S: Final = 10.0
-"""For a server to say what it serves."""
 SCORING: Final = Sampling(temperature=0, top_p=1, max_tokens=1)
 
 
@@ -71,16 +64,12 @@ class CriticFacts(BaseModel):
 class FoundCritic:
     """A critic as the user named it.
 
-    name: of its scores in a journal. folder: that the user named; None for a server's critic. url: None for a
-        folder that is to be served. served_as: what the server at the URL calls it; None: by its name. facts: None if
-        nothing is known of it. renderer: of the prompts it was trained on.
-        questions: keys of the questions it was trained on (`preference.candidates.question_key`).
+    name: of its scores in a journal. folder, facts: None for a model of the user's own. renderer: of the prompts it was
+    trained on. questions: keys of the questions it was trained on (`preference.candidates.question_key`).
     """
 
     name: str
     folder: Path | None = None
-    url: str | None = None
-    served_as: str | None = None
     facts: CriticFacts | None = None
     renderer: str | None = None
     questions: frozenset[str] = frozenset()
@@ -102,21 +91,13 @@ class FoundCritic:
 
 
 def find_critic(named: str) -> FoundCritic:
-    """The critic of a folder, or at a URL. Raises InputError where there is none.
-
-    Of a server on this machine the folder that it names is read, whose trial score it then has to give, but nothing is
-    written there; another machine's paths say nothing of the folders here.
-    """
-    if not named.startswith(("http://", "https://")):
-        return _in_folder(Path(named).expanduser())
-    keep_secret(named)
-    name, folder = _served_at(named)
-    if folder and urlsplit(named).hostname in LOOPBACKS and (Path(folder) / PROVENANCE).is_file():
-        return replace(_in_folder(Path(folder)), folder=None, url=named, served_as=name)
-    return FoundCritic(name, url=named)
-
-
-def _in_folder(folder: Path) -> FoundCritic:
+    """The critic of a folder. Raises InputError for anything else."""
+    if named.startswith(("http://", "https://")):
+        raise InputError(
+            f"{shown_url(named)}: give the critic's folder, which is served while the command runs; where its GPU is "
+            "full, serve the model elsewhere and give --base-url"
+        )
+    folder = Path(named).expanduser()
     model = open_model(folder)
     if not (folder / PROVENANCE).is_file():
         raise InputError(f"{folder} is no critic: it has no {PROVENANCE}; reasonrag train-critic makes one")
@@ -134,39 +115,6 @@ def _in_folder(folder: Path) -> FoundCritic:
         facts=facts,
         renderer=asked.get("renderer") if isinstance(asked, dict) else None,
         questions=frozenset(map(str, questions)) if isinstance(questions, list) else frozenset(),
-    )
-
-
-def _served_at(url: str) -> tuple[str, str]:
-    """What the server at a URL calls its model, and the folder that it says it is in, if any. Raises InputError."""
-    from openai import APIError
-
-    async def listed() -> dict[str, dict[str, Any]]:
-        connection = Connection(url, key_in(KEY_VARIABLE) or "none", CHECK_S)
-        try:
-            return await connection.listed_models("/v1/models")
-        finally:
-            await connection.close()
-
-    check_address(url, KEY_VARIABLE)
-    try:
-        models = run_to_end(listed())
-    except (APIError, BadAnswerError) as error:
-        reason = excerpt(error_message(error), MOST_SAID)
-        if is_account_refused(error):
-            raise InputError(f"{shown_url(url)} refuses the API key ({reason}). Check {KEY_VARIABLE}") from error
-        raise InputError(_nothing_at(url, reason)) from error
-    if not models:
-        raise InputError(_nothing_at(url, "it lists no model"))
-    name, entry = next(iter(models.items()))
-    root = entry.get("root")
-    return name, root if isinstance(root, str) else ""
-
-
-def _nothing_at(url: str, reason: str) -> str:
-    return (
-        f"no critic is served at {shown_url(url)} ({reason}); vllm serve FOLDER --runner pooling serves one, or give "
-        "its folder"
     )
 
 
@@ -197,8 +145,7 @@ def critic_spec(found: FoundCritic, limits: Limits) -> ModelSpec:
         sampling=SCORING,
         limits=replace(limits, rpm=None, tpm=None),
         price=SELF_HOSTED,
-        addresses=(found.url,) if found.url else (),
-        key_variable=KEY_VARIABLE,
+        key_variable="",  # its server is ours
         recorded_as=f"{found.name} (critic)",
         trained=ScoreTrial(found.facts.trial_score, found.facts.trial_tokens) if found.facts else ScoreTrial(),
     )
@@ -208,11 +155,9 @@ async def open_critic(
     found: FoundCritic, spec: ModelSpec, opened: AsyncExitStack, *, say: Callable[[str], None], beside: bool = False
 ) -> ChatModel:
     """The critic's endpoint; a folder's server ends with `opened`. beside: see `VllmOptions`. Raises InputError."""
-    if found.url is None and found.folder is not None:
+    if found.folder is not None:
         server = await opened.enter_async_context(served(found.folder, say=say, vllm=VllmOptions(beside=beside)))
         spec = replace(spec, name=server.name, addresses=(server.base_url,))
-    elif found.served_as is not None:
-        spec = replace(spec, name=found.served_as)
     return spec.open(opened, say=say)
 
 

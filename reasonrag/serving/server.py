@@ -78,10 +78,7 @@ class _Service:
             self._thread.start()
 
     async def models(self, _: web.Request) -> web.Response:
-        """With the model's folder, as vLLM says it."""
-        folder = self.loaded.folder
-        model = {"id": folder.name, "object": "model", "root": str(folder.path.resolve())}
-        return as_json({"object": "list", "data": [model]})
+        return as_json({"object": "list", "data": [{"id": self.loaded.folder.name, "object": "model"}]})
 
     async def health(self, _: web.Request) -> web.Response:
         if self.loaded.ends is not None and not self._thread.is_alive():

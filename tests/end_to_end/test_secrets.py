@@ -101,28 +101,6 @@ def test_a_key_in_the_query_of_an_address_is_sent_and_hidden(echoed: str) -> Non
     assert parts_of(ECHOES[echoed](KEY), found, length=12) == []
 
 
-def test_a_key_in_the_address_of_a_critic_is_sent_and_is_in_no_file_of_any_command() -> None:
-    paths = set()
-
-    async def answer(request: web.Request) -> web.Response:
-        paths.add(unquote(request.path_qs))
-        return web.json_response({"data": [{"id": "c"} if request.method == "GET" else {"data": [0.5]}]})
-
-    with serving(answer) as address:
-        place = f"{address}/v1?key={quote(KEY, safe='')}"
-        asked = ["--dataset", "atlas", "--limit", 2, "--model", "offline"]
-        found = left_behind("generate", *asked, "--set", "search.siblings=2", "--run", "runs/a", status=0)
-        best = ["--best-of", 2, "--critic", place, "--split", "dev"]
-        found += left_behind("evaluate", *asked, *best, "--run", "evals/a", status=0)
-        found += left_behind("pairs", "runs/a", "--format", "sft", "--critic", place, "--out", "data/a", status=0)
-        found += left_behind("evaluate-critic", place, "runs/a", "--out", "critics/a", status=0)
-        found += left_behind("evaluate-critic", place, "runs/a", "--out", "critics/b", "--against", place, status=2)
-    assert paths == {f"/v1/models?key={KEY}", f"/pooling?key={KEY}"}
-    assert f'"critic":"{address}/v1"' in found.replace(" ", "")
-    assert parts_of(KEY, found) == []
-    assert parts_of(quote(KEY, safe=""), found, length=12) == []
-
-
 @pytest.mark.parametrize("echoed", ECHOES)
 def test_a_token_that_a_retriever_echoes_is_in_no_file(echoed: str) -> None:
     """Neither from its identity nor from a passage, which are in every prompt."""

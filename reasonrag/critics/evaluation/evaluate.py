@@ -73,7 +73,7 @@ def evaluate_critic(
         >>> reasonrag.evaluate_critic("critics/first", "runs/held-out")  # doctest: +SKIP
 
     Args:
-        critic: its folder, or the URL of a server.
+        critic: its folder.
         runs: run directories, of other questions than it was trained on, or with some others.
         critic_model: asked instead of opening the critic; its replies are numbers.
         outcome_model: asked instead of opening the one of `against`.
@@ -82,9 +82,7 @@ def evaluate_critic(
     settings = resolve(EvaluateCriticSettings, "evaluate-critic", flags)
     watcher = watcher or SilentWatcher()
     found, against = find_critic(str(critic)), _outcome_critic(settings.against) if settings.against else None
-    if settings.out is None and found.folder is None:
-        raise InputError("--out: give a folder for the evaluation, as a server's words name none for a critic at a URL")
-    out = settings.out or Path(found.folder or "") / "evaluation"
+    out = settings.out or Path(critic).expanduser() / "evaluation"
     limits = Limits(settings.concurrency, TIMEOUT_S)
     asked = [
         _Asked(AskedCritic(each, critic_spec(each, limits), model))
@@ -100,28 +98,28 @@ def evaluate_critic(
         )
         write_json(out / REPORT, report.model_dump(mode="json"))
     if report.verdict != "undecided":
-        _keep_verdict(found, report, out, watcher)
+        _keep_verdict(Path(critic).expanduser(), report, out)
     return report
 
 
 def _outcome_critic(against: str) -> FoundCritic:
     """Raises InputError for a critic of other labels."""
     found = find_critic(against)
-    if found.facts is None or found.facts.labels != "outcome":
-        known = f"it is labelled by {found.facts.labels}, not by outcome" if found.facts else "its labels are unknown"
-        raise InputError(f"--against {against}: {known}; give the folder of a critic of pairs --label outcome")
+    if found.facts and found.facts.labels != "outcome":
+        raise InputError(
+            f"--against {against}: it is labelled by {found.facts.labels}, not by outcome; give the folder of a critic "
+            "of pairs --label outcome"
+        )
     return found
 
 
-def _keep_verdict(critic: FoundCritic, report: CriticEvaluation, out: Path, watcher: Watcher) -> None:
-    """Write it into the critic's folder, if that says how it was trained."""
-    provenance = read_provenance(critic.folder) if critic.folder else None
-    if critic.folder and provenance and provenance.critic:
+def _keep_verdict(folder: Path, report: CriticEvaluation, out: Path) -> None:
+    """Write it into the critic's folder."""
+    provenance = read_provenance(folder)
+    if provenance and provenance.critic:
         verdict = CriticVerdict(failures=tuple(report.failures), evaluation=str(out))
         facts = provenance.critic.model_copy(update={"verdict": verdict})
-        provenance.model_copy(update={"critic": facts}).write(critic.folder)
-    else:
-        watcher.say(f"the verdict is in {out / REPORT} only; evaluate-critic FOLDER puts it into the critic's folder")
+        provenance.model_copy(update={"critic": facts}).write(folder)
 
 
 @dataclass

@@ -101,17 +101,17 @@ class Connection(HttpClient):
             raise AnswerTooLargeError(f"the body is longer than {most:,} bytes, the limit for this request")
         return answer
 
-    async def listed_models(self, path: str = "models") -> dict[str, dict[str, Any]]:
-        """The entry of each model that the address lists, in its order; empty if the list is malformed. path: as for
-        `post`. Raises openai's APIError, and BadAnswerError."""
+    async def listed_models(self) -> list[str]:
+        """The models that the address lists; none if the list is malformed. Raises openai's APIError, and
+        BadAnswerError."""
         from aiohttp import ClientTimeout
 
-        timeout, url = ClientTimeout(LIST_S), _url(self.base_url, path)
+        timeout, url = ClientTimeout(LIST_S), _url(self.base_url, "models")
         answer = await _answered(self._session.get(url, timeout=timeout, allow_redirects=False), MOST_ENVELOPE_BYTES)
         served = _decoded(answer.content, ())
         models = served.get("data") if isinstance(served, dict) else None
-        entries = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
-        return {each["id"]: each for each in entries if isinstance(each.get("id"), str)}
+        ids = [each.get("id") for each in models if isinstance(each, dict)] if isinstance(models, list) else []
+        return [each for each in ids if isinstance(each, str)]
 
 
 async def _answered(asked: AbstractAsyncContextManager[ClientResponse], most: int) -> HttpAnswer:

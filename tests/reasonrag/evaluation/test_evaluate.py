@@ -675,7 +675,7 @@ def test_an_adapter_on_another_base_model_is_another_model(tmp_path: Path, monke
         name()
 
 
-@pytest.mark.parametrize(("critic", "beside"), [(None, False), ("critics/h", True), ("http://127.0.0.1:8001", False)])
+@pytest.mark.parametrize(("critic", "beside"), [(None, False), ("critics/h", True)])
 def test_a_model_that_is_served_here_shares_its_gpu_with_a_critic_that_is(
     critic: str | None, beside: bool, tmp_path: Path
 ) -> None:

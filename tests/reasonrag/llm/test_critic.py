@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from aiohttp import web
 
 from preference import Message
 from preference.candidates import question_key
 from reasonrag.errors import CapReached, InputError
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatRequest
-from reasonrag.llm.critic import Critic, check_critic, critic_spec, find_critic, open_critic
+from reasonrag.llm.critic import Critic, check_critic, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.run.models import Models
-from reasonrag.web.server import listening
 from tests.helpers.scripted_model import ScriptedModel
 
 STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
@@ -85,61 +80,10 @@ def test_a_critic_that_should_not_be_used_is_refused_unless_it_is_allowed(
             check_critic(found, allowed=False, warn=said.append, **asked)
 
 
-# -- at a URL ----------------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def serving(root: Path, *, status: int = 200) -> AsyncIterator[tuple[str, list[Any]]]:
-    """A server that calls the critic of a folder h: its address, and the models that it was asked for."""
-    asked: list[Any] = []
-
-    async def models(_: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "h", "root": str(root)}]}, status=status)
-
-    async def pooling(request: web.Request) -> web.Response:
-        asked.append(orjson.loads(await request.read())["model"])
-        return web.json_response({"data": [{"data": [0.5]}]})
-
-    app = web.Application()
-    app.router.add_get("/v1/models", models)
-    app.router.add_post("/pooling", pooling)
-    async with listening(app, host="127.0.0.1", port=0, allow_host=["elsewhere"]) as address:
-        yield address, asked
-
-
-async def test_a_critic_served_from_a_folder_here_goes_by_that_folder_and_another_training_is_another_critic(
-    tmp_path: Path,
-) -> None:
-    folder = folder_of(tmp_path / "mine", FACTS)
-    async with serving(folder) as (address, asked), AsyncExitStack() as opened:
-        found = await asyncio.to_thread(find_critic, address)
-        assert (found.name, found.facts) == (find_critic(str(folder)).name, find_critic(str(folder)).facts)
-        model = await open_critic(found, critic_spec(found, Limits(4, 10.0)), opened, say=print)
-        await model.check()
-        assert asked == ["h"], "what the server calls it"
-        (folder / "model.safetensors").write_bytes(b"trained further")
-        assert (await asyncio.to_thread(find_critic, address)).name != found.name
-
-
-async def test_another_machine_is_asked_through_the_proxy_and_its_folder_is_not_looked_up_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with serving(folder_of(tmp_path / "mine", FACTS)) as (address, _):
-        monkeypatch.setenv("http_proxy", address)
-        monkeypatch.setenv("no_proxy", "")
-        found = await asyncio.to_thread(find_critic, "http://elsewhere:8001/v1")
-    assert (found.name, found.folder, found.facts) == ("h", None, None)
-
-
-async def test_a_refused_key_is_said_with_the_variable_that_holds_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, status=401) as (address, _):
-        with pytest.raises(InputError, match=r"refuses the API key .*Check REASONRAG_CRITIC_API_KEY"):
-            await asyncio.to_thread(find_critic, address)
-
-
-def test_a_url_at_which_nothing_is_served_is_refused_with_what_to_do() -> None:
-    with pytest.raises(InputError, match=r"no critic is served at .*:9/v1 .*--runner pooling"):
-        find_critic("http://127.0.0.1:9/v1")
+def test_a_url_is_no_critic() -> None:
+    """A server's words are no path: nothing is read or written where it says that its model is."""
+    with pytest.raises(InputError, match=r"^http://127.0.0.1:8001/v1: give the critic's folder"):
+        find_critic("http://me:hidden@127.0.0.1:8001/v1?key=hidden")
 
 
 def test_a_critic_is_not_slowed_down_by_the_rates_of_the_model_whose_steps_it_scores(tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import find_critic
 from reasonrag.terminal import show
-from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
 
@@ -182,77 +179,6 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         reasonrag.evaluate_critic(critic)
     with pytest.raises(InputError, match=r"there is no .*rollouts.jsonl; give a run directory"):
         reasonrag.evaluate_critic(critic, tmp_path)
-
-
-@pytest.fixture
-def listed() -> Iterator[Callable[..., str]]:
-    """The address of a server that lists its model with these fields."""
-    servers: list[ThreadingHTTPServer] = []
-
-    def serve(**model: str) -> str:
-        class Server(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(orjson.dumps({"data": [model]}))
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Server))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{servers[-1].server_address[1]}"
-
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture
-def unknown(listed: Callable[..., str]) -> str:
-    """A server that names its model like a path, and says of no folder that it is in there."""
-    return listed(id="../../elsewhere")
-
-
-def test_a_critic_of_which_nothing_is_known_is_no_outcome_model(run: Path, tmp_path: Path, unknown: str) -> None:
-    with pytest.raises(InputError, match="labels are unknown; give the folder"):
-        evaluated(critic_of(tmp_path), run, ScriptedModel(by_length), against=unknown)
-
-
-def test_what_a_server_calls_its_critic_is_no_path(
-    run: Path, tmp_path: Path, unknown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="`out`: give a folder"):
-        reasonrag.evaluate_critic(unknown, run, critic_model=ScriptedModel(by_length))
-    found = reasonrag.evaluate_critic(unknown, run, critic_model=ScriptedModel(by_length), out="here", bootstrap=10)
-    assert found.out == "here"
-    assert [each.name for each in tmp_path.iterdir()] == ["here"]
-
-
-@pytest.mark.parametrize("spelled", ["{}", "{}/", "{}/../mine", "{}/evaluation/.."])
-def test_a_folder_that_a_server_names_is_not_written_into(
-    spelled: str,
-    run: Path,
-    tmp_path: Path,
-    values: dict[tuple[str, str], float],
-    listed: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """However it spells it: the verdict is in --out, which is said, and what is known of the critic is still used."""
-    monkeypatch.chdir(tmp_path)
-    critic, said = critic_of(tmp_path, "mine"), Listener()
-    (critic / "evaluation").mkdir()
-    before = {each: each.read_bytes() for each in critic.rglob("*") if each.is_file()}
-    address, flags = listed(id="h", root=spelled.format(critic)), outcome_model(tmp_path)
-    with pytest.raises(InputError, match="`out`: give a folder"):
-        reasonrag.evaluate_critic(address, run, critic_model=knowing(values), **flags)
-    asked = {"critic_model": knowing(values, sign=-1.0), "bootstrap": 200, "out": "here", "watcher": said}
-    found = reasonrag.evaluate_critic(address, run, **asked, **flags)
-    assert found.verdict == "failed"
-    assert {each: each.read_bytes() for each in critic.rglob("*") if each.is_file()} == before
-    assert f"the verdict is in {Path('here') / 'critic_evaluation.json'} only" in " ".join(said.said)
 
 
 def test_questions_that_the_critic_was_trained_on_are_left_out(run: Path, tmp_path: Path) -> None:
