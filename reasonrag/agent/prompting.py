@@ -38,9 +38,6 @@ LAYOUT = "layout.json"
 """Beside prompts that are meant byte for byte, white space around them included."""
 PROMPTS = "prompts"
 """Folder of prompts beside a model, in a data set and in the working directory."""
-PUBLISHED = "reasonrag-published"
-"""What `--prompts` calls the published system's prompts. Their words are not ours: `reasonrag import` takes them out of
-the published data."""
 BASELINES = "baselines"
 """Folder of the other methods' prompts, below the prompts; `evaluation.methods.baseline_prompts` reads it."""
 
@@ -143,7 +140,7 @@ def style_identity(style: AnswerStyle) -> dict[str, str]:
 def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT) -> Prompts:
     """The package's prompts, each replaced by `directory/<name>.txt` if that file exists.
 
-    directory: or the name of the published ones. style: of answers, where a question names none. Raises InputError for
+    style: of answers, where a question names none. Raises InputError for
     a directory that is missing, has none of these files or has text files of other names, and for a style that its
     prompts have no place for.
     """
@@ -153,7 +150,7 @@ def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT) -> P
         if name != "begin"
     }
     if directory is not None:
-        texts |= _own_prompts(prompts_folder(directory))
+        texts |= _own_prompts(directory)
     for name, place, what in (
         ("repair", "{detail}", "what was wrong with the reply"),
         ("vary", "{siblings}", "steps"),
@@ -204,29 +201,6 @@ def prompts_beside(folder: Path) -> Path | None:
     if other := next((each for each in files if not each.is_file()), None):
         raise InputError(f"{other} is not a file; remove it, as prompts are files")
     return found
-
-
-def saved_prompts(folder: Path) -> Prompts | None:
-    """The prompts of a folder that `save_prompts` has written; None of any other."""
-    try:
-        if {each.name for each in folder.iterdir()} <= {LAYOUT, *(f"{name}.txt" for name in OF_THE_AGENT)}:
-            return load_prompts(folder)
-    except (OSError, InputError):
-        pass
-    return None
-
-
-def prompts_folder(given: Path) -> Path:
-    """The folder that --prompts names. Raises InputError for the published prompts where no import has written them."""
-    if given.exists() or str(given) != PUBLISHED:
-        return given
-    folder = Path(PROMPTS) / PUBLISHED
-    if not folder.is_dir():
-        raise InputError(
-            f"--prompts {PUBLISHED}: there is no {folder}. The published prompts come with the published data: "
-            f"reasonrag import RAG_ProGuide.json --out data/released writes them there"
-        )
-    return folder
 
 
 def _own_prompts(directory: Path) -> dict[str, str]:

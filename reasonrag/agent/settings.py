@@ -13,8 +13,7 @@ class AgentSettings(Settings):
 
     prompts: Path | None = setting(
         "Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt "
-        "long.txt repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or "
-        "reasonrag-published, the prompts of imported data",
+        "long.txt repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or DATA/prompts of imported data",
         Panel.MODEL,
     )
     style: AnswerStyle = setting(

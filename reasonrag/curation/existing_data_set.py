@@ -7,7 +7,8 @@ any case. Knows neither how labels come about nor how rows are written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import orjson
 
 from preference.candidates import Origin
 from preference.export.formats import FORMATS, SPLITS
-from preference.export.staging import UNFINISHED, is_unfinished
+from preference.export.staging import LAST, UNFINISHED, is_unfinished, put_in_place
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
 from reasonrag.agent.prompting import PROMPTS
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
@@ -114,8 +115,15 @@ def earlier_sources(out: Path) -> list[str]:
 # -- what goes with the data it was made from ------------------------------------------------------------------
 
 
-def pages_of(out: Path) -> dict[str, str]:
-    """The page of the rows that are about to be replaced, with the message about its removal."""
+def replace_data_set(
+    staged: Path, out: Path, say: Callable[[str], None], *, obsolete: Sequence[str] = (), last: Sequence[str] = LAST
+) -> None:
+    """Move the files of `staged` to `out`; the prompts and the page of the earlier rows go. obsolete, last: as of
+    `put_in_place`. Raises OSError."""
+    if not (staged / PROMPTS).exists():
+        shutil.rmtree(out / PROMPTS, ignore_errors=True)
     page = out / VIEW_PAGE
-    removed = f"removed {page}, which showed the previous rows; make it again with: reasonrag view {out}"
-    return {VIEW_PAGE: removed} if page.is_file() else {}
+    goes = page.is_file()
+    put_in_place(staged, out, obsolete=[VIEW_PAGE, *obsolete], last=last)
+    if goes:
+        say(f"removed {page}, which showed the previous rows; make it again with: reasonrag view {out}")

@@ -8,7 +8,6 @@ teacher, data set, golden answers of pairs.
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,16 +23,16 @@ from preference import NO_FILTERS
 from preference.candidates import question_key
 from preference.export.files import atomic_replacement, write_file, write_json
 from preference.export.formats import PAIRS_FILE
-from preference.export.staging import LAST, UNFINISHED, put_in_place, staging_folder
+from preference.export.staging import LAST, UNFINISHED, staging_folder
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from preference.labelled_runs import recount_tokens
 from preference.published.repairs import ImportRules, KnownQuestion, RepairCount, RepairLog, Unusable
 from preference.published.rows import PublishedRowReader
 from preference.published.trees import RECIPE, read_tree
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
-from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash, save_prompts, saved_prompts
+from reasonrag.agent.prompting import PROMPTS, load_prompts, renderer_hash, save_prompts
 from reasonrag.curation.audit.catalogue import ERRORS
-from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, pages_of
+from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, replace_data_set
 from reasonrag.curation.export import DataSetExport
 from reasonrag.curation.import_sources import (
     FoundFile,
@@ -64,14 +63,14 @@ _SPLITS = ("train", "dev", "validation", "val", "test")
 
 class FoundPrompts(BaseModel):
     """The prompts that the rows were made with. renderer: their hash. states, fitting_states: distinct prompts, and
-    those that the renderer gives byte for byte. unseen: turns that no row shows. folders: where they were written; none
+    those that the renderer gives byte for byte. unseen: turns that no row shows. folder: where they were written; None
     where they are those of the package."""
 
     renderer: str
     states: int
     fitting_states: int
     unseen: list[str] = []
-    folders: list[str] = []
+    folder: str | None = None
 
 
 class ImportReport(BaseModel):
@@ -134,9 +133,9 @@ class ImportReport(BaseModel):
             yield "steps", self.steps
         else:
             yield "states", self.states
-            if (found := self.prompts) and found.folders:
+            if (found := self.prompts) and found.folder:
                 fitting = f"{found.fitting_states:,} of {found.states:,} states"
-                yield "prompts", f"{', '.join(found.folders)} (renderer {found.renderer}; {fitting})"
+                yield "prompts", f"{found.folder} (renderer {found.renderer}; {fitting})"
             yield "written", f"{counted(self.exported, 'pair')}; dropped: {counts_text(self.not_exported)}"
         yield "teacher", self.teacher or "unknown"
 
@@ -193,12 +192,7 @@ def import_published(
             **facts,
         )
         write_json(staged / IMPORT_REPORT, report.model_dump())
-        pages = pages_of(out)
-        if kind == "pairs" and not (staged / PROMPTS).exists():
-            shutil.rmtree(out / PROMPTS, ignore_errors=True)  # of the earlier import
-        put_in_place(staged, out, obsolete=pages, last=(*LAST, IMPORT_REPORT))
-    for removed in pages.values():
-        say(removed)
+        replace_data_set(staged, out, say, last=(*LAST, IMPORT_REPORT))
     return report
 
 
@@ -383,8 +377,7 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
         for state in states:
             candidates.write(with_prompts(state, imported).to_line())
         questions.writelines(with_prompts(question, imported).to_line() for question in asked)
-    stated = any(each.origin.renderer for each in asked)
-    prompts, warnings = _write_prompts(imported, staged, given.out, stated=stated)
+    prompts, warnings = _write_prompts(imported, staged, given.out)
     summary = _export(staged, given.out)
     without = sum(not each.golden_answers for each in asked)
     return {
@@ -399,15 +392,8 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
     }
 
 
-def _write_prompts(
-    imported: ImportedPrompts | None, staged: Path, out: Path, *, stated: bool
-) -> tuple[FoundPrompts | None, list[str]]:
-    """Put prompts that are not ours beside the data, and the published ones also where --prompts finds them by name;
-    with warnings about what they do not cover.
-
-    stated: whether rows name their renderer, as those of reasonrag do; the published ones do not. Nothing else in that
-    place is overwritten.
-    """
+def _write_prompts(imported: ImportedPrompts | None, staged: Path, out: Path) -> tuple[FoundPrompts | None, list[str]]:
+    """Put prompts that are not ours beside the data; with warnings about what they do not cover."""
     if imported is None:
         unknown = (
             "the renderer reproduces none of the prompts of these rows, so no prompts were extracted. Ask a model "
@@ -420,23 +406,10 @@ def _write_prompts(
         fitting_states=imported.fitting_states,
         unseen=list(imported.unseen),
     )
-    warnings = list(imported.warnings)
     if found.renderer != renderer_hash(load_prompts()):
         save_prompts(imported.prompts, staged / PROMPTS)
-        found.folders.append(str(out / PROMPTS))
-        if imported.prompts.begin is not None and not stated:
-            named = Path(PROMPTS, PUBLISHED)
-            if not named.exists():
-                save_prompts(imported.prompts, named, shared=True)
-            there = saved_prompts(named)
-            if there and renderer_hash(there) == found.renderer:
-                found.folders.append(str(named))
-            else:
-                warnings.append(
-                    f"{named} has different content and was not changed; --prompts {PUBLISHED} still refers to it. "
-                    f"The prompts of these rows are in {found.folders[0]}"
-                )
-    return found, warnings
+        found.folder = str(out / PROMPTS)
+    return found, imported.warnings
 
 
 def _export(staged: Path, out: Path) -> PairSummary:

@@ -7,7 +7,6 @@ often as you like.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,13 +15,13 @@ from typing import Any
 
 from preference import PairSummary
 from preference.export.formats import plain_types
-from preference.export.staging import put_in_place, staging_folder
+from preference.export.staging import staging_folder
 from preference.export.summary import CANDIDATES, DROPPED, Refinement
 from preference.labelled_runs import label_by_outcome
-from reasonrag.agent.prompting import PROMPTS, load_prompts
+from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.report import verdict_parts
-from reasonrag.curation.existing_data_set import OF_AN_IMPORT, made_from, pages_of, replaces_other_runs
+from reasonrag.curation.existing_data_set import OF_AN_IMPORT, made_from, replace_data_set, replaces_other_runs
 from reasonrag.curation.export import DataSetExport, keep_prompts
 from reasonrag.curation.labels.critic_scores import CriticScores, CriticWitnesses, score_by_critics
 from reasonrag.curation.labels.judge_labels import Judging, StateJudge, label_by_judge
@@ -105,7 +104,7 @@ def pairs(
                 warnings=[*warnings, *untold],
             )
             others = [each for each in sources.folders if each.resolve() != out.resolve()]
-            _put_in_place(staged, out, told, of_others=replaced or bool(others))
+            replace_data_set(staged, out, told.say, obsolete=OF_AN_IMPORT if replaced or others else ())
     return summary
 
 
@@ -118,16 +117,6 @@ def _labelled(
     if by_outcome:
         label_by_outcome(staged)
     return sources.judged_before(staged)
-
-
-def _put_in_place(staged: Path, out: Path, watcher: Watcher, *, of_others: bool) -> None:
-    """Replace the data set in `out`. of_others: whether the new one holds more than that."""
-    if (out / PROMPTS).exists() and not (staged / PROMPTS).exists():
-        shutil.rmtree(out / PROMPTS)  # of the rows that are replaced
-    pages = pages_of(out)
-    put_in_place(staged, out, obsolete=[*pages, *(OF_AN_IMPORT if of_others else ())])
-    for removed in pages.values():
-        watcher.say(removed)
 
 
 def _sources(runs: str | Path | Sequence[str | Path], out: Path, settings: PairsSettings) -> Sources:

@@ -33,7 +33,7 @@ from preference.review_statistics import (
 )
 from reasonrag.curation.settings import REVIEWED
 from reasonrag.errors import InputError
-from reasonrag.files import check_finished, read_small, writing
+from reasonrag.files import check_finished, read_small, reading, writing
 from reasonrag.rendering import Line, Part, Table, agreement_text, counted, next_command
 from reasonrag.signatures import public_call
 from reasonrag.terminal import on_one_line
@@ -153,11 +153,10 @@ def _readable(directory: Path) -> Iterator[None]:
     if not pairs_files(directory):
         raise InputError(f"there is no RAG_ProGuide.json in {directory}. Make one with: reasonrag pairs RUN --out DIR")
     try:
-        yield
+        with reading(directory):
+            yield
     except MalformedFileError as error:
         raise InputError(str(error)) from error
-    except OSError as error:
-        raise InputError(f"cannot read {error.filename or directory}: {error.strerror}") from error
 
 
 def _check_suffix(path: Path, flag: str) -> None:
@@ -196,10 +195,8 @@ def _judgements(path: Path) -> Iterator[tuple[str, str, Judgement]]:
     """Every judgement of a file, with its place there and who said it, empty where the file does not tell. Raises
     InputError."""
     _check_suffix(path, "--judgements")
-    try:
+    with reading(path):
         content = read_small(path, MAX_FILE)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     for place, row in _of_json(path, content) if path.suffix.lower() == ".json" else _of_csv(path, content):
         verdict, note = row.get("verdict"), row.get("note")
         said = verdict.strip().lower() if isinstance(verdict, str) else verdict

@@ -188,10 +188,13 @@ def _compared(contamination: dict[str, Any]) -> list[tuple[object, ...]]:
     """The evaluation splits that questions were compared with."""
     checked = contamination.get("checked")
     found = [each for each in checked if isinstance(each, dict) and "name" in each] if isinstance(checked, list) else []
-    hashes = ([code(each.get(key) or UNKNOWN) for key in ("revision", "sha256")] for each in found)
     return [
-        (code(each["name"]), str(each.get("questions", UNKNOWN)), *of_it)
-        for each, of_it in zip(found, hashes, strict=True)
+        (
+            code(each["name"]),
+            str(each.get("questions", UNKNOWN)),
+            *(code(each.get(key) or UNKNOWN) for key in ("revision", "sha256")),
+        )
+        for each in found
     ]
 
 

@@ -272,7 +272,7 @@ def test_what_was_published_is_imported_trained_and_measured(
         for written, less in (SMALLER | {"8000": rehearsal}).items():
             small = small.replace(written, less)
         output(finished(*words_of(small), environment=os.environ | variables))
-    theirs = renderer_hash(load_prompts(Path("reasonrag-published")))
+    theirs = renderer_hash(load_prompts(Path("data/released/prompts")))
     for name, steps, order in (("released", 7, None), ("reasonrag-7b", 9, "worst-first")):
         report = orjson.loads(Path("evals", name, "report.json").read_bytes())
         asked = report["asked"]

@@ -18,7 +18,7 @@ import orjson
 from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.agent.prompting import BASELINES as FOLDER
-from reasonrag.agent.prompting import Prompts, folded, prompts_folder, read_prompt_files
+from reasonrag.agent.prompting import Prompts, folded, read_prompt_files
 from reasonrag.agent.prompting import inert as of_the_agent
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import AnswerStyle
@@ -50,7 +50,7 @@ def load_baseline_prompts(directory: Path | None = None) -> BaselinePrompts:
     ours = resources.files("reasonrag").joinpath("prompts", FOLDER)
     prompts = {name: ours.joinpath(f"{name}.txt").read_text("utf-8").strip() for name in PROMPT_NAMES}
     if directory is not None:
-        prompts |= read_prompt_files(prompts_folder(directory) / FOLDER, PROMPT_NAMES)
+        prompts |= read_prompt_files(directory / FOLDER, PROMPT_NAMES)
     return prompts
 
 

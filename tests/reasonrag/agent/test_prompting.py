@@ -19,7 +19,6 @@ from reasonrag.agent.agent import Agent
 from reasonrag.agent.parsing import TURN_TAGS
 from reasonrag.agent.prompting import (
     PROMPT_NAMES,
-    PUBLISHED,
     STYLE,
     load_prompts,
     prompts_beside,
@@ -330,15 +329,6 @@ def test_a_saved_folder_describes_the_prompts_wholly(
         }
     assert not (folder / "begin.txt").exists()
     assert not (folder / "layout.json").exists()
-
-
-def test_the_published_prompts_come_with_the_published_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their name stands for a folder that import writes; until then an error says how to get it."""
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"reasonrag import RAG_ProGuide\.json --out data/released writes them there"):
-        load_prompts(Path(PUBLISHED))
-    save_prompts(replace(PROMPTS, begin="Begin.\n"), Path("prompts", PUBLISHED))
-    assert load_prompts(Path(PUBLISHED)).begin == "Begin.\n"
 
 
 @pytest.mark.parametrize(

@@ -43,20 +43,10 @@ def data_set(folder: Path, *questions: tuple[str, list[str]], **origin: str | No
     return folder
 
 
-@pytest.fixture(scope="module")
-def atlas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run over atlas that has pairs, made once; its world lies beside it."""
-    home = tmp_path_factory.mktemp("atlas")
-    package.generate(
-        dataset="atlas", model="offline", limit=10, run=str(home / "run"), index_home=str(home / "indexes")
-    )
-    return home / "run"
-
-
 @pytest.fixture
-def with_pairs(atlas: Path, tmp_path: Path) -> list[dict[str, Any]]:
+def with_pairs(run: Path, tmp_path: Path) -> list[dict[str, Any]]:
     """Questions of the run that have a pair, in FlashRAG's format, two at least."""
-    package.pairs(str(atlas), out=str(tmp_path / "all"))
+    package.pairs(str(run), out=str(tmp_path / "all"))
     rows = orjson.loads((tmp_path / "all" / "RAG_ProGuide.json").read_bytes())
     found = {each["question_id"]: each for each in rows}
     asked = [
@@ -70,9 +60,9 @@ def with_pairs(atlas: Path, tmp_path: Path) -> list[dict[str, Any]]:
 # -- end to end ------------------------------------------------------------------------------------------------
 
 
-def test_what_lies_beside_the_data_of_a_run_is_looked_at_without_being_told(atlas: Path, tmp_path: Path) -> None:
+def test_what_lies_beside_the_data_of_a_run_is_looked_at_without_being_told(run: Path, tmp_path: Path) -> None:
     """On by default: dev and test of atlas, none of whose questions are in its train split."""
-    summary = package.pairs(str(atlas), out=str(tmp_path / "data"))
+    summary = package.pairs(str(run), out=str(tmp_path / "data"))
     checked = summary.contamination["checked"]
     assert [each["name"] for each in checked] == ["atlas/dev", "atlas/test"]
     assert all(each["questions"] and len(each["sha256"]) == 64 and Path(each["path"]).is_file() for each in checked)
@@ -81,13 +71,13 @@ def test_what_lies_beside_the_data_of_a_run_is_looked_at_without_being_told(atla
 
 
 def test_a_question_that_stands_in_an_evaluation_split_is_left_out_with_all_its_candidates(
-    atlas: Path, with_pairs: list[dict[str, Any]], tmp_path: Path, reasonrag: Reasonrag
+    run: Path, with_pairs: list[dict[str, Any]], tmp_path: Path, reasonrag: Reasonrag
 ) -> None:
     """Counted as contaminated, told in contamination.jsonl, in no file of rows; the others stay as they were."""
     found = with_pairs[0] | {"question": with_pairs[0]["question"].upper() + "!"}
     put(tmp_path / "eval" / "nq" / "dev.jsonl", {"id": "x", "question": "Who else?"}, found)
     out = tmp_path / "data"
-    done = reasonrag("pairs", atlas, "--out", out, "--eval", tmp_path / "eval", "--format", "sft", "--json")
+    done = reasonrag("pairs", run, "--out", out, "--eval", tmp_path / "eval", "--format", "sft", "--json")
     assert done.status == 0, done.err
     summary = PairSummary.model_validate_json(done.out)
     contamination = summary.contamination
@@ -109,12 +99,12 @@ def test_a_question_that_stands_in_an_evaluation_split_is_left_out_with_all_its_
 
 
 def test_a_split_can_be_let_in_by_name_and_a_wrong_name_is_told(
-    atlas: Path, with_pairs: list[dict[str, Any]], tmp_path: Path, reasonrag: Reasonrag
+    run: Path, with_pairs: list[dict[str, Any]], tmp_path: Path, reasonrag: Reasonrag
 ) -> None:
     """--allow-eval keeps questions of that split only; what was found is recorded all the same."""
     put(tmp_path / "eval" / "nq" / "dev.jsonl", with_pairs[0])
     put(tmp_path / "eval" / "nq" / "test.jsonl", with_pairs[1])
-    command = ("pairs", atlas, "--out", tmp_path / "data", "--eval", tmp_path / "eval")
+    command = ("pairs", run, "--out", tmp_path / "data", "--eval", tmp_path / "eval")
     wrong = reasonrag(*command, "--allow-eval", "nq/dve")
     assert wrong.status == 2
     assert "did you mean 'nq/dev'? choose from all, atlas/dev, atlas/test, nq/dev, nq/test" in wrong.err
@@ -129,11 +119,11 @@ def test_a_split_can_be_let_in_by_name_and_a_wrong_name_is_told(
 
 
 def test_a_data_set_is_checked_again_when_it_is_exported_again(
-    atlas: Path, with_pairs: list[dict[str, Any]], tmp_path: Path
+    run: Path, with_pairs: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     """Against the same files without naming them; what is gone is told, with what to do."""
     file = put(tmp_path / "eval" / "nq" / "dev.jsonl", with_pairs[0])
-    package.pairs(str(atlas), out=str(tmp_path / "first"), eval=[str(file)])
+    package.pairs(str(run), out=str(tmp_path / "first"), eval=[str(file)])
     again = package.pairs(str(tmp_path / "first"), out=str(tmp_path / "second"))
     assert again.contamination["matched_by_split"] == {"nq/dev": 1}
     assert len(again.contamination["checked"]) == 3
@@ -149,9 +139,9 @@ def test_a_data_set_is_checked_again_when_it_is_exported_again(
     assert package.pairs(str(tmp_path / "third"), out=str(tmp_path / "third")).contamination["dropped"] == 1
 
 
-def test_a_data_set_that_was_compared_with_nothing_says_so(atlas: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+def test_a_data_set_that_was_compared_with_nothing_says_so(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Rollouts alone know no evaluation split."""
-    shutil.copy(atlas / "rollouts.jsonl", tmp_path / "rollouts.jsonl")
+    shutil.copy(run / "rollouts.jsonl", tmp_path / "rollouts.jsonl")
     done = reasonrag("pairs", tmp_path / "rollouts.jsonl", "--out", tmp_path / "data")
     assert done.status == 0
     assert f"warning: {NO_SPLIT}" in done.err

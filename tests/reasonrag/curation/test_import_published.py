@@ -204,7 +204,7 @@ def test_pairs_become_a_data_set_that_trains_at_once(tmp_path: Path, reasonrag: 
 def test_prompts_come_out_of_the_rows_and_give_them_byte_for_byte(
     rows: str, shared_data: Path, reasonrag: Reasonrag
 ) -> None:
-    """Beside the data set and those that are made of it, and where --prompts finds them by name."""
+    """Beside the data set and those that are made of it."""
     path = shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json"
     source = path if rows == "real" else saved(Path("RAG_ProGuide.json"), published_rows())
     done = reasonrag("import", source, "--out", "data/a")
@@ -213,29 +213,21 @@ def test_prompts_come_out_of_the_rows_and_give_them_byte_for_byte(
     given = {(each["instruction"], each["input"]) for each in read_json(source)}
     assert (report["states"], report["fitting_states"]) == (len(given), len(given))
     assert report["unseen"] == (["conclude"] if rows == "real" else [])
-    assert report["folders"] == ["data/a/prompts", "prompts/reasonrag-published"]
-    for folder in (*report["folders"], "reasonrag-published"):
-        prompts = load_prompts(Path(folder))
-        assert renderer_hash(prompts) == report["renderer"]
-        states = list(read_lines(Path("data/a/candidates.jsonl"), StateRecord))
-        assert {tuple(turn.content for turn in each.prompt) for each in states} == given
-        assert all(is_rendered_by(prompts, each) for each in states)
-        assert {each.origin.renderer for each in states} == {report["renderer"]}
-    assert reasonrag("import", "data/a/RAG_ProGuide.json", "--out", "data/b").status == 0
-    assert read_json(Path("data/b/import.json"))["prompts"]["folders"] == ["data/b/prompts"]  # rows name their renderer
+    assert report["folder"] == "data/a/prompts"
+    prompts = load_prompts(Path("data/a/prompts"))
+    assert renderer_hash(prompts) == report["renderer"]
+    states = list(read_lines(Path("data/a/candidates.jsonl"), StateRecord))
+    assert {tuple(turn.content for turn in each.prompt) for each in states} == given
+    assert all(is_rendered_by(prompts, each) for each in states)
+    assert {each.origin.renderer for each in states} == {report["renderer"]}
 
 
 def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag) -> None:
-    """A data set made of imported rows has their prompts; a folder with other prompts is left as it is. Rows of unknown
-    prompts that replace others do not inherit theirs; of a folder only prompts are taken along."""
-    other = Path("prompts/reasonrag-published/think.txt")
-    other.parent.mkdir(parents=True)
-    other.write_text("Think.")
+    """A data set made of imported rows has their prompts. Rows of unknown prompts that replace others do not inherit
+    theirs; of a folder only prompts are taken along."""
     saved(Path("RAG_ProGuide.json"), published_rows())
     assert reasonrag("import", "RAG_ProGuide.json", "--out", "data/a").status == 0
-    assert other.read_text() == "Think."
     report = read_json(Path("data/a/import.json"))["prompts"]
-    assert report["folders"] == ["data/a/prompts"]
     Path("data/a/prompts/large.bin").write_bytes(bytes(1000))
     for again in ("data/b", "data/b"):  # the second replaces the first
         assert reasonrag("pairs", "data/a", "--out", again).status == 0
@@ -266,9 +258,8 @@ def test_rows_of_our_own_prompts_bring_none(tmp_path: Path, reasonrag: Reasonrag
         saved(tmp_path / f"{name}.json", found)
         assert reasonrag("import", f"{name}.json", "--out", f"data/{name}").status == 0
         prompts = read_json(Path("data", name, "import.json"))["prompts"]
-        assert (prompts and prompts["renderer"], prompts and prompts["folders"]) == (renderer, [] if renderer else None)
+        assert (prompts and prompts["renderer"], prompts and prompts["folder"]) == (renderer, None)
         assert not Path("data", name, "prompts").exists()
-        assert not Path("prompts").exists()
 
 
 def test_rows_that_are_no_pairs_are_kept_apart_with_their_cause(tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -482,16 +473,3 @@ def test_what_a_template_would_read_is_broken_up_in_trees(rendered: str, tmp_pat
     assert [turn.content for turn in record.nodes[1].prompt or ()] == ["Be brief.", "Question: Who was Ada (idx)  ?"]
     assert (record.nodes[1].content or "").startswith("a mathematician (idx)")
     assert "{{idx}}" not in Path("runs/a/rollouts.jsonl").read_text()
-
-
-def test_names_in_a_file_do_not_reach_the_terminal_as_they_are(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Ids of trees among the repairs, and the names of fields in a message; a title in brackets is no markup."""
-    item = tree("[red]dev[/red]\x1b]0;x\x07")
-    item["output"]["intermediate_node_0"]["children_ids"] = [1, 2, 9]
-    saved(tmp_path / "trees.json", [item, tree(output=None)])
-    saved(tmp_path / "others.json", [{"[red]dev[/red]\x1b[2J": 1}])
-    for name in ("trees.json", "others.json"):
-        done = reasonrag("import", name, "--out", "runs/a")
-        assert "\x1b" not in done.out + done.err
-        assert "[red]dev[/red]␛" in "".join((done.out + done.err).replace("│", "").split())
-        assert ("rejected" in done.out) is (name == "trees.json")

@@ -594,7 +594,6 @@ def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[.
         (["--trained-on", "nowhere"], "--trained-on nowhere: there is no such folder"),
         (["--trained-on", "empty"], "it has no reasonrag.json, which reasonrag train writes, and neither"),
         (["--trained-on", "damaged"], "damaged/reasonrag.json is damaged"),
-        (["--prompts", "reasonrag-published"], "there is no prompts/reasonrag-published. The published prompts come"),
         (["--allow", "everything"], "--allow: no condition is called 'everything'; choose from max_passage_chars,"),
         (["--split", "validation"], "atlas has no split 'validation'; choose from dev, test, train"),
         (

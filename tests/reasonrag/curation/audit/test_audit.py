@@ -20,7 +20,6 @@ from reasonrag.curation.audit.report import AuditReport, read_audit
 from reasonrag.curation.audit.row_files import row_files
 from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.errors import InputError
-from reasonrag.exploration.explore import generate
 from reasonrag.redaction import KEY_SHAPES
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.qwen_files import vocabulary
@@ -297,20 +296,7 @@ def _lines(rows: list[Row]) -> bytes:
     return b"[\n" + b",\n".join(map(orjson.dumps, rows)) + b"\n]\n"
 
 
-def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Exit status 2, what and where; nothing is written. An object of something else is a broken row."""
-    path = tmp_path / "rows.json"
-    path.write_bytes(_lines([row(1), row(2)])[:-40])
-    done = reasonrag("audit", path)
-    assert done.status == 2
-    assert f"{path} is cut off: it ends after 1 whole items" in done.err
-    assert not (tmp_path / "rows.audit.json").exists()
-    path.write_bytes(b'{"rows": 1,\n "a": 2}')
-    done = reasonrag("audit", path)
-    assert (done.status, "broken_row" in done.out) == (1, True)
-
-
-def test_files_of_others_are_found_in_a_directory(tmp_path: Path, run_directory: Path) -> None:
+def test_files_of_others_are_found_in_a_directory(tmp_path: Path, run: Path) -> None:
     """By their first row; a name says whether it is for validation."""
     for name in ("train.json", "my-dev.jsonl", "summary.json", "notes.txt"):
         content = b"{}" if name == "summary.json" else _lines([row(1)])
@@ -322,10 +308,8 @@ def test_files_of_others_are_found_in_a_directory(tmp_path: Path, run_directory:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no file with rows of RAG_ProGuide"):
         row_files(tmp_path / "empty")
-    with pytest.raises(
-        InputError, match=f"is a run, not a data set. First: reasonrag pairs {run_directory} --out data/"
-    ):
-        row_files(run_directory)
+    with pytest.raises(InputError, match=f"is a run, not a data set. First: reasonrag pairs {run} --out data/"):
+        row_files(run)
 
 
 def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> None:
@@ -351,20 +335,12 @@ def test_memory_holds_no_texts() -> None:
 # -- the commands ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that anybody can have."""
-    run = tmp_path_factory.mktemp("run") / "a"
-    generate(dataset="atlas", limit=12, run=run)
-    return run
-
-
 @pytest.fixture
-def leaking_run(run_directory: Path, tmp_path: Path) -> Path:
+def leaking_run(run: Path, tmp_path: Path) -> Path:
     """The same run, in which somebody's key stands in every reply of the model."""
     leaking = tmp_path / "leaking"
     leaking.mkdir()
-    lines = (run_directory / "rollouts.jsonl").read_bytes()
+    lines = (run / "rollouts.jsonl").read_bytes()
     (leaking / "rollouts.jsonl").write_bytes(lines.replace(b'"response":"', b'"response":"' + KEY.encode() + b" "))
     return leaking
 
@@ -373,12 +349,12 @@ def files_of(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(out.iterdir()) if path.is_file()}
 
 
-def test_a_data_set_has_its_audit(run_directory: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+def test_a_data_set_has_its_audit(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """`pairs` writes audit.json and audit.html; `audit` finds the same when it counts for itself."""
     out = tmp_path / "data"
     with pytest.raises(InputError, match=r"there is no .*audit\.json\. Make it with: reasonrag audit"):
         read_audit(out)
-    done = reasonrag("pairs", run_directory, "--out", out)
+    done = reasonrag("pairs", run, "--out", out)
     assert done.status == 0, done.err
     assert "audit: 0 errors" in done.out
     written = json.loads((out / "audit.json").read_bytes())
@@ -390,12 +366,12 @@ def test_a_data_set_has_its_audit(run_directory: Path, tmp_path: Path, reasonrag
 
 
 def test_an_error_keeps_the_rows_from_their_place(
-    run_directory: Path, leaking_run: Path, tmp_path: Path, reasonrag: Reasonrag
+    run: Path, leaking_run: Path, tmp_path: Path, reasonrag: Reasonrag
 ) -> None:
     """Exit status 1; the message names the check, where to look and the flag; all earlier files stay. By name it goes
     through, and the audit remembers."""
     out = tmp_path / "data"
-    assert reasonrag("pairs", run_directory, "--out", out, "--format", "sharegpt").status == 0
+    assert reasonrag("pairs", run, "--out", out, "--format", "sharegpt").status == 0
     before = files_of(out)
     asked_elsewhere = (leaking_run / "rollouts.jsonl").read_bytes().splitlines()[-1]
     question = {"question": json.loads(asked_elsewhere)["question"]}
@@ -417,26 +393,24 @@ def test_an_error_keeps_the_rows_from_their_place(
     assert reasonrag("audit", out, "--allow", "secret").status == 0
 
 
-def test_only_errors_can_be_allowed(run_directory: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+def test_only_errors_can_be_allowed(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Exit status 2, before anything is read."""
-    done = reasonrag("pairs", run_directory, "--out", tmp_path / "data", "--allow", "secrets")
+    done = reasonrag("pairs", run, "--out", tmp_path / "data", "--allow", "secrets")
     assert done.status == 2
     assert "secrets is not an error of the audit; did you mean 'secret'" in done.err
     assert not (tmp_path / "data").exists()
 
 
-def test_lengths_never_pass_for_those_of_another_counter(
-    run_directory: Path, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
+def test_lengths_never_pass_for_those_of_another_counter(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """A data set that is exported again by another counter is counted again, and says by whom."""
     pytest.importorskip("tiktoken", reason="the tokens extra is not installed")
     if vocabulary() is None:
         pytest.skip("Qwen's vocabulary cannot be had here")
     first, second = tmp_path / "first", tmp_path / "second"
-    assert reasonrag("pairs", run_directory, "--out", first, "--tokenizer", "estimate").status == 0
+    assert reasonrag("pairs", run, "--out", first, "--tokenizer", "estimate").status == 0
     assert reasonrag("pairs", first, "--out", second, "--tokenizer", "qwen2.5").status == 0
     fresh = tmp_path / "fresh"
-    assert reasonrag("pairs", run_directory, "--out", fresh, "--tokenizer", "qwen2.5").status == 0
+    assert reasonrag("pairs", run, "--out", fresh, "--tokenizer", "qwen2.5").status == 0
     assert (second / "candidates.jsonl").read_bytes() == (fresh / "candidates.jsonl").read_bytes()
     assert (second / "RAG_ProGuide.json").read_bytes() == (fresh / "RAG_ProGuide.json").read_bytes()
     assert reasonrag("pairs", first, "--out", first, "--tokenizer", "qwen2.5").status == 0

@@ -21,14 +21,6 @@ from reasonrag.run.scoring import AskedCritic
 from tests.helpers.scripted_model import ScriptedModel
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of six questions."""
-    home = tmp_path_factory.mktemp("run")
-    reasonrag.generate(dataset="atlas", limit=6, run=home / "run")
-    return home / "run"
-
-
 def kept_pairs(out: Path) -> set[str]:
     return {row["pair_id"] for row in reasonrag.load_pairs(out)}
 
