@@ -23,7 +23,6 @@ from reasonrag.exploration.plan import Plan, lacks_teacher
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import nothing_found
-from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE
 from reasonrag.llm.expected_usage import Range, spread, sum_of_dollars
 from reasonrag.llm.offline import OfflineTeacher
@@ -96,8 +95,6 @@ def _dollars(values: Range) -> str:
 def estimate(
     *,
     watcher: Watcher | None = None,
-    chat_model: ChatModel | None = None,
-    value_chat_model: ChatModel | None = None,
     outcome: OutcomeName | OutcomeFunction | None = None,
     **flags: Any,
 ) -> CostEstimate:
@@ -112,9 +109,6 @@ def estimate(
 
     Args:
         watcher: is told what happens while it goes on; none: silent.
-        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
-            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
-        value_chat_model: likewise for the value model.
         outcome: a name, or a function as for `generate`.
     """
     function, named = (outcome, {}) if callable(outcome) else (None, {"outcome": outcome})
@@ -122,10 +116,10 @@ def estimate(
     if settings.rank:
         raise InputError("--shard: an estimate is of a whole run; leave it out")
     watcher = watcher or SilentWatcher()
-    if chat_model is None and lacks_teacher(settings):
+    if lacks_teacher(settings):
         watcher.say(f"neither --model nor {KEY_VARIABLE} is set: estimated for {DEFAULT_TEACHER}")
         settings = settings.model_copy(update={"model": DEFAULT_TEACHER})
-    plan = Plan.of(settings, chat_model, value_chat_model, function)
+    plan = Plan.of(settings, function=function)
     plan = plan.asking(plan.teacher.resumed(recorded_effort(settings.run_directory)), plan.student)
     teacher = plan.teacher
     source, corpus = plan.find_data(watcher.say)

@@ -21,7 +21,7 @@ from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed
 from reasonrag.errors import CapReached, DegenerateRun, InputError, RunStopped
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.files import FAILURES, ROLLOUTS, read_record
-from reasonrag.llm.endpoint.prompt_window import CUT_FROM, CUT_WARNING, recorded_cut
+from reasonrag.llm.endpoint.prompt_window import CUT_WARNING, recorded_cut
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.ranks import RANKS, whole_of
 from reasonrag.rendering import (
@@ -200,9 +200,7 @@ class RunSummary(SessionNumbers):
         yield "tokens", f"{self.prompt_tokens:,} in, {self.completion_tokens:,} out{finished}{reasoning}"
         yield "cost of the run", dollars_or_unknown(self.cost_usd)
         for name, refused in self.refused_parameters.items():
-            cut = recorded_cut({name: refused})
-            yield f"left out for {name}", [each for each in refused if each != CUT_FROM.format(cut)]
-            yield f"prompts cut by {name}", f"from {cut:,} bytes" if cut else ""
+            yield f"refused by {name}", refused
         session = f"{counted(self.session_questions, 'question')} in {self.session_seconds:,.1f} s"
         yield "this session", f"{session}, {counted(self.session_failed_calls, 'failed attempt')}"
 

@@ -114,9 +114,7 @@ class Tuning(BaseModel):
         money, questions = self.unit == "dollars", counted(self.questions, "question")
         title = f"{self.dataset}/{self.split}  recipe {self.recipe}  teacher {self.model}  {questions}"
         yield Table(title, [each.row(self.unit) for each in self.trials], HEAD)
-        yield "completions, pairs: per question. share: of the questions that have a pair"
-        yield "confidence: mean over pairs. expected right: pairs per question times confidence"
-        yield "distinct: share of the samples that differ from their siblings"
+        yield "completions, pairs, expected right: per question. share: of the questions that have a pair"
         unit = "dollars per 1,000 expected right pairs" if money else "completions per expected right pair"
         level = percent(COMPARISON_LEVEL)
         yield f"cost: {unit}; CI low, CI high: its {level} interval, by a bootstrap over {questions}"

@@ -67,7 +67,7 @@ def test_pairs_of_states_that_were_cut_are_marked_and_left_out(reasonrag: Reason
     assert all(setting in warned for setting in ("llama.cpp -c", "OLLAMA_CONTEXT_LENGTH", "--max-model-len"))
     cut_from = recorded_cut(config("runs/r")["operational"]["refused_parameters"])
     assert cut_from is not None
-    assert re.search(rf"prompts cut by m +│ from {cut_from:,} bytes", done.out)
+    assert re.search(rf"refused by m +│ messages from {cut_from} bytes", done.out)
     assert abs(cut_from / (WINDOW * BYTES_PER_TOKEN) - 1) < 0.05
 
     paired = reasonrag("pairs", "runs/r", "--out", "d/r", "--json")

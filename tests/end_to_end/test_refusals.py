@@ -34,7 +34,7 @@ def test_a_run_ends_clean_and_records_what_was_left_out(reasonrag: Reasonrag, pi
     asked = ("generate", "--model", "o", "--limit", 6, "--run", "runs/r", "--base-url", picky, "--temperature", 0.5)
     done = reasonrag(*asked)
     assert (done.status, done.err.count("does not accept temperature")) == (0, 1)
-    assert "left out for o " in done.out
+    assert "refused by o " in done.out
     for _ in range(2):
         summary = orjson.loads(Path("runs/r/summary.json").read_bytes())
         assert summary["refused_parameters"] == {"o": REFUSED}

@@ -31,10 +31,12 @@ EVIDENCE = "Based on the query, the relevant evidence is <evidence>It lies on th
 RIGHT = "So the answer is <answer>Seine</answer>"
 WRONG = "So the answer is <answer>Tiber</answer>"
 NO_TAG = "no tag"
+ExplorerOf = Callable[..., Explorer]
+"""Of a model and a recipe, perhaps of another question or with other steps."""
 
 
 @pytest.fixture
-def explorer_of(retriever: IndexRetriever) -> Callable[[ChatModel, Recipe], Explorer]:
+def explorer_of(retriever: IndexRetriever) -> ExplorerOf:
     """An explorer of the question with some model and recipe."""
 
     def make(model: ChatModel, recipe: Recipe, *, question: Question = QUESTION, max_steps: int = 7) -> Explorer:
@@ -76,9 +78,7 @@ async def explored(explorer: Explorer, of: Recipe) -> RolloutRecord:
 # -- the record ------------------------------------------------------------------------------------------------
 
 
-async def test_a_record_says_what_was_explored_and_how(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
+async def test_a_record_says_what_was_explored_and_how(explorer_of: ExplorerOf) -> None:
     """Question, run and recipe, and what the answers cost; the record reads back as it was written."""
     record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe()), recipe())
     assert (record.question_id, record.question, record.golden_answers) == ("q1", QUESTION.question, ["Seine"])
@@ -89,9 +89,7 @@ async def test_a_record_says_what_was_explored_and_how(
     assert RolloutRecord.model_validate_json(record.to_line()) == record
 
 
-async def test_every_node_is_a_step_with_its_prompt_and_its_worth(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
+async def test_every_node_is_a_step_with_its_prompt_and_its_worth(explorer_of: ExplorerOf) -> None:
     """The root is no step; a query is worth its continuations, an answer its own score, both discounted per step."""
     record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe()), recipe())
     root, query, answer = record.nodes
@@ -113,9 +111,7 @@ async def test_every_node_is_a_step_with_its_prompt_and_its_worth(
     assert root.visits == query.visits + answer.visits
 
 
-async def test_continuations_become_nodes_where_the_recipe_keeps_them(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
+async def test_continuations_become_nodes_where_the_recipe_keeps_them(explorer_of: ExplorerOf) -> None:
     """A read turn has the passages it was shown, best first; its layer is one more than its query's. The record holds
     what every rule of rewards says, by name, so that labels can be compared without another search."""
     economy = recipe("economy")
@@ -153,9 +149,7 @@ def search_twice(request: ChatRequest, position: int) -> str:
     return RIGHT
 
 
-async def test_queries_count_gold_passages_once_and_evidence_what_it_reports(
-    explorer_of: Callable[..., Explorer],
-) -> None:
+async def test_queries_count_gold_passages_once_and_evidence_what_it_reports(explorer_of: ExplorerOf) -> None:
     """A query that fetches the same passage again gains nothing; evidence counts by its sentences, none by 0."""
     economy = recipe("economy", simulations=6, selection="uct", siblings=3)
     record = await explored(explorer_of(ScriptedModel(search_twice), economy, question=GOLD), economy)
@@ -168,7 +162,7 @@ async def test_queries_count_gold_passages_once_and_evidence_what_it_reports(
     assert all(node.gold is None for node in record.nodes if node.action_type not in ("query", "evidence"))
 
 
-async def test_gold_passages_reach_no_prompt_and_change_no_step(explorer_of: Callable[..., Explorer]) -> None:
+async def test_gold_passages_reach_no_prompt_and_change_no_step(explorer_of: ExplorerOf) -> None:
     """The same requests and the same tree, but for the counts: what a query found is known from its continuation,
     though that is no node. Where no gold passages are known there is none to count."""
     gold_titles = QUESTION.model_copy(update={"metadata": {"gold_titles": ["Zanzibar", "paris"]}})
@@ -207,7 +201,7 @@ def root_draws(model: ScriptedModel) -> list[ChatRequest]:
     return [request for request in model.requests if turn(request) == "think" and is_first(request)]
 
 
-async def test_where_all_siblings_say_the_same_a_hotter_draw_is_tried(explorer_of: Callable[..., Explorer]) -> None:
+async def test_where_all_siblings_say_the_same_a_hotter_draw_is_tried(explorer_of: ExplorerOf) -> None:
     """Two wordings of one query are valued once and share what is known. The third draw, with the same messages but
     hotter, says another thing; it is valued, is no plain sample, and leaves the mean of the question as it was."""
     of = recipe("economy", root_siblings=None, simulations=2)
@@ -234,9 +228,7 @@ async def test_where_all_siblings_say_the_same_a_hotter_draw_is_tried(explorer_o
     assert root.rollouts == query.rollouts
 
 
-async def test_where_a_hotter_draw_says_the_same_again_the_siblings_are_shown(
-    explorer_of: Callable[..., Explorer],
-) -> None:
+async def test_where_a_hotter_draw_says_the_same_again_the_siblings_are_shown(explorer_of: ExplorerOf) -> None:
     """The third draw repeats the first and is the same node, drawn twice. The fourth is told what was said, in every
     wording, and is hotter still."""
     of = recipe("economy", root_siblings=None, simulations=3)
@@ -253,7 +245,7 @@ async def test_where_a_hotter_draw_says_the_same_again_the_siblings_are_shown(
     assert other.sampled_temperature == pytest.approx(1.6)
 
 
-async def test_queries_that_find_the_same_passages_are_valued_once(explorer_of: Callable[..., Explorer]) -> None:
+async def test_queries_that_find_the_same_passages_are_valued_once(explorer_of: ExplorerOf) -> None:
     """Other words, equal passages: the second shares the estimate of the first, if the recipe shares at all."""
     other = "So the next query is <query>which city governs all of France as its capital</query>"
 
@@ -275,7 +267,7 @@ ROMAN_QUERY = "So the next query is <query>capital of France, capital of Italy</
 
 @pytest.mark.parametrize("known", [True, False], ids=["gold passages are known", "no gold passages are known"])
 async def test_queries_that_show_the_same_gold_passage_count_what_is_known_of_both(
-    known: bool, explorer_of: Callable[[ChatModel, Recipe], Explorer]
+    known: bool, explorer_of: ExplorerOf
 ) -> None:
     """Besides the article on Paris they show different ones, by real BM25: a third of all. Where no gold passages are
     known, what right answers rest on tells at the end that both reveal the same."""
@@ -345,9 +337,7 @@ def broken_for(*, first: bool, repaired: bool) -> Script:
     return script
 
 
-async def test_a_repaired_step_is_marked_and_its_value_counts_for_itself_only(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
+async def test_a_repaired_step_is_marked_and_its_value_counts_for_itself_only(explorer_of: ExplorerOf) -> None:
     """Its prompt is the state's own, what was sent stands beside it, and nodes above it leave its answers out."""
     explorer = explorer_of(ScriptedModel(broken_for(first=True, repaired=True)), recipe())
     record = await explored(explorer, recipe())
@@ -362,22 +352,7 @@ async def test_a_repaired_step_is_marked_and_its_value_counts_for_itself_only(
     assert record.usage.repairs == 1
 
 
-async def test_a_failed_step_is_a_terminal_worth_nothing(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
-    """It stands in the tree with its text, cause and repair."""
-    explorer = explorer_of(ScriptedModel(broken_for(first=True, repaired=False)), recipe())
-    failed = (await explored(explorer, recipe())).nodes[1]
-    assert (failed.response, failed.terminal, failed.reward, failed.f1) == (NO_TAG, True, 0.0, 0.0)
-    assert (failed.action, failed.action_type, failed.content, failed.repaired) == ("think", None, None, False)
-    assert failed.outcome == Outcome(name="f1", value=0.0)
-    assert failed.parse_error
-    assert (failed.parse_error.cause, failed.parse_error.repair) == ("no_tag", NO_TAG)
-
-
-async def test_a_continuation_that_failed_is_kept_with_its_text(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
+async def test_a_continuation_that_failed_is_kept_with_its_text(explorer_of: ExplorerOf) -> None:
     """Its steps are no nodes, so the record lists its last step: from which node, in which turn, why. Where
     continuations are nodes, the failed step is one as well, and is listed once."""
     broken, economy = broken_for(first=False, repaired=False), recipe("economy")
@@ -392,9 +367,7 @@ async def test_a_continuation_that_failed_is_kept_with_its_text(
 
 
 @pytest.mark.parametrize("failing", ["think", "read", "score"])
-async def test_a_model_error_in_any_piece_of_work_fails_the_question(
-    failing: str, explorer_of: Callable[[ChatModel, Recipe], Explorer]
-) -> None:
+async def test_a_model_error_in_any_piece_of_work_fails_the_question(failing: str, explorer_of: ExplorerOf) -> None:
     """The error goes to whoever explores; what was spent until then is in the question's error line."""
 
     def script(request: ChatRequest, position: int) -> str:
@@ -432,7 +405,7 @@ def one_sibling_fails(request: ChatRequest, position: int) -> str:
     ids=["of a step", "of a wave"],
 )
 async def test_the_other_work_is_cancelled_when_a_piece_fails(
-    script: Script, of: Recipe, explorer_of: Callable[[ChatModel, Recipe], Explorer]
+    script: Script, of: Recipe, explorer_of: ExplorerOf
 ) -> None:
     """A question that has failed asks for nothing more, not even within one piece of work."""
     model = ScriptedModel(script)
@@ -471,9 +444,7 @@ class Unhurried:
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
-async def test_a_tree_does_not_depend_on_the_order_of_answers(
-    name: str, explorer_of: Callable[[ChatModel, Recipe], Explorer]
-) -> None:
+async def test_a_tree_does_not_depend_on_the_order_of_answers(name: str, explorer_of: ExplorerOf) -> None:
     """The same answers, whenever they come, are the same bytes."""
     of = {str(known): each for known, each in RECIPES.items()}[name]
     models = [Unhurried(seed) for seed in range(3)]
@@ -487,9 +458,7 @@ async def test_a_tree_does_not_depend_on_the_order_of_answers(
 # -- the published searches ------------------------------------------------------------------------------------
 
 
-async def test_ragym_goes_on_with_the_step_that_a_judge_ranks_first(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
+async def test_ragym_goes_on_with_the_step_that_a_judge_ranks_first(explorer_of: ExplorerOf) -> None:
     """Rewards are 1 / (1 + rank). A reply that cannot be read is not shown and has none; equal ones are ranked each for
     itself; and where the judge fails, all have 0 and the first one is gone on with."""
 
@@ -522,7 +491,7 @@ async def test_ragym_goes_on_with_the_step_that_a_judge_ranks_first(
     ), "no gold reaches the judge"
 
 
-async def test_prorag_continues_at_temperature_0(explorer_of: Callable[[ChatModel, Recipe], Explorer]) -> None:
+async def test_prorag_continues_at_temperature_0(explorer_of: ExplorerOf) -> None:
     """Steps are sampled as the run says; what follows them is greedy, and only one of them is continued."""
     prorag, model = recipe("prorag", siblings=3), ScriptedModel(search_or_guess)
     record = await explored(explorer_of(model, prorag), prorag)
@@ -533,7 +502,7 @@ async def test_prorag_continues_at_temperature_0(explorer_of: Callable[[ChatMode
     assert all((node.reward is None) == (node.visits == 0) for node in record.nodes)
 
 
-async def test_repairs_count_where_the_recipe_says_so(explorer_of: Callable[[ChatModel, Recipe], Explorer]) -> None:
+async def test_repairs_count_where_the_recipe_says_so(explorer_of: ExplorerOf) -> None:
     """The published code repairs nothing: a reply is a reply. What was really sent is recorded all the same."""
     for name, plain in (("released", 1), ("reasonrag", 0)):
         of = recipe(name, siblings_at_once=1)
