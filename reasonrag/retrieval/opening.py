@@ -221,8 +221,7 @@ def _refuse_damage(directory: Path, manifest: IndexManifest) -> None:
     """Raises InputError for a file of the wrong size, and for a small one of other content; `index check` reads all."""
     names = {*manifest.files}
     if isinstance(manifest, DenseManifest):
-        names -= {each.file for each in manifest.indexes.values()} - {manifest.vectors}
-        names.add(manifest.file.file)
+        names = {OFFSETS, manifest.vectors, manifest.file.file}
     for fault in damaged_files(directory, manifest, sorted(names), most_bytes=CHECKED_AT_OPENING).values():
         raise InputError(f"the index {directory} is damaged: {fault}")
 

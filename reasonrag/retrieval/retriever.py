@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
 from typing import Protocol
 
 from reasonrag.data.corpus import Corpus, Passage
@@ -50,12 +49,7 @@ class Retriever(Protocol):
 
 def corpus_language(retriever: Retriever) -> str | None:
     """The commonest language of the corpus; None if no BM25, ours or behind a server of ours, says it."""
-    return _language_in(retriever.identity)
-
-
-@cache
-def _language_in(identity: str) -> str | None:
-    found = _LANGUAGE.search(identity)
+    found = _LANGUAGE.search(retriever.identity)
     return found[1] if found else None
 
 
