@@ -15,7 +15,6 @@ from reasonrag.cli import run
 from reasonrag.errors import InputError
 from reasonrag.retrieval.index import SearchResult
 from reasonrag.retrieval.opening import open_index
-from reasonrag.terminal import show
 from tests.helpers.jsonl import write_passages, write_rows
 
 PASSAGES = {
@@ -81,16 +80,6 @@ def test_what_cannot_be_searched_is_refused(place: str, query: Any, says: str, c
 def test_what_finds_nothing_is_said(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["search", str(corpus), "🎸🥁"]) == 0
     assert "nothing found" in capsys.readouterr().out
-
-
-def test_a_server_says_that_it_found_similar_words(capsys: pytest.CaptureFixture[str]) -> None:
-    """But not which."""
-    found = {"id": "1", "title": "Entlassung", "score": 1.0, "snippet": "Der Krankenhausentlassungsbericht"}
-    for fallback in (True, False):
-        passages = [found | {"fallback": fallback}]
-        asked = {"query": "Bericht", "retriever": "bm25", "tokens": [], "fallback": fallback, "passages": passages}
-        show(SearchResult.model_validate(asked).shown())
-        assert ("of which the corpus has none" in " ".join(capsys.readouterr().out.split())) is fallback
 
 
 def test_a_language_is_recorded_and_another_is_refused(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

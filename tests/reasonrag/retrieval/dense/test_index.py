@@ -449,14 +449,6 @@ def test_what_a_query_finds_does_not_depend_on_the_queries_beside_it(
         assert together.scores.tolist() == alone.scores.tolist()
 
 
-async def test_many_at_once_find_what_each_finds_alone(world: Path) -> None:
-    """Searches that wait are searched together; every caller gets the answer to its own query."""
-    retriever = open_index(world)
-    queries = [f"{first} {second}" for first in WORDS for second in WORDS]
-    together = await asyncio.gather(*(retriever.retrieve(query, 1 + i % 3) for i, query in enumerate(queries)))
-    assert together == [open_index(world).search(query, 1 + i % 3) for i, query in enumerate(queries)]
-
-
 def test_the_index_finds_what_an_exact_search_over_its_vectors_finds(world: Path) -> None:
     """Best first, equal scores in corpus order."""
     retriever, vectors = open_index(world), np.load(world / "vectors.npy").astype(np.float64)
