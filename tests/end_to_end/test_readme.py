@@ -236,7 +236,7 @@ def test_what_the_page_of_critics_trains_is_evaluated_and_used(train_python: Pat
             assert "NOT OFFERED" in done.stdout
         else:
             output(done)
-    assert "| critic | none -\\> pairs@" in Path("evals/compare-vote-4-best-of-4/compare.md").read_text("utf-8")
+    assert "critic was None, is 'pairs@" in Path("evals/compare-vote-4-best-of-4/compare.md").read_text("utf-8")
 
 
 @pytest.fixture

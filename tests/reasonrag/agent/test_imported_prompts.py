@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,21 +62,18 @@ def every_turn(prompts: Prompts) -> list[StateRecord]:
     ]
 
 
-def test_every_system_turn_is_found_byte_for_byte() -> None:
-    """First, later, reading and concluding turn; what is not in rows stays ours."""
-    found = imported_prompts(every_turn(THEIRS), OURS)
-    assert found is not None
-    assert found.prompts == THEIRS
-    assert (found.states, found.fitting_states, found.unseen) == (4, 4, ())
-    assert found.fitting == {"Who?"}
-
-
-def test_one_system_turn_for_all_thoughts_needs_no_other_for_the_first() -> None:
-    """As our own prompts are."""
-    theirs = replace(THEIRS, begin=None)
-    found = imported_prompts(every_turn(theirs), OURS)
+@pytest.mark.parametrize("begin", [THEIRS.begin, None], ids=["a first turn of its own", "one turn for all thoughts"])
+def test_every_system_turn_is_found_byte_for_byte(begin: str | None) -> None:
+    """First, later, reading and concluding turn; what is not in rows stays ours, and a state without a prompt, as the
+    root, tells of none. Without a turn that reads there are no prompts."""
+    theirs = replace(THEIRS, begin=begin)
+    bare = state(theirs, "think", question="Bare?").model_copy(update={"prompt": []})
+    found = imported_prompts([*every_turn(theirs), bare], OURS)
     assert found is not None
     assert found.prompts == theirs
+    assert (found.states, found.fitting_states, found.unseen) == (5, 4, ())
+    assert found.fitting == {"Who?"}
+    assert imported_prompts(every_turn(theirs)[:1], OURS) is None
 
 
 def test_our_own_prompts_are_known_again() -> None:
@@ -94,10 +92,6 @@ def test_turns_that_no_row_shows_are_told() -> None:
     assert found is not None
     assert found.unseen == ("think", "conclude")
     assert (found.prompts.begin, found.prompts.think, found.prompts.conclude) == (None, THEIRS.begin, OURS.conclude)
-
-
-def test_without_a_turn_that_reads_there_are_no_prompts() -> None:
-    assert imported_prompts(every_turn(THEIRS)[:1], OURS) is None
 
 
 def test_rows_in_other_words_or_another_layout_are_not_claimed() -> None:
@@ -133,11 +127,3 @@ def test_a_hostile_reference_is_read_in_one_pass() -> None:
     """Millions of titles without a text: trying each of them against all that follows would take hours."""
     shown = Passage("p", "x\n" + "Wikipedia Title: x\n" * 500_000, "x")
     assert is_rendered_by(THEIRS, state(THEIRS, "read", passages=(shown,)))
-
-
-def test_a_state_without_a_prompt_has_none_to_find() -> None:
-    """As at the root, which is no step."""
-    bare = state(THEIRS, "think", question="Bare?").model_copy(update={"prompt": []})
-    found = imported_prompts([*every_turn(THEIRS), bare], OURS)
-    assert found is not None
-    assert found.fitting == {"Who?"}
