@@ -454,15 +454,11 @@ def test_what_a_template_would_read_is_broken_up_in_pairs(tmp_path: Path, reason
     assert [each["count"] for each in json.loads(audited.out)["checks"] if each["name"] == "special_token"] == [0]
 
 
-@pytest.mark.parametrize("rendered", ["", "rendered"])
-def test_what_a_template_would_read_is_broken_up_in_trees(rendered: str, tmp_path: Path) -> None:
-    """Prompts, replies and answers; the tokens of the template that a prompt was rendered with are cut before."""
+def test_what_a_template_would_read_is_broken_up_in_trees(tmp_path: Path) -> None:
+    """Prompts, replies and answers."""
     asked = "Who was Ada {{idx}} \x1b?"
-    item = tree(right=f"a mathematician {{{{idx}}}} {'' if rendered else '<|im_end|>'}".strip(), question=asked)
-    user = f"Question: {asked}"
-    prompt: object = [TURNS[0], {"role": "user", "content": user}]
-    if rendered:
-        prompt = f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    item = tree(right="a mathematician {{idx}} <|im_end|>", question=asked)
+    prompt = [TURNS[0], {"role": "user", "content": f"Question: {asked}"}]
     for node in list(item["output"].values())[1:]:
         node["input_prompt"] = prompt
     saved(tmp_path / "trees.json", [item])

@@ -145,14 +145,6 @@ def test_any_text_but_a_blank_one_is_the_same_as_itself(question: str) -> None:
     assert rule((question, []), (question, [])) == ("question" if question.strip() else None)
 
 
-def test_a_long_line_costs_no_more_than_its_length() -> None:
-    """A megabyte of words is compared like any other question."""
-    text = " ".join(f"Word{number}" for number in range(10**5))
-    questions = QuestionIndex()
-    questions.add(text, [])
-    assert questions.same_as(f"{text.lower()} and more", [])[0][0] == "near_duplicate"
-
-
 words = st.lists(st.text(st.sampled_from("abcdzABCXYZéñ019中"), min_size=1, max_size=6), min_size=1, max_size=9)
 
 

@@ -205,7 +205,6 @@ def test_any_text_is_one_line_without_markup(text: str) -> None:
     ("datasets", "licence"),
     [
         (["atlas"], "apache-2.0"),
-        (["hotpotqa"], "cc-by-sa-4.0"),
         (["atlas", "popqa"], "cc-by-sa-4.0"),
         (["hotpotqa", "mine"], "unknown"),
         ([], "unknown"),

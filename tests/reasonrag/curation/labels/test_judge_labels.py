@@ -67,7 +67,6 @@ def candidates_shown(request: ChatRequest) -> list[str]:
         ("<pick>1 2 3</pick>", None),
         ("<pick>-1 2</pick>", None),
         ("2 is better than 1", None),
-        ("", None),
     ],
 )
 def test_a_pick_is_two_different_numbers_or_none(reply: str, expected: object) -> None:
