@@ -63,11 +63,11 @@ class Seen:
 
 @dataclass
 class Fault:
-    """What is done to requests of a method whose path has a part: a status, or `drop` or `hang`. `times`: how many."""
+    """The status that requests of a method get whose path has a part. `times`: how many."""
 
     method: str
     part: str
-    what: int | str
+    status: int
     after: int = 0
     times: int = 1_000
 
@@ -88,8 +88,8 @@ class HubServer:
         repository = self.repositories.setdefault(name, Repository(private))
         return repository.commit(files)
 
-    def fail(self, method: str, part: str, what: int | str, *, after: int = 0, times: int = 1_000) -> None:
-        self.faults.append(Fault(method, part, what, after, times))
+    def fail(self, method: str, part: str, status: int, *, after: int = 0, times: int = 1_000) -> None:
+        self.faults.append(Fault(method, part, status, after, times))
 
     def sent(self) -> list[str]:
         """SHA-256 of the large files that arrived, in order."""
@@ -129,19 +129,12 @@ class HubServer:
                     fault.after -= 1
                     continue
                 fault.times -= 1
-                return await self._fails(request, fault.what)
+                return web.json_response({"error": "as it was told to"}, status=fault.status)
         if not self._may(request):
             headers = {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}
             return web.json_response({"error": "Repository not found"}, status=404, headers=headers)
         response: web.StreamResponse = await handler(request)
         return response
-
-    async def _fails(self, request: web.Request, what: int | str) -> web.StreamResponse:
-        if what == "drop":
-            assert request.transport is not None
-            request.transport.abort()
-            return web.Response()
-        return web.json_response({"error": "as it was told to"}, status=int(what))
 
     def _knows(self, request: web.Request) -> bool:
         return request.headers.get("Authorization") == f"Bearer {TOKEN}"
