@@ -248,24 +248,6 @@ def test_every_entry_of_the_description_is_one_that_is_checked_here(reading: Rea
     assert {name: entry["file_name"] for name, entry in info.items()} == ENTRY_FILES
 
 
-@pytest.mark.parametrize("name", [name for name in READ_FORMATS if STAGES.get(name) in (None, "rm")])
-def test_a_pair_is_read_as_system_user_and_two_replies(name: FormatName, reading: Reading) -> None:
-    """Row by row, in order: instruction as the system turn, input as the user turn, chosen and rejected as replies.
-    Nothing is dropped, cut, glued or put before."""
-    rows = []
-    for split in SPLITS:
-        entry = dataset_name(name, split)
-        written, read = rows_in(reading.data / FORMATS["proguide"].file_name(split)), reading.rows(entry)
-        assert len(read) == len(written) == len(rows_in(reading.data / ENTRY_FILES[entry])) > 0
-        rows += zip(read, written, strict=True)
-    for seen, row in rows:
-        prompt = as_turns(row["instruction"], row["input"])
-        assert seen["chosen_prompt"]["text"] == seen["rejected_prompt"]["text"] == prompt
-        assert seen["chosen_reply"]["text"] == row["chosen"] + END
-        assert seen["rejected_reply"]["text"] == row["rejected"] + END
-        assert DEFAULT_SYSTEM not in prompt
-
-
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_reply_is_read_as_wanted_or_not(split: SplitName, reading: Reading) -> None:
     """KTO sees each reply once: wanted if pairs chose it, unwanted if they rejected it. It measures how far the policy
@@ -293,22 +275,28 @@ def test_a_reply_is_read_as_wanted_or_not(split: SplitName, reading: Reading) ->
 
 
 def test_training_sees_the_tokens_that_search_saw(reading: Reading) -> None:
-    """Of every pair of a run: the prompt's ids are those of its state in the tokenizer's chat template, with the header
-    of the reply, which is what an endpoint makes of the messages in search and at evaluation. The same of SFT, which
-    sees every step of the best paths, and of chosen replies, each as a prompt and one reply."""
+    """Of every pair of a run, row by row, in order: instruction as the system turn, input as the user turn, chosen and
+    rejected as replies; the prompt's ids are those of its state in the tokenizer's chat template, with the header of
+    the reply, which is what an endpoint makes of the messages in search and at evaluation. The same of SFT, which sees
+    every step of the best paths, and of chosen replies, each as a prompt and one reply. Nothing is dropped, cut, glued
+    or put before."""
     rendered = reading.tiny["render"]
     for name in READ_FORMATS:
         for split in SPLITS:
             entry, single = dataset_name(name, split), STAGES.get(name) in ("kto", "sft")
             written = rows_in(reading.data / (ENTRY_FILES[entry] if single else FORMATS["proguide"].file_name(split)))
-            read = reading.rows(entry)
+            read, sides = (
+                reading.rows(entry),
+                {"": "output"} if single else {"chosen_": "chosen", "rejected_": "rejected"},
+            )
             assert len(read) == len(written) > 0
             for seen, row in zip(read, written, strict=True):
-                if STAGES.get(name) == "sft":
-                    assert seen["prompt"]["text"] == as_turns(row["instruction"], row["input"])
-                    assert seen["reply"]["text"] == row["output"] + END
-                if name != "sft":
-                    assert seen["prompt" if single else "chosen_prompt"]["ids"] == rendered[row["state_id"]], entry
+                prompt = as_turns(row["instruction"], row["input"])
+                assert DEFAULT_SYSTEM not in prompt
+                for side, reply in sides.items():
+                    assert seen[f"{side}prompt"]["text"] == prompt, entry
+                    assert seen[f"{side}reply"]["text"] == row[reply] + END, entry
+                    assert name == "sft" or seen[f"{side}prompt"]["ids"] == rendered[row["state_id"]], entry
     expected = [ids for name, ids in rendered.items() if name.startswith("path ")]
     paths = [row["prompt"]["ids"] for split in SPLITS for row in reading.rows(dataset_name("sft", split))]
     assert sorted(paths) == sorted(expected)

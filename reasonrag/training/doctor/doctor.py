@@ -128,9 +128,7 @@ class Diagnosis(BaseModel):
         yield Table("checkup", rows, ("", "name", "finding, and what to do"))
         if self.plans:
             yield self._memory()
-            plan = self.plans[0].plan
-            asked = f"{_parameters(plan.parameters)} parameters, {_parameters(plan.trained)} of them trained"
-            yield f"{asked}; an estimate that assumes every row is as long as cutoff_len"
+            yield "an estimate that assumes every row is as long as cutoff_len"
             if not self.target.here:
                 yield f"planned for {self.target}; change it with --gpus and --gpu-memory"
         yield counted(len(self.errors), "error")
@@ -153,10 +151,6 @@ class Diagnosis(BaseModel):
 def _size(number: int) -> str:
     size = number / GB
     return "-" if not size else f"{size:,.0f}" if size >= 1000 else f"{size:.1f}" if size >= 1 else f"{size:.2g}"  # noqa: PLR2004 - width
-
-
-def _parameters(number: int) -> str:
-    return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:,.2f} M"  # noqa: PLR2004 - B, M
 
 
 @public_call(DoctorSettings)
