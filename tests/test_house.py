@@ -29,7 +29,7 @@ LINES = {
     "exploration": 2979,
     "llm": 5027,
     "publishing": 1220,
-    "retrieval": 4073,
+    "retrieval": 4068,
     "run": 824,
     "scale": 572,
     "serving": 1185,

@@ -378,8 +378,13 @@ def _hashing(choice: EncoderChoice) -> Encoder:
     dimension = int(size or HASHING_DIMENSION)
     max_length = choice.max_length or LONGEST
     spec = _spec(choice, backend="hashing", pooling="words", normalize=True, max_length=max_length, dimension=dimension)
-    stop_words = _stop_words()
-    place = lru_cache(1 << 18)(lambda word: _hashed(word, dimension))
+    stop_words = frozenset(bm25s().stopwords.STOPWORDS_EN)
+
+    @lru_cache(1 << 18)
+    def place(word: str) -> int:
+        """A word's dimension times two, plus one for a negative sign."""
+        value = zlib.crc32(word.encode())
+        return 2 * (value % dimension) + (value >> 31)
 
     def embed(texts: list[str]) -> Vectors:
         vectors = np.zeros((len(texts), dimension), dtype=np.float32)
@@ -392,13 +397,3 @@ def _hashing(choice: EncoderChoice) -> Encoder:
         return np.asarray(vectors / np.where(norms, norms, 1), dtype=np.float32)
 
     return Encoder(spec, "fp32", ("cpu",), embed, lambda texts: [_PADDED_TO] * len(texts), _HASHED_AT_ONCE)
-
-
-def _stop_words() -> frozenset[str]:
-    return frozenset(bm25s().stopwords.STOPWORDS_EN)
-
-
-def _hashed(word: str, dimension: int) -> int:
-    """A word's dimension times two, plus one for a negative sign."""
-    value = zlib.crc32(word.encode())
-    return 2 * (value % dimension) + (value >> 31)
