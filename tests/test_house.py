@@ -23,7 +23,7 @@ LINES = {
     "hall": 3898,
     "agent": 2269,
     "critics": 1556,
-    "curation": 4508,
+    "curation": 4504,
     "data": 3247,
     "evaluation": 3813,
     "exploration": 2979,

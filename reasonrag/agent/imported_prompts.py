@@ -81,9 +81,9 @@ def imported_prompts(states: Iterable[StateRecord], ours: Prompts) -> ImportedPr
     return replace(fitted, unseen=tuple(name for name, text in turns.items() if text is None))
 
 
-def with_prompts(record: AnyRecord, imported: ImportedPrompts | None) -> AnyRecord:
+def with_prompts(record: AnyRecord, imported: ImportedPrompts) -> AnyRecord:
     """A record that names the renderer and the style of its question's prompts, where they are known."""
-    if imported is None or record.question_id not in imported.fitting:
+    if record.question_id not in imported.fitting:
         return record
     known = {"renderer": renderer_hash(imported.prompts), "style": style_recorded(imported.prompts.style)}
     return record.model_copy(update={"origin": record.origin.model_copy(update=known)})

@@ -15,7 +15,7 @@ from preference.candidates import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import write_export
 from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions
-from reasonrag.agent.imported_prompts import imported_prompts, with_prompts
+from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, renderer_hash, save_prompts
 from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
 from reasonrag.curation.audit.catalogue import CheckName
@@ -92,7 +92,8 @@ def keep_prompts(data_sets: Sequence[Path], staged: Path) -> list[str]:
         [prompts] = found.values()
         save_prompts(prompts, staged / PROMPTS)
     elif not any(each.origin.renderer for each in read_lines(staged / QUESTIONS, QuestionRecord)):
-        return _take_prompts(staged)
+        taken = take_prompts(staged)
+        return taken.warnings if taken and (staged / PROMPTS).exists() else []
     return []
 
 
@@ -106,18 +107,17 @@ class _StatesIn:
         return read_lines(self._path, StateRecord)
 
 
-def _take_prompts(staged: Path) -> list[str]:
-    """Record the renderer of states that have none recorded, and keep its prompts unless they are ours."""
+def take_prompts(staged: Path) -> ImportedPrompts | None:
+    """Record the renderer of imported states, and keep its prompts unless they are ours. None where it gives no prompt
+    of them."""
     states, ours = _StatesIn(staged / CANDIDATES), load_prompts()
     imported = imported_prompts(states, ours)
-    if imported is None:
-        return []
-    asked = read_lines(staged / QUESTIONS, QuestionRecord)
-    with atomic_replacement(staged / CANDIDATES) as lines:
-        lines.writelines(with_prompts(each, imported).to_line() for each in states)
-    with atomic_replacement(staged / QUESTIONS) as lines:
-        lines.writelines(with_prompts(each, imported).to_line() for each in asked)
-    if renderer_hash(imported.prompts) == renderer_hash(ours):
-        return []
-    save_prompts(imported.prompts, staged / PROMPTS)
-    return imported.warnings
+    if imported is not None:
+        asked = read_lines(staged / QUESTIONS, QuestionRecord)
+        with atomic_replacement(staged / CANDIDATES) as lines:
+            lines.writelines(with_prompts(each, imported).to_line() for each in states)
+        with atomic_replacement(staged / QUESTIONS) as lines:
+            lines.writelines(with_prompts(each, imported).to_line() for each in asked)
+        if renderer_hash(imported.prompts) != renderer_hash(ours):
+            save_prompts(imported.prompts, staged / PROMPTS)
+    return imported

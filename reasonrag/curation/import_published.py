@@ -29,11 +29,11 @@ from preference.labelled_runs import recount_tokens
 from preference.published.repairs import ImportRules, KnownQuestion, RepairCount, RepairLog, Unusable
 from preference.published.rows import PublishedRowReader
 from preference.published.trees import RECIPE, read_tree
-from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
-from reasonrag.agent.prompting import PROMPTS, load_prompts, renderer_hash, save_prompts
+from reasonrag.agent.imported_prompts import ImportedPrompts
+from reasonrag.agent.prompting import PROMPTS, renderer_hash
 from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, replace_data_set
-from reasonrag.curation.export import DataSetExport
+from reasonrag.curation.export import DataSetExport, take_prompts
 from reasonrag.curation.import_sources import (
     FoundFile,
     ImportKind,
@@ -362,6 +362,12 @@ def _config(given: _Import) -> RunConfig:
 # -- pairs -----------------------------------------------------------------------------------------------------
 
 
+_NO_PROMPTS = (
+    "the renderer reproduces none of the prompts of these rows, so no prompts were extracted. Ask a model trained on "
+    "these rows with the words of their system turns: --prompts DIR"
+)
+
+
 def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
     """Facts for the report."""
     reader = PublishedRowReader(given.rules, given.log)
@@ -373,11 +379,10 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
         if not reader.rows:
             raise given.nothing_usable("pair")
         states, asked = list(reader.states()), list(reader.questions())
-        imported = imported_prompts(states, load_prompts())
-        for state in states:
-            candidates.write(with_prompts(state, imported).to_line())
-        questions.writelines(with_prompts(question, imported).to_line() for question in asked)
-    prompts, warnings = _write_prompts(imported, staged, given.out)
+        candidates.writelines(each.to_line() for each in states)
+        questions.writelines(each.to_line() for each in asked)
+    imported = take_prompts(staged)
+    covered = imported.warnings if imported else [_NO_PROMPTS]
     summary = _export(staged, given.out)
     without = sum(not each.golden_answers for each in asked)
     return {
@@ -385,31 +390,22 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
         "questions": len(asked),
         "without_golden_answers": without,
         "states": len(states),
-        "prompts": prompts,
+        "prompts": imported and _found(imported, given.out if (staged / PROMPTS).exists() else None),
         "exported": summary.pairs,
         "not_exported": {reason: count for reason, count in summary.dropped.items() if count},
-        "warnings": [*summary.warnings, *_without_gold(without, "question"), *warnings],
+        "warnings": [*summary.warnings, *_without_gold(without, "question"), *covered],
     }
 
 
-def _write_prompts(imported: ImportedPrompts | None, staged: Path, out: Path) -> tuple[FoundPrompts | None, list[str]]:
-    """Put prompts that are not ours beside the data; with warnings about what they do not cover."""
-    if imported is None:
-        unknown = (
-            "the renderer reproduces none of the prompts of these rows, so no prompts were extracted. Ask a model "
-            "trained on these rows with the words of their system turns: --prompts DIR"
-        )
-        return None, [unknown]
-    found = FoundPrompts(
+def _found(imported: ImportedPrompts, beside: Path | None) -> FoundPrompts:
+    """beside: the data set that they are written to; None for those of the package."""
+    return FoundPrompts(
         renderer=renderer_hash(imported.prompts),
         states=imported.states,
         fitting_states=imported.fitting_states,
         unseen=list(imported.unseen),
+        folder=str(beside / PROMPTS) if beside else None,
     )
-    if found.renderer != renderer_hash(load_prompts()):
-        save_prompts(imported.prompts, staged / PROMPTS)
-        found.folder = str(out / PROMPTS)
-    return found, imported.warnings
 
 
 def _export(staged: Path, out: Path) -> PairSummary:
