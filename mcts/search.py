@@ -288,12 +288,6 @@ class Search(Generic[P]):
                 self._apply(work, told[each_id])
 
     @property
-    def left_early(self) -> bool:
-        """Whether the search is over although its budget had room for another value: no reply was worth its price."""
-        room = self.simulations < self.config.simulations and self._calls_left([]) >= 1 + self.calls_per_value
-        return self.done and room and self.config.selection == "mixed"
-
-    @property
     def done(self) -> bool:
         return not self.ask()
 

@@ -62,8 +62,6 @@ class CauseCount(BaseModel):
     questions: int = 0
     with_golden_answer: int = 0
     """Of the questions: those where an answer names a golden answer."""
-    left_early: int = 0
-    """Of the questions: those that the search left with budget unspent."""
     example: str
     """Its question id."""
     lacking: list[str]
@@ -84,7 +82,6 @@ class CauseCounts:
         row = self._rows.setdefault(found.cause, first)
         row.questions += 1
         row.with_golden_answer += found.golden
-        row.left_early += rollout.left_early
 
     def rows(self) -> list[CauseCount]:
         """The causes that occur, in their order; their questions add up to all explored ones."""

@@ -338,7 +338,7 @@ class RecipeRef(SparseRecord):
 class RolloutRecord(SparseRecord):
     """Everything explored for one question, or why nothing was."""
 
-    ABSENT_IF_EMPTY = ("hops", "revision", "left_early")
+    ABSENT_IF_EMPTY = ("hops", "revision")
 
     schema_version: Literal["reasonrag.rollouts/1"] = SCHEMA_VERSION
     question_id: str
@@ -364,8 +364,6 @@ class RolloutRecord(SparseRecord):
     usage: Usage
     value_usage: Usage | None = None
     """The value model's part of `usage`; null in a run without one."""
-    left_early: bool = False
-    """Whether the search left the question with budget unspent, as no further reply was worth its price."""
     nodes: Items[RolloutNode]
     failed_continuations: Items[FailedContinuation] = []
     unreadable_judgements: Items[UnreadableJudgement] = []

@@ -280,7 +280,6 @@ class Explorer:
             recipe=RecipeRef.of(run.recipe),
             usage=usage,
             value_usage=values,
-            left_early=error is None and self.search.left_early,
             nodes=[] if error else self._nodes(),
             failed_continuations=[] if error else _in_order(self._failed),
             unreadable_judgements=[] if error else self._unreadable_judgements(),

@@ -32,7 +32,7 @@ def stats_parts(found: Overview) -> Iterator[Part]:
     yield Table(f"{found.kind} {found.path}", [*_about(found), *(_of_trees(facts) if facts else ()), *_costs(found)])
     yield from _layers(found)
     if facts and facts.causes:
-        head = ("outcomes", "questions", "golden answer", "left early", "example")
+        head = ("outcomes", "questions", "golden answer", "example")
         yield Table("where questions die", _causes(facts.causes), head)
     yield from warned(found.warnings)
     place = shlex.quote(found.path)
@@ -104,12 +104,10 @@ def _causes(causes: Sequence[CauseCount]) -> Iterator[tuple[object, ...]]:
     dead = [each for each in causes if each.cause not in NOT_DEAD]
     for each in causes:
         if dead and each is dead[0]:
-            sums = [
-                sum(getattr(one, name) for one in dead) for name in ("questions", "with_golden_answer", "left_early")
-            ]
+            sums = [sum(getattr(one, name) for one in dead) for name in ("questions", "with_golden_answer")]
             yield "none right", *sums, ""
         name = f"{'  ' * (each in dead)}{end_words(each.cause)}"
-        yield name, each.questions, each.with_golden_answer, each.left_early, _example(each)
+        yield name, each.questions, each.with_golden_answer, _example(each)
 
 
 def _example(found: CauseCount) -> str:

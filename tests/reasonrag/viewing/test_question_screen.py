@@ -231,13 +231,12 @@ def test_stats_says_where_questions_die(reasonrag: Reasonrag, run: Path, tmp_pat
     record = tree([0, 1, 2], steps, gold_passages=["Zola", "Nana (novel)"])
     dead = run_of(tmp_path / "dead", record, failure("q3"))
     said = words(reasonrag("stats", dead).out)
-    assert "none right 1 0 0 passage not found 1 0 0 q1; lacks Nana (novel)" in said
+    assert "none right 1 0 passage not found 1 0 q1; lacks Nana (novel)" in said
     [cause] = json.loads(reasonrag("stats", dead, "--json").out)["trees"]["causes"]
     assert cause == {
         "cause": "passage_not_found",
         "questions": 1,
         "with_golden_answer": 0,
-        "left_early": 0,
         "example": "q1",
         "lacking": ["Nana (novel)"],
     }
