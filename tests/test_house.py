@@ -18,15 +18,15 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1505,
-    "preference": 5474,
+    "mcts": 1499,
+    "preference": 5469,
     "hall": 3898,
     "agent": 2269,
     "critics": 1556,
     "curation": 4504,
     "data": 3247,
     "evaluation": 3813,
-    "exploration": 2979,
+    "exploration": 2978,
     "llm": 5027,
     "publishing": 1220,
     "retrieval": 4068,
@@ -35,8 +35,8 @@ LINES = {
     "serving": 1185,
     "studies": 1541,
     "training": 4359,
-    "viewing": 2744,
-    "tests": 49_789,
+    "viewing": 2742,
+    "tests": 49_570,
     "benchmarks": 8033,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -22,21 +22,6 @@ from preference import f1_score
 PublishedNode = dict[str, Any]
 
 
-def test_spre_is_the_mean_over_the_continuations_through_a_step() -> None:
-    """Every real path through a node is one term, whether its steps were kept or not.
-
-    root - query: answer 1.0 in 3 steps (.729), answer 0.5 in 5 (.295245), kept answer 1.0 in 2 (.81): mean .611415.
-    root - guess: 0.4 in 1 step, exact: .36.  root: (.729 + .295245 + .81 + .36) / 4 = .54856125.
-    """
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, Step("query"))
-    tree.add_continuation(query, [Step("evidence"), Step("answer", terminal=True, outcome=1.0)])
-    tree.add_continuation(query, [Step("."), Step("."), Step("."), Step("answer", terminal=True, outcome=0.5)])
-    tree.add(query, Step("answer", terminal=True, outcome=1.0))
-    tree.add(tree.root, Step("guess", terminal=True, outcome=0.4))
-    assert spre_rewards(tree, alpha=0.9) == pytest.approx([0.54856125, 0.611415, 0.81, 0.36])
-
-
 def test_a_step_without_a_continuation_has_no_reward() -> None:
     """None is said, not 0: nothing is known."""
     tree: Tree[str] = Tree()
@@ -61,16 +46,6 @@ def test_distinct_trajectories_count_once_and_branches_without_an_answer_are_pru
     stuck = tree.add(tree.root, Step("stuck"))
     tree.add(stuck, Step("unreadable", terminal=True, outcome=None))
     assert distinct_spre_rewards(tree, alpha=0.9) == pytest.approx([0.81, 0.81, 0.81, 0.0, 0.0, None, None])
-
-
-def test_the_published_reward_leaves_unfinished_branches_out() -> None:
-    """A leaf without an answer has no reward and no weight, and neither has what stands only on it."""
-    tree: Tree[str] = Tree()
-    stuck = tree.add(tree.root, Step("query"))
-    unfinished = tree.add(stuck, Step("evidence"))
-    answer = tree.add(tree.root, Step("answer", terminal=True, outcome=1.0))
-    stuck.visits, unfinished.visits, answer.visits = 9, 8, 1
-    assert visit_weighted_rewards(tree, alpha=0.9) == pytest.approx([0.9, None, None, 0.9])
 
 
 # -- three trees that the published pipeline made with GPT-4o -----------------------------------------------------

@@ -1,20 +1,17 @@
-"""The scores by which a simulation walks down and the disagreement by which it jumps, against hand-computed numbers."""
+"""The scores by which a simulation walks down and the disagreement by which it jumps, by hand and as laws."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcts import puct_score, uct_score, unit_puct_score
+from mcts import uct_score
 from mcts.selection import (
     LEAST_GAIN,
     PARENT_PRIOR,
     ROOT_PRIOR,
     after_progress,
-    disagreement,
     expected_outcome,
     gain_per_reply,
     least_gain,
@@ -23,70 +20,9 @@ from mcts.selection import (
 values = st.floats(0, 1)
 
 
-@pytest.mark.parametrize(
-    ("value", "visits", "parent_visits", "exploration", "expected"),
-    [
-        (0.5, 1, 1, 1.414, 0.5),  # ln 1 = 0: nothing to explore yet
-        (0.7, 3, 4, 1.414, 1.661206),  # ln 4 = 1.386294, / 3 = 0.462098, root 0.679778, times 1.414 = 0.961206
-        (0.9, 5, 100, 0.0, 0.9),  # without exploration the value alone
-        (0.0, 0, 100, 0.0, math.inf),  # not visited yet: before every visited one
-    ],
-)
-def test_uct_is_the_value_plus_what_few_visits_leave_open(
-    *, value: float, visits: int, parent_visits: int, exploration: float, expected: float
-) -> None:
-    """value + c * sqrt(ln N / n)."""
-    score = uct_score(value, visits=visits, parent_visits=parent_visits, prior=0.5, exploration=exploration)
-    assert score == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("value", "visits", "parent_visits", "prior", "exploration", "expected"),
-    [
-        (0.0, 0, 0, 0.5, 2.5, 0.0),  # before the first visit of the parent all are equal
-        (0.0, 0, 4, 0.5, 2.5, 2.5),  # 2.5 * 0.5 * 2 / 1
-        (0.5, 1, 4, 0.5, 2.5, 1.75),  # 0.5 + 2.5 * 0.5 * 2 / 2
-        (0.9, 5, 100, 1.0, 0.0, 0.9),
-    ],
-)
-def test_puct_is_the_value_plus_what_the_prior_promises(
-    *, value: float, visits: int, parent_visits: int, prior: float, exploration: float, expected: float
-) -> None:
-    """value + c * P * sqrt(N) / (1 + n)."""
-    score = puct_score(value, visits=visits, parent_visits=parent_visits, prior=prior, exploration=exploration)
-    assert score == pytest.approx(expected)
-
-
-def test_eq_5_of_reasonrag_is_puct_with_a_prior_of_one() -> None:
-    """Q + c * sqrt(sum of N) / (1 + N): .5 + 1.414 * sqrt(9) / 3 = 1.914."""
-    known = {"visits": 2, "parent_visits": 9, "exploration": 1.414}
-    assert unit_puct_score(0.5, **known, prior=0.1) == puct_score(0.5, **known, prior=1.0) == pytest.approx(1.914)
-
-
-@pytest.mark.parametrize(
-    ("expected_above", "weight", "mean", "answers", "expected"),
-    [
-        (0.5, 0.5, 0.0, 0, 0.5),  # nothing seen: what was expected above
-        (0.5, 0.5, 1.0, 1, 0.833333),  # (.25 + 1) / 1.5
-        (0.5, 0.5, 1.0, 8, 0.970588),  # (.25 + 8) / 8.5
-        (0.9, 8.0, 0.0, 1, 0.8),  # 7.2 / 9: one wrong answer below a state where most are right
-        (0.9, 8.0, 0.5, 8, 0.7),  # (7.2 + 4) / 16: as many answers as the parent weighs, half way
-    ],
-)
-def test_what_is_expected_is_drawn_towards_what_is_expected_above(
-    *, expected_above: float, weight: float, mean: float, answers: int, expected: float
-) -> None:
-    """(weight * above + answers * mean) / (weight + answers)."""
-    found = expected_outcome(expected_above, weight=weight, mean=mean, answers=answers)
-    assert found == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("expected", "chance"), [(0.0, 0.0), (0.1, 0.18), (0.25, 0.375), (0.5, 0.5), (0.9, 0.18), (1.0, 0.0)]
-)
-def test_the_promise_of_a_state_is_the_chance_that_two_answers_disagree(expected: float, chance: float) -> None:
-    """2 p (1 - p)."""
-    assert disagreement(expected) == pytest.approx(chance)
+def test_there_is_nothing_to_explore_before_the_second_visit_of_a_state() -> None:
+    """ln 1 is 0; the scores themselves are worked out in `test_search`."""
+    assert uct_score(0.5, visits=1, parent_visits=1, prior=0.5, exploration=1.414) == 0.5
 
 
 @pytest.mark.parametrize(("answers", "worth_it"), [(1, True), (7, True), (8, False), (20, False)])

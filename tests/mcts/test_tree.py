@@ -69,19 +69,6 @@ def test_a_terminal_takes_no_children() -> None:
 # -- steps drawn twice --------------------------------------------------------------------------------------------
 
 
-def test_a_step_drawn_twice_in_a_state_is_one_node() -> None:
-    """Equal identity is the same step; the draws are counted, and `drawn` sums them up for the state. In another state,
-    or without identity, as failed replies are, it is another one."""
-    tree: Tree[str] = Tree()
-    first, other = (tree.add(tree.root, same(each)) for each in ("query", "other"))
-    assert tree.add(tree.root, same("query")) is first
-    assert (first.draws, first.plain_draws, other.draws) == (2, 2, 1)
-    assert tree.drawn(tree.root) == 3
-    assert tree.root.children_ids == [1, 2]
-    assert tree.add(first, same("query")) is not first
-    assert tree.add(tree.root, Step("?")) is not tree.add(tree.root, Step("?"))
-
-
 def test_what_is_found_below_a_step_counts_above_it_once_it_was_drawn_plainly() -> None:
     """A repaired query keeps its answers to itself until it is drawn plainly; then all of them count, each once."""
     tree: Tree[str] = Tree()
@@ -92,21 +79,6 @@ def test_what_is_found_below_a_step_counts_above_it_once_it_was_drawn_plainly() 
     tree.add_continuation(query, [answer(1.0)])
     tree.add(tree.root, same("query"))
     assert outcomes(query) == outcomes(tree.root) == [(0.0, 2), (1.0, 2)]
-
-
-def test_a_path_is_followed_as_far_as_it_is_known_and_added_from_there() -> None:
-    """Two paths from one query with the same evidence: three nodes and two answers in place of six nodes. Only whole
-    paths that end in an answer are recorded."""
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, same("query"))
-    first = tree.follow(query, [same("evidence"), answer(1.0)])
-    wrong = Step("wrong", terminal=True, identity="wrong")
-    second = tree.follow(query, [same("evidence"), wrong])
-    assert [node.id for node in first] == [2, 3]
-    assert [node.id for node in second] == [2, 4]
-    assert first[0].draws == 2
-    assert outcomes(query) == outcomes(first[0]) == [(1.0, 3), (0.0, 3)]
-    assert outcomes(first[1]) == [(1.0, 3)]
 
 
 @pytest.mark.parametrize(

@@ -76,13 +76,9 @@ def test_an_answer_is_the_same_shares_words_or_holds_a_golden_answer(
 @pytest.mark.parametrize(
     ("answer", "golden_answers", "precision", "recall"),
     [
-        ("Obama", ["Barack Obama"], 1.0, 1 / 2),
         ("president Barack Obama of the US", ["Barack Obama"], 2 / 5, 1.0),
         ("Paris in France", ["Paris, the capital of France", "Paris"], 2 / 3, 1.0),  # each of its own best gold answer
         ("yes it is", ["yes"], 0.0, 0.0),
-        ("Yes!", ["yes"], 1.0, 1.0),
-        ("", ["Paris"], 0.0, 0.0),
-        ("Paris", [], 0.0, 0.0),
     ],
 )
 def test_precision_is_of_the_answer_and_recall_of_a_golden_answer(

@@ -279,21 +279,6 @@ def test_pairs_of_a_state_whose_prompt_was_cut_are_tagged(shorter_by: int | None
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "alike"),
-    [
-        (query("birthplace of Ada Lovelace", 0.9), query("Ada Lovelace birthplace", 0.1), 0.75),
-        (query("Ada", 0.9, response="a b c"), query("Bob", 0.1, response="a b c"), 0.0),  # what is said, not how
-        (query("Ada", 0.9, response="I ask x"), answer("Ada", 0.1, response="I say x"), 0.5),  # of two types, replies
-        (malformed("x y"), malformed("x z"), 1 / 3),
-        (answer("", 0.9), answer("", 0.1), 1.0),
-    ],
-)
-def test_siblings_are_as_alike_as_the_words_they_share(first: Fields, second: Fields, alike: float) -> None:
-    """Jaccard index of what both say; of whole replies where their types differ, or nothing parsed."""
-    assert only(siblings(first, second)).similarity == pytest.approx(alike)
-
-
-@pytest.mark.parametrize(
     ("first", "second", "same"),
     [
         (query("who", 0.9), query("  WHO\n", 0.1), True),  # case and spaces do not matter

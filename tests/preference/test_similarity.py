@@ -17,17 +17,13 @@ NINE = "birth place of Ada Lovelace who wrote first program"
 @pytest.mark.parametrize(
     ("text", "other", "expected"),
     [
-        ("The birthplace of Ada Lovelace?", "birthplace of ada lovelace", 1.0),  # case, articles, punctuation
-        ("Ada Ada Lovelace", "Ada Lovelace", 1.0),  # repetition
-        ("capital of France", "capital of Italy", 0.5),  # 2 of 4
-        ("Ada", "", 0.0),
-        ("", "", 1.0),
-        ("...", "?!", 1.0),  # no words on either side
+        ("The birthplace of Ada Lovelace?", "Lovelace, Ada: birthplace of", 1.0),  # case, order, articles, punctuation
+        ("capital of France", "the capital of all Italy", 2 / 5),
         ("富士山の標高", "富士山", 0.5),  # letters, where words have no spaces
     ],
 )
 def test_similarity_is_the_share_of_words_in_common(text: str, other: str, expected: float) -> None:
-    """Words in both over words in either, after SQuAD normalisation."""
+    """Words in both over words in either."""
     assert similarity(text, other) == pytest.approx(expected)
 
 

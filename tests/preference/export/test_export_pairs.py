@@ -483,6 +483,7 @@ def test_kept_and_dropped_add_up_to_the_candidates(
         assert summary.files == {
             name: len(rows(out / name)) for name in contents(out) if name.partition(".")[0] in STEMS
         }
+        assert summary.files["trl.jsonl"] == len(train)
         shared = {question_key(row["question"]) for row in train} & {question_key(row["question"]) for row in held_out}
         assert not shared
 

@@ -26,9 +26,7 @@ from preference.export.formats import (
 )
 from preference.export.parquet import ParquetRows
 from tests.helpers.trees import (
-    THINK,
     ada,
-    asked,
     candidates_in,
     query,
     rows,
@@ -83,29 +81,6 @@ def test_a_row_has_the_columns_in_their_order_and_values_of_their_types() -> Non
 # -- the same pair for every trainer ------------------------------------------------------------------------------
 
 
-def sides(name: FormatName, row: Row) -> tuple[str, str, str, str]:
-    """System turn, user turn, chosen and rejected reply, wherever a format has them."""
-    if name == "proguide":
-        return row["instruction"], row["input"], row["chosen"], row["rejected"]
-    if name == "sharegpt":
-        (turn,) = row["conversations"]
-        assert {turn["from"], row["chosen"]["from"], row["rejected"]["from"]} == {"human", "gpt"}
-        return row["system"], turn["value"], row["chosen"]["value"], row["rejected"]["value"]
-    system, user = row["messages"] if name == "reward" else row["prompt"]
-    replies = [row[side] if name == "reward" else row[side][0] for side in ("chosen", "rejected")]
-    assert [turn["role"] for turn in (system, user, *replies)] == ["system", "user", "assistant", "assistant"]
-    return system["content"], user["content"], replies[0]["content"], replies[1]["content"]
-
-
-@pytest.mark.parametrize("name", ["proguide", "sharegpt", "reward", "trl"])
-def test_every_format_of_pairs_says_the_same(name: FormatName) -> None:
-    """One row for each pair, in their order, with the same two turns, the same sides, and the pair's name."""
-    pairs = proguide_rows(ada())
-    found = converted(name, pairs)
-    assert [sides(name, row) for row in found] == [sides("proguide", row) for row in pairs]
-    assert [row["pair_id"] for row in found] == [row["pair_id"] for row in pairs]
-
-
 # -- KTO ----------------------------------------------------------------------------------------------------------
 
 
@@ -120,20 +95,6 @@ def test_kto_has_every_reply_once_wanted_or_not() -> None:
 
 
 # -- SFT ----------------------------------------------------------------------------------------------------------
-
-
-def test_sft_has_the_steps_of_the_best_path() -> None:
-    """A prompt and its reply each; a question without a right answer has none."""
-    first, *_ = rows_of_path = list(sft_rows(question_record(ada(renderer="76dc"))))
-    assert len(rows_of_path) == 1
-    assert first["instruction"] == THINK
-    assert (first["output"], first["action_type"], first["layer"]) == (
-        "So the answer is <answer>no</answer>",
-        "Answer Generation",
-        0,
-    )
-    assert (first["question_id"], first["dataset"], first["renderer"]) == ("q1", "toy", "76dc")
-    assert list(sft_rows(question_record(asked(1)))) == []
 
 
 def test_sft_of_chosen_replies_has_each_once() -> None:
