@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -21,16 +20,14 @@ from preference.records import first_error
 from reasonrag.concurrency import together
 from reasonrag.errors import InputError
 from reasonrag.llm.budget import Tokens
-from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
+from reasonrag.llm.chat import ChatModel, ChatRequest
 from reasonrag.llm.endpoint.endpoint import Limits
-from reasonrag.llm.endpoint.score_endpoint import ScoreTrial
+from reasonrag.llm.endpoint.score_endpoint import SCORING, ScoreEndpoint, ScoreTrial
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.model_folder import PROVENANCE, fingerprint, open_model, read_json
 from reasonrag.serving.local_server import VllmOptions, served
 from reasonrag.web.client import shown_url
-
-SCORING: Final = Sampling(temperature=0, top_p=1, max_tokens=1)
 
 
 class CriticVerdict(BaseModel):
@@ -145,20 +142,21 @@ def critic_spec(found: FoundCritic, limits: Limits) -> ModelSpec:
         sampling=SCORING,
         limits=replace(limits, rpm=None, tpm=None),
         price=SELF_HOSTED,
-        key_variable="",  # its server is ours
         recorded_as=f"{found.name} (critic)",
-        trained=ScoreTrial(found.facts.trial_score, found.facts.trial_tokens) if found.facts else ScoreTrial(),
     )
 
 
 async def open_critic(
     found: FoundCritic, spec: ModelSpec, opened: AsyncExitStack, *, say: Callable[[str], None], beside: bool = False
 ) -> ChatModel:
-    """The critic's endpoint; a folder's server ends with `opened`. beside: see `VllmOptions`. Raises InputError."""
-    if found.folder is not None:
-        server = await opened.enter_async_context(served(found.folder, say=say, vllm=VllmOptions(beside=beside)))
-        spec = replace(spec, name=server.name, addresses=(server.base_url,))
-    return spec.open(opened, say=say)
+    """The critic at a server that ends with `opened`. beside: see `VllmOptions`. Raises InputError."""
+    if found.folder is None or found.facts is None:
+        raise InputError(f"the critic {found.name} has no folder that could be served")
+    server = await opened.enter_async_context(served(found.folder, say=say, vllm=VllmOptions(beside=beside)))
+    trained = ScoreTrial(found.facts.trial_score, found.facts.trial_tokens)
+    model = ScoreEndpoint(server.name, server.base_url, spec.limits, trained)
+    opened.push_async_callback(model.close)
+    return model
 
 
 @dataclass

@@ -16,7 +16,6 @@ import orjson
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, EndpointModel, Limits
-from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint, ScoreTrial
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
@@ -42,7 +41,7 @@ class ModelSpec:
         key_variable: the environment variable with its key. flags: prefix of its flags in messages. name_flag: that of
         its name. recorded_as: its name in a journal; None if the journal is its own, or it is the run's teacher.
         in_process: the offline teacher, which needs no address. settles_effort: whether its trial decides on the
-        reasoning effort, see `asked`. trained: of a critic, which gives numbers; see `ScoreTrial`.
+        reasoning effort, see `asked`.
     """
 
     name: str
@@ -56,7 +55,6 @@ class ModelSpec:
     recorded_as: str | None = None
     in_process: bool = False
     settles_effort: bool = False
-    trained: ScoreTrial | None = None
 
     @classmethod
     def of(
@@ -157,7 +155,7 @@ class ModelSpec:
         address or a missing key."""
         if self.in_process:
             return OfflineTeacher(name=self.name)
-        model = (EndpointModel if self.trained is None else ScoreEndpoint)(
+        model = EndpointModel(
             self.name,
             self.limits,
             sampling=self.sampling,
@@ -167,8 +165,6 @@ class ModelSpec:
         )
         opened.push_async_callback(model.close)
         model.say, model.name_flag = say, self.name_flag
-        if isinstance(model, ScoreEndpoint) and self.trained is not None:
-            model.trained = self.trained
         return model
 
 

@@ -11,11 +11,11 @@ import asyncio
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from preference import Message
@@ -124,8 +124,6 @@ class Limits:
 class EndpointModel:
     """Chat completions over HTTP, from one address or several that serve the same model.
 
-    A subclass may ask for something else than completions: `trial_messages`, `send` and `read` say what.
-
     sampling: of the requests to come, which the check tries. flags: prefix of this model's flags, for messages.
     """
 
@@ -141,8 +139,6 @@ class EndpointModel:
     ) -> None:
         self.name = model
         self._flags, self._key_variable = flags, key_variable
-        self._address = f"{flags}base-url"
-        """What the user checks where there is no endpoint."""
         addresses, key = list(base_urls) or [os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL], key_in(key_variable)
         for base_url in addresses:
             check_address(base_url, key_variable)
@@ -171,30 +167,10 @@ class EndpointModel:
         """What the trials have shown, until it is known which of them count."""
         self.begin()
 
-    trial_messages: tuple[Message, ...] = (Message(role="user", content="Say yes."),)
-    """Of the request that the check sends."""
-    _wrong = "does not speak OpenAI's API"
-    """Of a server that answers otherwise."""
-    _speaks = True
-    """Whether its answers are replies, which may be withheld."""
-
-    async def send(
-        self,
-        connection: Connection,
-        body: Mapping[str, Any],
-        request: ChatRequest,  # noqa: ARG002 - a subclass' is of it
-    ) -> HttpAnswer:
-        """Send a body made for this request. Raises openai's APIError."""
-        return await connection.post(body)
-
-    def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
-        """The completions in an answer. Raises BadAnswerError."""
-        return completions_of(answer.content, self._secrets, prompt_size=request.size, asked=request.sampling)
-
     def _instead(self, error: APIStatusError, request: ChatRequest) -> list[Completion]:
         """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""
         draws, sampling = len(request.samples), request.sampling
-        reason = end_of_draws(error, max_tokens=sampling.max_tokens) if self._speaks else ""
+        reason = end_of_draws(error, max_tokens=sampling.max_tokens)
         first = Completion(text="", finish_reason=reason, said=one_line(clean(error_message(error)))[:MOST_KEPT])
         if reason == CUT:  # its usage is the most it can be, as the endpoint reports none
             most = {"prompt_tokens": request.size, "completion_tokens": draws * sampling.max_tokens}
@@ -305,12 +281,11 @@ class EndpointModel:
         try:
             await self._retrying(trials, passes, paced=False)(attempt)
         except APIConnectionError as error:
-            raise _UnreachableError(
-                f"cannot reach {shown}: {clean(error_message(error))}. Check {self._address} and that the server runs"
-            ) from error
+            advice = f"Check {self._flags}base-url and that the server runs"
+            raise _UnreachableError(f"cannot reach {shown}: {clean(error_message(error))}. {advice}") from error
         except BadAnswerError as error:
             raise _UnreachableError(
-                f"{shown} {self._wrong}: {clean(error_message(error))}. Check {self._address}"
+                f"{shown} does not speak OpenAI's API: {clean(error_message(error))}. Check {self._flags}base-url"
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
@@ -335,7 +310,7 @@ class EndpointModel:
         tried = {"max_tokens": _TRIAL_TOKENS, "stop": ("</trial>",)}
         tried |= {"temperature": 0.5} if self._sampling.temperature == 1 else {}
         return ChatRequest(
-            messages=self.trial_messages,
+            messages=(Message(role="user", content="Say yes."),),
             sampling=self._sampling.model_copy(update=tried),
             samples=(0,),
             seeds=(0,),
@@ -452,7 +427,7 @@ class EndpointModel:
         while True:
             body = endpoint.body(self.name, asked, without=without)
             try:
-                answer = await self.send(endpoint.connection, body, asked)
+                answer = await endpoint.connection.post(body)
                 completions = self._read(answer, request)
                 return Answer(completions[: len(request.samples)], answer.headers, without)
             except APIStatusError as error:
@@ -470,7 +445,7 @@ class EndpointModel:
     def _read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
         """Raises APIStatusError for an error that came with a successful status, BadAnswerError for other bodies."""
         try:
-            return self.read(answer, request)
+            return completions_of(answer.content, self._secrets, prompt_size=request.size, asked=request.sampling)
         except BadAnswerError as error:
             raise error_of(answer) or error from None
         except Exception as error:

@@ -1,23 +1,26 @@
-"""A served critic as a `ChatModel`: its reply to a state and a step is one number, the raw score, as text.
+"""A critic's server as a `ChatModel`: its reply to a state and a step is one number, the raw score, as text.
 
 Decides how a score is asked for: at vLLM's `/pooling`, as a conversation that the critic's own chat template renders,
-and without the activation that vLLM applies by default. Checks on a fixed
-conversation that the server computes what the training did. Does not know what scores are used for.
+and without the activation that vLLM applies by default. Checks on a fixed conversation that the server computes what
+the training did. The server is ours and on this machine, so a failed request is not tried again. Does not know what
+scores are used for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from preference import Message
-from reasonrag.errors import InputError
-from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.endpoint.address import OneAddress
-from reasonrag.llm.endpoint.endpoint import EndpointModel
-from reasonrag.llm.endpoint.http_client import Connection, HttpAnswer, score_of
-from reasonrag.web.client import shown_url
+from reasonrag.errors import InputError, ModelError
+from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.endpoint.address import clean
+from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, score_of
+from reasonrag.llm.endpoint.trouble import error_cause, error_message
 
+SCORING: Final = Sampling(temperature=0, top_p=1, max_tokens=1)
 TRIAL: Final = (
     Message(role="system", content="Take the next step."),
     Message(role="user", content="Question: Which river flows through the town?"),
@@ -35,45 +38,47 @@ class ScoreTrial(NamedTuple):
     tokens: int | None = None
 
 
-class ScoreEndpoint(EndpointModel):
-    """Raw scores over HTTP. trained: see `ScoreTrial`."""
+class ScoreEndpoint:
+    """Raw scores over HTTP. name: what the server calls the critic."""
 
-    trial_messages = TRIAL
-    trained = ScoreTrial()
-    _wrong = "serves no critic"
-    _speaks = False
+    def __init__(self, name: str, base_url: str, limits: Limits, trained: ScoreTrial) -> None:
+        self.name, self.base_url = name, base_url
+        self._trained = trained
+        self._connection = Connection(base_url, "none", limits.timeout)
+        self._slots = asyncio.Semaphore(limits.concurrency)
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._address = "the critic's address"
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        from openai import APIError
 
-    async def send(self, connection: Connection, body: Mapping[str, Any], request: ChatRequest) -> HttpAnswer:
         asked = {
-            "model": body["model"],
+            "model": self.name,
             "messages": request.wire_messages(),
             "task": "classify",
             "use_activation": False,
             "add_generation_prompt": False,
         }
-        return await connection.post(asked, "/pooling")
+        try:
+            async with self._slots:
+                answer = await self._connection.post(asked, "/pooling")
+            return [score_of(answer.content, (), prompt_size=request.size)]
+        except (APIError, BadAnswerError) as error:
+            said = f"the server of {self.name} gave no score: {clean(error_message(error))}"
+            raise ModelError(said, cause=error_cause(error)) from error
 
-    def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
-        return [score_of(answer.content, self._secrets, prompt_size=request.size)]
-
-    async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
-        """Raises InputError also for a server that reads or scores `TRIAL` otherwise than the training did."""
-        reply = await super()._check(endpoint, last_hope=last_hope)
-        if reply and (difference := self._difference(reply)):
-            raise InputError(f"{self.name} at {shown_url(endpoint.connection.base_url)} {difference}")
-        return reply
-
-    def _difference(self, reply: Completion) -> str | None:
-        """From what the training found, as far as that is known."""
-        score, expected = float(reply.text), self.trained.score
+    async def check(self) -> None:
+        """Raises InputError for a server that reads or scores `TRIAL` otherwise than the training did."""
+        try:
+            [reply] = await self.complete(ChatRequest(messages=TRIAL, sampling=SCORING, samples=(0,), seeds=(0,)))
+        except ModelError as error:
+            raise InputError(f"{self.name} serves no critic: {error}") from error
+        score, (expected, tokens) = float(reply.text), self._trained
         asks = "is it the same critic, with its own chat template and end token?"
-        if self.trained.tokens not in (None, reply.prompt_tokens) and not reply.tokens_bounded:
-            trained = self.trained.tokens
-            return f"reads the trial step as {reply.prompt_tokens} tokens, the training as {trained}: {asks}"
-        if expected is None or abs(score - expected) <= TOLERANCE:
-            return None
-        return f"scores the trial step {score:.3f}, and did so by {expected:.3f} when it was trained: {asks}"
+        if tokens not in (None, reply.prompt_tokens) and not reply.tokens_bounded:
+            read = f"{self.name} reads the trial step as {reply.prompt_tokens} tokens"
+            raise InputError(f"{read}, the training as {tokens}: {asks}")
+        if expected is not None and abs(score - expected) > TOLERANCE:
+            scored = f"{self.name} scores the trial step {score:.3f}"
+            raise InputError(f"{scored}, and did so by {expected:.3f} when it was trained: {asks}")
+
+    async def close(self) -> None:
+        await self._connection.close()

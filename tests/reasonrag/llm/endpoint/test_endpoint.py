@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import chain, count, repeat
@@ -22,10 +22,10 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.endpoint.address import Answer, OneAddress
 from reasonrag.llm.endpoint.attempts import MAX_ATTEMPTS
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import MAX_GIVEN_UP, CallFailure, EndpointModel, Limits
-from reasonrag.llm.endpoint.http_client import Connection, HttpAnswer
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
@@ -427,9 +427,9 @@ class NotingModel(EndpointModel):
         super().__init__(*given, **named)
         self.sent: list[tuple[str, str]] = []
 
-    async def send(self, connection: Connection, body: Mapping[str, Any], request: ChatRequest) -> HttpAnswer:
-        self.sent.append((request.question_id, connection.base_url))
-        return await super().send(connection, body, request)
+    async def _post(self, endpoint: OneAddress, request: ChatRequest) -> Answer:
+        self.sent.append((request.question_id, endpoint.connection.base_url))
+        return await super()._post(endpoint, request)
 
     async def ask(self, question: str, *, priority: int = 0) -> str:
         """Where the question's request went, at last."""

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from preference import Message
-from reasonrag.errors import InputError
-from reasonrag.llm.critic import SCORING, Critic
+from reasonrag.errors import InputError, ModelError
+from reasonrag.llm.critic import Critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, score_of
 from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint, ScoreTrial
@@ -45,8 +45,8 @@ async def serving(
         yield f"{address}/v1", asked
 
 
-def endpoint(base_url: str) -> ScoreEndpoint:
-    return ScoreEndpoint("critic", Limits(4, 20.0, first_wait=0.01), sampling=SCORING, base_urls=[base_url])
+def endpoint(base_url: str, *trained: Any) -> ScoreEndpoint:
+    return ScoreEndpoint("critic", base_url, Limits(4, 20.0), ScoreTrial(*trained))
 
 
 async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_and_without_an_activation() -> None:
@@ -87,8 +87,7 @@ async def test_a_server_that_reads_or_scores_the_trial_step_otherwise_than_the_t
 ) -> None:
     """By one request. It has another template or end token; near 0 the scores of both may be alike."""
     async with serving(score=lambda _: score) as (base_url, asked):
-        model = endpoint(base_url)
-        model.trained = ScoreTrial(expected, tokens)
+        model = endpoint(base_url, expected, tokens)
         with pytest.raises(InputError, match=says) if says else nullcontext():
             await model.check()
         await model.close()
@@ -99,13 +98,18 @@ async def test_a_server_that_reads_or_scores_the_trial_step_otherwise_than_the_t
 async def test_a_server_without_a_score_is_refused_by_what_the_user_gave(score: Any) -> None:
     async with serving(score=lambda _: score) as (base_url, _):
         model = endpoint(base_url)
-        with pytest.raises(InputError, match=r"serves no critic: .*Check the critic's address$"):
+        with pytest.raises(InputError, match=r"critic serves no critic: .* gave no score: "):
             await model.check()
         await model.close()
-    gone = endpoint("http://127.0.0.1:9/v1")
-    with pytest.raises(InputError, match="Check the critic's address and that the server runs"):
-        await gone.check()
-    await gone.close()
+
+
+async def test_a_server_that_fails_is_told_with_its_cause() -> None:
+    async with serving(score=lambda _: 1 / 0) as (base_url, asked):
+        model = endpoint(base_url)
+        with pytest.raises(ModelError, match="the server of critic gave no score: status 500") as raised:
+            await Critic(model).scores(STATE, ["four"], question_id="q1")
+        await model.close()
+    assert (raised.value.cause, len(asked)) == ("http_500", 1)
 
 
 BODIES = {
