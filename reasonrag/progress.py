@@ -18,9 +18,8 @@ class SessionTally:
     """Counters of the session so far.
 
     questions, failed_questions: ended in this session, and how many of them without a tree. calls, tokens: delivered by
-        the models. cached_calls: answered by the journal. cost: dollars spent on the run, earlier sessions included;
-        projected_cost: the whole run's cost at this rate. waiting_for: why no request is sent; empty while requests go
-        out.
+        the models. cached_calls: answered by the journal. cost: dollars spent on the run, earlier sessions included.
+        waiting_for: why no request is sent; empty while requests go out.
     """
 
     questions: int = 0
@@ -32,7 +31,6 @@ class SessionTally:
     in_flight: int = 0
     seconds: float = 0.0
     cost: float | None = None
-    projected_cost: float | None = None
     waiting_for: str = ""
 
     @property
@@ -46,8 +44,7 @@ class SessionTally:
             parts.append(f"{100 * self.cached_calls / answered:.0f} % cached")
         parts.append(f"{self.tokens:,} tokens")
         if self.cost:
-            projected = f" (about {dollars_or_unknown(self.projected_cost)} in all)" if self.projected_cost else ""
-            parts.append(f"{dollars_or_unknown(self.cost)}{projected}")
+            parts.append(dollars_or_unknown(self.cost))
         if self.failed_calls:
             parts.append(counted(self.failed_calls, "failed attempt"))
         if self.waiting_for:
@@ -64,7 +61,7 @@ class SessionTally:
 
         added = ("questions", "failed_questions", "failed_calls", "calls", "cached_calls", "tokens", "in_flight")
         waiting = next((each.waiting_for for each in parts if each.waiting_for), "")
-        sums = {name: total(name) for name in (*added, "cost", "projected_cost")}
+        sums = {name: total(name) for name in (*added, "cost")}
         return cls(**sums, seconds=max(each.seconds for each in parts), waiting_for=waiting)
 
 

@@ -20,7 +20,7 @@ MOST_MODULES = 15
 LINES = {
     "mcts": 1499,
     "preference": 5469,
-    "hall": 3898,
+    "hall": 3895,
     "agent": 2269,
     "critics": 1556,
     "curation": 4504,
@@ -30,7 +30,7 @@ LINES = {
     "llm": 5001,
     "publishing": 1220,
     "retrieval": 4068,
-    "run": 824,
+    "run": 817,
     "scale": 572,
     "serving": 1185,
     "studies": 1541,

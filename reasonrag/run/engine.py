@@ -202,19 +202,14 @@ class Run:
         if not asks:
             self.watcher.ended()
             return self.session.stopped
-        prices, spent = {role: each.spec.price for role, each in self.roles.items()}, 0.0
 
         async def ask(numbered: tuple[int, Item]) -> None:
-            nonlocal spent
             position, item = numbered
             asked, tally = self._asked(position, self.failures), self.session.tally
             await work.do(item, asked)
             self._note_refusals()  # at once, as the session may be killed
             tally.questions += 1
             tally.failed_questions += asked.failed
-            spent += sum(each.spent.cost(price) for role, each in asked.models.items() if (price := prices[role]))
-            if self.models.cost is not None:
-                tally.projected_cost = spent / tally.questions * owed.total
             self.session.advance()
             if asked.stop:
                 self.session.stop(asked.stop)  # at once: other items' answers may have come in the same moment

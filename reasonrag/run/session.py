@@ -106,8 +106,6 @@ class Session:
         tally.cached_calls = self.models.cached_calls
         tally.in_flight = self.models.in_flight
         tally.cost = self.models.cost
-        if tally.cost is not None and tally.projected_cost is not None:
-            tally.projected_cost = max(tally.cost, tally.projected_cost)
         tally.waiting_for = self.models.waiting_for
         tally.seconds = self.seconds
         self.watcher.advanced(tally)
