@@ -20,6 +20,7 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.training_world import edited
 
 A100 = Gpu(name="A100", memory=80 * GB, capability=(8, 0))
+BASE = ["model_name_or_path=base"]
 T4 = Gpu(name="T4", memory=15 * GB, capability=(7, 5))
 
 
@@ -113,7 +114,7 @@ def other_prompts() -> Path:
 def test_data_as_pairs_wrote_them_are_right_and_others_are_what_train_would_object_to(data: Path) -> None:
     """With the flag that says that it is meant. The files of the project leave the cutoff to train; --set is somebody's
     choice."""
-    fine = {"data": data, "set": ["model_name_or_path=base"]}
+    fine = {"data": data, "set": BASE}
     assert not wrong(doctor("smoke-cpu-dpo-full", **fine))
     assert wrong(doctor("smoke-cpu-dpo-full", **fine, prompts=other_prompts())) == ["renderer"]
     advised = read_audit(data).advised_cutoff
@@ -149,6 +150,11 @@ def test_a_machine_without_a_gpu_gets_a_plan_for_the_one_that_will_train(
     assert {each.plan.training.name for each in others} >= {"full", "lora", "qlora"}
     refused = reasonrag(*words, "--set", "pref_bta=0.1")
     assert (refused.status, "has no argument 'pref_bta'; did you mean pref_beta?" in refused.err) == (2, True)
+    here = doctor(
+        "smoke-cpu-dpo-full", data=data, out=Path("saves/x"), set=["model_name_or_path=Qwen2.5-0.5B", "flash_attn=fa2"]
+    )
+    assert (wrong(here), here.target.here) == (["no_flash_attn"], True)
+    assert of(here)["room"].says.startswith(str(Path("saves/x").absolute()))
 
 
 # -- the memory of a configuration -------------------------------------------------------------------------------------
