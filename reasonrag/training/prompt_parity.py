@@ -63,7 +63,7 @@ def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> Trai
         retriever=_values(origins, "retriever"),
         max_steps=_values(origins, "max_steps"),
         **{name: values for name, values in plainly.items() if any(values)},
-        warnings=_warnings(data_set, origins, asked),
+        warnings=_warnings(data_set, origins),
     )
 
 
@@ -77,18 +77,14 @@ def prompts_of_training(data_set: Path, given: Path | None) -> tuple[Prompts, bo
     return load_prompts(given), given is not None
 
 
-def _warnings(data_set: Path, origins: Counter[Origin], asked: str | None) -> tuple[str, ...]:
+def _warnings(data_set: Path, origins: Counter[Origin]) -> tuple[str, ...]:
     unknown = sum(number for origin, number in origins.items() if origin.renderer is None)
-    if not unknown:
-        return ()
     things = "questions" if (data_set / QUESTIONS).is_file() else "rows"
-    compared = f", and cannot be compared with {asked}" if asked else ""
     warning = (
         f"{data_set} does not record the renderer of {unknown:,} of its {origins.total():,} {things}: they were "
-        f"imported{compared}. Check one before you train: the model will need its system "
-        "turn as its prompt"
+        "imported, so they cannot be compared. Check one before you train: its system turn must be the model's prompt"
     )
-    return (warning,)
+    return (warning,) if unknown else ()
 
 
 def _origins(data_set: Path) -> Counter[Origin]:
