@@ -363,11 +363,11 @@ def _build_measured(kind: Kind, corpus: Path, directory: Path) -> _Built:
     meter = _BuildMeter()
     options = BuildOptions(encoder=EncoderChoice(model=HASHING), index_type=kind)
     manifest = build_dense(corpus, directory, options, meter)
-    file = manifest.file_of(kind, directory)
+    file = manifest.file
     return _Built(
         manifest.passages,
         _peak_bytes(),
-        file.bytes,
+        manifest.files[file.file].bytes,
         meter.working_seconds,
         scanning=meter.stage_seconds("reading the corpus"),
         encoding=meter.stage_seconds("encoding"),
@@ -671,13 +671,11 @@ class _Bench:
 
 def _has(directory: Path, corpus: Path, index_type: str | None) -> bool:
     """Whether an index of the corpus, with the type, is there."""
-    from reasonrag.retrieval.dense.manifest import MANIFEST, DenseManifest, read_manifest
+    from reasonrag.retrieval.dense.manifest import DenseManifest, current_manifest
 
-    if not (directory / MANIFEST).exists():
-        return False
-    manifest = read_manifest(directory)
+    manifest = current_manifest(directory, corpus)
     types: Iterable[str | None] = manifest.indexes if isinstance(manifest, DenseManifest) else (None,)
-    return manifest.matches(corpus) and index_type in types
+    return manifest is not None and index_type in types
 
 
 def _build_dense(corpus: Path, directory: Path, model: str, index_type: IndexType) -> None:

@@ -37,7 +37,7 @@ LINES = {
     "training": 4355,
     "viewing": 2742,
     "tests": 49_579,
-    "benchmarks": 8033,
+    "benchmarks": 8031,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]
