@@ -210,11 +210,12 @@ class JournaledModel:
         self._journal = journal
         self.recorded_as = recorded_as
         self._fetching: set[asyncio.Task[list[Completion]]] = set()
-        self._stopped: RunStopped | None = None
+        self.stopped: RunStopped | None = None
+        """Why no more requests are sent."""
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        if self._stopped:
-            raise self._stopped
+        if self.stopped:
+            raise self.stopped
         keys = request.keys(model=self.name)
         known = [self._journal.answers.get(key) for key in keys]
         missing = [position for position, completion in enumerate(known) if completion is None]
@@ -263,8 +264,8 @@ class JournaledModel:
     async def _ask(self, inner: ChatModel, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         """The answers to one request, recorded and paid."""
         async with self.ledger.reserve(request) as reservation:
-            if self._stopped:  # stopped while waiting near a cap
-                raise self._stopped
+            if self.stopped:  # stopped while waiting near a cap
+                raise self.stopped
             said = list(await inner.complete(request))[: len(keys)]
             try:
                 completions, line = self._to_record(request, keys, said)
@@ -305,14 +306,9 @@ class JournaledModel:
         """Requests waiting for a slot, their answer or the disk."""
         return len(self._fetching)
 
-    @property
-    def stopped(self) -> RunStopped | None:
-        """Why no more requests are sent."""
-        return self._stopped
-
     def stop(self, reason: RunStopped) -> None:
         """Send no more requests; those in flight continue."""
-        self._stopped = self._stopped or reason
+        self.stopped = self.stopped or reason
 
     async def drain(self) -> None:
         """Wait until every answer in flight is on disk."""

@@ -144,7 +144,7 @@ class ModelSpec:
         if recorded or not (self.settles_effort and isinstance(model, EndpointModel)):
             resumed = self.resumed(recorded)
             if resumed.sampling.reasoning_effort and isinstance(model, EndpointModel):
-                model.try_with(resumed.sampling)
+                model.sampling = resumed.sampling
             return resumed
         model.settles_effort = True
         await model.check()

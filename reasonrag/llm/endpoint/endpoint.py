@@ -155,7 +155,9 @@ class EndpointModel:
         self._endpoints = [
             OneAddress(Connection(base_url, key or "none", limits.timeout), limits.pace()) for base_url in addresses
         ]
-        self._limits, self._sampling = limits, sampling
+        self._limits = limits
+        self.sampling = sampling
+        """Of the check; that of a run which has begun may be set before it."""
         self._reply_tokens = 64.0
         """Expected completion tokens per draw: a running mean."""
         self._answered = 0
@@ -189,14 +191,11 @@ class EndpointModel:
         """When the first of all failures since the last answer came."""
         self._scarce_at = -math.inf
         """When an address last had no room for a tier, and was well otherwise."""
-        self._stopped: RunStopped | None = None
+        self.stopped: RunStopped | None = None
+        """Why no more requests are sent; None if they are."""
         self._stopping = asyncio.Event()
         self._pauses: list[float] = []
         """Times at which failed requests are retried."""
-
-    def try_with(self, sampling: Sampling) -> None:
-        """Check with this sampling: that of a run which has begun."""
-        self._sampling = sampling
 
     async def check(self) -> None:
         """Request one short reply at every address, which proves address, key and name at once.
@@ -214,7 +213,7 @@ class EndpointModel:
             unsaid, self._unsaid = self._unsaid, None
             for lesson in unsaid:
                 self.say(lesson)
-        self.checked, room = True, self._sampling.max_tokens
+        self.checked, room = True, self.sampling.max_tokens
         if self.reasons and room < AMPLE_TOKENS:
             self.say(
                 f"{self.name} reasons before it answers, and --max-reply-tokens {room} limits reasoning and reply "
@@ -223,9 +222,9 @@ class EndpointModel:
 
     async def _settle_effort(self) -> None:
         """Ask a model that reasons, or takes no temperature, not to reason; if nothing changes, all is as it was."""
-        before, reasoned = (self._endpoints, self._sampling, self._unsaid), self.reasons
+        before, reasoned = (self._endpoints, self.sampling, self._unsaid), self.reasons
         self._endpoints = [OneAddress(each.connection, each.pace) for each in self._endpoints]
-        self._sampling = self._sampling.model_copy(update={"reasoning_effort": "none"})
+        self.sampling = self.sampling.model_copy(update={"reasoning_effort": "none"})
         self._unsaid = []
         try:
             await self._try_all()
@@ -237,7 +236,7 @@ class EndpointModel:
                 raise
         finally:
             if not self.effort:
-                self._endpoints, self._sampling, self._unsaid = before
+                self._endpoints, self.sampling, self._unsaid = before
 
     async def _try_all(self) -> None:
         """Send a trial to all addresses. Raises InputError if none answers."""
@@ -291,7 +290,7 @@ class EndpointModel:
             raise await self._refused(endpoint, error) from error
         if told := [each.said for each in replies if each.said and each.finish_reason != CUT]:
             raise InputError(f"{shown} answers a prompt of two words with an error about the prompt ({told[0]})")
-        if self._sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
+        if self.sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
         return replies[0] if replies else None
 
@@ -308,10 +307,10 @@ class EndpointModel:
         """The request of the check: once per address and session, outside caps and counts; with what many refuse: a
         stop string, which no reply has, and another temperature than the usual one, as some steps have it."""
         tried = {"max_tokens": _TRIAL_TOKENS, "stop": ("</trial>",)}
-        tried |= {"temperature": 0.5} if self._sampling.temperature == 1 else {}
+        tried |= {"temperature": 0.5} if self.sampling.temperature == 1 else {}
         return ChatRequest(
             messages=(Message(role="user", content="Say yes."),),
-            sampling=self._sampling.model_copy(update=tried),
+            sampling=self.sampling.model_copy(update=tried),
             samples=(0,),
             seeds=(0,),
             think_in_format=True,  # its stop string cuts nothing; what it shows of reasoning counts below
@@ -331,9 +330,9 @@ class EndpointModel:
             served = await endpoint.connection.listed_models()
         words, found = instead_of(self.name if gone else "", served)
         hint = "" if gone or served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
-        if extra := [each for each in self._sampling.extra_body or {} if each in reason]:
+        if extra := [each for each in self.sampling.extra_body or {} if each in reason]:
             hint += f". {self._flags}extra-body sets {', '.join(extra)}: leave it out"
-        elif (effort := self._sampling.reasoning_effort) and "reasoning_effort" in reason:
+        elif (effort := self.sampling.reasoning_effort) and "reasoning_effort" in reason:
             hint += f". --reasoning-effort {effort} is refused: give one that it takes, or leave it out"
         kind = InputError
         if is_retryable(error):
@@ -538,15 +537,10 @@ class EndpointModel:
         patience, scarce_for = self._limits.patience, now - self._scarce_at
         return max(patience, self._limits.max_wait) if scarce_for <= patience else patience
 
-    @property
-    def stopped(self) -> RunStopped | None:
-        """Why no more requests are sent; None if they are."""
-        return self._stopped
-
     def stop(self, reason: RunStopped) -> None:
         """Send no more requests; those in flight continue."""
         self.scheduler.stop(reason)
-        self._stopped = self._stopped or reason
+        self.stopped = self.stopped or reason
         self._stopping.set()
 
     async def _pause(self, seconds: float) -> None:
@@ -559,8 +553,8 @@ class EndpointModel:
             return
         finally:
             self._pauses.remove(until)
-        if self._stopped is not None:
-            raise self._stopped
+        if self.stopped is not None:
+            raise self.stopped
 
     @property
     def refused(self) -> list[str]:

@@ -51,7 +51,6 @@ class Paid:
         """The samples of each request."""
         self.began = asyncio.Event()
         """The first request is under way."""
-        self.closed = False
         self.gate, self._at_most, self._fails = gate or asyncio.Event(), at_most, fails
         if gate is None:
             self.gate.set()
@@ -76,12 +75,9 @@ class Paid:
             for position, sample in enumerate(request.samples[: self._at_most])
         ]
 
-    async def check(self) -> None:
-        if self._fails:
-            raise ModelError("no answer", cause="connection")
+    async def check(self) -> None: ...
 
-    async def close(self) -> None:
-        self.closed = True
+    async def close(self) -> None: ...
 
     @property
     def draws(self) -> list[int]:

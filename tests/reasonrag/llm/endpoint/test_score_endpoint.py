@@ -19,7 +19,6 @@ from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint, ScoreTrial
 from reasonrag.web.server import listening
 
 STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
-Answer = Callable[[dict[str, Any]], Any]
 
 
 def score_of_length(body: dict[str, Any]) -> float:
