@@ -157,19 +157,6 @@ def test_an_endpoint_that_does_everything_wrong_changes_no_byte() -> None:
     assert written >= sum(happened.values()) - happened["slow-first-byte"] - 5
 
 
-def test_a_request_that_breaks_an_endpoint_for_ever_fails_its_question() -> None:
-    """It is no loop, and no attempt is made in secret."""
-    with simulated_endpoint("--fault", "same-500=0.02", "--fault-seed", "5") as base_url:
-        done = finished(*command(base_url, "--json"))
-        met = stats(base_url)["faults"]["same-500"]
-    summary = json.loads(done.stdout)
-    assert (done.returncode, summary["failures_by_cause"]) == (1, {"http_500": summary["failed"]})
-    lines = map(orjson.loads, Path("runs/a/failures.jsonl").read_bytes().splitlines())
-    calls = [line for line in lines if line["kind"] == "call"]
-    assert 3 <= max(line["attempt"] for line in calls) <= 8  # three where nothing else is answered any more
-    assert met == len(calls)
-
-
 def test_three_endpoints_one_killed_and_started_again_are_one_good_endpoint(undisturbed: str) -> None:
     """Which address a question has changes no byte, and neither does what becomes of the address."""
     stage = Stage(EndpointBehaviour())

@@ -9,12 +9,23 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import reasonrag
 from preference import Candidate, normalize_answer
 from reasonrag.viewing.collection import ExploredQuestion, open_collection
-from tests.helpers.real_runs import DEMO_QUESTIONS, demo_run
 from tests.helpers.shared import Shared
 
 ROOT = Path(__file__).parents[2]
+DEMO_QUESTIONS = 40
+
+
+def demo_run(shared: Shared) -> Path:
+    """Folder of the questions that `make demo` explores: `run`, and its pairs in `data`."""
+
+    def explore() -> None:
+        reasonrag.generate(dataset="atlas", limit=DEMO_QUESTIONS, run="run")
+        reasonrag.pairs("run", out="data")
+
+    return shared.folder("demo-by-python", explore)
 
 
 @pytest.fixture
@@ -41,7 +52,7 @@ def test_most_questions_give_pairs_and_all_actions_are_learned(demo: list[Explor
 
 def test_pairs_of_queries_agree_with_the_gold_passages(demo: list[ExploredQuestion]) -> None:
     """Where the gold passages tell two queries apart, and for more than a handful."""
-    told = [each.gold for question in demo for each in kept(question) if each.types == ("query", "query")]
+    told = [each.pair.gold for question in demo for each in kept(question) if each.types == ("query", "query")]
     right, wrong = told.count("right"), told.count("wrong")
     assert right > 9 * wrong
     assert right > 10
