@@ -77,15 +77,14 @@ def _write(
     keys: Counter[str] = Counter()
     for rollout in rollouts:
         _check_turns(rollout)
-        its_origin = origin and _completed(origin, rollout)
-        question = question_record(rollout, its_origin).to_line()
+        question = question_record(rollout, origin).to_line()
         if rollout.error is not None:
             failed[rollout.question_id] = question
             continue
         failed.pop(rollout.question_id, None)
         keys[question_key(rollout.question)] += 1
         questions.write(question)
-        candidates.writelines(each.to_line() for each in labelled_states(rollout, its_origin, tokens))
+        candidates.writelines(each.to_line() for each in labelled_states(rollout, origin, tokens))
     questions.writelines(failed.values())
     return len(keys) < keys.total()
 
@@ -97,12 +96,6 @@ def _check_turns(rollout: RolloutRecord) -> None:
                 f"question {rollout.question_id!r}, node {node.id}: its prompt must be one system turn and one user "
                 "turn, or nothing could be trained on it"
             )
-
-
-def _completed(origin: Origin, rollout: RolloutRecord) -> Origin:
-    """The run's origin completed for one record: records of an imported run may come from several data sets."""
-    own = {"dataset": rollout.dataset, "split": rollout.split, "revision": rollout.revision or origin.revision}
-    return origin.model_copy(update=own)
 
 
 def merge_candidates(folders: Sequence[Path], out: Path) -> None:

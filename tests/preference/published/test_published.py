@@ -32,6 +32,7 @@ from preference.published.repairs import (
 from preference.published.rows import PublishedRowReader
 from preference.published.trees import read_tree
 from preference.records import parse_rollout
+from tests.helpers.published_rows import published_row as row_of
 
 QUESTION = "Which river flows through the capital of France?"
 SYSTEM = "Answer, or search.\nSay <answer>..</answer> or <query>..</query>.\n"
@@ -440,18 +441,9 @@ def test_a_reply_has_the_last_word_on_itself(
 
 def published_row(**changed: Any) -> Json:
     user = f"Question: {QUESTION}\nPrevious Thoughts: {THOUGHT} <evidence>Paris.</evidence>."
-    row = {
-        "instruction": SYSTEM,
-        "input": user,
-        "prompt": f"System: {SYSTEM}\nUser: {user}",
-        "chosen": "<answer>Seine</answer>",
-        "rejected": "So <query>Seine?</query>",
-        "chosen_action_type": "Answer Generation",
-        "chosen_content": "Seine",
-        "rejected_action_type": "Query Generation",
-        "rejected_content": "Seine?",
-        "layer": 2,
-    }
+    answered = "<answer>Seine</answer>", "Answer Generation", "Seine"
+    asked = "So <query>Seine?</query>", "Query Generation", "Seine?"
+    row = row_of(SYSTEM, user, 2, answered, asked)
     return {name: value for name, value in (row | changed).items() if value is not ...}
 
 

@@ -18,7 +18,7 @@ from preference.published.repairs import REFUSALS, REPAIRS
 from reasonrag.agent.imported_prompts import is_rendered_by
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.published_rows import published_rows
+from tests.helpers.published_rows import published_row, published_rows
 from tests.helpers.trees import rows as lines
 
 Json = dict[str, Any]
@@ -42,13 +42,9 @@ def tree(item_id: str | None = "dev_1", right: str = "a mathematician", asked: s
 
 
 def row(**changed: Any) -> Json:
-    user = "Question: Who was Ada?"
-    return {
-        "instruction": "Be brief.", "input": user, "prompt": f"System: Be brief.\nUser: {user}",
-        "chosen": "<answer>mathematician</answer>", "rejected": "<query>Ada</query>",
-        "chosen_action_type": "Answer Generation", "chosen_content": "mathematician",
-        "rejected_action_type": "Query Generation", "rejected_content": "Ada", "layer": 0,
-    } | changed  # fmt: skip
+    answered = "<answer>mathematician</answer>", "Answer Generation", "mathematician"
+    asked = "<query>Ada</query>", "Query Generation", "Ada"
+    return published_row("Be brief.", "Question: Who was Ada?", 0, answered, asked) | changed
 
 
 def saved(path: Path, content: object) -> Path:
