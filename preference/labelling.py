@@ -30,7 +30,7 @@ from preference.candidates import (
 from preference.confidence import confidence
 from preference.published.pair_rules import SYSTEM_OF_RECIPE, PublishedSystem
 from preference.records import ActionType, Message, RecipeRef, RolloutNode, RolloutRecord, shared_fields
-from preference.similarity import folded, jaccard, words_of
+from preference.similarity import folded, similarity
 
 TOLERANCE = 1e-9
 """Means of outcomes that differ by less are equal."""
@@ -301,9 +301,8 @@ class _Sibling:
 
     node: RolloutNode
     rank: tuple[bool, float]
+    text: str
     content_key: tuple[ActionType | None, str]
-    words: frozenset[str]
-    words_of_reply: frozenset[str]
     first_equal: int
     covers: bool
     mean_outcome: float | None
@@ -319,9 +318,8 @@ def _sibling(node: RolloutNode, rollout: RolloutRecord) -> _Sibling:
     return _Sibling(
         node,
         rank=(node.parse_error is None, -1.0 if node.reward is None else node.reward),
+        text=text,
         content_key=(node.action_type, folded(text)),
-        words=words_of(text),
-        words_of_reply=words_of(node.response or ""),
         first_equal=node.id if node.same_as is None else node.same_as,
         covers=node.action_type == "answer" and _covers(node, text, rollout.golden_answers),
         mean_outcome=outcome,
@@ -354,9 +352,7 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibli
         label="value",
         margin=_margin(rollout, chosen.node, rejected.node),
         confidence=sure,
-        similarity=jaccard(chosen.words, rejected.words)
-        if same_type
-        else jaccard(chosen.words_of_reply, rejected.words_of_reply),
+        similarity=similarity(chosen.text, rejected.text) if same_type else similarity(*replies),
         same=chosen.content_key == rejected.content_key or chosen.first_equal == rejected.first_equal,
         in_common=common,
         same_type=same_type,
