@@ -27,7 +27,7 @@ LINES = {
     "data": 3247,
     "evaluation": 3813,
     "exploration": 2978,
-    "llm": 4991,
+    "llm": 4989,
     "publishing": 1220,
     "retrieval": 4068,
     "run": 817,

@@ -249,10 +249,9 @@ class EndpointModel:
         if len(unreachable) == len(self._endpoints):
             raise unreachable[0]
 
-    async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
-        """The reply to the trial; None if something failed after it. Raises InputError for what only the user can fix,
-        WaitTooLong. last_hope: whether no other address has answered; then it waits as long as the server asks.
-        """
+    async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> None:
+        """Send the trial. Raises InputError for what only the user can fix, WaitTooLong. last_hope: whether no other
+        address has answered; then it waits as long as the server asks."""
         from openai import APIConnectionError, APIStatusError
 
         shown, trial, trials = shown_url(endpoint.connection.base_url), self._trial(), Attempts()
@@ -292,7 +291,6 @@ class EndpointModel:
             raise InputError(f"{shown} answers a prompt of two words with an error about the prompt ({told[0]})")
         if self.sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
-        return replies[0] if replies else None
 
     def _note_trial(self, error: Exception, endpoint: OneAddress, trials: Attempts) -> None:
         """Count a failed trial, and heed how long the address asks to wait. Raises WaitTooLong."""
