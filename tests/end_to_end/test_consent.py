@@ -102,14 +102,6 @@ def test_nothing_is_asked_where_nothing_is_open(more: tuple[object, ...], endpoi
     assert (status, "[y/N]" in shown, "no --max-cost limits it" in shown) == (0, False, False), shown
 
 
-def test_bad_input_is_told_before_the_question() -> None:
-    """And so is an address where no server listens."""
-    for more in (["--corpus", "nowhere.jsonl"], ["--set", "search.siblings=0"], []):
-        status, shown = in_a_terminal(*generate("http://127.0.0.1:9/v1", *more), answer=b"y\n")
-        assert (status, "[y/N]" in shown) == (2, False), shown
-        assert not Path("runs").exists()
-
-
 # -- without a terminal ----------------------------------------------------------------------------------------------
 
 

@@ -95,10 +95,8 @@ FORCED, LATE, EARLY = (0.0, 7, "conclusion"), (0.0, 7, "answer"), (0.0, 3, "conc
     [
         ("identical_siblings", tree(query("Ada"), query(" ada"), evidence("x", 1), evidence("x", 1)), True),
         ("identical_siblings", tree(*TWO_STATES_ALIKE, query("a", 3), query("b", 3)), False),
-        ("identical_siblings", tree(query("Ada"), query("Bob"), *DIFFERENT_READS), False),
         ("identical_siblings", tree(query("Ada"), query("Ada"), failed("hm", 1), failed("hm", 1)), True),
         ("identical_siblings", tree(query("Ada"), query("Ada")), False),  # one state is too few
-        ("identical_siblings", tree(query("Ada"), answer("Ada"), evidence("x", 1), evidence("x", 1)), False),
         ("never_parses", tree(query("a"), rollouts=ends((0, 1, "failed"), (0, 3, "failed"))), True),
         ("never_parses", tree(query("a"), rollouts=ends((0, 1, "failed"), (0, 3, "failed"), FORCED)), False),
         ("never_parses", tree(query("a"), rollouts=ends((0, 1, "failed"))), False),
@@ -115,17 +113,14 @@ FORCED, LATE, EARLY = (0.0, 7, "conclusion"), (0.0, 7, "answer"), (0.0, 3, "conc
         ("answered_only_when_forced", tree(*chain(*"abcdefg")), False),
         ("instant_answer", tree(answer("x"), answer("y"), query("a")), True),
         ("instant_answer", tree(answer("x"), query("b"), query("a")), False),
-        ("instant_answer", tree(answer("x")), False),
         ("instant_answer", tree(answer("x", action=CONCLUDE), answer("y", action=CONCLUDE)), False),  # --max-steps 1
         ("instant_answer", tree(query("a"), evidence("e", 1), answer("x", 2), answer("y", 2)), False),
         ("none_loop", tree(query("a"), evidence("None", 1), evidence("none.", 1), evidence("x", 1)), True),
         ("none_loop", tree(query("a"), evidence("None", 1), evidence("x", 1)), False),
-        ("none_loop", tree(query("a"), evidence("None", 1)), False),
         ("all_wrong", tree(query("a"), rollouts=ends((0, 1, "answer"), (0, 3, "failed"))), True),
         ("all_wrong", tree(query("a"), rollouts=ends((0, 1, "answer"), (0.2, 3, "answer"))), False),
         ("all_wrong", tree(query("a"), rollouts=ends((0, 1, "answer"))), False),
         ("all_right", tree(query("a"), rollouts=ends((1, 1, "answer"), (1, 3, "answer"))), True),
-        ("all_right", tree(query("a"), rollouts=ends((1, 1, "answer"), (0.8, 3, "answer"))), False),
         ("all_wrong", tree(), False),
         # with a value model nothing counts for the root: what its continuations came to is known all the same
         ("all_wrong", tree(proposal("a", 0.0), proposal("b", 0.0)), True),

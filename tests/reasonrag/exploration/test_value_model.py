@@ -175,17 +175,6 @@ def test_the_value_model_decides_answers_and_its_address_does_not(endpoint: str)
         package.generate(dataset="atlas", limit=1, set={"search.max_calls": 40}, run="runs/a")
 
 
-def test_concurrency_and_replay_change_no_byte(endpoint: str) -> None:
-    """Both models over HTTP, one request in flight or 64; and once more with the network off."""
-    flags = SMALL | {"model": "offline", "value_model": "student"}
-    addresses = {"base_url": [endpoint], "value_base_url": [endpoint]}
-    for concurrency in (1, 64):
-        package.generate(**flags, **addresses, run=f"runs/{concurrency}", concurrency=concurrency)
-    played = package.generate(**flags, **addresses, run="runs/played", replay="runs/64/journal.jsonl")
-    assert content("runs/1") == content("runs/64") == content("runs/played")
-    assert played.session_cached_calls == played.calls
-
-
 @pytest.mark.parametrize("recipe", ["economy", "continuation"])
 def test_a_run_that_was_stopped_again_and_again_pays_once(recipe: str) -> None:
     """A cap every so many calls: the same bytes as never stopped, and no answer of either model is bought twice."""
