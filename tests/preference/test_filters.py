@@ -421,17 +421,6 @@ def test_runs_that_found_the_same_make_one_pair() -> None:
         assert fates(select(states_of(*runs), PUBLISHED_RULES)) == {None: 3, "duplicate": 1}
 
 
-def test_runs_that_contradict_each_other_make_one_pair() -> None:
-    """The wider margin wins, and a third that says so too is a duplicate of what lost or won."""
-    runs = [
-        siblings(query("who", 0.9), query("what", 0.1), config_hash="a"),
-        siblings(query("who", 0.2), query("what", 0.5), config_hash="b"),
-        siblings(query("who", 0.2), query("what", 0.4), config_hash="c"),
-    ]
-    found = select(states_of(*runs), PUBLISHED_RULES)
-    assert [each.dropped for each in found] == [None, "contradicted", "duplicate"]
-
-
 def test_what_runs_say_in_different_states_stands_side_by_side() -> None:
     """Another prompt, such as that of another renderer, is another state."""
     other = {"prompt": prompt("Question: Who wrote the first program?", system="Think hard.")}
