@@ -249,15 +249,6 @@ def test_what_can_be_repaired_is_and_is_counted(
         assert [node.content for node in record.nodes] == [node.content for node in whole.nodes]
 
 
-def test_an_answer_that_the_search_went_on_from_is_no_end() -> None:
-    """As in the published rule, it is worth what is below it."""
-    tree = published_tree()
-    set_in(2, response="<answer>Seine</answer>", answer="Seine", next_query=None)(tree)
-    record, _ = read(tree)
-    assert not record.nodes[2].terminal
-    assert record.nodes[2].reward == pytest.approx(0.5 * 0.9**3 * 9 / 12)
-
-
 def test_a_reply_without_a_tag_ends_where_the_file_says_so() -> None:
     """It counts for what is above it, but is malformed itself, so that it makes no pair by default."""
     tree = published_tree()
@@ -539,15 +530,16 @@ def test_rows_of_one_prompt_are_one_state() -> None:
     assert reader.rows == 2
 
 
-def test_what_a_row_does_not_say_stays_unknown() -> None:
-    """Golden answers, data set, teacher, rewards; only the file is known."""
-    reader, _ = take(published_row())
-    [state], [question] = list(reader.states()), list(reader.questions())
-    assert state.golden_answers == []
-    assert state.origin.model_dump(exclude_none=True) == {"dataset": "unknown", "split": "unknown", "revision": "f00"}
-    assert (question.ends, question.usage, question.path) == ("unknown", None, None)
-    assert state.pairs[0].tags == []
-    assert {step.reward for step in state.steps} == {None}
+def test_rows_that_reasonrag_wrote_say_where_they_are_from() -> None:
+    """Published ones do not: only their file is known."""
+    own = {"question_id": "q7", "dataset": "toy", "split": "train", "teacher": "m"}
+    for told in ({}, own):
+        reader, _ = take(published_row(**told))
+        [question], [state] = reader.questions(), reader.states()
+        known = {"dataset": "unknown", "split": "unknown", "revision": "f00"} | told
+        assert known.pop("question_id", question.question_id) == question.question_id
+        assert state.origin.model_dump(exclude_none=True) == known
+        assert {step.reward for step in state.steps} == {None}
 
 
 def test_a_question_file_tells_what_rows_do_not() -> None:
