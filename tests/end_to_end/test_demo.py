@@ -61,7 +61,7 @@ def test_pairs_of_queries_agree_with_the_gold_passages(demo: list[ExploredQuesti
 def test_queries_follow_the_evidence_and_do_not_repeat_the_question(demo: list[ExploredQuestion]) -> None:
     """Of the chosen ones after the first evidence, most name what the question does not name."""
     pairs = [(question.question.question, each) for question in demo for each in kept(question)]
-    chosen = [(asked, each.layer, each.chosen.content or "") for asked, each in pairs if each.types[0] == "query"]
+    chosen = [(asked, each.state.layer, each.chosen.content or "") for asked, each in pairs if each.types[0] == "query"]
     repeated = [content for asked, _, content in chosen if normalize_answer(content) == normalize_answer(asked)]
     assert len(repeated) < 0.1 * len(chosen)
     later = [(asked, content) for asked, layer, content in chosen if layer and not compares(asked)]
