@@ -12,7 +12,6 @@ import shlex
 import signal
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -21,7 +20,7 @@ import reasonrag as package
 from reasonrag.data.atlas import write_world
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.endpoints import Stage
-from tests.helpers.processes import Command, finished, simulated_endpoint, simulator, stats, until
+from tests.helpers.processes import Command, finished, simulated_endpoint, stats, until
 from tests.helpers.shared import Shared
 from tests.helpers.trees import digest, rows
 
@@ -155,42 +154,6 @@ def test_an_endpoint_that_does_everything_wrong_changes_no_byte() -> None:
     assert {"http_429", "http_500", "connection", "timeout", "bad_answer"} <= causes
     written = Path("runs/a/failures.jsonl").read_bytes().count(b'"kind":"call"')
     assert written >= sum(happened.values()) - happened["slow-first-byte"] - 5
-
-
-def test_three_endpoints_one_killed_and_started_again_are_one_good_endpoint(undisturbed: str) -> None:
-    """Which address a question has changes no byte, and neither does what becomes of the address."""
-    stage = Stage(EndpointBehaviour())
-    stage.hold_from(8)
-    with (
-        stage.open(),
-        simulated_endpoint() as alive,
-        simulator() as doomed,
-        Command(
-            *command(stage.base_url, "--base-url", alive, "--base-url", doomed.first_line().split()[2]),
-            *("--concurrency", 12),
-        ) as running,
-    ):
-        stage.held.wait()
-        assert stats(doomed.first_line().split()[2])["requests"] > 1  # the first is the trial question
-        doomed.kill()
-        failures = Path("runs/a/failures.jsonl")
-        until(lambda: failures.exists() and b'"cause":"connection"' in failures.read_bytes())
-        port = urlsplit(doomed.first_line().split()[2]).port
-        with simulator(port=port) as again:
-            again.first_line()
-            stage.release()
-            assert running.wait() == 0, running.err
-    assert digest("runs/a") == undisturbed
-
-
-@pytest.mark.parametrize(("kind", "limit"), [("--rpm", 1_200), ("--tpm", 1_000_000)])
-def test_a_rate_limit_is_kept_without_a_storm_of_refusals(kind: str, limit: int) -> None:
-    """So much a minute is allowed, 64 requests are wanted at once: hardly any is refused, and the run ends."""
-    with simulated_endpoint(kind, str(limit)) as base_url:
-        done = finished(*command(base_url, "--concurrency", 64, limit=4))
-        seen = stats(base_url)
-    assert done.returncode == 0, done.stderr
-    assert seen["refused"] <= 0.01 * seen["requests"] + 1
 
 
 # -- caps ------------------------------------------------------------------------------------------------------

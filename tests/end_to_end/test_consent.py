@@ -146,7 +146,6 @@ AT = ("--model", "gpt-4o", "--concurrency", 4, "--base-url")
 ATLAS = ("--dataset", "atlas", "--limit", 6)
 COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "evaluate": (("evaluate", *ATLAS, "--run", "out", *AT), "6 questions: ", "cost_usd"),
-    "a baseline": (("evaluate", *ATLAS, "--method", "rag", "--run", "out", *AT), "6 questions: ", "cost_usd"),
     "a judge of answers": (
         ("evaluate", *ATLAS, "--run", "out", "--judge", "gpt-4o-mini", *AT),
         "requests to gpt-4o and gpt-4o-mini, ",

@@ -35,21 +35,6 @@ def test_a_state_is_worth_what_its_policy_gets_on_average(setting: Setting) -> N
     assert question.value(State()) == pytest.approx(statistics.fmean(rewards), abs=4 * error)
 
 
-@pytest.mark.parametrize("setting", [*SETTINGS, ALIKE], ids=lambda each: each.name)
-def test_chances_of_a_state_s_steps_sum_to_one(setting: Setting) -> None:
-    """In every state that can be reached."""
-    question, seen, ahead = LabQuestion(setting, 3, alpha=0.9), set(), [State()]
-    while ahead:
-        state = ahead.pop()
-        if state in seen:
-            continue
-        seen.add(state)
-        steps = question.choices(state)
-        assert sum(chance for _, chance in steps) == pytest.approx(1)
-        ahead += [step.after for step, _ in steps if step.after is not None]
-    assert max(state.layer for state in seen) < setting.max_steps
-
-
 @cache
 def kept(plan: str, setting: Setting) -> list[Verdicts]:
     [found] = (each for each in (*PLANS, *VARIATIONS) if each.name == plan)

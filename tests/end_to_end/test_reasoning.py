@@ -13,13 +13,11 @@ from aiohttp import web
 
 from preference import read_rollouts
 from reasonrag.llm import offline
-from reasonrag.llm.journal import CUT
 from reasonrag.serving.openai_api import ChatCompletionRequest, completion
 from tests.endpoints.profiles import THOUGHT
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
 from tests.helpers.processes import simulated_endpoint
-from tests.helpers.trees import rows
 
 PRICES = ("--price", "o=1,2")
 
@@ -53,16 +51,6 @@ def test_reasoning_is_kept_beside_every_step_and_is_in_no_prompt_and_no_pair(
     assert not any("think>" in each or THOUGHT.strip() in each for each in read)
     assert reasonrag("pairs", "runs/r", "--out", "data/r").status == 0
     assert not [path for path in Path("data/r").glob("**/*") if path.is_file() and THOUGHT.strip() in path.read_text()]
-
-
-def test_a_question_that_is_asked_once_gets_its_answer(reasonrag: Reasonrag, thinking: str) -> None:
-    """Without a journal, and without a repair turn."""
-    done = reasonrag(
-        "ask", "Where was the author of The Iron Bell born?", "--model", "o", "--base-url", thinking, "--json"
-    )
-    steps = orjson.loads(done.out)["steps"]
-    assert all(step["reasoning"].startswith(THOUGHT.strip()) for step in steps)
-    assert not any(step["repaired"] or step["parse_error"] for step in steps)
 
 
 def test_reasoning_tokens_are_counted_and_priced(reasonrag: Reasonrag) -> None:
@@ -118,7 +106,7 @@ def test_a_judge_that_reasons_too_long_says_so(reasonrag: Reasonrag) -> None:
 WRONG = "We could try <query>wrong thing</query>, or <answer>nothing</answer>."
 
 
-def marked(before: str, after: str, *, apart: bool = False, wrong: str = WRONG) -> Answering:
+def marked(before: str, after: str, *, apart: bool = False) -> Answering:
     """An endpoint whose model says so around its reasoning; a stop string cuts wherever it comes first. apart: its
     parser takes all of it for reasoning."""
 
@@ -126,10 +114,10 @@ def marked(before: str, after: str, *, apart: bool = False, wrong: str = WRONG) 
         wanted = ChatCompletionRequest.read(await request.read())
         body, choices = orjson.loads(await request.read()), []
         for choice in range(wanted.n):
-            thought, said = wrong and "They want a yes.", "yes"
+            thought, said = "They want a yes.", "yes"
             if wanted.messages[-1].content != "Say yes.":
                 seed, heat = wanted.seed or 0, wanted.temperature
-                thought, said = wrong, offline.reply(wanted.messages, temperature=heat, seed=seed, choice=choice)
+                thought, said = WRONG, offline.reply(wanted.messages, temperature=heat, seed=seed, choice=choice)
             whole = before + thought + after + said
             ends = [place for each in body.get("stop", ()) if (place := whole.find(each)) >= 0]
             choices.append((whole[: min(ends, default=len(whole))], "stop"))
@@ -156,22 +144,6 @@ def test_no_step_is_what_the_reasoning_mentions(before: str, after: str, reasonr
     assert (done.status, len({step.parse_error for step in steps})) == (0, 1)
     assert not any("wrong thing" in (step.content or "") or step.content == "nothing" for step in steps)
     assert all(step.reasoning == WRONG for step in steps)
-
-
-def test_replies_given_as_reasoning_are_read_and_named(reasonrag: Reasonrag) -> None:
-    """The trial shows it; as each ends with the tag of its turn, nothing is paid twice and nothing is lost."""
-    with marked("", "", apart=True, wrong="").open() as server:
-        done = reasonrag(*asked(server.base_url, "runs/r", limit=3))
-    with marked("", "", wrong="").open() as server:
-        plain = reasonrag(*asked(server.base_url, "runs/plain", limit=3))
-    assert (done.status, plain.status) == (0, 0)
-    assert done.err.count("gave its whole reply as reasoning and no content") == 1
-    steps, plainly = (
-        [node.response for each in read_rollouts(Path(run, "rollouts.jsonl")) for node in each.nodes[1:]]
-        for run in ("runs/r", "runs/plain")
-    )
-    assert steps == plainly
-    assert not any(key.endswith(CUT) for entry in rows(Path("runs/r/journal.jsonl")) for key in entry["keys"])
 
 
 def test_replies_given_as_reasoning_that_name_several_steps_are_named_for_what_they_are(reasonrag: Reasonrag) -> None:

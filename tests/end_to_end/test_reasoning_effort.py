@@ -70,7 +70,6 @@ DECIDED: dict[str, tuple[str | None, dict[str, Any], str | None, bool]] = {
     "one that refuses none": ("gpt-6-astra", {}, None, True),
     "one that ignores the field and reasons": ("qwen3-think", {}, None, True),
     "one that refuses the field": ("gpt-4o", {}, None, False),
-    "one that takes whatever it is sent": (None, {}, None, False),
     "the user wants it to reason": ("gpt-6", {"reasoning_effort": "high"}, "high", True),
     "the user wants the model's own": ("gpt-6", {"reasoning_effort": "default"}, None, True),
     "the user's own field": ("gpt-6", {"extra_body": LOW}, None, True),
@@ -265,12 +264,10 @@ async def test_a_model_shows_in_its_trials_whether_it_takes_none(case: str) -> N
 # -- cost ------------------------------------------------------------------------------------------------------------
 
 EXPECTED: dict[str, tuple[str, str | None, dict[str, Any] | None, bool]] = {
-    "gpt-4o": ("gpt-4o", None, None, False),
     "gpt-6 is asked not to": ("gpt-6-luna", None, None, False),
     "gpt-6 as it is": ("gpt-6-luna", "default", None, True),
     "gpt-6-astra takes no none": ("gpt-6-astra", None, None, True),
     "a chat model of that family": ("gpt-5-chat-latest", None, None, False),
-    "o3": ("o3", None, None, True),
     "a name that begins alike": ("o", None, None, False),
     "any model that is told to": ("openai/m", "medium", None, True),
     "any model that is told not to": ("gpt-5", "none", None, False),

@@ -185,15 +185,10 @@ def completed(running: Command, *, timeout: float = PATIENCE_S) -> subprocess.Co
         return subprocess.CompletedProcess(running.words, status, running.out, running.err)
 
 
-def simulator(*habits: object, port: int | None = 0) -> Command:
-    """`python -m tests.endpoints` with these flags, running."""
-    return Command("--port", port, *habits, module="tests.endpoints")
-
-
 @contextmanager
 def simulated_endpoint(*habits: object) -> Iterator[str]:
     """Base URL of an endpoint with these flags, in a process of its own."""
-    with simulator(*habits) as server:
+    with Command("--port", 0, *habits, module="tests.endpoints") as server:
         yield server.first_line().split()[2]
 
 
