@@ -257,14 +257,6 @@ def test_what_a_reward_could_be_at_most_depends_on_its_layer() -> None:
         assert only(deep).confidence == pytest.approx(confidence((1.0, 1), (0.5, 1)))
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [(query("who", None), query("what", 0.5)), (malformed("?!", reward=None), query("what", 0.5))]
-)
-def test_nothing_is_said_of_a_pair_with_an_unvalued_side(first: Fields, second: Fields) -> None:
-    """None, not one half: there is no estimate to be sure of."""
-    assert only(siblings(first, second)).confidence is None
-
-
 @pytest.mark.parametrize(("shorter_by", "tags"), [(0, ["prompt_cut"]), (50, ["prompt_cut"]), (-1, []), (None, [])])
 def test_pairs_of_a_state_whose_prompt_was_cut_are_tagged(shorter_by: int | None, tags: list[str]) -> None:
     """Those of the length from which it was, in bytes, and of longer ones."""
@@ -330,12 +322,6 @@ def test_a_state_is_what_the_agent_has_seen() -> None:
     states = list(labelled_states(record))
     assert [[step.id for step in state.steps] for state in states] == [[1, 2, 3], [4, 5, 6]]
     assert {ids(pair) for pair in states[1].pairs} == {(4, 5), (4, 6), (5, 6)}
-
-
-@pytest.mark.parametrize("children", [0, 1])
-def test_a_state_with_fewer_than_two_steps_is_left_out(children: int) -> None:
-    """A pair takes two."""
-    assert list(labelled_states(siblings(*[query("alone", 0.9)] * children))) == []
 
 
 def test_equally_sure_pairs_come_in_the_order_of_their_steps() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, PairingRules, PairSummary, RolloutRecord, export_pairs
-from preference.candidates import MalformedCandidatesError, question_key
+from preference.candidates import question_key
 from preference.export.formats import Row, SplitName
 from preference.export.staging import is_unfinished
 from preference.export.summary import ExportFacts
@@ -100,15 +100,6 @@ def test_text_is_data_whatever_it_says(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == FILES | {
         *("sharegpt.json", "kto.json", "reward.json", "trl.jsonl")
     }
-
-
-def test_no_candidates_make_an_empty_list(tmp_path: Path) -> None:
-    """Still whole files: an empty JSON list, its description, and a summary of zeros."""
-    summary = export(tmp_path)
-    assert (tmp_path / "RAG_ProGuide.json").read_bytes() == b"[]\n"
-    assert (summary.questions, summary.candidates, summary.pairs) == (0, 0, 0)
-    assert summary.effective.model_dump() == {"states": 0, "questions": 0, "by_state": None, "by_question": None}
-    assert set(contents(tmp_path)) == FILES
 
 
 # -- what stands beside the rows ----------------------------------------------------------------------------------
@@ -546,18 +537,6 @@ def test_a_refused_export_leaves_the_earlier_one_as_it_was(objector: Objector, t
             export_pairs(tmp_path, out, NO_FILTERS, ExportOptions(("sft", "trl"), validation=0), inspector=objector)
         objector.seen.clear()
     assert (contents(tmp_path), list((tmp_path / "new").iterdir())) == (before, [])
-
-
-@pytest.mark.parametrize("name", ["candidates.jsonl", "questions.jsonl"])
-def test_a_broken_line_stops_the_export(name: str, tmp_path: Path) -> None:
-    """It is named by file and line, and the earlier files stay."""
-    export(tmp_path, asked(1), asked(2))
-    path = tmp_path / name
-    path.write_bytes(path.read_bytes()[:-20])
-    before = contents(tmp_path)
-    with pytest.raises(MalformedCandidatesError, match=rf"{name}, line 2 is not a line of reasonrag\."):
-        export_pairs(tmp_path, tmp_path, NO_FILTERS, ALL_TO_TRAIN)
-    assert contents(tmp_path) == before
 
 
 def test_an_export_that_cannot_put_its_pairs_in_place_is_unfinished(tmp_path: Path) -> None:
