@@ -68,7 +68,7 @@ def test_reasoning_tokens_are_counted_and_priced(reasonrag: Reasonrag) -> None:
     assert summary["cost_usd"] == pytest.approx(cost)
     usage = orjson.loads(Path("runs/e/report.json").read_bytes())["usage"]
     assert evaluated.status == 0
-    assert f"(of which {usage['reasoning_tokens']:,} reasoning)" in evaluated.out
+    assert f"(of which {usage['reasoning_tokens']:,} reasoning)" in Path("runs/e/report.md").read_text("utf-8")
 
 
 def test_a_limit_that_reasoning_uses_up_is_said_and_ends_the_run(reasonrag: Reasonrag) -> None:
