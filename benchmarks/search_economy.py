@@ -64,7 +64,7 @@ from preference.labelling import distinct_steps, labelled_states, with_judge_lab
 from preference.published.pair_rules import visited_enough
 from preference.records import FinalScore, RecipeRef, Usage
 from preference.similarity import jaccard, overlap
-from reasonrag.exploration.findings import SHOWN
+from reasonrag.exploration.shared_findings import SHOWN
 from reasonrag.llm.prices import find_price
 
 BASE_TOKENS, STEP_TOKENS, PASSAGES_TOKENS, REPLY_TOKENS = 260, 60, 390, 60
@@ -446,8 +446,8 @@ class Exploration:
         )
 
     def _in_common(self, step: LabStep, other: LabStep, *, known: bool | None = None) -> float:
-        """`reasonrag.exploration.findings.in_common`. known: whether it is known what is useful; by default, if the
-        gold passages are."""
+        """`exploration.shared_findings.in_common`. known: whether it is known what is useful; by default, if the gold
+        passages are."""
         if step.type != other.type or step.reveals is None or other.reveals is None:
             return 0.0
         if self.plan.gold_passages if known is None else known:
@@ -487,7 +487,7 @@ def _same_step(step: LabStep, other: LabStep) -> bool:
 
 
 def _progress(step: LabStep, setting: Setting) -> float | None:
-    """Share of the facts that a step newly brings to light, as `reasonrag.exploration.findings` has it."""
+    """Share of the facts that a step newly brings to light, as `reasonrag.exploration.shared_findings` has it."""
     if step.after is None:
         return None
     return (step.after.found - step.state.found + SHOWN * step.after.shown) / setting.facts

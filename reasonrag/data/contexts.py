@@ -14,8 +14,8 @@ from typing import IO
 
 import orjson
 
-from reasonrag.data.columns import passages_with
 from reasonrag.data.compressed import kept
+from reasonrag.data.dataset_fields import passages_with
 from reasonrag.data.questions import QuestionFile
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading

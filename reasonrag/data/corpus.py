@@ -1,6 +1,6 @@
 """Corpora in FlashRAG's format, read by offset and never held whole.
 
-A corpus is JSONL, one `{"id", "contents": "title\\ntext"}` per line (`columns` says which others are taken).
+A corpus is JSONL, one `{"id", "contents": "title\\ntext"}` per line (`dataset_fields` says which others are taken).
 Scanning it once finds every broken line and duplicate id before anything is built on it.
 """
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import orjson
 
 from preference.records import PassageRef
-from reasonrag.data.columns import UnreadColumns, id_of, title_and_text
+from reasonrag.data.dataset_fields import UnreadColumns, id_of, title_and_text
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
 from reasonrag.rendering import counted

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from preference.candidates import is_training_split
 from preference.export.json_stream import LONGEST_ITEM
 from preference.export.summary import SUMMARY
-from reasonrag.data.columns import question_record
+from reasonrag.data.dataset_fields import question_record
 from reasonrag.data.datasets import fetch_questions
 from reasonrag.data.item_files import read_rows
 from reasonrag.data.multiple_choice import spelled_out

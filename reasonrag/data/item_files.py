@@ -16,7 +16,7 @@ from preference.candidates import MalformedCandidatesError
 from preference.export.json_stream import LONGEST_ITEM, JsonItem, MalformedFileError
 from preference.export.json_stream import read_items as read_json
 from preference.records import MalformedRolloutsError, TornLineError
-from reasonrag.data.columns import LISTS
+from reasonrag.data.dataset_fields import LISTS
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import reading
 

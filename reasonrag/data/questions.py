@@ -3,7 +3,7 @@
 A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`; gold answers may be missing if the
 run does not need them. Decides that a bad line is found before any work starts, which questions a sample draws, and
 which metadata name gold passages, kind, hops, style and rubric. `datasets` knows where named data sets are, `contexts`
-which passages came with questions, `columns` what published data sets call their columns.
+which passages came with questions, `dataset_fields` what published data sets call their columns.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from preference.records import first_error, title_key
 from preference.stratified_sample import StratifiedSample
-from reasonrag.data.columns import UnreadColumns, fact_titles, gold_texts, question_record
 from reasonrag.data.compressed import as_lines
+from reasonrag.data.dataset_fields import UnreadColumns, fact_titles, gold_texts, question_record
 from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading

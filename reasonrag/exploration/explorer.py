@@ -47,7 +47,7 @@ from reasonrag.agent.step_judge import rank_actions, scoring_prompt
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
-from reasonrag.exploration.findings import Useful, gold_found, in_common, progress, rested_on, same_step
+from reasonrag.exploration.shared_findings import Useful, gold_found, in_common, progress, rested_on, same_step
 from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.prices import Price
 from reasonrag.retrieval.retriever import corpus_language

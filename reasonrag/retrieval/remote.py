@@ -23,8 +23,8 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ConnectionTimeou
 from pydantic import SecretStr
 
 from preference.export.sanitize import plain_text
-from reasonrag.data.columns import id_of
 from reasonrag.data.corpus import Passage, passage_of
+from reasonrag.data.dataset_fields import id_of
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
 from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, ResultCache, check_query

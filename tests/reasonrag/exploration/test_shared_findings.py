@@ -13,7 +13,7 @@ from preference import ActionType
 from reasonrag.agent.agent import AgentStep, State
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
-from reasonrag.exploration.findings import Useful, gold_found, in_common, progress, rested_on, same_step
+from reasonrag.exploration.shared_findings import Useful, gold_found, in_common, progress, rested_on, same_step
 
 FRANCE = Passage("1", "France", "France is a country. Its capital is Paris.", 2.0)
 PARIS = Passage("2", "Paris", "Paris lies on the Seine.", 1.0)
