@@ -19,7 +19,7 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1499,
-    "preference": 5458,
+    "preference": 5451,
     "hall": 3895,
     "agent": 2269,
     "critics": 1556,

@@ -226,13 +226,13 @@ class Format:
     convert: None if rows are not made from pairs. info: None if LLaMA-Factory does not read the format.
     """
 
-    stem: str
-    suffix: str
+    train: str
+    """Its file of the training part."""
     convert: Callable[[Sequence[Row]], Iterable[Row]] | None
     info: dict[str, Any] | None
 
     def file_name(self, split: SplitName) -> str:
-        return f"{self.stem}{self.suffix}" if split == "train" else f"{self.stem}.{split}{self.suffix}"
+        return self.train if split == "train" else self.train.replace(".", f".{split}.")
 
 
 _SYSTEM_AND_PROMPT = {"system": "instruction", "prompt": "input"}
@@ -242,10 +242,9 @@ _PAIRS: dict[str, Any] = {"ranking": True, "columns": _SYSTEM_AND_PROMPT | _SIDE
 """LLaMA-Factory's default columns would glue the instruction into the user turn."""
 
 FORMATS: dict[FormatName, Format] = {
-    "proguide": Format("RAG_ProGuide", ".json", _unchanged, _PAIRS),
+    "proguide": Format(PAIRS_FILE, _unchanged, _PAIRS),
     "sharegpt": Format(
-        "sharegpt",
-        ".json",
+        "sharegpt.json",
         _each(_sharegpt_row),
         {
             "formatting": "sharegpt",
@@ -253,15 +252,9 @@ FORMATS: dict[FormatName, Format] = {
             "columns": {"messages": "conversations", "system": "system"} | _SIDES,
         },
     ),
-    "kto": Format(
-        "kto",
-        ".json",
-        kto_rows,
-        {"columns": _SYSTEM_AND_PROMPT | {"response": "output", "kto_tag": "kto_tag"}},
-    ),
+    "kto": Format("kto.json", kto_rows, {"columns": _SYSTEM_AND_PROMPT | {"response": "output", "kto_tag": "kto_tag"}}),
     "reward": Format(
-        "reward",
-        ".json",
+        "reward.json",
         _each(_reward_row),
         {
             "formatting": "sharegpt",
@@ -276,9 +269,9 @@ FORMATS: dict[FormatName, Format] = {
             },
         },
     ),
-    "sft": Format("sft", ".json", None, _SFT),
-    "sft-chosen": Format("sft-chosen", ".json", sft_chosen_rows, _SFT),
-    "trl": Format("trl", ".jsonl", _each(_trl_row), None),
+    "sft": Format("sft.json", None, _SFT),
+    "sft-chosen": Format("sft-chosen.json", sft_chosen_rows, _SFT),
+    "trl": Format("trl.jsonl", _each(_trl_row), None),
 }
 
 
