@@ -253,10 +253,8 @@ def _results(ends: Iterable[FinalScore]) -> Counter[ContinuationResult]:
 
 def results_in_words(counts: Mapping[ContinuationResult, int]) -> str:
     """How many continuations ended right, partly right, wrong or in a failed step."""
-    order: tuple[ContinuationResult, ...] = ("right", "partly right", "wrong")
-    words = [f"{counts[name]} {name}" for name in order if counts.get(name)]
-    if counts.get("failed"):
-        words.append(f"{counts['failed']} failed (unreadable reply)")
+    order: tuple[ContinuationResult, ...] = ("right", "partly right", "wrong", "failed")
+    words = [f"{counts[name]} {name}{' (unreadable reply)' * (name == 'failed')}" for name in order if counts.get(name)]
     return ", ".join(words) or "none ended"
 
 

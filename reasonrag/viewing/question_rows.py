@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from preference import Candidate, DropReason
 from preference.candidates import Ends, GoldVerdict, Tag
+from preference.records import shared_fields
 from reasonrag.exploration.summary import counted_ends
 from reasonrag.viewing.collection import ExploredQuestion
 from reasonrag.viewing.explanations import cautions
@@ -91,14 +92,10 @@ def question_row(explored: ExploredQuestion) -> QuestionRow:
 def _kept_pair(each: Candidate) -> KeptPairSummary:
     both = each.chosen, each.rejected
     return KeptPairSummary.model_construct(
+        **shared_fields(each.pair, KeptPairSummary) | {"label": each.pair.label or "none"},
         type=each.chosen.action_type,
-        margin=each.pair.margin,
-        confidence=each.pair.confidence,
         doubtful=bool(cautions(each)),
         layer=each.state.layer,
-        label=each.pair.label or "none",
-        tags=list(each.pair.tags),
-        gold=each.pair.gold,
         tokens=(both[0].tokens, both[1].tokens),
         words=(len(both[0].response.split()), len(both[1].response.split())),
     )

@@ -260,9 +260,7 @@ def _step(node: RolloutNode, record: RolloutRecord, status: StepStatus, texts: _
 def _ends(rollouts: Sequence[FinalScore]) -> list[EndView]:
     """The most frequent first."""
     return [
-        EndView.model_construct(
-            came_to=end.came_to, quality=end.quality, f1=end.f1, em=end.em, steps=end.steps, times=times
-        )
+        EndView.model_construct(**shared_fields(end, EndView), came_to=end.came_to, quality=end.quality, times=times)
         for end, times in Counter(rollouts).most_common()
     ]
 
@@ -284,9 +282,7 @@ def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[Passa
         end = next((later for later in starts[i + 1 :] if later >= 0), close)
         views.append(
             PassageView.model_construct(
-                id=each.id,
-                title=each.title,
-                score=each.score,
+                **shared_fields(each, PassageView),
                 gold=None if gold is None else each.id in gold or each.title in gold,
                 start=start,
                 end=None if start is None else start + len(user[start:end].rstrip("\n")),
