@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import reasonrag as package
 from preference import Candidate, DropReason, FinalScore, PairingRules, PairSummary, RolloutRecord
-from preference.filters import DROP_REASONS, candidates_of, select
+from preference.filters import candidates_of, select
 from preference.labelling import labelled_states, with_judge_label, with_outcome_label
 from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.data.corpus import Passage
@@ -669,6 +669,9 @@ def test_the_numbers_of_a_run_and_its_data_set_are_those_of_their_summaries(made
     assert (of_run.usage.calls, of_run.usage.prompt_tokens) == (run.calls, run.prompt_tokens)
     assert of_run.usage == of_data.usage
     assert of_data.trees is None
+    assert of_run.ends == of_data.ends
+    assert of_run.ends["mixed"] == run.questions_mixed
+    assert {question_row(each).steps for each in scanned(made.data)} == {None}
     for name in ("margin", "confidence"):
         assert of_run.histograms[name] == of_data.histograms[name]
     assert sum(of_run.histograms["margin"].counts) == of_run.pairs
@@ -703,20 +706,6 @@ def test_a_run_knows_which_pairs_its_data_set_would_have_too_many_of(tmp_path: P
         assert verdicts == [one.dropped for one in found(of_data, each.question.question_id).candidates]
     alone = package.show(run, "e2")
     assert "that cap was not checked here" in alone.pairs[0].why[-1].text
-
-
-def test_a_row_of_the_list_counts_its_question(made: Made) -> None:
-    """What is kept and what is dropped are all candidates; steps and scores only where trees are at hand."""
-    of_run, of_data = ([question_row(each) for each in scanned(path)] for path in (made.run, made.data))
-    for one, other in zip(of_run, of_data, strict=True):
-        assert len(one.kept) + sum(one.dropped.values()) == one.candidates
-        assert set(one.dropped) <= set(DROP_REASONS)
-        listed = {"id", "ends", "kept", "dropped", "calls"}
-        assert one.model_dump(include=listed) == other.model_dump(include=listed)
-        assert one.steps is not None
-        assert other.steps is None
-    assert Counter(each.ends for each in of_run)["mixed"] == made.run_summary.questions_mixed
-    assert sum((each.steps or 0) + 1 for each in of_run) == made.run_summary.nodes
 
 
 # -- the page's file -------------------------------------------------------------------------------------------
