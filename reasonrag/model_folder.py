@@ -27,11 +27,6 @@ _SMALL = (
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
 )
 """Files that say, beside the weights, what a model answers."""
-_LOADED = (
-    *(CONFIG, "config.*.json", ADAPTER_CONFIG, "generation_config.json"),
-    *("*processor_config.json", "*tokenizer_config.json"),
-)
-"""Configurations that transformers and peft read; the second are for versions of transformers."""
 _BLOCK, _BLOCKS = 1 << 16, 64
 _BY_TRUST = ("auto_map", "custom_generate", "custom_pipelines", "trust_remote_code")  # run Python files if trusted
 
@@ -126,19 +121,13 @@ def base_model_of(adapter: Path) -> str | None:
 
 def code_in(folder: Path, *, trusted: bool) -> list[tuple[Path, str]]:
     """Files of a folder, and the key in each by which loading it runs code: a module to import (peft), a kernel of the
-    Hub (transformers), and where folders are trusted the Python files that they name. Raises InputError for a file of
-    _LOADED that cannot be read; others that are no JSON objects hold nothing that is loaded."""
-    found = []
-    for path in sorted(folder.glob("*config*.json")):
-        try:
-            content = read_json(path)
-        except InputError:
-            if any(path.match(each) for each in _LOADED):
-                raise
-            continue
-        keys = _code_keys(content, trusted=trusted or path.name == ADAPTER_CONFIG)
-        found += [(path, key) for key in keys]
-    return found
+    Hub (transformers), and where folders are trusted the Python files that they name. Raises InputError for a
+    configuration that cannot be read: what it would run is not known."""
+    return [
+        (path, key)
+        for path in sorted(folder.glob("*config*.json"))
+        for key in _code_keys(read_json(path), trusted=trusted or path.name == ADAPTER_CONFIG)
+    ]
 
 
 def _code_keys(values: Any, *, trusted: bool) -> Iterator[str]:

@@ -53,7 +53,7 @@ def options(*models: type[Settings], without: Collection[str] = (), example: str
             for name, field in model.model_fields.items():
                 if name not in without and name not in made:
                     made[name] = _parameter(name, field)
-                    common |= {name} if _marked(field, COMMON) or COMMON in field.metadata else set()
+                    common |= {name} if COMMON in field.metadata else set()
         every = [each.replace(kind=each.KEYWORD_ONLY) for each in sorted([*made.values(), *own], key=_panel_number)]
         every.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll))
 
@@ -73,7 +73,6 @@ def _parameter(name: str, field: FieldInfo) -> Parameter:
     """A parameter as typer reads it: its range is checked with the other settings, not by typer."""
     shape, flag = shape_of(field.annotation), flag_of(name)
     kind = str if shape.kind is dict else shape.kind
-    of_type = next((each for each in field.metadata if isinstance(each, Panel)), None)
     shown = field.description or ""
     if kind is bool:
         flag = "/".join(flags_of(name, field))
@@ -86,18 +85,13 @@ def _parameter(name: str, field: FieldInfo) -> Parameter:
     option = typer.Option(
         flag,
         help=shown,
-        rich_help_panel=_marked(field, "panel") or of_type,
+        rich_help_panel=next((each for each in reversed(field.metadata) if isinstance(each, Panel)), None),
         show_default=False,
         metavar=None if kind is bool else _metavar(shape),
         autocompletion=(lambda: [*shape.words]) if shape.words else None,
     )
     given = list[kind] if shape.several else kind  # type: ignore[valid-type]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[given | None, option])
-
-
-def _marked(field: FieldInfo, key: str) -> Any:
-    """What `settings.setting` noted of a field, if anything."""
-    return field.json_schema_extra.get(key) if isinstance(field.json_schema_extra, dict) else None
 
 
 def _metavar(shape: Shape) -> str:

@@ -95,9 +95,9 @@ def setting(
 ) -> Any:
     """A field of settings. description: the help of its flag. panel: where the help shows it, if its type does not say.
     common: shown by `--help`, not only by `--help-all`. rules: ranges and the like, as `pydantic.Field` takes them."""
-    marks: dict[str, Any] = {"panel": panel and panel.value, COMMON: common}
-    shown = {name: each for name, each in marks.items() if each}
-    return Field(default, description=description, json_schema_extra=shown or None, **rules)
+    field = Field(default, description=description, **rules)
+    field.metadata += [panel] * bool(panel) + [COMMON] * common  # as in `Annotated[.., Panel.OUTPUT, COMMON]`
+    return field
 
 
 @dataclass(frozen=True)

@@ -38,25 +38,21 @@ def test_a_folder_that_would_have_foreign_code_run_is_not_served(
         open_model(model_in(tmp_path, file, content))
 
 
-FINE: dict[str, tuple[str, object]] = {
+FINE: dict[str, tuple[str, dict[str, object]]] = {
     "what peft writes": ("adapter_config.json", {"megatron_config": None, "megatron_core": "megatron.core"}),
     "Python files, which nothing here runs": ("config.json", {"auto_map": {"AutoConfig": "old.Config"}}),
-    "the file of another program": ("sweep_config.json", [{"attn_implementation": "eager"}]),
-    "what an editor left half written": ("hparams_config.json", '{"learning_rate": '),
-    "an empty note": ("my_config.json", ""),
+    "the file of another program": ("sweep_config.json", {"attn_implementation": "eager"}),
     "an attention that transformers has": ("config.json", {"attn_implementation": "flash_attention_2"}),
 }
 
 
 @pytest.mark.parametrize(("file", "content"), FINE.values(), ids=list(FINE))
-def test_a_folder_as_the_libraries_write_it_is_opened(file: str, content: object, tmp_path: Path) -> None:
-    """And what nothing loads may be anything."""
+def test_a_folder_as_the_libraries_write_it_is_opened(file: str, content: dict[str, object], tmp_path: Path) -> None:
     assert open_model(model_in(tmp_path, file, content)).path == tmp_path
 
 
-@pytest.mark.parametrize("file", ["tokenizer_config.json", "generation_config.json", "config.4.0.0.json"])
-@pytest.mark.parametrize("content", ["[]", '{"a": '])
-def test_a_file_that_is_loaded_must_be_readable(file: str, content: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("file", "content"), [("tokenizer_config.json", "[]"), ("config.4.0.0.json", '{"a": ')])
+def test_a_configuration_must_be_readable(file: str, content: str, tmp_path: Path) -> None:
     """What it would have run is not known."""
     with pytest.raises(InputError, match=file):
         open_model(model_in(tmp_path, file, content))

@@ -127,15 +127,6 @@ def test_what_looks_like_a_key_is_hidden(text: str, hidden: str) -> None:
     assert redact(text) == hidden
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(before=st.text(max_size=20), after=st.text(max_size=20), secret=st.text("abc.$^(*\\/+", min_size=SHORTEST))
-def test_no_secret_survives_wherever_it_stands(before: str, after: str, secret: str) -> None:
-    """Whatever characters it has: it is no pattern."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SOME_API_KEY", secret)
-        assert secret not in redact(before + secret + after)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -155,6 +146,7 @@ def test_ordinary_text_holds_no_key(text: str) -> None:
 # -- what servers make of a key ----------------------------------------------------------------------------------
 
 ENCODINGS: dict[str, Callable[[str], str]] = {
+    "as it is": str,
     "as a path": quote,
     "as a part of a query": lambda key: quote(key, safe=""),
     "as a form": quote_plus,
@@ -175,16 +167,16 @@ KEYS = (
 )
 
 
-def holds_a_part(text: str, secret: str, *, length: int = 8) -> bool:
-    """Whether the text holds as many characters of the secret in a row."""
-    return any(secret[start : start + length] in text for start in range(len(secret) - length + 1))
+def holds_a_part(text: str, secret: str) -> bool:
+    """Whether the text holds eight characters of the secret in a row."""
+    return any(secret[start : start + 8] in text for start in range(len(secret) - 7))
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=KEYS, before=st.text(max_size=20), after=st.text(max_size=20))
 def test_a_key_is_recognised_as_servers_echo_it(name: str, key: str, before: str, after: str) -> None:
-    """Escaped for an address, a page or JSON."""
+    """Escaped for an address, a page or JSON, whatever characters it has: it is no pattern."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SOME_API_KEY", key)
         assert ENCODINGS[name](key) not in redact(before + ENCODINGS[name](key) + after)
@@ -201,24 +193,15 @@ def test_a_key_is_recognised_inside_of_base64(key: str, before: bytes, after: by
     assert stable not in redact(encoded, list(spellings(key)))
 
 
-@given(key=KEYS, text=st.text(max_size=300))
-def test_ordinary_text_is_not_changed(key: str, text: str) -> None:
-    """A spelling of a key is as long as the key at least, and stands nowhere by chance."""
-    assert all(len(each) >= SHORTEST for each in spellings(key))
-    known = list(spellings(key))
-    if not any(each in text for each in known):
-        assert redact(text, known) == text
-
-
 # -- redacted first, then cut ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("most", [30, -30])
-@pytest.mark.parametrize("name", [None, "JSON, escaped", "each byte"])
-def test_no_part_of_a_key_is_left_at_a_cut(most: int, name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["as it is", "JSON, escaped", "each byte"])
+def test_no_part_of_a_key_is_left_at_a_cut(most: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it is cut, at the end or at the beginning."""
     monkeypatch.setenv("SOME_API_KEY", OPENAI_KEY)
-    key = ENCODINGS[name](OPENAI_KEY) if name else OPENAI_KEY
+    key = ENCODINGS[name](OPENAI_KEY)
     for before in range(40):
         text = "." * before + key + "." * (39 - before)
         assert not holds_a_part(excerpt(text, most), key)
@@ -227,10 +210,8 @@ def test_no_part_of_a_key_is_left_at_a_cut(most: int, name: str | None, monkeypa
 
 def test_an_excerpt_of_an_ordinary_text_is_its_beginning_or_end() -> None:
     """And a short text is whole."""
-    assert (excerpt("abcdef", 3), excerpt("abcdef", -3), excerpt("abc", 9), excerpt("abc", -9)) == (
-        *("abc", "def"),
-        *("abc", "abc"),
-    )
+    cut = [excerpt(text, most) for text, most in (("abcdef", 3), ("abcdef", -3), ("abc", 9), ("abc", -9))]
+    assert cut == ["abc", "def", "abc", "abc"]
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ def settings_of(
         ({}, {}, None, 0),
         ({}, {}, "[generate]\nseed = 1", 1),
         ({}, {"REASONRAG_SEED": "2"}, "[generate]\nseed = 1", 2),
-        ({"seed": 3}, {"REASONRAG_SEED": "2"}, "[generate]\nseed = 1", 3),
         ({"seed": 0}, {"REASONRAG_SEED": "2"}, "[generate]\nseed = 1", 0),
         ({"seed": None}, {"REASONRAG_SEED": ""}, "[generate]\nseed = 1", 1),
         ({}, {}, "[pairs]\nmin_margin = 0.5", 0),
@@ -60,37 +59,15 @@ def test_each_setting_may_come_from_another_place() -> None:
 @pytest.mark.parametrize(
     ("flags", "environment", "file", "message"),
     [
-        (
-            {"sed": 3},
-            {},
-            None,
-            r"sed: generate has no setting 'sed'; did you mean 'seed'\? choose from abort_degenerate,",
-        ),
+        ({"sed": 3}, {}, None, r"^sed: generate has no setting 'sed'; did you mean 'seed'\? choose from abort_"),
         ({}, {}, "[generate]\nsed = 3", r"reasonrag\.toml, \[generate\]: generate has no setting 'sed'; did you mean"),
         ({"seed": -1}, {}, None, r"--seed: .*must be at least 0 \(got -1\)"),
-        ({"temperature": 2.5}, {}, None, r"--temperature: .*must be at most 2"),
         ({}, {"REASONRAG_SEED": "many"}, None, r"REASONRAG_SEED: .*must be a whole number.*\(got 'many'\)"),
-        (
-            {},
-            {"REASONRAG_STYLE": "terse"},
-            None,
-            r"REASONRAG_STYLE: must be 'short' or 'long' \(got 'terse'",
-        ),
-        (
-            {},
-            {},
-            "[generate]\nlimit = 'all'",
-            r"reasonrag\.toml, \[generate\] limit: .*must be a whole number.*\(got 'all'\)",
-        ),
+        ({}, {"REASONRAG_STYLE": "terse"}, None, r"REASONRAG_STYLE: must be 'short' or 'long' \(got 'terse'"),
         ({"limit": 0}, {"REASONRAG_LIMIT": "5"}, "[generate]\nlimit = 7", r"--limit: .*\(got 0\)"),
+        ({}, {}, "[generate]\nlimit = 'all'", r"reasonrag\.toml, \[generate\] limit: .*\(got 'all'\)"),
         ({}, {}, "[genrate]\nseed = 3", r"no command reads the table \[genrate\]; did you mean 'generate'\?"),
-        (
-            {},
-            {},
-            "seed = 3",
-            r"no command reads the setting 'seed' outside the tables; .*choose from ask, audit, calibrate",
-        ),
-        ({"seed": 2**63}, {}, None, r"--seed: .*less than 9223372036854775808"),
+        ({}, {}, "seed = 3", r"no command reads the setting 'seed' outside the tables; .*choose from ask, audit"),
         ({}, {}, "generate = 3", r"reasonrag\.toml: \[generate\] must be a table"),
         ({}, {}, "[generate", r"cannot read reasonrag\.toml: "),
     ],
@@ -152,19 +129,25 @@ def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
         ({"dataset": "pop_qa", "split": "dev"}, "runs/popqa-dev-economy"),
         ({"questions": "mine/handbook.jsonl", "recipe": "released"}, "runs/handbook-train-released"),
         ({"run": "runs/a", "dataset": "nq"}, "runs/a"),
-        ({}, "evals/atlas-dev-agent-offline"),
-        ({"dataset": "HotpotQA", "model": "saves/h"}, "evals/hotpotqa-dev-agent-h"),
-        ({"dataset": "popqa", "model": "Qwen/Qwen2.5-7B", "method": "rag"}, "evals/popqa-dev-rag-Qwen2.5-7B"),
-        ({"dataset": "nq", "model": "ft:gpt-4o:acme"}, "evals/nq-dev-agent-ft-gpt-4o-acme"),
     ],
 )
-def test_a_folder_is_named_after_questions_and_recipe_or_method_and_model_unless_it_is_named(
-    flags: dict[str, Any], directory: str
-) -> None:
+def test_a_run_is_named_after_questions_and_recipe_unless_it_is_named(flags: dict[str, Any], directory: str) -> None:
     """Data sets by our names for them."""
-    of_run = directory.startswith("runs/")
-    model, command = (GenerateSettings, "generate") if of_run else (EvaluateSettings, "evaluate")
-    assert str(resolve(model, command, flags, environment={}).run_directory) == directory
+    assert str(resolve(GenerateSettings, "generate", flags, environment={}).run_directory) == directory
+
+
+@pytest.mark.parametrize(
+    ("flags", "model", "directory"),
+    [
+        ({"dataset": "HotpotQA"}, "saves/h", "evals/hotpotqa-dev-agent-h"),
+        ({"dataset": "popqa", "method": "rag"}, "Qwen/Qwen2.5-7B", "evals/popqa-dev-rag-Qwen2.5-7B"),
+        ({"dataset": "nq"}, "ft:gpt-4o:acme", "evals/nq-dev-agent-ft-gpt-4o-acme"),
+    ],
+)
+def test_an_evaluation_is_named_after_questions_method_and_model(
+    flags: dict[str, Any], model: str, directory: str
+) -> None:
+    assert str(resolve(EvaluateSettings, "evaluate", flags, environment={}).default_run(model)) == directory
 
 
 def test_a_data_set_is_one_name_or_none() -> None:
