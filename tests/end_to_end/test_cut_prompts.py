@@ -10,11 +10,10 @@ import orjson
 from aiohttp import web
 
 from preference.candidates import StateRecord, read_lines
-from reasonrag.llm import offline
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.endpoints import Answering
+from tests.helpers.endpoints import Answering, replies_of_the_teacher
 
 WINDOW = 350
 BYTES_PER_TOKEN = 4
@@ -29,10 +28,7 @@ def serving(*, window: int = WINDOW) -> Answering:
         *before, last = wanted.messages
         room = window * BYTES_PER_TOKEN - sum(len(each.content) for each in before)
         seen = [*before, last.model_copy(update={"content": last.content[-max(room, 1) :]})]
-        texts = []
-        for choice in range(wanted.n):
-            said = offline.reply(seen, temperature=wanted.temperature, seed=wanted.seed or 0, choice=choice)
-            texts.append("yes" if last.content == "Say yes." else said)
+        texts = ["yes" if last.content == "Say yes." else each for each in replies_of_the_teacher(wanted, seen)]
         tokens = sum(len(each.content.encode()) for each in wanted.messages) // BYTES_PER_TOKEN
         replies = [(each, "stop") for each in texts]
         return as_json(completion("m", replies, prompt_tokens=min(tokens, window), completion_tokens=99))

@@ -13,10 +13,9 @@ from aiohttp import web
 
 from preference import Usage
 from reasonrag.exploration.summary import RunCounts
-from reasonrag.llm import offline
 from reasonrag.serving.openai_api import ChatCompletionRequest
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.endpoints import Answering
+from tests.helpers.endpoints import Answering, replies_of_the_teacher
 
 CUT = "zqcut"
 """The end of every text that was cut."""
@@ -34,13 +33,8 @@ def teacher(end: Callable[[str, int], Said], *, whole_request: bool = False) -> 
         nonlocal number
         wanted = ChatCompletionRequest.read(await request.read())
         first, number = number, number + (1 if whole_request else wanted.n)
-        said = [
-            end(
-                offline.reply(wanted.messages, temperature=wanted.temperature, seed=wanted.seed or 0, choice=choice),
-                first + (0 if whole_request else choice),
-            )
-            for choice in range(wanted.n)
-        ]
+        replies = enumerate(replies_of_the_teacher(wanted))
+        said = [end(each, first + (0 if whole_request else choice)) for choice, each in replies]
         cut = any(CUT in (message.get("content") or "") for message, _ in said)
         used = ROOM * wanted.n if cut and whole_request else 12 * wanted.n
         choices = [{"message": message, "finish_reason": reason} for message, reason in said]

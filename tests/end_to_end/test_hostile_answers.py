@@ -9,9 +9,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from reasonrag.llm import offline
 from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
-from tests.helpers.endpoints import Answering
+from tests.helpers.endpoints import Answering, replies_of_the_teacher
 from tests.helpers.processes import finished
 from tests.helpers.trees import rows
 
@@ -47,11 +46,8 @@ def answering(answer: Answer, *, tells_tokens: bool = True) -> Answering:
 
 def good(wanted: ChatCompletionRequest, usage: str, headers: dict[str, str]) -> web.Response:
     """Replies of the offline teacher, with this usage and these headers."""
-    texts = [
-        offline.reply(wanted.messages, temperature=wanted.temperature, seed=wanted.seed or 0, choice=choice)
-        for choice in range(wanted.n)
-    ]
-    body = completion("offline", [(each, "stop") for each in texts], prompt_tokens=1, completion_tokens=1)
+    replies = [(each, "stop") for each in replies_of_the_teacher(wanted)]
+    body = completion("offline", replies, prompt_tokens=1, completion_tokens=1)
     said = orjson.dumps(body | {"usage": "USAGE"}).replace(b'"USAGE"', usage.encode())
     return web.Response(body=said, content_type="application/json", headers=headers)
 

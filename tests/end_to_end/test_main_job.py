@@ -316,24 +316,6 @@ def test_index_build_and_generate_agree_on_the_place(
     assert "building" not in done.err
 
 
-def test_a_filter_is_changed_without_the_run(reasonrag: Reasonrag) -> None:
-    """The candidates are all that is needed: another filter, another format, onto itself or elsewhere."""
-    assert reasonrag(*small_flags(), "--limit", 20).status == 0
-    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
-    candidates = Path("data/a/candidates.jsonl").read_bytes()
-    Path("runs/a").rename("gone")
-    everything = [*("--min-margin", 0, "--min-confidence", 0, "--max-similarity", 1)]
-    loose = json.loads(reasonrag("pairs", "data/a", "--out", "data/a", *everything, "--json").out)
-    formats = ("--format", "kto", "--format", "trl", "--validation", 0.3)
-    strict = json.loads(reasonrag("pairs", "data/a", "--out", "data/b", "--max-per-state", 1, *formats, "--json").out)
-    assert loose["pairs"] > strict["pairs"] > 0
-    assert loose["candidates"] == strict["candidates"]
-    files, described = strict["files"], json.loads(Path("data/b/dataset_info.json").read_bytes())
-    assert {each["file_name"] for each in described.values()} == {each for each in files if "trl" not in each}
-    assert files["RAG_ProGuide.json"] == files["trl.jsonl"] > 0 < files["kto.validation.json"]
-    assert Path("data/a/candidates.jsonl").read_bytes() == candidates == Path("data/b/candidates.jsonl").read_bytes()
-
-
 NONSENSE = {"format": "csv", "validation": 1, "flip": 1.5, "max-similarity": -0.1, "max-style-only": 2}
 
 

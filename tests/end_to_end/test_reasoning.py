@@ -12,11 +12,10 @@ import pytest
 from aiohttp import web
 
 from preference import read_rollouts
-from reasonrag.llm import offline
 from reasonrag.serving.openai_api import ChatCompletionRequest, completion
 from tests.endpoints.profiles import THOUGHT
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.endpoints import Answering
+from tests.helpers.endpoints import Answering, replies_of_the_teacher
 from tests.helpers.processes import simulated_endpoint
 
 PRICES = ("--price", "o=1,2")
@@ -113,12 +112,9 @@ def marked(before: str, after: str, *, apart: bool = False) -> Answering:
     async def chat(request: web.Request) -> web.Response:
         wanted = ChatCompletionRequest.read(await request.read())
         body, choices = orjson.loads(await request.read()), []
-        for choice in range(wanted.n):
-            thought, said = "They want a yes.", "yes"
-            if wanted.messages[-1].content != "Say yes.":
-                seed, heat = wanted.seed or 0, wanted.temperature
-                thought, said = WRONG, offline.reply(wanted.messages, temperature=heat, seed=seed, choice=choice)
-            whole = before + thought + after + said
+        trial = wanted.messages[-1].content == "Say yes."
+        for said in replies_of_the_teacher(wanted):
+            whole = before + ("They want a yes." if trial else WRONG) + after + ("yes" if trial else said)
             ends = [place for each in body.get("stop", ()) if (place := whole.find(each)) >= 0]
             choices.append((whole[: min(ends, default=len(whole))], "stop"))
         answer = completion("m", choices, prompt_tokens=len(await request.read()) // 4, completion_tokens=99)

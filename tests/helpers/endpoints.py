@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Self
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from preference import Message
+from reasonrag.llm import offline
+from reasonrag.serving.openai_api import ChatCompletionRequest
 from reasonrag.web.server import listening
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.endpoints.simulator import address_path, make_app
@@ -48,6 +51,13 @@ def in_a_thread(
         loop.call_soon_threadsafe(over.set)
         thread.join()
         loop.close()
+
+
+def replies_of_the_teacher(wanted: ChatCompletionRequest, seen: Sequence[Message] | None = None) -> list[str]:
+    """What the offline teacher says to a request. seen: what reached it, if not all of it did."""
+    heat, seed = wanted.temperature, wanted.seed or 0
+    turns = wanted.messages if seen is None else seen
+    return [offline.reply(turns, temperature=heat, seed=seed, choice=each) for each in range(wanted.n)]
 
 
 class Served:
