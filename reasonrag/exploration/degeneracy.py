@@ -15,8 +15,8 @@ from itertools import chain, repeat
 from typing import NamedTuple
 
 from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, candidates, normalize_answer
-from preference.diversity import drawn_states
 from preference.records import OF_THE_STATE
+from preference.similarity import equivalent_steps
 from reasonrag.llm.reasoning import more_room, parser_advice
 
 PAGE = "docs/troubleshooting/degenerate-trees.md"
@@ -107,8 +107,7 @@ def only_reasoning(rollout: RolloutRecord) -> bool:
 )
 def identical_siblings(rollout: RolloutRecord) -> bool:
     """In `NEARLY_ALL` states with at least two draws, all steps are equivalent; not where they have no text."""
-    alike = (state.distinct == 1 for state in drawn_states(rollout))
-    return not only_reasoning(rollout) and _most(alike, share=NEARLY_ALL)
+    return not only_reasoning(rollout) and _most(_alike(rollout), share=NEARLY_ALL)
 
 
 @_sign(
@@ -291,6 +290,21 @@ class StopDecision:
 def _most(cases: Iterable[bool], *, share: float = 0.5) -> bool:
     found = list(cases)
     return len(found) >= SEVERAL and sum(found) > share * len(found)
+
+
+def _alike(rollout: RolloutRecord) -> Iterator[bool]:
+    """Of every state in which at least two steps were drawn, whether all are equivalent. Only plain samples with a
+    reply count: no repairs, no other temperature, no prompts that show siblings."""
+    for node in rollout.nodes:
+        children = [rollout.nodes[each] for each in node.children_ids]
+        replies = [each for each in children if not each.parse_error or each.parse_error.cause not in OF_THE_STATE]
+        steps = [each for each in replies if each.sampled_with is None]
+        if sum(step.draws for step in steps) > 1:
+            yield all(_repeats(steps[0], other) for other in steps[1:])
+
+
+def _repeats(step: RolloutNode, other: RolloutNode) -> bool:
+    return equivalent_steps(step, other) or (step.content is other.content is None and step.response == other.response)
 
 
 def _steps(rollout: RolloutRecord) -> list[RolloutNode]:

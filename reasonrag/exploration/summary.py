@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from preference import FinalScore, RolloutRecord, Usage
 from preference.best_path import ends_of
 from preference.candidates import is_training_split
-from preference.diversity import DiversityCount
 from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed
@@ -29,7 +28,6 @@ from reasonrag.rendering import (
     Part,
     Table,
     counted,
-    depths_text,
     dollars_or_unknown,
     next_command,
     of_which_reasoning,
@@ -137,8 +135,6 @@ class RunSummary(SessionNumbers):
     """Mean of the answer quality that search and labels use, over all questions."""
     questions_mixed: int
     """Questions whose outcomes are neither all right nor all wrong: those that can give a training signal."""
-    diversity_by_layer: dict[str, float]
-    """Distinct steps per draw over states with at least two draws; equivalent steps are one."""
     degenerate: dict[str, int]
     """Questions that show a sign of degeneracy, by sign (`reasonrag.exploration.degeneracy`)."""
     parse_failures_by_cause: dict[str, int]
@@ -193,7 +189,6 @@ class RunSummary(SessionNumbers):
         if self.outcome not in OF_GOLDEN_ANSWERS:
             yield f"mean {self.outcome} outcome", self.mean_outcome
         yield "mixed outcomes", counted(self.questions_mixed, "question")
-        yield "distinct siblings", depths_text(self.diversity_by_layer)
         yield "degenerate", self.degenerate
         yield "unreadable replies", self.parse_failures_by_cause
         yield "completions", f"{self.calls:,} in {counted(self.requests, 'request')}{finished}{cached}"
@@ -277,7 +272,6 @@ class RunCounts:
     empty_searches: int = 0
     usage: Usage = field(default_factory=Usage)
     """The usage of all records, those of failed questions included."""
-    diversity: DiversityCount = field(default_factory=DiversityCount)
     failed: dict[str, str] = field(default_factory=dict)
     """Cause by question; a later line of the question may hold its tree."""
     parse_failures: Counter[str] = field(default_factory=Counter)
@@ -299,7 +293,6 @@ class RunCounts:
         self.f1 += sum(each.f1 or 0.0 for each in finals)
         self.em += sum(each.em or 0.0 for each in finals)
         self.mixed += ends_of(rollout) == "mixed"
-        self.diversity.add(rollout)
         self.signs.add(observed_signs(rollout))
         found = {node.parent_id: node.passages for node in rollout.nodes if node.passages is not None}
         self.searches += len(found)
@@ -319,7 +312,6 @@ class RunCounts:
             "mean_f1": mean(self.f1, self.with_gold),
             "mean_em": mean(self.em, self.with_gold),
             "mean_outcome": mean(self.outcome, self.continuations),
-            "diversity_by_layer": self.diversity.by_layer(),
             "degenerate": self.signs.by_sign,
             "parse_failures_by_cause": dict(self.parse_failures.most_common()),
             "repair_turns": self.usage.repairs,

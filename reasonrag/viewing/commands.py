@@ -104,7 +104,7 @@ def show(
 
 @options(example="reasonrag stats runs/hotpotqa-train-economy")
 def stats(path: Source, *, as_json: Json = False) -> None:
-    """Show statistics of a run or a data set: outcomes, pairs, drop reasons, diversity, cost."""
+    """Show statistics of a run or a data set: outcomes, pairs, drop reasons, cost."""
     from reasonrag.viewing.stats_tables import stats_parts
     from reasonrag.viewing.view import stats as count
 

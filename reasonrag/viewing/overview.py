@@ -48,7 +48,6 @@ class TreeFacts(BaseModel):
     mean_f1: float | None
     mean_em: float | None
     mean_outcome: float | None
-    diversity_by_layer: dict[str, float]
     degenerate: dict[str, int]
     parse_failures_by_cause: dict[str, int]
     repair_turns: int

@@ -86,17 +86,14 @@ def _shares(total: float, found: Overview, form: Callable[[float], str]) -> list
 
 
 def _layers(found: Overview) -> Iterator[Table]:
-    """Pairs by depth and action type of the chosen step, and the share of distinct siblings at that depth."""
-    diversity = found.trees.diversity_by_layer if found.trees else {}
+    """Pairs by depth and action type of the chosen step."""
     types = [each for each in _TYPES if any(each in counts for counts in found.pairs_by_layer.values())]
     rows = []
-    for layer in sorted({*found.pairs_by_layer, *diversity}, key=int):
-        counts = found.pairs_by_layer.get(layer, {})
-        distinct = [diversity.get(layer)] if diversity else []
-        rows.append((layer, *(counts.get(each, 0) for each in types), sum(counts.values()), *distinct))
+    for layer in sorted(found.pairs_by_layer, key=int):
+        counts = found.pairs_by_layer[layer]
+        rows.append((layer, *(counts.get(each, 0) for each in types), sum(counts.values())))
     if rows:
-        head = ("depth", *types, "pairs", *(["distinct siblings"] if diversity else []))
-        yield Table("pairs by depth and action type of the chosen step", rows, head)
+        yield Table("pairs by depth and action type of the chosen step", rows, ("depth", *types, "pairs"))
 
 
 def _causes(causes: Sequence[CauseCount]) -> Iterator[tuple[object, ...]]:

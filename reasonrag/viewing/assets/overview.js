@@ -126,11 +126,6 @@ function chartsOf(o) {
   if (o.histograms.chosen) {
     found.push(histogramFigure("Length of replies", `In ${o.length_unit}. If one side is usually longer, the model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", dashed: true }));
   }
-  if (trees && Object.keys(trees.diversity_by_layer).length) {
-    const entries = Object.entries(trees.diversity_by_layer).map(([depth, share]) => ({ depth, share }));
-    found.push(figure("Distinct siblings", "Share of the replies sampled in one state that are distinct. Near 0 there is nothing to compare.",
-      [Plot.barY(entries, { x: "depth", y: "share", fill: "var(--four)" }), Plot.ruleY([0])], [["depth", "share"], entries.map(({ depth, share }) => [depth, number(share)])], { x: { label: "depth", type: "band" }, y: { label: "share", domain: [0, 1], grid: true } }));
-  }
   if (trees && Object.keys(trees.parse_failures_by_cause).length) {
     found.push(bars("Unreadable replies", `By cause. In addition, ${plural(trees.repair_turns, "repair turn")}.`, Object.entries(trees.parse_failures_by_cause), { columns: ["cause", "replies"], label: "replies", color: "var(--four)" }));
   }

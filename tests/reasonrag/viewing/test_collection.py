@@ -663,7 +663,6 @@ def test_the_numbers_of_a_run_and_its_data_set_are_those_of_their_summaries(made
         run.repair_turns,
     )
     assert (facts.mean_f1, facts.mean_em, facts.mean_outcome) == (run.mean_f1, run.mean_em, run.mean_outcome)
-    assert facts.diversity_by_layer == run.diversity_by_layer
     assert (facts.degenerate, facts.parse_failures_by_cause) == (run.degenerate, run.parse_failures_by_cause)
     assert of_run.usage is not None
     assert (of_run.usage.calls, of_run.usage.prompt_tokens) == (run.calls, run.prompt_tokens)
