@@ -150,8 +150,7 @@ class DatasetAudit:
             self._tell(name, details)
             examples = self._examples.setdefault(name, [])
             if len(examples) < EXAMPLES:
-                named = None if facts.pair_id is None else f"{facts.pair_id:016x}"
-                examples.append(RowExample(pair_id=named, file=file, row=self._files[file]))
+                examples.append(RowExample(file=file, row=self._files[file]))
         if facts.broken:
             return
         self._parts[part] += 1
@@ -188,11 +187,9 @@ class DatasetAudit:
             rows=len(columns),
             parts={part: self._parts[part] for part in SPLITS},
             token_counter=TokenCounterName(name=self._counter.name, exact=self._counter.exact),
-            lengths=dataset_checks.lengths(columns),
             cutoffs=[count_cut_rows(prompt, reply, each) for each in cutoffs],
             advised_cutoff=advised,
             length_gap=dataset_checks.length_gap(columns),
-            worth=dataset_checks.effective_size(columns),
             checks=[self._result(name, together.get(name)) for name in CHECK_NAMES],
             allowed=self._allow,
             versions={"python": platform.python_version(), "reasonrag": version("reasonrag")},

@@ -1,4 +1,4 @@
-"""The checks and statistics of all rows together, held as columns of 88 bytes per row.
+"""The checks and statistics of all rows together, held as columns of 80 bytes per row.
 
 Decides what a length bias and a leak between training and validation are. Knows no texts: rows
 come as `RowFacts`.
@@ -12,15 +12,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from preference.export.summary import EffectiveSize
 from preference.statistics import effective_sample_size, wilson
 from reasonrag.curation.audit.catalogue import BIAS, CheckName
-from reasonrag.curation.audit.report import IntervalEstimate, LengthGap, Lengths, Quantiles, RowExample
+from reasonrag.curation.audit.report import LengthGap, RowExample
 from reasonrag.curation.audit.row_checks import RowFacts
 
 Column: TypeAlias = NDArray[Any]
 _COLUMNS = (
-    *("pair_id", "instruction", "state", "question", "prompt_tokens", "chosen_tokens", "rejected_tokens"),
+    *("instruction", "state", "question", "prompt_tokens", "chosen_tokens", "rejected_tokens"),
     *("gold_in_system", "file", "row", "part"),
 )
 
@@ -39,7 +38,7 @@ class RowColumns:
         """part: 0 for training, 1 for validation."""
         if file not in self.files:
             self.files.append(file)
-        place = {"pair_id": facts.pair_id or 0, "file": self.files.index(file), "row": row, "part": part}
+        place = {"file": self.files.index(file), "row": row, "part": part}
         for name, column in self._arrays.items():
             column.append(place[name] if name in place else getattr(facts, name))
 
@@ -54,12 +53,7 @@ class RowColumns:
         return np.maximum(self.tokens("chosen"), self.tokens("rejected"))
 
     def example(self, position: int) -> RowExample:
-        pair_id = self._arrays["pair_id"][position]
-        return RowExample(
-            pair_id=f"{pair_id:016x}" if pair_id else None,
-            file=self.files[self._arrays["file"][position]],
-            row=self._arrays["row"][position],
-        )
+        return RowExample(file=self.files[self._arrays["file"][position]], row=self._arrays["row"][position])
 
 
 # -- checks of all rows together -------------------------------------------------------------------------------
@@ -97,22 +91,15 @@ def _in_own_system_turn(columns: RowColumns) -> Column:
 def _biased(columns: RowColumns) -> Column:
     """Rows whose shorter side is the more frequent one, if its share of the rows that differ is a bias; else none."""
     sign = _sign_of_gap(columns)
-    counted = sign != 0
-    if not counted.any():
-        return np.flatnonzero(counted)
-    often = 1 if np.count_nonzero(sign == 1) * 2 >= np.count_nonzero(counted) else -1
-    share = clustered_share(sign[counted] == often, columns["question"][counted])
-    return np.flatnonzero(sign == often) if share.low > BIAS else np.flatnonzero(np.zeros(0))
+    unequal = sign != 0
+    often = 1 if np.count_nonzero(sign == 1) * 2 >= np.count_nonzero(unequal) else -1
+    if unequal.any() and _lowest_share(sign[unequal] == often, columns["question"][unequal]) > BIAS:
+        return np.flatnonzero(sign == often)
+    return np.flatnonzero(np.zeros(0))
 
 
-def _sign_of_gap(columns: RowColumns) -> Column:
-    """1 where the chosen side is shorter, -1 where the rejected one is."""
-    sign: Column = np.sign(columns.tokens("rejected") - columns.tokens("chosen"))
-    return sign
-
-
-def clustered_share(holds: Column, clusters: Column) -> IntervalEstimate:
-    """A share with Wilson's interval at the effective sample size.
+def _lowest_share(holds: Column, clusters: Column) -> float:
+    """The lower end of Wilson's interval of a share, at the effective sample size.
 
     That follows from how much the share varies between clusters; at most the number of rows, at least what Kish's
     formula gives for identical rows within each cluster.
@@ -122,48 +109,21 @@ def clustered_share(holds: Column, clusters: Column) -> IntervalEstimate:
     spread = np.bincount(which.ravel(), weights=holds.astype(float) - share)
     least = effective_sample_size(rows, float(np.sum(sizes.astype(float) ** 2))) or 0.0
     variance = float(np.sum(spread**2)) / rows**2
-    independent = min(rows, max(least, share * (1 - share) / variance)) if variance > 0 else least
-    low, high = wilson(share, independent)
-    return IntervalEstimate(value=share, low=low, high=high)
+    return wilson(share, min(rows, max(least, share * (1 - share) / variance)) if variance > 0 else least)[0]
 
 
-# -- parts of the report ---------------------------------------------------------------------------------------
-
-
-def quantiles(values: Column) -> Quantiles:
-    if not len(values):
-        return Quantiles(of=0)
-    names = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
-    found = np.quantile(values, list(names.values()))
-    return Quantiles(
-        of=len(values), mean=float(np.mean(np.sort(values))), **dict(zip(names, map(float, found), strict=True))
-    )
-
-
-def lengths(columns: RowColumns) -> Lengths:
-    prompt, chosen, rejected = (columns.tokens(name) for name in ("prompt", "chosen", "rejected"))
-    total = prompt + columns.longer_reply
-    return Lengths(
-        prompt=quantiles(prompt), chosen=quantiles(chosen), rejected=quantiles(rejected), total=quantiles(total)
-    )
+def _sign_of_gap(columns: RowColumns) -> Column:
+    """1 where the chosen side is shorter, -1 where the rejected one is."""
+    sign: Column = np.sign(columns.tokens("rejected") - columns.tokens("chosen"))
+    return sign
 
 
 def length_gap(columns: RowColumns) -> LengthGap:
     if not len(columns):
         return LengthGap()
-    sign, unequal = _sign_of_gap(columns), _sign_of_gap(columns) != 0
+    sign = _sign_of_gap(columns)
+    unequal = sign[sign != 0]
     return LengthGap(
-        shorter_of_unequal=clustered_share(sign[unequal] == 1, columns["question"][unequal]) if unequal.any() else None,
+        shorter_of_unequal=float(np.mean(unequal == 1)) if len(unequal) else None,
         mean=float(np.mean(columns.tokens("chosen") - columns.tokens("rejected"))),
-    )
-
-
-def effective_size(columns: RowColumns) -> EffectiveSize:
-    sizes = {name: np.unique(columns[name], return_counts=True)[1].astype(float) for name in ("state", "question")}
-    independent = {name: effective_sample_size(len(columns), float((each**2).sum())) for name, each in sizes.items()}
-    return EffectiveSize(
-        states=len(sizes["state"]),
-        questions=len(sizes["question"]),
-        by_state=independent["state"],
-        by_question=independent["question"],
     )

@@ -9,14 +9,12 @@ from typing import Final, Literal
 
 from pydantic import BaseModel
 
-from preference.export.summary import EffectiveSize
-from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.catalogue import CHECKS, CheckName, CheckSeverity
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT, Cutoff
 from reasonrag.data.settings import HUB_SPLITS
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.files import read_record
-from reasonrag.rendering import Line, Part, Table, counted, interval_text, next_command, percent
+from reasonrag.rendering import Line, Part, Table, counted, next_command, percent
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 AUDIT_SCHEMA: Final = "reasonrag.audit/1"
@@ -25,17 +23,12 @@ EXAMPLES = 5
 
 
 class RowExample(BaseModel):
-    """A row: its `pair_id`, null if it has none of ours, and its place, counted from 1."""
+    """The place of a row, counted from 1."""
 
-    pair_id: str | None
     file: str
     row: int
 
     def __str__(self) -> str:
-        return f"{self.pair_id} ({self.place})" if self.pair_id else self.place
-
-    @property
-    def place(self) -> str:
         return f"{self.file}, row {self.row:,}"
 
 
@@ -73,47 +66,10 @@ class CheckResult(BaseModel):
         return "allowed" if self.allowed else self.severity
 
 
-class IntervalEstimate(BaseModel):
-    """A number and its interval at `LABEL_LEVEL`, clustered by question."""
-
-    value: float
-    low: float
-    high: float
-
-
-class Quantiles(BaseModel):
-    """Quantiles of `of` values; null without values."""
-
-    of: int
-    mean: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    p99: float | None = None
-    max: float | None = None
-
-    def __str__(self) -> str:
-        if self.mean is None:
-            return "-"
-        return (
-            f"mean {self.mean:,.0f}, median {self.p50:,.0f}, p95 {self.p95:,.0f}, p99 {self.p99:,.0f}, "
-            f"longest {self.max:,.0f} tokens"
-        )
-
-
-class Lengths(BaseModel):
-    """Token counts in the trainer's template."""
-
-    prompt: Quantiles
-    chosen: Quantiles
-    rejected: Quantiles
-    total: Quantiles
-    """Prompt and longer reply: what a row needs."""
-
-
 class LengthGap(BaseModel):
     """Chosen minus rejected, in tokens; null without rows."""
 
-    shorter_of_unequal: IntervalEstimate | None = None
+    shorter_of_unequal: float | None = None
     """Share of the rows with a shorter chosen side, of those whose sides differ in length."""
     mean: float | None = None
 
@@ -136,12 +92,10 @@ class AuditReport(BaseModel):
     parts: dict[str, int]
     """Rows for training and for validation."""
     token_counter: TokenCounterName
-    lengths: Lengths
     cutoffs: list[Cutoff]
     advised_cutoff: int | None
     """The smallest multiple of 64 at which nothing is cut; null without rows."""
     length_gap: LengthGap
-    worth: EffectiveSize
     checks: list[CheckResult]
     allowed: list[CheckName]
     """Errors named by --allow, whether found or not."""
@@ -171,16 +125,10 @@ class AuditReport(BaseModel):
 
     def numbers(self) -> Iterator[tuple[str, object]]:
         """By name, for the terminal and the page."""
-        gap, lengths = self.length_gap, self.lengths
+        gap = self.length_gap
         yield "files", [f"{name} {count:,}" for name, count in self.files.items()]
         yield "rows", f"{self.rows:,} ({self.parts['train']:,} train, {self.parts['validation']:,} validation)"
-        yield "questions, states", f"{self.worth.questions:,}, {self.worth.states:,}"
-        yield "effective sample size", self.worth
         yield "tokens counted by", self.token_counter.name
-        yield "prompt", lengths.prompt
-        yield "chosen", lengths.chosen
-        yield "rejected", lengths.rejected
-        yield "prompt and longer reply", lengths.total
         for each in self.cutoffs:
             if each.truncated or each.cutoff_len == TRAINERS_DEFAULT:
                 rows_cut, in_prompt = percent(each.truncated_share, 1), percent(each.prompt_cut_share, 1)
@@ -191,9 +139,8 @@ class AuditReport(BaseModel):
             yield "cutoff_len to use", f"{self.advised_cutoff:,}: cuts nothing{about}"
         if gap.mean is not None:
             yield "chosen minus rejected", f"mean {gap.mean:+,.1f} tokens"
-        if share := gap.shorter_of_unequal:
-            ends = interval_text(f"{share.low:.2f}", f"{share.high:.2f}", LABEL_LEVEL)
-            yield "chosen side shorter where they differ", f"{share.value:.2f} {ends}"
+        if gap.shorter_of_unequal is not None:
+            yield "chosen side shorter where they differ", f"{gap.shorter_of_unequal:.2f}"
 
     @property
     def tally(self) -> str:

@@ -43,7 +43,6 @@ _SAYS_LITTLE = frozenset({"yes", "no", "true", "false", "none", "unknown", "both
 """Answers that may occur in any text."""
 _LONGEST_NAME = 80
 """Characters of the name of a data set, renderer or label: it goes into the report."""
-_ID = re.compile(r"[0-9a-f]{16}")
 _ACTION_OF: dict[frozenset[str], AgentAction] = {
     frozenset({"query", "answer"}): "think",
     frozenset({"evidence"}): "read",
@@ -69,7 +68,6 @@ class RowFacts:
     gold_known: bool = False
     """Whether it has golden answers to look for."""
     broken: bool = False
-    pair_id: int | None = None
     instruction: int = 0
     state: int = 0
     question: int = 0
@@ -118,10 +116,10 @@ class RowChecker:
     def facts(self, row: object) -> RowFacts:
         """The findings and numbers of a row, which may be any object; one that cannot be trained on is `broken`."""
         if not isinstance(row, Mapping) or not all(isinstance(row.get(name), str) for name in TEXTS):
-            return RowFacts(findings=[("broken_row", _broken(row))], broken=True, pair_id=_pair_id(row))
+            return RowFacts(findings=[("broken_row", _broken(row))], broken=True)
         instruction, user, chosen, rejected = (row[name] for name in TEXTS)
         prompt = self._prompt_of(instruction, user, row.get("prompt_tokens") if self._trusted else None)
-        facts = RowFacts(findings=list(prompt.findings), pair_id=_pair_id(row))
+        facts = RowFacts(findings=list(prompt.findings))
         facts.instruction, facts.state = prompt.instruction, prompt.state
         facts.question = _question_number(_question(row, user))
         facts.prompt_tokens = prompt.tokens
@@ -181,12 +179,6 @@ def _broken(row: object) -> str:
     if not isinstance(row, Mapping):
         return "no object"
     return "no text in " + ", ".join(name for name in TEXTS if not isinstance(row.get(name), str))
-
-
-def _pair_id(row: object) -> int | None:
-    """Our ids as numbers; foreign ids could be anything, so such rows are named by file and row."""
-    named = row.get("pair_id") if isinstance(row, Mapping) else None
-    return int(named, 16) if isinstance(named, str) and _ID.fullmatch(named) else None
 
 
 def _rest(row: Mapping[str, Any]) -> str:

@@ -126,9 +126,7 @@ def test_each_check_finds_its_row(name: str, detail: str, bad: Any) -> None:
     assert check.severity == CHECKS[check.name].severity
     assert check.verdict == check.severity
     if name != "mixed_renderers":
-        assert check.examples[0].place == "RAG_ProGuide.json, row 11"
-        named = bad.get("pair_id") if isinstance(bad, dict) else None
-        assert check.examples[0].pair_id == named
+        assert str(check.examples[0]) == "RAG_ProGuide.json, row 11"
     allowed = {name, "gold_line_in_prompt", "gold_in_system_turn"}  # a label in a turn of its own is both
     assert set(found(report)) <= allowed, "one bad row, one finding"
 
@@ -195,9 +193,7 @@ def test_a_side_that_is_nearly_always_the_shorter_one_is_a_bias(shorter: int, bi
     ]
     report = audited(*rows)
     assert ("length_bias" in found(report)) == biased
-    gap = report.length_gap
-    assert gap.shorter_of_unequal is not None
-    assert gap.shorter_of_unequal.low < gap.shorter_of_unequal.value == shorter / 40 <= gap.shorter_of_unequal.high
+    assert report.length_gap.shorter_of_unequal == shorter / 40
 
 
 def test_many_rows_of_one_question_prove_no_bias() -> None:
@@ -215,9 +211,6 @@ def test_lengths_give_cutoffs() -> None:
     by_length = {each.cutoff_len: each for each in report.cutoffs}
     assert by_length[report.advised_cutoff].truncated == 0
     assert (by_length[2048].truncated, by_length[2048].prompt_cut) == (1, 1)
-    assert report.lengths.total.max == report.lengths.prompt.max + max(  # type: ignore[operator]
-        EstimatingCounter().reply(row(99)[side]) for side in ("chosen", "rejected")
-    )
 
 
 def test_an_audit_of_nothing_says_so() -> None:
@@ -317,7 +310,6 @@ def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> 
     name = "ragproguide_format_pairs_from_real_trees.json"
     report = audit(shutil.copy(shared_data / "rollouts" / name, tmp_path), tokenizer="estimate")
     assert found(report) == {}
-    assert report.worth.questions == 1
 
 
 def test_memory_holds_no_texts() -> None:
