@@ -80,6 +80,8 @@ class RunStopped(ReasonragError):
 
     cause = "stopped"
     exit_status = 1
+    raised: dict[str, str] | None = None
+    """A flag and a value of it that leaves room to continue."""
 
 
 class CapReached(RunStopped):
@@ -93,8 +95,7 @@ class CapReached(RunStopped):
         flag = f"--{cap.replace('_', '-')}"
         super().__init__(f"{flag}: {message}; the next request could cross it")
         self.cap = cap
-        self.raised = {flag: enough}
-        """The flag and a value that leaves room to continue."""
+        self.raised: dict[str, str] = {flag: enough}
 
 
 class WaitTooLong(RunStopped):

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, get_args
 
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand, TyperGroup
 
-from reasonrag.errors import CapReached, Interrupted
+from reasonrag.errors import CapReached, Interrupted, UploadStopped
 from reasonrag.redaction import redact
 from reasonrag.rendering import Part
 from reasonrag.settings import COMMON, Panel, Settings, Shape, arguments, flag_of, flags_of, shape_of
@@ -60,7 +60,8 @@ def options(*models: type[Settings], without: Collection[str] = (), example: str
         @wraps(command)
         def with_flags(**given: Any) -> None:
             given.pop("help_all", None)
-            command(**given)
+            with _stops():
+                command(**given)
 
         vars(with_flags).update(__signature__=Signature(every), common=frozenset(common), example=example)
         with_flags.__annotations__ = {each.name: each.annotation for each in every}
@@ -219,25 +220,20 @@ def print_result(result: Result, parts: Callable[[Result], Iterable[Part]], *, a
 
 
 @contextmanager
-def interrupts() -> Iterator[None]:
-    """Turn Ctrl-C into exit status 130 and the command that continues."""
+def _stops() -> Iterator[None]:
+    """Turn Ctrl-C, a cap and a lost upload into an exit status and the command that continues, with a higher cap."""
     try:
         yield
     except KeyboardInterrupt:
-        print_shown("interrupted; finished work and received answers are kept", file=sys.stderr)
-        print_shown(f"continue with: {this_command()}", file=sys.stderr)
-        raise typer.Exit(Interrupted.exit_status) from None
+        _stop("interrupted; finished work and received answers are kept", Interrupted.exit_status)
+    except (CapReached, UploadStopped) as stopped:
+        _stop(f"stopped: {redact(str(stopped))}", stopped.exit_status, stopped.raised)
 
 
-@contextmanager
-def caps() -> Iterator[None]:
-    """Turn a cap that was reached into exit status 3 and the command that continues with a higher one."""
-    try:
-        yield
-    except CapReached as reached:
-        print_shown(f"stopped: {reached}", file=sys.stderr)
-        print_shown(f"continue with: {this_command(reached.raised)}", file=sys.stderr)
-        raise typer.Exit(CapReached.exit_status) from None
+def _stop(said: str, status: int, changed: dict[str, str] | None = None) -> NoReturn:
+    print_shown(said, file=sys.stderr)
+    print_shown(f"continue with: {this_command(changed)}", file=sys.stderr)
+    raise typer.Exit(status) from None
 
 
 def this_command(changed: dict[str, str] | None = None) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
 from reasonrag.critics.settings import TrainCriticSettings
-from reasonrag.options import BAD_INPUT, FAILED, Json, caps, interrupts, options, print_result
+from reasonrag.options import BAD_INPUT, FAILED, Json, options, print_result
 from reasonrag.settings import COMMON
 
 
@@ -41,8 +41,7 @@ def train_critic(
     from reasonrag.critics.train import train_critic as train
     from reasonrag.terminal import TerminalWatcher
 
-    with interrupts():
-        result = train(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
+    result = train(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
     print_result(result, CriticResult.shown, as_json=as_json)
     if result.objections:
         raise typer.Exit(BAD_INPUT)
@@ -66,8 +65,7 @@ def evaluate_critic(
     from reasonrag.critics.evaluation.report import CriticEvaluation
     from reasonrag.terminal import TerminalWatcher
 
-    with interrupts(), caps():
-        found = evaluate(critic, *runs, watcher=TerminalWatcher(), **flags)
+    found = evaluate(critic, *runs, watcher=TerminalWatcher(), **flags)
     print_result(found, CriticEvaluation.shown, as_json=as_json)
     if found.failures:
         raise typer.Exit(FAILED)

@@ -11,7 +11,7 @@ from reasonrag.curation.pairs_settings import PairsSettings
 from reasonrag.curation.settings import CheckSettings, ImportSettings, ReviewSettings
 from reasonrag.errors import InputError
 from reasonrag.files import bytes_of
-from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
+from reasonrag.options import FAILED, Json, options, print_result
 from reasonrag.settings import resolve
 from reasonrag.terminal import LARGE, reading_progress
 
@@ -37,8 +37,7 @@ def pairs(
     watcher, size = TerminalWatcher(), sum(map(bytes_of, runs))
     if size >= LARGE:
         watcher.say(f"labelling the steps of {size / 10**6:,.0f} MB")
-    with interrupts(), caps():
-        summary = make_pairs(runs, watcher=watcher, **flags)
+    summary = make_pairs(runs, watcher=watcher, **flags)
     print_result(summary, pairs_parts, as_json=as_json)
     if summary.judging.get("given_up"):
         raise typer.Exit(FAILED)

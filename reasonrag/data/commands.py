@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reasonrag.data.settings import CorpusSettings
-from reasonrag.options import Json, interrupts, options, print_result
+from reasonrag.options import Json, options, print_result
 from reasonrag.rendering import Line, Part, Table, counted, next_command
 from reasonrag.terminal import PLAIN_LINE_EVERY_S, print_shown
 
@@ -45,8 +45,7 @@ def build(
             told = time.monotonic()
             print_shown(f"read {done:,} of {counted(of, 'file')}", file=sys.stderr, flush=True)
 
-    with interrupts():
-        summary = corpus_build(folder, advanced=advanced, **flags)
+    summary = corpus_build(folder, advanced=advanced, **flags)
     print_result(summary, _parts, as_json=as_json)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from reasonrag.errors import Interrupted
 from reasonrag.evaluation.settings import AskSettings, CompareSettings, EvaluateSettings
-from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
+from reasonrag.options import FAILED, Json, options, print_result
 
 
 @options(EvaluateSettings, example="reasonrag evaluate --dataset hotpotqa --model saves/h --run evals/h")
@@ -24,8 +24,7 @@ def evaluate(*, as_json: Json = False, **flags: Any) -> None:
     from reasonrag.evaluation.pages.report_page import evaluation_parts
     from reasonrag.terminal import TerminalWatcher
 
-    with interrupts(), caps():
-        report = evaluate_run(watcher=TerminalWatcher(), **flags)
+    report = evaluate_run(watcher=TerminalWatcher(), **flags)
     print_result(report, evaluation_parts, as_json=as_json)
     if report.owed:
         raise typer.Exit(FAILED)
@@ -52,8 +51,7 @@ def ask(
 
     told: dict[str, Any] = {} if as_json else {"told": show_step}
     try:
-        with caps():
-            found = ask_once(question, watcher=TerminalWatcher(), **told, **flags)
+        found = ask_once(question, watcher=TerminalWatcher(), **told, **flags)
     except KeyboardInterrupt:
         raise typer.Exit(Interrupted.exit_status) from None
     print_result(found, answer_parts, as_json=as_json)

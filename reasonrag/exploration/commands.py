@@ -12,7 +12,7 @@ import typer
 from reasonrag.errors import CapReached, InputError, WaitTooLong
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import writing
-from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
+from reasonrag.options import FAILED, Json, options, print_result, this_command
 from reasonrag.settings import COMMON, SETTINGS_FILE, Panel
 from reasonrag.terminal import print_shown
 
@@ -74,8 +74,7 @@ def generate(
     from reasonrag.exploration.summary import RunSummary
     from reasonrag.terminal import TerminalWatcher
 
-    with interrupts():
-        summary = generate_run(watcher=TerminalWatcher(), replay=replay, launch=context.obj.explore, **flags)
+    summary = generate_run(watcher=TerminalWatcher(), replay=replay, launch=context.obj.explore, **flags)
     print_result(summary, RunSummary.shown, as_json=as_json)
     leave(summary.stopped, failed=summary.failed)
 
@@ -84,8 +83,7 @@ def _estimate(flags: dict[str, Any], *, as_json: bool) -> None:
     from reasonrag.exploration.cost_estimate import CostEstimate, estimate
     from reasonrag.terminal import TerminalWatcher
 
-    with interrupts():
-        found = estimate(watcher=TerminalWatcher(), **flags)
+    found = estimate(watcher=TerminalWatcher(), **flags)
     print_result(found, CostEstimate.shown, as_json=as_json)
 
 

@@ -9,12 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from reasonrag.errors import UploadStopped
-from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
+from reasonrag.options import Json, options, print_result
 from reasonrag.publishing.settings import PublishSettings
-from reasonrag.redaction import redact
 from reasonrag.rendering import Aside
-from reasonrag.terminal import print_shown, show
+from reasonrag.terminal import show
 
 
 @options(PublishSettings, example="reasonrag publish data/hotpotqa-train-economy --repo my-org/my-data --dry-run")
@@ -37,11 +35,5 @@ def publish(
 
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when the client is imported
-    with interrupts():
-        try:
-            done = publish_data_set(directory, dry_run=dry_run, say=lambda message: show([Aside(message)]), **flags)
-        except UploadStopped as stopped:
-            print_shown(f"stopped: {redact(str(stopped))}", file=sys.stderr)
-            print_shown(f"continue with: {this_command()}", file=sys.stderr)
-            raise typer.Exit(FAILED) from None
+    done = publish_data_set(directory, dry_run=dry_run, say=lambda message: show([Aside(message)]), **flags)
     print_result(done, lambda published: published.shown(), as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reasonrag.options import FAILED, Json, interrupts, options, print_result
+from reasonrag.options import FAILED, Json, options, print_result
 from reasonrag.rendering import Line, Part, Table, counted
 from reasonrag.retrieval.settings import (
     MAX_TOP_K,
@@ -31,9 +31,8 @@ def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> Non
     from reasonrag.retrieval.dense.manifest import IndexManifest
     from reasonrag.retrieval.index import index_build
 
-    with interrupts():
-        watcher = PlainBuildWatcher(TerminalMessages().say)
-        directory, manifest = index_build(watcher=watcher, launch=context.obj.encoding, **flags)
+    watcher = PlainBuildWatcher(TerminalMessages().say)
+    directory, manifest = index_build(watcher=watcher, launch=context.obj.encoding, **flags)
 
     def parts(built: IndexManifest) -> Iterator[Part]:
         yield Table(f"{built.kind} index  {directory}", built.rows())
@@ -59,8 +58,7 @@ def check(
     from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
     from reasonrag.retrieval.index import IndexCheck, index_check
 
-    with interrupts():
-        found = index_check(directory, questions=questions, watcher=PlainBuildWatcher(TerminalMessages().say))
+    found = index_check(directory, questions=questions, watcher=PlainBuildWatcher(TerminalMessages().say))
     print_result(found, IndexCheck.shown, as_json=as_json)
     if found.faults:
         raise typer.Exit(FAILED)
@@ -81,8 +79,7 @@ def search(
     from reasonrag.retrieval.index import SearchResult
     from reasonrag.retrieval.index import search as search_index
 
-    with interrupts():
-        found = search_index(place, query, top_k=top_k, say=TerminalMessages().say, **flags)
+    found = search_index(place, query, top_k=top_k, say=TerminalMessages().say, **flags)
     print_result(found, SearchResult.shown, as_json=as_json)
 
 
@@ -99,5 +96,4 @@ def serve(**flags: Any) -> None:
         print_shown(f"serving at {url}  (stop with Ctrl-C)", flush=True)
         print_shown(f"try: reasonrag search {url} 'Who wrote Hamlet?'", flush=True)
 
-    with interrupts():
-        index_serve(say=TerminalMessages().say, listening=listening, **flags)
+    index_serve(say=TerminalMessages().say, listening=listening, **flags)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.exploration.commands import leave
-from reasonrag.options import Json, interrupts, options, print_result
+from reasonrag.options import Json, options, print_result
 
 
 class OnRay:
@@ -42,7 +42,6 @@ def merge(
     from reasonrag.scale.merge import merge as merge_ranks
     from reasonrag.terminal import TerminalWatcher
 
-    with interrupts():
-        merged = merge_ranks(run, watcher=TerminalWatcher())
+    merged = merge_ranks(run, watcher=TerminalWatcher())
     print_result(merged, Merged.shown, as_json=as_json)
     leave(merged.summary.stopped, failed=merged.summary.failed)

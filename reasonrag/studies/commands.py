@@ -9,7 +9,7 @@ import typer
 
 from reasonrag.exploration.commands import leave
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
+from reasonrag.options import FAILED, Json, options, print_result
 from reasonrag.studies.settings import NOT_OF_TUNE, CalibrateSettings, TuneSettings
 
 
@@ -25,8 +25,7 @@ def calibrate(
     from reasonrag.studies.calibrate import calibrate as calibrate_run
     from reasonrag.terminal import TerminalWatcher
 
-    with interrupts(), caps():
-        found = calibrate_run(run, watcher=TerminalWatcher(), **flags)
+    found = calibrate_run(run, watcher=TerminalWatcher(), **flags)
     print_result(found, Calibration.shown, as_json=as_json)
     if found.gave_up:
         raise typer.Exit(FAILED)
@@ -44,7 +43,6 @@ def tune(*, as_json: Json = False, **flags: Any) -> None:
     from reasonrag.studies.tune import tune as try_configurations
     from reasonrag.terminal import TerminalWatcher
 
-    with interrupts():
-        found = try_configurations(watcher=TerminalWatcher(), **flags)
+    found = try_configurations(watcher=TerminalWatcher(), **flags)
     print_result(found, Tuning.shown, as_json=as_json)
     leave(found.stopped, failed=sum(each.failed for each in found.trials))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.errors import InputError
-from reasonrag.options import BAD_INPUT, FAILED, Json, interrupts, options, print_result
+from reasonrag.options import BAD_INPUT, FAILED, Json, options, print_result
 from reasonrag.redaction import redact
 from reasonrag.settings import COMMON, resolve
 from reasonrag.terminal import print_shown, show
@@ -53,8 +53,7 @@ def train(
     from reasonrag.terminal import TerminalWatcher
     from reasonrag.training.train import train as train_model
 
-    with interrupts():
-        result = train_model(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
+    result = train_model(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
     if as_json:
         print(redact(result.model_dump_json()))  # noqa: T201 - JSON escapes its controls
     else:
@@ -82,8 +81,7 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     out = settings.out
     if out and flags["out"] is None and out.resolve() == settings.merge.resolve():
         out = None  # of reasonrag.toml: where this adapter was trained
-    with interrupts():
-        merged = merge_adapter(settings.merge, out, settings.set, allow=settings.allow, watcher=TerminalWatcher())
+    merged = merge_adapter(settings.merge, out, settings.set, allow=settings.allow, watcher=TerminalWatcher())
     print_result(merged, MergeResult.shown, as_json=as_json)
 
 
