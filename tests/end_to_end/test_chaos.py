@@ -20,7 +20,7 @@ import reasonrag as package
 from reasonrag.data.atlas import write_world
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.endpoints import Stage
-from tests.helpers.processes import Command, finished, simulated_endpoint, stats, until
+from tests.helpers.processes import Command, finished, simulated_endpoint, stats
 from tests.helpers.shared import Shared
 from tests.helpers.trees import digest, rows
 
@@ -196,38 +196,6 @@ def delivered(base_url: str) -> tuple[int, int]:
     return seen["prompt_tokens"], seen["completion_tokens"]
 
 
-# -- interrupts ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("presses", [1, 2])
-def test_ctrl_c_loses_nothing(presses: int, undisturbed: str) -> None:
-    """The first drains and says what it waits for, the second stops at once; the same command goes on."""
-    stage = Stage(EndpointBehaviour())
-    stage.hold_from(8)
-    with stage.open(), Command(*command(stage.base_url, "--concurrency", 8)) as running:
-        stage.held.wait()
-        running.send_signal(signal.SIGINT)
-        until(lambda: says(r"finishing [\d,]+ requests in flight; Ctrl-C again stops at once", running.err))
-        if presses == 1:
-            stage.release()
-        else:
-            running.send_signal(signal.SIGINT)  # nothing is answered any more: who waits for answers never ends
-        assert running.wait() == 130, running.err
-        assert "continue with: reasonrag generate" in running.err
-        answered = len(rows(Path("runs/a/journal.jsonl")))
-        if presses == 1:
-            served = stats(stage.base_url)
-            assert answered + 1 == served["delivered"]["answers"], "an answer in flight was lost"  # 1: the trial
-    with simulated_endpoint() as base_url:
-        assert finished(*command(base_url)).returncode == 0
-    assert digest("runs/a") == undisturbed
-
-
-def says(pattern: str, text: str) -> bool:
-    """Whether a terminal's lines, unbroken, hold the pattern."""
-    return re.search(pattern, " ".join(text.split())) is not None
-
-
 # -- disk ------------------------------------------------------------------------------------------------------
 
 
@@ -239,7 +207,8 @@ def test_a_full_disk_stops_the_run_and_spoils_nothing(room: int, undisturbed: st
         package.index_build(corpus=_atlas_corpus())
         stopped = finished(*command(base_url), file_limit=room)
         assert stopped.returncode == 1, stopped.stderr
-        assert says(r"cannot write runs/a/(journal|rollouts)\.jsonl: File too large", stopped.stderr)
+        said = " ".join(stopped.stderr.split())
+        assert re.search(r"cannot write runs/a/(journal|rollouts)\.jsonl: File too large", said)
         assert "Traceback" not in stopped.stderr
         assert all(line["completions"] for line in rows(Path("runs/a/journal.jsonl")))
         whole = Path("runs/a/rollouts.jsonl").read_bytes()

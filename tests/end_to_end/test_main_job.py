@@ -377,20 +377,6 @@ def test_an_interrupt_inside_an_event_loop_stops_the_run() -> None:
     assert b"KeyboardInterrupt" in errors
 
 
-def test_pairs_are_a_hugging_face_data_set() -> None:
-    """The exported list is what `datasets` reads: rows in = rows out."""
-    package.generate(**SMALL | {"limit": 20}, run="runs/a")
-    package.pairs("runs/a", out="data/a")
-    datasets = pytest.importorskip("datasets", reason="the hub extra is not installed")
-    files = {"train": "data/a/RAG_ProGuide.json", "validation": "data/a/RAG_ProGuide.validation.json"}
-    loaded = datasets.load_dataset("json", data_files=files, cache_dir="cache")
-    for read, row in zip([*loaded["train"], *loaded["validation"]], pairs_of(Path("data/a")), strict=True):
-        assert list(read) == list(row)
-        for column, value in row.items():  # it reads numbers to ten digits
-            assert read[column] == (pytest.approx(value) if isinstance(value, float) else value)
-    assert loaded["train"].num_rows > loaded["validation"].num_rows > 0
-
-
 async def test_the_python_call_works_inside_a_running_event_loop() -> None:
     """Notebooks run a loop of their own; the call has the same names as the flags."""
     summary = package.generate(**SMALL, run="runs/a")
