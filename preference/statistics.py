@@ -71,12 +71,9 @@ AnyPair = TypeVar("AnyPair", bound=CheckedPair)
 class MarginCheck:
     """A pair checked by fresh continuations: the margin of its label, and that of the fresh means."""
 
-    action_type: str
-    layer: int
     confidence: float | None
     margin: float
     fresh_margin: float
-    one_draw: bool = False
 
     @property
     def tied(self) -> bool:

@@ -14,7 +14,7 @@ Does not know how a rollout is made.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -26,9 +26,8 @@ from preference import MalformedRolloutsError, RolloutRecord
 from preference.export.files import PRIVATE, atomic_replacement, open_private, write_file, write_json
 from preference.export.summary import SUMMARY
 from preference.records import OtherSchemaError, parse_rollout
-from reasonrag.errors import DegenerateRun, InputError
-from reasonrag.exploration.degeneracy import Look, StopDecision
-from reasonrag.exploration.summary import RunSummary, StopReason, added_up
+from reasonrag.errors import InputError
+from reasonrag.exploration.summary import RunSummary, added_up
 from reasonrag.files import (
     CONFIG,
     FAILURES,
@@ -195,9 +194,7 @@ def join_runs(
     configs, before = [_config(each, manifest) for each in folders], _versions(folders)
     lines = _find_lines(manifest, folders, capped, say)
     of_ranks = [each.operational.settings for each in configs if each.operational]
-    share = min(_share(each, folder) for each, folder in zip(of_ranks, folders, strict=True))
-    whole = {"shard": None, "abort_degenerate": share, "run": str(run)}
-    kept, stopped = _before_a_stop(manifest.question_ids, lines, share=share)
+    whole = {"shard": None, "run": str(run)}
     content = configs[0].model_dump()
     content["operational"]["settings"] |= whole
     refused = refused_by_any([each.operational.refused_parameters for each in configs if each.operational])
@@ -215,22 +212,14 @@ def join_runs(
             run,
             folders,
             questions=len(manifest.question_ids),
-            rollouts=_copied((lines[each] for each in kept), rollouts),
-            stopped=stopped,
+            rollouts=_copied((lines[each] for each in manifest.question_ids if each in lines), rollouts),
+            stopped=None,
             refused=config.operational.refused_parameters if config.operational else {},
         )
         if changed := [path for path, version in _versions(folders).items() if before[path] != version]:
             raise InputError(f"{changed[0]} was written while the ranks were joined: wait until no rank runs")
     write_file(run / CONFIG, config.to_bytes())
     return summary, of_ranks[capped[0] if capped else 0] | whole, joined.delivered
-
-
-def _share(settings: dict[str, Any], folder: Path) -> float:
-    """From which share of degenerate questions on a rank stops. Raises InputError."""
-    share = settings.get("abort_degenerate", 0.0)
-    if not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise InputError(f"{folder / CONFIG}: operational.settings: abort_degenerate is no share. Restore the file")
-    return share
 
 
 def _config(folder: Path, manifest: Manifest) -> RunConfig:
@@ -311,19 +300,6 @@ def _failure(line: bytes) -> None:
         orjson.loads(line)["kind"]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"is not a failure: {error}") from error
-
-
-def _before_a_stop(
-    question_ids: Sequence[str], lines: Mapping[str, _Line], *, share: float
-) -> tuple[list[str], StopReason | None]:
-    """The questions that one process would have written so far, and why it would have stopped."""
-    decision = StopDecision(share, len(question_ids))
-    for position, each in enumerate(question_ids):
-        if each in lines and not decision.reason and decision.reach < len(question_ids):
-            rollout = parse_rollout(lines[each].read(), where=str(lines[each]))
-            decision.add(position, None if rollout.error else Look.at(rollout))
-    kept = [each for each in question_ids[: decision.reach] if each in lines]
-    return kept, StopReason.of(DegenerateRun(decision.reason)) if decision.reason else None
 
 
 def _copied(lines: Iterable[_Line], to: BinaryIO) -> Iterator[RolloutRecord]:

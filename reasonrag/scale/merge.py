@@ -75,7 +75,8 @@ def merge(run: str | Path, *, watcher: Watcher | None = None) -> Merged:
     capped = _capped(run, manifest, folders)
     with only_writer(run), writing(run), explained_records():
         summary, settings, delivered = join_runs(run, manifest, folders, capped, watcher.say)
-        summary.stopped = _finish(_settings(run, settings), summary, delivered, capped)
+        if capped:
+            summary.stopped = _finish(_settings(run, settings), summary, delivered, capped)
         write_json(run / SUMMARY, summary.model_dump())
     told = {"run": str(run), "ranks": manifest.ranks, "capped": capped, "questions": len(manifest.question_ids)}
     return Merged(**told, summary=summary)
@@ -116,13 +117,10 @@ def _settings(run: Path, saved: dict[str, Any]) -> GenerateSettings:
         ) from error
 
 
-def _finish(settings: GenerateSettings, summary: RunSummary, spent: Tokens, capped: Sequence[int]) -> StopReason | None:
+def _finish(settings: GenerateSettings, summary: RunSummary, spent: Tokens, capped: Sequence[int]) -> StopReason:
     """Why the run is not finished, and the command by which one process finishes it: with a higher cap where what is
     left of it does not pay the questions left, each at twice what one took so far."""
-    stopped, raised = summary.stopped, dict(summary.stopped.raise_cap) if summary.stopped else {}
-    if not (stopped or capped):
-        return None
-    caps, left = Caps.of(settings.part(BudgetSettings), settings.parts), list[str]()
+    caps, left, raised = Caps.of(settings.part(BudgetSettings), settings.parts), list[str](), dict[str, str]()
     owed = summary.questions - summary.done
     more = 2 * owed / summary.done if summary.done else 9.0  # of what was used; a guess where no question is done
     for name, cap, used in (
@@ -134,12 +132,11 @@ def _finish(settings: GenerateSettings, summary: RunSummary, spent: Tokens, capp
             is_money, rest = name == "max_cost", cap - used
             of = f"of {flag_of(name)}"
             left.append(f"{dollars(rest)} {of} {cap:g}" if is_money else f"{rest:,} {of} {cap:,}")
-            if capped and used * more > rest:
+            if used * more > rest:
                 raised[flag_of(name)] = f"{used * (1 + more):.{2 if is_money else 0}f}"
-    if stopped is None:
-        which = f"rank {capped[0]} has" if len(capped) == 1 else f"ranks {shown_ranks(capped)} have"
-        message = f"{which} spent a part of a cap; {', '.join(left)} is left, with which one process goes on"
-        stopped = StopReason(cause=CapReached.cause, message=message)
+    which = f"rank {capped[0]} has" if len(capped) == 1 else f"ranks {shown_ranks(capped)} have"
+    message = f"{which} spent a part of a cap; {', '.join(left)} is left, with which one process goes on"
     words = flags_given(settings, without={*OF_RANKS, *(flag[2:].replace("-", "_") for flag in raised)})
     words += [word for item in raised.items() for word in item]
-    return stopped.model_copy(update={"instead": redact(shlex.join(["reasonrag", "generate", *words]))})
+    instead = redact(shlex.join(["reasonrag", "generate", *words]))
+    return StopReason(cause=CapReached.cause, message=message, raise_cap=raised, instead=instead)

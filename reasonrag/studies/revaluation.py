@@ -29,7 +29,6 @@ from preference.statistics import (
     SignAgreement,
     reliability,
     sign_agreement,
-    sign_agreement_by,
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.model_calls import Spending
@@ -96,10 +95,6 @@ class Revaluation(BaseModel):
     confidence_level: float
     """Level of the (Wilson) intervals."""
     confirmed: SignAgreement
-    confirmed_by_action_type: dict[str, SignAgreement]
-    confirmed_by_layer: dict[str, SignAgreement]
-    confirmed_by_draws: dict[str, SignAgreement]
-    """`one`: pairs with the tag `one_draw`; `more`: the others."""
     mean_margin: float | None
     mean_fresh_margin: float | None
     """Smaller than `mean_margin` by the winner's curse: pairs were chosen by the label's margin."""
@@ -127,9 +122,6 @@ class Revaluation(BaseModel):
         yield "pairs", f"{self.pairs:,} of {self.exportable:,}, {self.unvalued:,} could not be valued"
         yield "failure causes", self.failures_by_cause
         yield "labels", self.confirmed
-        yield from ((f"  {name}", each) for name, each in self.confirmed_by_action_type.items())
-        yield from ((f"  depth {layer}", each) for layer, each in self.confirmed_by_layer.items())
-        yield from ((f"  draws: {name}", each) for name, each in self.confirmed_by_draws.items())
         yield "margin, label", self.mean_margin
         yield "margin, fresh", self.mean_fresh_margin
         yield "completions", f"{self.calls:,}, {self.session_calls:,} of them new"
@@ -411,9 +403,7 @@ def _revalued(pair: SampledPair, values: Mapping[_Key, _Fresh]) -> RevaluedPair:
 def _summary(sample: list[RevaluedPair], failures: FailureLog, **known: Any) -> Revaluation:
     """known: the fields that follow neither from the pairs nor from the failures."""
     decided = [
-        MarginCheck(_types(each), each.layer, each.confidence, each.margin, each.fresh_margin, each.one_draw)
-        for each in sample
-        if each.fresh_margin is not None
+        MarginCheck(each.confidence, each.margin, each.fresh_margin) for each in sample if each.fresh_margin is not None
     ]
     return Revaluation(
         **known,
@@ -423,17 +413,8 @@ def _summary(sample: list[RevaluedPair], failures: FailureLog, **known: Any) -> 
         failed_attempts=failures.attempts,
         confidence_level=LABEL_LEVEL,
         confirmed=sign_agreement(decided),
-        confirmed_by_action_type=sign_agreement_by(decided, lambda each: each.action_type),
-        confirmed_by_layer=sign_agreement_by(decided, lambda each: str(each.layer)),
-        confirmed_by_draws=sign_agreement_by(decided, lambda each: "one" if each.one_draw else "more"),
         mean_margin=statistics.mean(each.margin for each in decided) if decided else None,
         mean_fresh_margin=statistics.mean(each.fresh_margin for each in decided) if decided else None,
         reliability=reliability(decided),
         sample=sample,
     )
-
-
-def _types(pair: RevaluedPair) -> str:
-    """`query`; `answer over query` where the types differ."""
-    one, other = pair.action_type, pair.rejected_type
-    return one if other in ("", one) else f"{one} over {other}"

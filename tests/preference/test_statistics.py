@@ -51,8 +51,8 @@ def test_an_interval_holds_its_share_and_mirrors(part: int, more: int) -> None:
 # -- labels ----------------------------------------------------------------------------------------------------
 
 
-def pair(fresh: float, *, confidence: float = 0.7, action_type: str = "query", layer: int = 0) -> MarginCheck:
-    return MarginCheck(action_type, layer, confidence, margin=0.3, fresh_margin=fresh)
+def pair(fresh: float, *, confidence: float = 0.7) -> MarginCheck:
+    return MarginCheck(confidence, margin=0.3, fresh_margin=fresh)
 
 
 def test_a_label_is_confirmed_by_a_fresh_difference_of_its_sign() -> None:

@@ -17,12 +17,11 @@ from preference import RolloutRecord
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import only_writer
-from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.chat import Completion
 from reasonrag.llm.journal import journal_line
 from reasonrag.progress import SilentWatcher
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.listener import Listener
-from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
 QUESTIONS = {"dataset": "atlas", "limit": 12, "model": "offline"}
@@ -181,26 +180,6 @@ def test_damage_after_a_rank_ended_is_found(ranks: Path) -> None:
         reasonrag.merge(ranks)
 
 
-def test_degeneracy_is_judged_over_the_whole() -> None:
-    """Forty questions whose teacher never follows the format: one process stops at the twentieth, and so does the
-    merged run, although no rank had twenty."""
-
-    def babble(_request: ChatRequest, _position: int) -> str:
-        return "Well, well."
-
-    asked = {"dataset": "atlas", "limit": 40, "set": {"search.max_calls": 8}}
-    one = reasonrag.generate(chat_model=ScriptedModel(babble), run="one", **asked)
-    assert one.stopped is not None
-    for rank in range(3):
-        part = reasonrag.generate(chat_model=ScriptedModel(babble), run="many", shard=f"{rank}/3", **asked)
-        assert part.stopped is None
-    merged = reasonrag.merge("many").summary
-    assert merged is not None
-    assert merged.stopped is not None
-    assert (merged.stopped.cause, merged.done) == ("degenerate", one.done)
-    assert lines("many") == lines("one")
-
-
 # -- what is joined is read first --------------------------------------------------------------------------------
 
 
@@ -340,7 +319,6 @@ def test_a_line_that_is_none_of_its_file_is_refused_and_an_earlier_merge_is_left
         ("summary", b"{", b"[" * 9999, "it is not JSON"),
         ("config", b'"operational": {', b'"others": {', "operational is missing"),
         ("config", b'"settings": {', b'"settings": 3, "x": {', r"is damaged: operational\.settings"),
-        ("config", b'"abort_degenerate": ', b'"abort_degenerate": -3, "x": ', "abort_degenerate"),
         ("manifest", b'"ranks":3', b'"ranks":2', "ranks is 2, and .*00002 is there"),
         ("manifest", b'"ranks":3', b'"ranks":300000000', "ranks"),
         ("manifest", b'"ranks":3', b'"ranks":99999', "are not complete"),
