@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -33,8 +34,8 @@ class BackgroundScan:
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
-        self._counts = OverviewCounts(collection)
-        self._complete = False
+        self.counts = OverviewCounts(collection)
+        self.complete = False
         self.error: str | None = None
         """What stopped the scan."""
         self._given_up = False
@@ -50,37 +51,27 @@ class BackgroundScan:
 
     def _read(self) -> None:
         try:
-            self._read_all()
+            with without_cycle_collection():
+                for explored in self.collection.scan():
+                    if self._given_up:
+                        break
+                    with self._lock:
+                        self.counts.add(explored)
         except Exception as error:  # noqa: BLE001 - told to the page, which would wait for ever
             self.error = redact(str(error) or type(error).__name__)
-        self._complete = True
-
-    @without_cycle_collection()
-    def _read_all(self) -> None:
-        for explored in self.collection.scan():
-            if self._given_up:
-                return
-            with self._lock:
-                self._counts.add(explored)
+        self.complete = True
 
     def listing(self, first: int) -> Listing:
         """The rows from `first` on, or all of them once everything was read."""
         with self._lock:
-            complete = self._complete
+            complete = self.complete
             return Listing(
-                rows=[each for each in self._counts.rows() if complete or each.number >= first],
-                overview=self._counts.overview(),
+                rows=[each for each in self.counts.rows() if complete or each.number >= first],
+                overview=self.counts.overview(),
                 about=about_page(self.collection),
                 complete=complete,
                 read=self.collection.scanned,
             )
-
-    def has(self, number: int) -> bool:
-        return self._counts.has(number)
-
-    @property
-    def complete(self) -> bool:
-        return self._complete
 
 
 @asynccontextmanager
@@ -112,16 +103,16 @@ def make_app(reading: BackgroundScan) -> web.Application:
 
     async def show_question(request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
-        if not reading.has(number):
+        if not reading.counts.has(number):
             return _json({"error": f"there is no question {number} here"}, HTTPStatus.NOT_FOUND)
         collection = reading.collection
 
-        def view() -> bytes:
+        def view() -> dict[str, Any]:
             found = question_view(collection.at(number), collection.rules, caps_known=reading.complete)
-            return found.model_dump_json().encode()
+            return found.model_dump(mode="json")
 
         try:
-            return _answer(await asyncio.to_thread(view))
+            return _json(await asyncio.to_thread(view))
         except (InputError, OSError) as error:
             return _json({"error": redact(str(error))}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
@@ -144,10 +135,6 @@ async def _answered(request: web.Request, handler: _Handler) -> web.StreamRespon
 
 
 def _json(content: object, status: int = HTTPStatus.OK) -> web.Response:
-    return _answer(orjson.dumps(content), status)
-
-
-def _answer(body: bytes, status: int = HTTPStatus.OK) -> web.Response:
-    answer = web.Response(body=body, status=status, content_type="application/json")
+    answer = web.Response(body=orjson.dumps(content), status=status, content_type="application/json")
     answer.enable_compression()
     return answer
