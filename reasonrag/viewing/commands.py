@@ -54,18 +54,22 @@ def view(
         return
     if flags["out"] is not None:
         raise InputError("--serve writes nothing; leave out --out")
-    from reasonrag.viewing.view import serve_view
-
-    def say(address: str) -> None:
-        print_shown(f"showing {on_one_line(str(path))} at {address}  (stop with Ctrl-C)", flush=True)
-        port = address.rstrip("/").rpartition(":")[2]
-        print_shown(
-            f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then the same address", flush=True
-        )
+    from reasonrag.viewing.collection import open_collection
+    from reasonrag.viewing.view_server import serve_page
 
     settings = resolve(ViewSettings, "view", flags)
+
+    async def serving() -> None:
+        async with serve_page(open_collection(path, settings.trees), port=settings.port) as address:
+            print_shown(f"showing {on_one_line(str(path))} at {address}  (stop with Ctrl-C)", flush=True)
+            port = address.rstrip("/").rpartition(":")[2]
+            print_shown(
+                f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then the same address", flush=True
+            )
+            await asyncio.Event().wait()
+
     try:
-        asyncio.run(serve_view(path, settings.trees, port=settings.port, say=say))
+        asyncio.run(serving())
     except KeyboardInterrupt:
         raise typer.Exit from None  # the way it is meant to end
 

@@ -5,9 +5,8 @@ Decides where the page goes and which question an id names. Knows neither the pa
 
 from __future__ import annotations
 
-import asyncio
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +50,6 @@ def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **fl
     except OSError as error:
         raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
     return out
-
-
-async def serve_view(path: Path, trees: Sequence[Path], *, port: int, say: Callable[[str], None]) -> None:
-    """Serve the page until cancelled. say: is told its address. Raises InputError, also if it cannot listen."""
-    from reasonrag.viewing.view_server import serve_page
-
-    async with serve_page(open_collection(path, trees), port=port) as address:
-        say(address)
-        await asyncio.Event().wait()
 
 
 _EXAMPLES = 5
