@@ -148,8 +148,6 @@ def test_the_offline_teacher_as_judge_says_that_its_scores_mean_nothing(
     ("language", "gold", "said", "reported", "worth"),
     [
         ("de", "1450", "1.450", "1.450", 1.0),
-        ("es", "1.450 km", "1,450 km", "1,450 km", 1.0),
-        ("de", "14,5", "14.5", "14.5", 1.0),
         ("en", "1450", "1.450", "1.450", 0.0),
         # the evidence writes it as the corpus does, and supports the answer
         ("de", "1450 Euro", "1450 Euro", "1.450 Euro", 1.0),
@@ -225,7 +223,6 @@ WANTS_A_TEXT = "metadata.rubric: must be a text, or a list of texts"
     ("more", "rubrics", "message"),
     [
         ([], [None], "own.jsonl, line 1 is not a question (golden_answers: all are blank"),
-        (["--outcome", "choice"], [None], "own.jsonl, line 1 is not a question (golden_answers: all are blank"),
         (["--rubric", "rubric.txt"], [None], "--rubric rubric.txt goes with --outcome rubric"),
         (["--outcome", "rubric"], [None], "own.jsonl, line 1 is not a question (metadata.rubric: the question has no"),
         (["--outcome", "rubric"], ["Names a river.", " "], "own.jsonl, line 2 is not a question (metadata.rubric: the"),
@@ -569,6 +566,3 @@ def test_a_revaluation_needs_the_function_of_the_run(reasonrag: Reasonrag) -> No
         package.calibrate("runs/a", outcome=another, revalue=4, k=2, min_confidence=0.0)
     found = package.calibrate("runs/a", outcome=length, revalue=4, k=2, min_confidence=0.0).revaluation
     assert found.pairs > 0 == found.unvalued
-
-
-# -- what is shown ---------------------------------------------------------------------------------------------

@@ -33,12 +33,6 @@ TAGGED = re.compile(r"<(?:query|evidence|answer|sentence)>([^<\s][^<]*)</")
 TAG = re.compile(r"<\s*/?\s*(?:query|evidence|answer)\s*>", re.IGNORECASE)
 
 STEPS: dict[str, tuple[AgentAction, Ending, str, str]] = {
-    "closing tag present": (
-        "think",
-        "stopped",
-        "So <query>capital of France</query>",
-        "So <query>capital of France</query>",
-    ),
     "closing tag dropped with the stop string": ("think", "stopped", "So <answer>Paris", "So <answer>Paris</answer>"),
     "closed before the token limit": (
         "read",
@@ -46,21 +40,12 @@ STEPS: dict[str, tuple[AgentAction, Ending, str, str]] = {
         "<evidence>Paris.</evidence> And so",
         "<evidence>Paris.</evidence>",
     ),
-    "text after the closing tag": (
-        "conclude",
-        "stopped",
-        "<answer>Paris</answer>, as I said.\nDone.",
-        "<answer>Paris</answer>",
-    ),
-    "upper-case tags": ("think", "stopped", "<Query>one</QUERY>", "<query>one</query>"),
-    "spaces in the tags": ("think", "stopped", "< query >one< / query >", "<query>one</query>"),
     "white space around everything": (
         "think",
         "stopped",
         "\n  Well. <query>\n  one \t</query>  ",
         "Well. <query>one</query>",
     ),
-    "content over several lines": ("read", "stopped", "<evidence>one\ntwo</evidence>", "<evidence>one\ntwo</evidence>"),
     "foreign mark-up inside": (
         "conclude",
         "stopped",
@@ -90,18 +75,20 @@ NO_STEPS: dict[str, tuple[AgentAction, Ending, str, ParseCause]] = {
     "no tag before the token limit": ("think", "cut", "Let me think about", "cut_off"),
     "tag still open at the token limit": ("read", "cut", "<evidence>Paris is", "cut_off"),
     "the same words up to the token limit": ("read", "cut", SMALL_MODEL["song"], "loop"),
-    "a long list up to the token limit": ("read", "cut", SMALL_MODEL["list"], "cut_off"),
+    "a name that is said often, in a reply that goes on": (
+        "think",
+        "cut",
+        "Is the director of the film named? The director of the film is not, so the director of the film is unknown",
+        "cut_off",
+    ),
     "tag of another turn": ("think", "stopped", "<evidence>Paris</evidence>", "wrong_tag"),
     "a search where evidence is due": ("read", "stopped", SMALL_MODEL["search"], "wrong_tag"),
     "a turn that begins anew inside its tag": ("think", "stopped", SMALL_MODEL["anew"], "mixed_tags"),
-    "open tag of another turn": ("read", "stopped", "<query>Paris", "wrong_tag"),
     "open tag of another turn at the token limit": ("read", "cut", "<query>Paris", "wrong_tag"),
     "closing tag without its opening one": ("think", "stopped", "Paris</answer>", "not_opened"),
     "opening tag only after the closing one": ("think", "stopped", "</answer><answer>Paris</answer>", "not_opened"),
     "one tag closed by another": ("think", "stopped", "<query>Paris</answer>", "mixed_tags"),
-    "one tag opened inside another": ("think", "stopped", "<query>is it <answer>Paris</answer>", "mixed_tags"),
     "the same tag opened twice": ("think", "stopped", "<query>one <query>two</query>", "mixed_tags"),
-    "two tags left open": ("think", "stopped", "<query>one <answer>two", "mixed_tags"),
     "nothing inside": ("conclude", "stopped", "So the answer is <answer></answer>", "empty"),
 }
 
@@ -139,15 +126,6 @@ def test_an_error_says_what_was_expected_or_found(action: AgentAction, text: str
     parsed = parse_reply(text, action=action, ending="stopped")
     assert isinstance(parsed, ParseError)
     assert parsed.detail == detail
-
-
-def test_a_cut_reply_that_says_a_name_often_is_no_loop() -> None:
-    """A loop goes on to the end; a higher limit does help this one."""
-    said = (
-        "The question asks when the director of the film was born. The director of the film is not named in the "
-        "passages. To find the director of the film I would search for its title"
-    )
-    assert parse_reply(said, action="think", ending="cut").cause == "cut_off"
 
 
 def test_a_reply_that_was_cut_is_asked_for_in_fewer_words() -> None:

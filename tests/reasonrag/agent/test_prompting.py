@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from mcts import RECIPES
 from preference import AgentAction, Message
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.parsing import TURN_TAGS
 from reasonrag.agent.prompting import (
     PROMPT_NAMES,
     STYLE,
@@ -106,16 +105,6 @@ def prompt_of(case: str) -> Sequence[Message]:
 def test_the_whole_prompt_of_every_turn_is_on_file(case: str, golden: Callable[[str, bytes], None]) -> None:
     """A change of any byte that a model is asked with, or trained on, shows in a golden file."""
     golden(f"prompts/{case}.txt", as_text(prompt_of(case)))
-
-
-# -- the contract with RAG_ProGuide ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("action", ["think", "read", "conclude"])
-def test_a_system_prompt_names_exactly_the_tags_of_its_own_turn(action: AgentAction) -> None:
-    """A tag that a turn may not use would teach the model to use it."""
-    named = set(re.findall(r"</?(\w+)>", getattr(PROMPTS, action)))
-    assert named == set(TURN_TAGS[action])
 
 
 # -- text from outside -----------------------------------------------------------------------------------------
@@ -245,25 +234,12 @@ async def test_golden_answers_reach_no_prompt_but_the_judges(
 
 @pytest.mark.parametrize("name", PROMPT_NAMES)
 def test_own_prompts_replace_those_of_their_names_only(name: str, tmp_path: Path) -> None:
-    """A directory may hold any of them; the others stay the package's."""
+    """A directory may hold any of them; the others stay the package's. Each decides answers, so each is in the hash."""
     (tmp_path / f"{name}.txt").write_text("  Think for yourself, é. {detail} {siblings}\n")
     (tmp_path / "notes.md").write_text("not a prompt")
     own = load_prompts(tmp_path)
     assert own == replace(PROMPTS, **{name: "Think for yourself, é. {detail} {siblings}"})
-
-
-@pytest.mark.parametrize("name", PROMPT_NAMES)
-def test_other_prompts_have_another_hash(name: str, tmp_path: Path) -> None:
-    """Each of them decides answers, so each is in the hash, and its surrounding white space is not."""
-    text = getattr(PROMPTS, name) or PROMPTS.think
-    if name == "begin":
-        assert replace(PROMPTS, begin=text).hash != PROMPTS.hash
-        return
-    (tmp_path / f"{name}.txt").write_text(f"\n{text}\n\n")
-    assert load_prompts(tmp_path).hash_with(name) == PROMPTS.hash_with(name)
-    (tmp_path / f"{name}.txt").write_text(f"{text} Please.")
-    assert load_prompts(tmp_path).hash_with(name) != PROMPTS.hash_with(name)
-    assert re.fullmatch(r"[0-9a-f]{16}", PROMPTS.hash)
+    assert own.hash_with(name) != PROMPTS.hash_with(name)
 
 
 def test_prompts_of_outcomes_are_in_the_hash_only_where_the_outcome_uses_them() -> None:

@@ -156,8 +156,6 @@ def test_no_text_can_pass_for_a_line_or_a_tag_of_ours(
 # -- how it is read --------------------------------------------------------------------------------------------
 
 SCORES: dict[str, tuple[str, Ending, float | None]] = {
-    "plain": ("So the score is <score>85</score>", "stopped", 0.85),
-    "closing tag dropped with the stop string": ("So the score is <score>85", "stopped", 0.85),
     "cut off at the token limit": ("So the score is <score>8", "cut", None),
     "withheld in the middle": ("So the score is <score>8", "withheld", None),
     "closed before the token limit": ("<score>85</score> because", "cut", 0.85),
@@ -166,7 +164,6 @@ SCORES: dict[str, tuple[str, Ending, float | None]] = {
     "fraction": ("<score>62.5</score>", "stopped", 0.625),
     "of 100": ("<score>85/100</score>", "stopped", 0.85),
     "per cent": ("<score>85 %</score>", "stopped", 0.85),
-    "what an endpoint that stops would not have given": ("<score>10</score> no: <score>30</score>", "stopped", 0.1),
     "the tag was spoken of before": ("I end with <score>. So <score>70</score>", "stopped", 0.7),
     "no tag": ("85", "stopped", None),
     "nothing": ("", "stopped", None),
@@ -185,18 +182,13 @@ def test_a_score_is_a_number_from_0_to_100_or_missing(case: str) -> None:
 
 
 RANKINGS: dict[str, tuple[str, Ending, tuple[int, ...] | None]] = {
-    "plain": ("So the ranking is <ranking>2 1 3</ranking>", "stopped", (2, 1, 3)),
-    "closing tag dropped with the stop string": ("<ranking>2 1 3", "stopped", (2, 1, 3)),
     "cut off at the token limit": ("<ranking>2 1 3", "cut", None),
     "commas": ("<ranking>2, 1,3</ranking>", "stopped", (2, 1, 3)),
     "lines": ("<ranking>\n2\n1\n3\n</ranking>", "stopped", (2, 1, 3)),
     "better than": ("<ranking>2 > 1 > 3</ranking>", "stopped", (2, 1, 3)),
     "no tag": ("2 1 3", "stopped", None),
-    "nothing inside": ("<ranking></ranking>", "stopped", None),
     "one missing": ("<ranking>2 1</ranking>", "stopped", None),
-    "one too many": ("<ranking>2 1 3 4</ranking>", "stopped", None),
     "counted from 0": ("<ranking>1 0 2</ranking>", "stopped", None),
-    "with names": ("<ranking>Candidate 2 Candidate 1 Candidate 3</ranking>", "stopped", None),
     "equal ones": ("<ranking>2 1=3</ranking>", "stopped", None),
     "endless digits": (f"<ranking>2 1 {'3' * 5000}</ranking>", "stopped", None),
 }

@@ -116,8 +116,12 @@ def own(retriever: IndexRetriever) -> dict[str, Any]:
 
 
 def test_the_numbers_are_those_of_a_calculation_by_hand(own: dict[str, Any]) -> None:
-    """A question without an answer scores 0; its tokens count. Recall is of the question that names gold passages."""
-    report = package.evaluate(chat_model=scripted(), **own)
+    """A question without an answer scores 0; its tokens count. Recall is of the question that names gold passages. A
+    prediction says how its answer came about: every turn with its reply, what was read in it, and why a reply is no
+    step; in the order of the questions. The model is asked as it would be used, for its likeliest reply, and never
+    shown a gold answer."""
+    model = scripted()
+    report = package.evaluate(chat_model=model, **own)
     means = {name: metric.value for name, metric in report.metrics.items()}
     assert means == {
         "em": 1 / 4,  # yes
@@ -143,6 +147,20 @@ def test_the_numbers_are_those_of_a_calculation_by_hand(own: dict[str, Any]) -> 
         "single": (2, 0.5),
     }
     assert {name: each.questions for name, each in report.by_hops.items()} == {"2": 1}
+    assert {(each.sampling.temperature, each.samples) for each in model.requests} == {(0.0, (0,))}
+    shown = "\n".join(turn.content for each in model.requests for turn in each.messages)
+    assert not {"animals", "nobody"} & set(shown.split())
+    first, _, repaired, malformed = predictions()
+    assert [each.question_id for each in predictions()] == ["2hop__1", "b", "c", "d"]
+    assert [(each.action, each.content) for each in first.steps] == [
+        ("think", "capital of France"),
+        ("read", "Paris lies on the Seine."),
+        ("think", "the river Seine"),
+    ]
+    assert [each.id for each in first.steps[1].passages] == ["paris"]
+    assert (first.answer, first.hops, first.type) == ("the river Seine", 2, "bridge")
+    assert [(each.repaired, each.parse_error) for each in repaired.steps] == [(True, None)]
+    assert [(each.content, each.parse_error) for each in malformed.steps] == [(None, "no_tag")]
 
 
 def test_questions_with_options_have_an_accuracy(own: dict[str, Any], reasonrag: Reasonrag) -> None:
@@ -180,34 +198,6 @@ def test_without_repair_an_unreadable_reply_is_no_answer_at_once(own: dict[str, 
     page = (RUN / "report.md").read_text("utf-8")
     assert "| at most | 3 completions and 1 searches an attempt |" in page
     assert "| repair turn for an unreadable reply | no |" in page
-
-
-def test_a_prediction_says_how_its_answer_came_about(own: dict[str, Any]) -> None:
-    """Every turn with its reply, what was read in it, and why a reply is no step; in the order of the questions. The
-    model is asked as it would be used, for its likeliest reply, and never shown a gold answer."""
-    model = scripted()
-    package.evaluate(chat_model=model, **own)
-    assert {(each.sampling.temperature, each.samples) for each in model.requests} == {(0.0, (0,))}
-    shown = "\n".join(turn.content for each in model.requests for turn in each.messages)
-    assert not {"animals", "nobody"} & set(shown.split())
-    first, _, repaired, malformed = predictions()
-    assert [each.question_id for each in predictions()] == ["2hop__1", "b", "c", "d"]
-    assert [(each.action, each.content) for each in first.steps] == [
-        ("think", "capital of France"),
-        ("read", "Paris lies on the Seine."),
-        ("think", "the river Seine"),
-    ]
-    assert [each.id for each in first.steps[1].passages] == ["paris"]
-    assert (first.answer, first.em, first.cover_em, first.hops, first.type) == (
-        "the river Seine",
-        0.0,
-        1.0,
-        2,
-        "bridge",
-    )
-    assert [(each.repaired, each.parse_error) for each in repaired.steps] == [(True, None)]
-    assert [(each.content, each.parse_error) for each in malformed.steps] == [(None, "no_tag")]
-    assert (malformed.answer, malformed.em, malformed.malformed, malformed.calls) == (None, 0.0, True, 2)
 
 
 def test_a_failed_question_is_data_and_in_no_mean(own: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

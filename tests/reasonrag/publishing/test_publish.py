@@ -104,40 +104,31 @@ def without_attributes(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def test_a_data_set_becomes_public_when_everything_is_up(hub: HubServer, data: Path, tmp_path: Path) -> None:
-    """Created private, one commit with all files, compared, then public: strangers saw nothing until the last step."""
+    """Created private, and a flag that was forgotten makes no data public. One commit with all files, compared, then
+    public: strangers saw nothing until the last step, and what is up is not sent again."""
+    new = published(hub, data)
+    assert new.returncode == 0, new.stderr
+    assert f"private: {hub.endpoint}/datasets/{REPO}" in new.stdout
+    head, sent = hub.repositories[REPO].head, hub.sent()
+    assert hub.repositories[REPO].private
+    assert f"upload complete; {REPO} is private. --public makes it public" in new.stderr
+    assert not [seen for seen in hub.seen if seen.path.endswith("/settings")]
     done = published(hub, data, "--public", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     repository = hub.repositories[REPO]
-    assert not repository.private
+    assert (repository.head, hub.sent(), repository.private) == (head, sent, False)
     assert without_attributes(repository.files) == files_of(data / "publish")
     assert len(repository.commits) == 2  # the Hub's first one, and ours
     switched = next(i for i, seen in enumerate(hub.seen) if seen.path.endswith("/settings"))
     assert not any(seen.public for seen in hub.seen[: switched + 1])
     assert told["private"] is False
-    assert told["commit"] == repository.head
     assert told["url"] == f"{hub.endpoint}/datasets/{REPO}"
     assert told["files"][-1]["path"] == "README.md"
     assert "upload complete; org/atlas is public now" in done.stderr
     # the token went to the Hub, and nowhere else
     assert TOKEN not in done.stdout + done.stderr
     assert not [path for path, content in files_of(tmp_path).items() if TOKEN.encode() in content]
-
-
-def test_a_private_repository_becomes_public_only_with_public(hub: HubServer, data: Path) -> None:
-    """A new one is private, and a flag that was forgotten makes no data public. What is up is not sent again."""
-    new = published(hub, data)
-    assert new.returncode == 0, new.stderr
-    assert f"private: {hub.endpoint}/datasets/{REPO}" in new.stdout
-    head, sent = hub.repositories[REPO].head, hub.sent()
-    forgotten = published(hub, data)
-    assert forgotten.returncode == 0, forgotten.stderr
-    assert (hub.repositories[REPO].head, hub.sent()) == (head, sent)
-    assert hub.repositories[REPO].private
-    assert f"upload complete; {REPO} is private. --public makes it public" in forgotten.stderr
-    assert not [seen for seen in hub.seen if seen.path.endswith("/settings")]
-    assert published(hub, data, "--public").returncode == 0
-    assert not hub.repositories[REPO].private
 
 
 def test_a_refused_upload_says_what_is_up_and_how_to_go_on(hub: HubServer, data: Path) -> None:
@@ -152,8 +143,9 @@ def test_a_refused_upload_says_what_is_up_and_how_to_go_on(hub: HubServer, data:
     [refused] = set(hub.sent()) - hub.stored.keys()
     assert hub.repositories[REPO].private
 
-    again = published(hub, data, "--public")
+    again = published(hub, data, "--public", "--json")
     assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["commit"] == hub.repositories[REPO].head
     assert sorted(hub.sent()) == sorted([*hub.stored, refused])  # each once, the refused one twice
     assert without_attributes(hub.repositories[REPO].files) == files_of(data / "publish")
     assert not hub.repositories[REPO].private
@@ -390,24 +382,12 @@ def test_all_objections_are_told_at_once(data: Path, reasonrag: Reasonrag) -> No
 # -- what goes up ----------------------------------------------------------------------------------------------
 
 
-def test_everything_that_was_dropped_goes_up(data: Path, reasonrag: Reasonrag) -> None:
-    """Whoever unpacks the candidates can filter anew; the summary has the counts, without paths."""
+def test_everything_that_was_dropped_goes_up_and_what_is_of_here_stays(data: Path, reasonrag: Reasonrag) -> None:
+    """Whoever unpacks the candidates can filter anew; the summary has the counts, without paths. Names of reviewers and
+    whatever somebody puts beside the data set's own files stay; the licence is the one that was given."""
     unchecked = {"name": "nq/test", "path": "/home/me/test.jsonl", "reason": "it is not there"}
     checked = [{"name": "nq/dev", "questions": 9, "path": "/home/me/dev.jsonl"}]
     tell(data, contamination={"checked": checked, "unchecked": [unchecked]})
-    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
-    for name in ("candidates.jsonl", "questions.jsonl", "dropped.jsonl"):
-        assert gzip.decompress((data / "publish" / f"{name}.gz").read_bytes()) == (data / name).read_bytes()
-    told = json.loads((data / "publish" / "summary.json").read_text())
-    here = json.loads((data / "summary.json").read_text())
-    assert told["dropped"] == here["dropped"]
-    assert (told["out"], told["sources"]) == ("", ["run"])
-    assert "/home/me" not in (data / "publish" / "README.md").read_text() + json.dumps(told)
-
-
-def test_what_reviewers_said_stays_here(data: Path, reasonrag: Reasonrag) -> None:
-    """Names of persons, and whatever somebody puts into the folder beside the data set's own files. The licence is the
-    one that was given."""
     (data / "review").mkdir()
     (data / "review" / "ana.csv").write_text("pair,verdict\n")
     (data / "notes.txt").write_text("mine")
@@ -416,7 +396,15 @@ def test_what_reviewers_said_stays_here(data: Path, reasonrag: Reasonrag) -> Non
     assert not [each for each in files_of(data / "publish") if "ana" in each or "notes" in each]
     assert not [each for each in json.loads(done.out)["files"] if "review" in each["path"] or "notes" in each["path"]]
     assert json.loads(done.out)["licence"] == "cc0-1.0"
-    assert "license: cc0-1.0" in (data / "publish" / "README.md").read_text()
+    card = (data / "publish" / "README.md").read_text()
+    assert "license: cc0-1.0" in card
+    for name in ("candidates.jsonl", "questions.jsonl", "dropped.jsonl"):
+        assert gzip.decompress((data / "publish" / f"{name}.gz").read_bytes()) == (data / name).read_bytes()
+    told = json.loads((data / "publish" / "summary.json").read_text())
+    here = json.loads((data / "summary.json").read_text())
+    assert told["dropped"] == here["dropped"]
+    assert (told["out"], told["sources"]) == ("", ["run"])
+    assert "/home/me" not in card + json.dumps(told)
 
 
 def test_prompts_of_their_own_go_up_with_the_data(data: Path, reasonrag: Reasonrag) -> None:

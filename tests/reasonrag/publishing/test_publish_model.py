@@ -275,16 +275,9 @@ def test_a_link_out_of_the_folder_is_not_followed(name: str, adapter: Path, tmp_
     assert target.stat().st_nlink == 1
 
 
-def test_a_folder_of_prompts_that_is_a_link_is_not_followed(adapter: Path, tmp_path: Path) -> None:
-    """Nor what lies in it."""
-    (adapter / "prompts").rename(tmp_path / "elsewhere")
-    (adapter / "prompts").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
-    with pytest.raises(InputError, match=r"prompts.* is a link to .*elsewhere"):
-        rehearsed(adapter)
-
-
 def test_links_within_a_folder_and_within_the_hub_s_cache_are_followed(adapter: Path, tmp_path: Path) -> None:
-    """The Hub's client keeps a model as links from its snapshot to its blobs; another model's are not."""
+    """The Hub's client keeps a model as links from its snapshot to its blobs; another model's are not, nor a folder of
+    prompts that lies elsewhere."""
     cache = tmp_path / "hub" / "models--org--student"
     snapshot = cache / "snapshots" / "0123abc"
     snapshot.parent.mkdir(parents=True)
@@ -292,6 +285,10 @@ def test_links_within_a_folder_and_within_the_hub_s_cache_are_followed(adapter: 
     linked(snapshot, "adapter_model.safetensors", cache / "blobs" / "b1")
     linked(snapshot, "chat_template.jinja", snapshot / "template.txt")
     assert "adapter_model.safetensors" in [each.path for each in rehearsed(snapshot).files]
+    (snapshot / "prompts").rename(tmp_path / "elsewhere")
+    (snapshot / "prompts").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    with pytest.raises(InputError, match=r"prompts.* is a link to .*elsewhere"):
+        rehearsed(snapshot)
     linked(snapshot, "tokenizer.json", tmp_path / "hub" / "models--org--other" / "blobs" / "b2")
     with pytest.raises(InputError, match=r"tokenizer\.json is a link to"):
         rehearsed(snapshot)

@@ -83,10 +83,6 @@ def as_text(messages: Sequence[Message]) -> bytes:
     return "".join(f"=== {message.role}\n{message.content}\n" for message in messages).encode()
 
 
-def reply(text: str, finish_reason: Any = "stop") -> Completion:
-    return Completion(text=text, finish_reason=finish_reason)
-
-
 # -- what a model is shown -------------------------------------------------------------------------------------
 
 
@@ -108,26 +104,17 @@ async def test_each_baseline_shows_what_its_golden_file_shows(
 
 @pytest.mark.parametrize("name", BASELINES)
 async def test_the_style_of_a_question_chooses_what_an_answer_is(name: BaselineName, method_of: MethodOf) -> None:
-    """The agent's own instruction, so that methods are asked for the same answers; both are in the hash."""
+    """The agent's own instruction, so that methods are asked for the same answers; both are in the hash. Nothing else
+    is shown of a question but its text: neither golden answers nor metadata."""
     for style, wanted in (("short", AGENT_PROMPTS.short), ("long", AGENT_PROMPTS.long)):
-        model = ScriptedModel(answering)
-        question = QUESTION.model_copy(update={"metadata": {"style": style}})
-        await method_of(name, model).answer(question)
+        model = ScriptedModel((lambda _, __: SEARCH) if name == "search-r1" else answering)
+        marked = {"golden_answers": ["MARKER-G"], "metadata": {"style": style, "gold_titles": ["MARKER-M"]}}
+        await method_of(name, model).answer(QUESTION.model_copy(update=marked))
+        assert all(b"MARKER" not in as_text(request.messages) for request in model.requests)
         shown = [each for each in model.requests if "<answer>" in each.messages[0].content]
         assert all(wanted in as_text(each.messages).decode() for each in shown or [model.requests[0]])
     other = replace(AGENT_PROMPTS, long="Write much.")
     assert baseline_hash(PROMPTS, name, other) != baseline_hash(PROMPTS, name, AGENT_PROMPTS)
-
-
-@pytest.mark.parametrize("name", BASELINES)
-async def test_golden_answers_reach_no_prompt(name: BaselineName, method_of: MethodOf) -> None:
-    """Nothing of a question but its text is shown: neither golden answers nor metadata."""
-    marked = Question(
-        id="q", question="Which river?", golden_answers=["MARKER-G"], metadata={"gold_titles": ["MARKER-M"]}
-    )
-    model = ScriptedModel((lambda _, __: SEARCH) if name == "search-r1" else answering)
-    await method_of(name, model).answer(marked)
-    assert all(b"MARKER" not in as_text(request.messages) for request in model.requests)
 
 
 @given(text=st.one_of(st.just(HOSTILE), st.text()))
@@ -394,31 +381,6 @@ async def test_search_r1_keeps_its_own_think_tags(method_of: MethodOf) -> None:
     assert model.requests[1].messages[1].content == first.response
     assert (second.content, second.reasoning) == ("Rhine", "Hm.")
     assert all(request.think_in_format for request in model.requests)
-
-
-# -- replies without an answer ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", BASELINES)
-@pytest.mark.parametrize(
-    ("completion", "cause"),
-    [
-        (reply("Seine"), "no_tag"),
-        (reply("so", "length"), "cut_off"),
-        (reply("", "content_filter"), "withheld"),
-        (reply("", "length"), "reasoning_cut"),
-    ],
-)
-async def test_a_reply_without_an_answer_is_none_for_a_cause(
-    name: BaselineName, completion: Completion, cause: str, method_of: MethodOf
-) -> None:
-    """After its repair turn too: no crash, the cause is in the step, and the first reply is kept."""
-    model = ScriptedModel(lambda request, _: answering(request, 0) if routes(request) else completion)
-    attempt = await method_of(name, model).answer(QUESTION)
-    assert attempt.answer is None
-    assert attempt.steps[-1].parse_error == cause
-    assert attempt.steps[-1].content is None
-    assert attempt.malformed
 
 
 # -- with the offline teacher ----------------------------------------------------------------------------------
