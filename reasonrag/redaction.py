@@ -218,37 +218,28 @@ def mask_secrets(text: str, known: Sequence[str]) -> str:
 # -- parsed JSON values: in raw JSON an escaped line break can hide the start of a key ---------------------------
 
 
-def line_holds_key(line: str, value: object, known: Sequence[str]) -> bool:
-    """Whether a text in a JSON line looks like a key. value: the parsed line; known: the result of `secrets`."""
-    hinted = any(sign in line for sign, _ in _SIGNS) or any(secret in line for secret in known)
-    return hinted and bool(keys_in("\n".join(texts_in(value)), known))
-
-
 def texts_in(value: object) -> Iterator[str]:
     """Every text inside a value, at any depth; not the keys of objects."""
+    return (text for _, _, text in _places_of_texts([value]))
+
+
+def _places_of_texts(value: object) -> Iterator[tuple[Any, Any, str]]:
+    """Every text inside a value, with what it stands in and where in that."""
     left = [value]
     while left:
-        each = left.pop()
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, Mapping):
-            left.extend(each.values())
-        elif isinstance(each, list):
-            left.extend(each)
+        each: Any = left.pop()
+        for place, item in each.items() if isinstance(each, Mapping) else enumerate(each):
+            if isinstance(item, str):
+                yield each, place, item
+            elif isinstance(item, Mapping | list):
+                left.append(item)
 
 
 def hide_in(value: object, known: Sequence[str]) -> None:
     """Replace the `known` secrets in every text inside a parsed value, in place; not in the keys of objects. What only
     looks like a key stays, as passages may contain such text."""
-    left = [value]
-    while left:
-        each = left.pop()
-        if isinstance(each, dict | list):
-            for place, item in each.items() if isinstance(each, dict) else enumerate(each):
-                if isinstance(item, str):
-                    each[place] = _hide(item, known)
-                else:
-                    left.append(item)
+    for holder, place, text in _places_of_texts([value]):
+        holder[place] = _hide(text, known)
 
 
 def mask_secrets_in(value: Any, known: Sequence[str]) -> Any:

@@ -294,19 +294,11 @@ GUARDS = frozenset({"allow", "allow_critic", "allow_eval", "replace", "yes"})
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
-def resolve(
-    model: type[AnySettings],
-    command: str,
-    flags: Mapping[str, Any],
-    *,
-    environment: Mapping[str, str] | None = None,
-    file: Path = Path(SETTINGS_FILE),
-) -> AnySettings:
+def resolve(model: type[AnySettings], command: str, flags: Mapping[str, Any]) -> AnySettings:
     """Settings from flags that are not None, then environment, then file, then defaults.
 
     Raises InputError naming the setting, where its value came from and what is wrong with it.
     """
-    environment = os.environ if environment is None else environment
     fields = model.model_fields
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
@@ -321,6 +313,7 @@ def resolve(
         elif keys_in("\n".join(texts_in(value)), secrets()):
             raise InputError(f"{where}: {HOLDS_A_KEY}")
 
+    file = Path(SETTINGS_FILE)
     for name, value in _read_table(file, command).items():
         if name in GUARDS & fields.keys() and value:
             raise InputError(
@@ -330,8 +323,8 @@ def resolve(
         take(name, value, f"{file}, [{command}]{f' {name}' if name in fields else ''}")
     for name in fields:
         variable = ENV_PREFIX + name.upper()
-        if environment.get(variable):
-            take(name, environment[variable], variable)
+        if given := os.environ.get(variable):
+            take(name, given, variable)
     for name, value in flags.items():
         if value is not None and value != []:  # a flag that may be repeated, and was not given
             take(name, value, flag_of(name) if name in fields else name)
@@ -344,8 +337,8 @@ def resolve(
         if first["type"] == "missing":
             raise InputError(f"{where} is required: {fields[name].description}") from error
         wrong = first["input"] if len(first["loc"]) > 1 else values.get(name)  # one of several
-        given = f" (got {shown_value(wrong)})" if name in values else ""
-        raise InputError(f"{where}: {plain_message(first['msg'])}{given}") from error
+        got = f" (got {shown_value(wrong)})" if name in values else ""
+        raise InputError(f"{where}: {plain_message(first['msg'])}{got}") from error
 
 
 _PLAIN = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
-from textwrap import fill
+from textwrap import TextWrapper
 from typing import Any, TypeVar, cast
 
 from reasonrag.errors import InputError, ReasonragError
@@ -19,6 +19,8 @@ from reasonrag.settings import CHANGES, FROM_PATH, Settings, arguments, flags_of
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 _ARGS = "\n\nArgs:\n"
+_AS_LINES = TextWrapper(112, "    ", "        ", break_long_words=False, break_on_hyphens=False)
+"""A setting in a docstring."""
 _FLAG = re.compile(r"reasonrag [a-z].*?(?=[;,`)]|\.\s| and |$)|(?<![\w-])--[a-z-]+", re.S)
 """A flag of this call, or else the command line that a message says to run, whose flags stay."""
 
@@ -64,7 +66,7 @@ def public_call(*models: type[Settings], without: Collection[str] = ()) -> Calla
             spoken = (f"`{name}=True`" if isinstance(each.default, bool) else f"`{name}`", f"`{name}=False`")
             said.update(zip(flags_of(name, fields.get(name)), spoken, strict=False))
         vars(called)["__signature__"] = inspect.signature(call).replace(parameters=[*given, *parameters])
-        lines = [_line(name, fields[name].description) for name in names]
+        lines = [_AS_LINES.fill(f"{name}: {fields[name].description or ''}") for name in names]
         text = inspect.getdoc(call) or ""
         called.__doc__ = "\n".join([text if _ARGS in f"\n\n{text}" or not lines else f"{text}{_ARGS}".rstrip(), *lines])
         return cast("Call", called)
@@ -85,15 +87,3 @@ def accepted(annotation: Any) -> str:
         text = "str | Path"
     text = f"{text} | Sequence[{text}]" if shape.several else text
     return f"{text} | None" if shape.optional else text
-
-
-def _line(name: str, description: str | None) -> str:
-    """A setting in a docstring."""
-    return fill(
-        f"{name}: {description or ''}",
-        width=112,
-        initial_indent="    ",
-        subsequent_indent="        ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

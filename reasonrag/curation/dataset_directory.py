@@ -22,7 +22,7 @@ from preference.records import Usage
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS, check_finished, file_digest, read_record
-from reasonrag.redaction import line_holds_key, secrets
+from reasonrag.redaction import keys_in, secrets, texts_in
 
 _AGAIN = "Make it again: reasonrag pairs {0} --out {0}"
 
@@ -189,6 +189,6 @@ def _objects(path: Path, secret_places: list[str] | None = None) -> Iterator[tup
                 value = None
             if not isinstance(value, dict):
                 raise InputError(f"{path}, line {number} is not a JSON object. {_AGAIN.format(path.parent)}")
-            if secret_places is not None and line_holds_key(line.decode(), value, known):
+            if secret_places is not None and keys_in("\n".join(texts_in(value)), known):
                 secret_places.append(f"{path}, line {number}")
             yield number, value

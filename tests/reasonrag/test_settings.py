@@ -24,7 +24,10 @@ def settings_of(
     """Settings of generate from these places; the working directory is the test's own."""
     if file is not None:
         Path("reasonrag.toml").write_text(file, "utf-8")
-    return resolve(GenerateSettings, "generate", {"run": "runs/one"} | (flags or {}), environment=environment or {})
+    with pytest.MonkeyPatch.context() as changed:
+        for name, value in (environment or {}).items():
+            changed.setenv(name, value)
+        return resolve(GenerateSettings, "generate", {"run": "runs/one"} | (flags or {}))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +122,7 @@ class Needs(Settings):
 
 def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
     with pytest.raises(InputError, match=r"^--out is required: Where to write"):
-        resolve(Needs, "evaluate", {}, environment={})
+        resolve(Needs, "evaluate", {})
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
 )
 def test_a_run_is_named_after_questions_and_recipe_unless_it_is_named(flags: dict[str, Any], directory: str) -> None:
     """Data sets by our names for them."""
-    assert str(resolve(GenerateSettings, "generate", flags, environment={}).run_directory) == directory
+    assert str(resolve(GenerateSettings, "generate", flags).run_directory) == directory
 
 
 @pytest.mark.parametrize(
@@ -147,50 +150,38 @@ def test_a_run_is_named_after_questions_and_recipe_unless_it_is_named(flags: dic
 def test_an_evaluation_is_named_after_questions_method_and_model(
     flags: dict[str, Any], model: str, directory: str
 ) -> None:
-    assert str(resolve(EvaluateSettings, "evaluate", flags, environment={}).default_run(model)) == directory
+    assert str(resolve(EvaluateSettings, "evaluate", flags).default_run(model)) == directory
 
 
-def test_a_data_set_is_one_name_or_none() -> None:
+def test_a_data_set_is_one_name_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also as a list of one."""
     for given in ("nq", ["nq"]):
-        assert resolve(GenerateSettings, "generate", {"dataset": given}, environment={}).dataset == ["nq"]
+        assert resolve(GenerateSettings, "generate", {"dataset": given}).dataset == ["nq"]
     assert GenerateSettings.model_validate({"dataset": None}).dataset == []
+    monkeypatch.setenv("REASONRAG_DATASET", "popqa hotpotqa")
     for model, command in ((GenerateSettings, "generate"), (EvaluateSettings, "evaluate")):
         with pytest.raises(InputError, match=r"^REASONRAG_DATASET: give one data set; make a run of each"):
-            resolve(model, command, {"run": "e"}, environment={"REASONRAG_DATASET": "popqa hotpotqa"})
+            resolve(model, command, {"run": "e"})
 
 
 def test_a_folder_may_be_given_as_a_path_where_a_name_or_an_address_may_stand_too() -> None:
     place = Path("saves") / "h"
-    asked = resolve(EvaluateSettings, "evaluate", {"run": "evals/a", "model": place, "critic": place}, environment={})
+    asked = resolve(EvaluateSettings, "evaluate", {"run": "evals/a", "model": place, "critic": place})
     assert (asked.model, asked.critic) == ("saves/h", "saves/h")
-    judged = resolve(EvaluateCriticSettings, "evaluate-critic", {"against": place}, environment={})
+    judged = resolve(EvaluateCriticSettings, "evaluate-critic", {"against": place})
     assert judged.against == "saves/h"
     for given in (place, [place], "saves/h"):
-        found = resolve(PairsSettings, "pairs", {"critic": given}, environment={})
+        found = resolve(PairsSettings, "pairs", {"critic": given})
         assert found.critic == ["saves/h"]
 
 
-def test_the_environment_is_the_process_own_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is exported in the shell counts."""
-    monkeypatch.setenv("REASONRAG_MIN_MARGIN", "0.25")
-    monkeypatch.setenv("REASONRAG_MAX_PER_STATE", "2")
-    found = resolve(PairsSettings, "pairs", {"out": "data/one"})
-    assert (found.min_margin, found.max_per_state, found.allow_malformed) == (0.25, 2, False)
-
-
 def test_pairs_are_made_by_the_rules_of_pairing_unless_told_otherwise() -> None:
-    """Their defaults stand in one place."""
-    found = resolve(PairsSettings, "pairs", {"out": "x"}, environment={})
-    assert found.rules == PairingRules()
-    assert found.options == ExportOptions()
-
-
-def test_zero_is_no_limit_where_a_limit_of_zero_would_be_no_pair() -> None:
-    """Of pairs and tokens; a share of 0 is a share, a margin of 0 a margin."""
-    flags = dict.fromkeys(("max_per_state", "max_row_tokens", "min_margin"), 0)
-    flags |= dict.fromkeys(("max_efficiency_only", "max_style_only"), 0)
-    rules = resolve(PairsSettings, "pairs", {"out": "x"} | flags, environment={}).rules
+    """Their defaults stand in one place. Zero is no limit where a limit of zero would be no pair: of pairs and tokens;
+    a share of 0 is a share, a margin of 0 a margin."""
+    found = resolve(PairsSettings, "pairs", {"out": "x"})
+    assert (found.rules, found.options) == (PairingRules(), ExportOptions())
+    zero = ("max_per_state", "max_row_tokens", "min_margin", "max_efficiency_only", "max_style_only")
+    rules = resolve(PairsSettings, "pairs", {"out": "x"} | dict.fromkeys(zero, 0)).rules
     assert rules == PairingRules(min_margin=0, max_per_state=None, max_efficiency_only=0, max_style_only=0)
 
 
@@ -205,14 +196,14 @@ GUARDED: dict[str, tuple[type[Settings], str, str, str]] = {
 
 @pytest.mark.parametrize(("model", "command", "line", "flag"), GUARDED.values(), ids=GUARDED.keys())
 def test_no_settings_file_switches_a_guard_off_for_good(
-    model: type[Settings], command: str, line: str, flag: str, tmp_path: Path
+    model: type[Settings], command: str, line: str, flag: str
 ) -> None:
     """It is refused by name with the flag; said with the command it counts."""
-    file, name = tmp_path / "reasonrag.toml", flag.removeprefix("--").replace("-", "_")
+    file, name = Path("reasonrag.toml"), flag.removeprefix("--").replace("-", "_")
     file.write_text(f"[{command}]\n{line}\n")
     message = rf"reasonrag.toml, \[{command}\] {name}: this guards every run.* give {flag} to the command"
     with pytest.raises(InputError, match=message):
-        resolve(model, command, {}, environment={}, file=file)
+        resolve(model, command, {})
     if line.endswith("true"):  # what it is without
         file.write_text(f"[{command}]\n{line.replace('true', 'false')}\n")
-        assert not getattr(resolve(model, command, {}, environment={}, file=file), name)
+        assert not getattr(resolve(model, command, {}), name)
