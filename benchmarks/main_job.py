@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
+from recall import measure_recall
 from reporting import ROOT, publish, table
 
 import reasonrag
@@ -25,7 +26,6 @@ from reasonrag.data.questions import open_questions
 from reasonrag.llm.prices import find_price
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import open_index
-from reasonrag.retrieval.recall import measure_recall
 
 RECALL_AT = (3, 5)
 HTTP_QUESTIONS = 30
@@ -67,7 +67,7 @@ def _retrieval(data_dir: Path, scratch: Path) -> Iterator[str]:
     for each in questions:
         retriever.search(each.question, max(RECALL_AT))
     searching = watch.lap()
-    report = measure_recall(retriever, questions, at=RECALL_AT)
+    recall = measure_recall(retriever, questions, RECALL_AT)
     yield from table(
         "BM25 over the HotpotQA passages, queries: its dev questions",
         {
@@ -75,8 +75,8 @@ def _retrieval(data_dir: Path, scratch: Path) -> Iterator[str]:
             "build s": [f"{building:.1f}"],
             "MB on disk": [f"{sum(each.stat().st_size for each in place.iterdir()) / 1e6:.1f}"],
             "ms per query": [f"{1000 * searching / len(questions):.2f}"],
-            **{f"gold R@{each.k}": [f"{each.gold:.3f}"] for each in report.at},
-            **{f"answer R@{each.k}": [f"{each.answer:.3f}"] for each in report.at},
+            **{f"gold R@{each.k}": [f"{each.gold:.3f}"] for each in recall},
+            **{f"answer R@{each.k}": [f"{each.answer:.3f}"] for each in recall},
         },
     )
 

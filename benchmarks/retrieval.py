@@ -65,7 +65,7 @@ RECALL_QUERIES = 200
 ATLAS_QUESTIONS = 500
 DATA_SETS = ("hotpotqa", "2wikimultihopqa", "musique", "popqa", "bamboogle")
 RECALL_AT = (3, 5)
-PACKAGES = ("numpy", "faiss-cpu", "faiss-gpu", "torch", "transformers", "sentence-transformers", "aiohttp")
+PACKAGES = ("numpy", "faiss-cpu", "torch", "transformers", "sentence-transformers", "aiohttp")
 
 
 def main(  # noqa: PLR0917 - flags of a command line
@@ -544,14 +544,15 @@ def _found_by_every_search(bench: _Bench, case: _Case) -> Iterator[tuple[str, _F
 
 
 def _measure_found(directories: list[Path], questions: Path, data_set: str) -> _Found:
+    from recall import measure_recall
+
     from reasonrag.data.questions import open_questions
     from reasonrag.retrieval.opening import open_index
-    from reasonrag.retrieval.recall import measure_recall
 
     retriever = open_index(*directories)
-    asked = open_questions(questions, dataset=data_set, split="dev").read()
-    report = measure_recall(retriever, asked, at=RECALL_AT)
-    return _Found(report.questions, {each.k: (each.gold, each.all_gold, each.answer) for each in report.at})
+    asked = list(open_questions(questions, dataset=data_set, split="dev").read())
+    recall = measure_recall(retriever, asked, RECALL_AT)
+    return _Found(len(asked), {each.k: (each.gold, each.all_gold, each.answer) for each in recall})
 
 
 PARTS: dict[str, Callable[[_Bench], Iterator[str]]] = {

@@ -29,15 +29,15 @@ LINES = {
     "exploration": 2958,
     "llm": 4989,
     "publishing": 1212,
-    "retrieval": 4064,
+    "retrieval": 3901,
     "run": 817,
     "scale": 568,
     "serving": 1185,
     "studies": 1520,
     "training": 4353,
     "viewing": 2710,
-    "tests": 48_846,
-    "benchmarks": 8031,
+    "tests": 48_689,
+    "benchmarks": 8080,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

@@ -41,24 +41,17 @@ def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> Non
     print_result(manifest, parts, as_json=as_json)
 
 
-@options(example="reasonrag index check indexes/wiki-bm25 --questions dev.jsonl")
+@options(example="reasonrag index check indexes/wiki-bm25")
 def check(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of an index")],
     *,
-    questions: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Also search for these questions (JSONL), and measure how many of their gold passages are found",
-        ),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what an index is; read it and its corpus in full, by their hashes."""
     from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
     from reasonrag.retrieval.index import IndexCheck, index_check
 
-    found = index_check(directory, questions=questions, watcher=PlainBuildWatcher(TerminalMessages().say))
+    found = index_check(directory, watcher=PlainBuildWatcher(TerminalMessages().say))
     print_result(found, IndexCheck.shown, as_json=as_json)
     if found.faults:
         raise typer.Exit(FAILED)

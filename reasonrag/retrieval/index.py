@@ -15,11 +15,10 @@ from preference.records import PassageRef, shared_fields
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import Passage
-from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.files import build_lock, file_digest
 from reasonrag.progress import SilentWatcher
-from reasonrag.rendering import Part, Table, counted
+from reasonrag.rendering import Part, Table
 from reasonrag.retrieval.dense.build import BuildOptions, Encoding, build_dense
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice
@@ -34,7 +33,6 @@ from reasonrag.retrieval.dense.manifest import (
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import open_index, open_retriever
 from reasonrag.retrieval.passage_length import cut
-from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
 from reasonrag.retrieval.settings import (
     MAX_TOP_K,
@@ -94,7 +92,6 @@ def index_build(
         precision=settings.precision,
         batch_size=settings.batch_size,
         from_faiss=settings.from_faiss,
-        gpu=settings.gpu,
     )
     if kind == "dense" and settings.on == "ray":
         if launch is None:
@@ -116,29 +113,19 @@ class IndexCheck(BaseModel):
     directory: Path
     manifest: IndexManifest
     faults: list[str]
-    found: RecallReport | None = None
-    """Recall over a question file, if one was given and there are no faults."""
 
     def shown(self) -> Iterator[Part]:
         yield Table(f"{self.manifest.kind} index  {self.directory}", self._rows())
 
     def _rows(self) -> Iterator[tuple[str, object]]:
         yield from self.manifest.rows()
-        yield from self.found.rows() if self.found else ()
         yield from (("fault", each) for each in self.faults)
         yield "sound", "" if self.faults else "corpus and files are unchanged"
 
 
 @public_call()
-def index_check(
-    directory: Path | str,
-    *,
-    questions: Path | str | None = None,
-    watcher: BuildWatcher | None = None,
-) -> IndexCheck:
-    """Check a whole index and its corpus by their hashes.
-
-    Raises InputError if there is no index, and for a bad question file.
+def index_check(directory: Path | str, *, watcher: BuildWatcher | None = None) -> IndexCheck:
+    """Check a whole index and its corpus by their hashes. Raises InputError if there is no index.
 
     Example:
         >>> reasonrag.index_check("indexes/handbook").faults
@@ -146,15 +133,9 @@ def index_check(
 
     Args:
         directory: of an index.
-        questions: a question file, each question used as a query, to measure recall of gold passages and of
-            answers.
         watcher: is told what happens while it goes on; none: silent.
     """
     place, watcher = Path(directory), watcher or SilentWatcher()
-    asked = Path(questions) if questions else None
-    source = open_questions(asked, dataset=asked.stem, split="", home=place.parent, say=watcher.say) if asked else None
-    if source and source.unread:
-        watcher.say(source.unread)
     manifest = read_manifest(place)
     watcher.say(f"reading the files of {place}")
     faults = [*damaged_files(place, manifest, manifest.files).values()]
@@ -169,11 +150,7 @@ def index_check(
             open_index(place)
         except InputError as error:
             faults.append(str(error))
-    found = None
-    if source and not faults:
-        watcher.say(f"searching for the {counted(source.total, 'question')} of {source.path}")
-        found = measure_recall(open_index(place), source.read())
-    return IndexCheck(directory=place, manifest=manifest, faults=faults, found=found)
+    return IndexCheck(directory=place, manifest=manifest, faults=faults)
 
 
 class FoundPassage(PassageRef):

@@ -26,7 +26,6 @@ from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.retrieval.opening import open_index
-from reasonrag.retrieval.recall import answer_recall
 from tests.helpers.jsonl import write_rows
 
 NEEDED = ("torch", "transformers", "sentence_transformers", "FlagEmbedding", "faiss", "datasets", "langid")
@@ -427,20 +426,3 @@ def test_cover_em_is_the_acc_of_flashrag_where_words_are_whole(flashrag: FlashRA
     theirs = scored(flashrag.metrics.Sub_ExactMatch, only_theirs + both, flashrag.dataset)
     assert theirs == [1.0] * len(only_theirs) + [cover_em(*each) for each in both]
     assert [cover_em(*each) for each in only_theirs] == [0.0] * len(only_theirs)
-
-
-passages = st.builds(Passage, id=st.just("p"), title=phrases, text=phrases)
-
-
-@of_many
-@given(cases=st.lists(st.tuples(st.lists(passages, max_size=4), golds), min_size=1, max_size=4), k=st.integers(1, 5))
-def test_answer_recall_is_the_retrieval_recall_of_flashrag(
-    cases: list[tuple[list[Passage], list[str]]], k: int, flashrag: FlashRAG
-) -> None:
-    """Inside words, across the end of a title, and of golden answers of which nothing is left, just as there."""
-    rows = flashrag.dataset.Dataset({"dataset_name": "own"}, data=[{"golden_answers": golds} for _, golds in cases])
-    contents = [[{"contents": f"{each.title}\n{each.text}"} for each in passages] for passages, _ in cases]
-    rows.update_output("retrieval_result", contents)
-    config = {"dataset_name": "own", "metric_setting": {"retrieval_recall_topk": k}}
-    _, scores = flashrag.metrics.Retrieval_Recall(config).calculate_metric(rows)
-    assert [answer_recall(*each, k) for each in cases] == list(scores)
