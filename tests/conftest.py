@@ -13,11 +13,12 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import HealthCheck, settings
 
 from reasonrag import cli
 from reasonrag.retrieval.dense.encoders import MINILM, Encoder, EncoderChoice, load_encoder
 from reasonrag.retrieval.retriever import IndexRetriever
-from tests.helpers import laws, tiers
+from tests.helpers import tiers
 from tests.helpers.command_line import CORPUS, AskLlamaFactory, Done, Reasonrag
 from tests.helpers.indexes import open_or_build
 from tests.helpers.pages import browser, visit  # noqa: F401 - fixtures
@@ -36,7 +37,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run beside each other; th
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-laws.load_profile()
+# How many examples a law is tried on: 25 in `make test` and 300 in `make test-all`, the same for everybody, and 2,000
+# fresh ones in `make laws` (--hypothesis-profile). A law whose examples are dear says its own number.
+# A machine that has other work breaks no law: no deadline, and slow draws are none.
+always = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+everybody = settings(always, derandomize=True, database=None)
+settings.register_profile("first-tier", everybody, max_examples=25)
+settings.register_profile("second-tier", everybody, max_examples=300)
+settings.register_profile("fresh", always, max_examples=2000, print_blob=True)
+settings.load_profile("first-tier")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,9 +9,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
 
 from reasonrag.data.atlas import write_world
@@ -19,21 +17,16 @@ from reasonrag.data.datasets import REPOSITORY
 from tests.helpers.collection import jsonl, rows_of
 from tests.helpers.hub_server import HubServer, environment_for, running_hub
 from tests.helpers.processes import finished
+from tests.helpers.trees import trees
 
 QUESTIONS = 8
 
 
 def put_collection(hub: HubServer, folder: Path) -> None:
-    """Atlas' questions as if they were HotpotQA's and MuSiQue's, with passages."""
+    """Atlas' questions as if they were HotpotQA's, with passages."""
     world = write_world(folder)
     hotpotqa = rows_of(world / "train.jsonl", world / "corpus.jsonl", QUESTIONS)
-    plain = [{name: each[name] for name in ("id", "question", "golden_answers")} for each in hotpotqa]
-    files = {"hotpotqa/train": hotpotqa, "musique/train": []}
-    for row, each in zip(plain, hotpotqa, strict=True):
-        titled = zip(*each["metadata"]["context"].values(), strict=True)
-        paragraphs = [{"title": title, "paragraph_text": text} for title, [text] in titled]
-        files["musique/train"].append(row | {"paragraphs": paragraphs})
-    hub.put(REPOSITORY, {f"{name}.jsonl": jsonl(rows) for name, rows in files.items()})
+    hub.put(REPOSITORY, {"hotpotqa/train.jsonl": jsonl(hotpotqa)})
 
 
 class Newcomer:
@@ -44,9 +37,6 @@ class Newcomer:
 
     def __call__(self, command: str) -> subprocess.CompletedProcess[str]:
         return finished(*command.split()[1:], cwd=self.folder, environment=self.environment)
-
-    def records(self, run: str) -> list[dict[str, Any]]:
-        return [orjson.loads(each) for each in (self.folder / run / "rollouts.jsonl").read_bytes().splitlines()]
 
 
 @pytest.fixture
@@ -79,7 +69,7 @@ def test_a_newcomer_goes_from_the_command_of_the_front_page_to_pairs(newcomer: N
     assert "passages that came with the questions of hotpotqa/train" in done.stderr
     assert "run directory: runs/hotpotqa-train-economy" in done.stderr
     assert "next: reasonrag pairs runs/hotpotqa-train-economy" in done.stdout
-    assert len(newcomer.records("runs/hotpotqa-train-economy")) == QUESTIONS
+    assert len(trees(newcomer.folder / "runs" / "hotpotqa-train-economy")) == QUESTIONS
     done = newcomer("reasonrag pairs runs/hotpotqa-train-economy")
     assert done.returncode == 0, done.stderr
     assert (newcomer.folder / "data" / "hotpotqa-train-economy" / "RAG_ProGuide.json").stat().st_size > 1000

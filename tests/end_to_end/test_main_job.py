@@ -19,7 +19,7 @@ import pytest
 import reasonrag as package
 from mcts import RECIPES
 from preference import read_rollouts
-from reasonrag.errors import InputError, ModelError
+from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from tests.endpoints.behaviour import EndpointBehaviour
@@ -375,14 +375,6 @@ def test_an_interrupt_inside_an_event_loop_stops_the_run() -> None:
         _, errors = notebook.communicate(timeout=60)
     assert notebook.returncode != 0
     assert b"KeyboardInterrupt" in errors
-
-
-async def test_the_python_call_works_inside_a_running_event_loop() -> None:
-    """Notebooks run a loop of their own; the call has the same names as the flags."""
-    summary = package.generate(**SMALL, run="runs/a")
-    assert summary.done == 6
-    with pytest.raises(InputError, match="generate has no setting 'limits'; did you mean 'limit'"):
-        package.generate(**SMALL, run="runs/b", limits=3)
 
 
 def test_the_version_is_shown(reasonrag: Reasonrag) -> None:
