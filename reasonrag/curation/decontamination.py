@@ -8,7 +8,6 @@ some 4 KB each, and the evaluation splits stream past them. `publish`, training 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,21 +54,6 @@ class ContaminatedQuestion(BaseModel):
 # -- a data set ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _HeldQuestion:
-    """The fields of a question that go into its line of contamination.jsonl."""
-
-    question_id: str
-    key: str
-    origin: Origin
-
-    def drawn_from(self, split: EvalSplit) -> bool:
-        """Whether it comes from that split: by name, or because the files are the same."""
-        own = self.origin.dataset, self.origin.split
-        named = split.name == "/".join(own) and not is_training_split(self.origin.split)
-        return named or self.origin.revision == split.sha256
-
-
 def find_contaminated(data_set: Path, splits: Iterable[EvalSplit]) -> list[ContaminatedQuestion]:
     """The questions of a data set that stand in evaluation splits, in order; none is dropped here.
 
@@ -78,9 +62,15 @@ def find_contaminated(data_set: Path, splits: Iterable[EvalSplit]) -> list[Conta
         missing.
     """
     every = list(splits)
-    held, asked = QuestionIndex(), list[_HeldQuestion]()
+    held, asked, origins = QuestionIndex(), list[ContaminatedQuestion](), list[Origin]()
     for record in read_lines(data_set / QUESTIONS, QuestionRecord) if every else ():
-        asked.append(_HeldQuestion(record.question_id, question_key(record.question), record.origin))
+        origin, key = record.origin, question_key(record.question)
+        asked.append(
+            ContaminatedQuestion(
+                question_id=record.question_id, dataset=origin.dataset, split=origin.split, question_key=key, matches=[]
+            )
+        )
+        origins.append(origin)
         held.add(record.question, record.golden_answers)
     found: dict[int, dict[str, EvalMatch]] = {}
     for split in every:
@@ -91,21 +81,22 @@ def find_contaminated(data_set: Path, splits: Iterable[EvalSplit]) -> list[Conta
                     eval=split.name,
                     eval_id=other.id,
                     similarity=round(similarity, 4),
-                    own_split=asked[number].drawn_from(split),
+                    own_split=_is_drawn_from(origins[number], split),
                 )
                 of_question = found.setdefault(number, {})
                 of_question[split.name] = min(of_question.get(split.name, match), match, key=_closest_first)
     told: dict[tuple[str, ...], ContaminatedQuestion] = {}  # several runs may have asked it
     for number, matches in sorted(found.items()):
-        each = ContaminatedQuestion(
-            question_id=asked[number].question_id,
-            dataset=asked[number].origin.dataset,
-            split=asked[number].origin.split,
-            question_key=asked[number].key,
-            matches=[matches[name] for name in sorted(matches)],
-        )
+        each = asked[number]
+        each.matches = [matches[name] for name in sorted(matches)]
         told.setdefault((each.question_key, each.question_id, each.dataset, each.split), each)
     return list(told.values())
+
+
+def _is_drawn_from(origin: Origin, split: EvalSplit) -> bool:
+    """By name, or because the files are the same."""
+    named = split.name == f"{origin.dataset}/{origin.split}" and not is_training_split(origin.split)
+    return named or origin.revision == split.sha256
 
 
 def _closest_first(match: EvalMatch) -> tuple[bool, int, float, str]:
@@ -123,8 +114,6 @@ class ContaminationSummary(BaseModel):
     """Known splits that were not compared."""
     questions: int = 0
     """Questions that stand in a split other than their own."""
-    matched: dict[Rule, int] = {}
-    """These questions by the first rule that matches."""
     matched_by_split: dict[str, int] = {}
     """These questions by split; one that stands in two splits counts in both."""
     own_split: dict[str, int] = {}
@@ -192,26 +181,21 @@ def _check_names(allowed: Sequence[str], splits: EvalSplits, data_set: Path) -> 
 def _summary(
     flagged: Sequence[ContaminatedQuestion], splits: EvalSplits, allowed: Sequence[str]
 ) -> ContaminationSummary:
-    first_rule: dict[str, int] = {}
     by_split: dict[str, set[str]] = {}
     own: dict[str, set[str]] = {}
     for each in flagged:
         for match in each.matches:
-            key, rule = each.question_key, RULES.index(match.rule)
-            (own if match.own_split else by_split).setdefault(match.eval, set()).add(key)
-            if not match.own_split:
-                first_rule[key] = min(rule, first_rule.get(key, rule))
-    rules = Counter(first_rule.values())
+            (own if match.own_split else by_split).setdefault(match.eval, set()).add(each.question_key)
+    found = set[str]().union(*by_split.values())
     dropped = {each.question_key for each in flagged if each.dropped}
     return ContaminationSummary(
         checked=splits.found,
         unchecked=splits.missing,
-        questions=len(first_rule),
-        matched={rule: rules[number] for number, rule in enumerate(RULES)},
+        questions=len(found),
         matched_by_split={name: len(keys) for name, keys in sorted(by_split.items())},
         own_split={name: len(keys) for name, keys in sorted(own.items())},
         allowed=sorted(set(allowed)),
-        kept=len(first_rule.keys() - dropped),
+        kept=len(found - dropped),
         dropped=len(dropped),
     )
 

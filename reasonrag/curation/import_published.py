@@ -29,7 +29,6 @@ from preference.labelled_runs import recount_tokens
 from preference.published.repairs import ImportRules, KnownQuestion, RepairCount, RepairLog, Unusable
 from preference.published.rows import PublishedRowReader
 from preference.published.trees import RECIPE, read_tree
-from reasonrag.agent.imported_prompts import ImportedPrompts
 from reasonrag.agent.prompting import PROMPTS, renderer_hash
 from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, replace_data_set
@@ -62,15 +61,11 @@ _SPLITS = ("train", "dev", "validation", "val", "test")
 
 
 class FoundPrompts(BaseModel):
-    """The prompts that the rows were made with. renderer: their hash. states, fitting_states: distinct prompts, and
-    those that the renderer gives byte for byte. unseen: turns that no row shows. folder: where they were written; None
-    where they are those of the package."""
+    """The prompts that the rows were made with. renderer: their hash. folder: where they were written; None where they
+    are those of the package."""
 
     renderer: str
-    states: int
-    fitting_states: int
-    unseen: list[str] = []
-    folder: str | None = None
+    folder: str | None
 
 
 class ImportReport(BaseModel):
@@ -134,8 +129,7 @@ class ImportReport(BaseModel):
         else:
             yield "states", self.states
             if (found := self.prompts) and found.folder:
-                fitting = f"{found.fitting_states:,} of {found.states:,} states"
-                yield "prompts", f"{found.folder} (renderer {found.renderer}; {fitting})"
+                yield "prompts", f"{found.folder} (renderer {found.renderer})"
             yield "written", f"{counted(self.exported, 'pair')}; dropped: {counts_text(self.not_exported)}"
         yield "teacher", self.teacher or "unknown"
 
@@ -381,8 +375,10 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
         states, asked = list(reader.states()), list(reader.questions())
         candidates.writelines(each.to_line() for each in states)
         questions.writelines(each.to_line() for each in asked)
-    imported = take_prompts(staged)
-    covered = imported.warnings if imported else [_NO_PROMPTS]
+    imported, prompts = take_prompts(staged), None
+    if imported:
+        folder = str(given.out / PROMPTS) if (staged / PROMPTS).exists() else None
+        prompts = FoundPrompts(renderer=renderer_hash(imported.prompts), folder=folder)
     summary = _export(staged, given.out)
     without = sum(not each.golden_answers for each in asked)
     return {
@@ -390,22 +386,15 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
         "questions": len(asked),
         "without_golden_answers": without,
         "states": len(states),
-        "prompts": imported and _found(imported, given.out if (staged / PROMPTS).exists() else None),
+        "prompts": prompts,
         "exported": summary.pairs,
         "not_exported": {reason: count for reason, count in summary.dropped.items() if count},
-        "warnings": [*summary.warnings, *_without_gold(without, "question"), *covered],
+        "warnings": [
+            *summary.warnings,
+            *_without_gold(without, "question"),
+            *(imported.warnings if imported else [_NO_PROMPTS]),
+        ],
     }
-
-
-def _found(imported: ImportedPrompts, beside: Path | None) -> FoundPrompts:
-    """beside: the data set that they are written to; None for those of the package."""
-    return FoundPrompts(
-        renderer=renderer_hash(imported.prompts),
-        states=imported.states,
-        fitting_states=imported.fitting_states,
-        unseen=list(imported.unseen),
-        folder=str(beside / PROMPTS) if beside else None,
-    )
 
 
 def _export(staged: Path, out: Path) -> PairSummary:

@@ -50,11 +50,9 @@ def build(
 
 
 def _parts(summary: CorpusSummary) -> Iterator[Part]:
-    length = f"median {counted(summary.median_words, 'word')}, longest {counted(summary.longest_chars, 'character')}"
     rows = [
         ("files read", summary.files),
         ("passages", summary.passages),
-        ("length", length),
         ("language", list(summary.languages)),
         ("duplicates left out", summary.duplicates),
         ("not read", summary.left_out),

@@ -189,9 +189,8 @@ class DatasetAudit:
             token_counter=TokenCounterName(name=self._counter.name, exact=self._counter.exact),
             cutoffs=[count_cut_rows(prompt, reply, each) for each in cutoffs],
             advised_cutoff=advised,
-            length_gap=dataset_checks.length_gap(columns),
+            chosen_shorter=dataset_checks.chosen_shorter(columns),
             checks=[self._result(name, together.get(name)) for name in CHECK_NAMES],
-            allowed=self._allow,
             versions={"python": platform.python_version(), "reasonrag": version("reasonrag")},
         )
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from preference.statistics import effective_sample_size, wilson
 from reasonrag.curation.audit.catalogue import BIAS, CheckName
-from reasonrag.curation.audit.report import LengthGap, RowExample
+from reasonrag.curation.audit.report import RowExample
 from reasonrag.curation.audit.row_checks import RowFacts
 
 Column: TypeAlias = NDArray[Any]
@@ -118,12 +118,6 @@ def _sign_of_gap(columns: RowColumns) -> Column:
     return sign
 
 
-def length_gap(columns: RowColumns) -> LengthGap:
-    if not len(columns):
-        return LengthGap()
+def chosen_shorter(columns: RowColumns) -> float | None:
     sign = _sign_of_gap(columns)
-    unequal = sign[sign != 0]
-    return LengthGap(
-        shorter_of_unequal=float(np.mean(unequal == 1)) if len(unequal) else None,
-        mean=float(np.mean(columns.tokens("chosen") - columns.tokens("rejected"))),
-    )
+    return float(np.mean(sign[sign != 0] == 1)) if sign.any() else None

@@ -66,14 +66,6 @@ class CheckResult(BaseModel):
         return "allowed" if self.allowed else self.severity
 
 
-class LengthGap(BaseModel):
-    """Chosen minus rejected, in tokens; null without rows."""
-
-    shorter_of_unequal: float | None = None
-    """Share of the rows with a shorter chosen side, of those whose sides differ in length."""
-    mean: float | None = None
-
-
 class TokenCounterName(BaseModel):
     name: str
     exact: bool
@@ -95,10 +87,9 @@ class AuditReport(BaseModel):
     cutoffs: list[Cutoff]
     advised_cutoff: int | None
     """The smallest multiple of 64 at which nothing is cut; null without rows."""
-    length_gap: LengthGap
+    chosen_shorter: float | None
+    """Share of the rows with a shorter chosen side, of those whose sides differ in length; null without such."""
     checks: list[CheckResult]
-    allowed: list[CheckName]
-    """Errors named by --allow, whether found or not."""
     versions: dict[str, str]
 
     @property
@@ -125,7 +116,6 @@ class AuditReport(BaseModel):
 
     def numbers(self) -> Iterator[tuple[str, object]]:
         """By name, for the terminal and the page."""
-        gap = self.length_gap
         yield "files", [f"{name} {count:,}" for name, count in self.files.items()]
         yield "rows", f"{self.rows:,} ({self.parts['train']:,} train, {self.parts['validation']:,} validation)"
         yield "tokens counted by", self.token_counter.name
@@ -137,10 +127,8 @@ class AuditReport(BaseModel):
             exact = self.token_counter.exact
             about = "" if exact else ", by estimated lengths (exact: pip install 'reasonrag[tokens]')"
             yield "cutoff_len to use", f"{self.advised_cutoff:,}: cuts nothing{about}"
-        if gap.mean is not None:
-            yield "chosen minus rejected", f"mean {gap.mean:+,.1f} tokens"
-        if gap.shorter_of_unequal is not None:
-            yield "chosen side shorter where they differ", f"{gap.shorter_of_unequal:.2f}"
+        if self.chosen_shorter is not None:
+            yield "chosen side shorter where they differ", f"{self.chosen_shorter:.2f}"
 
     @property
     def tally(self) -> str:

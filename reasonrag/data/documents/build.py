@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
-from statistics import median
 from typing import Any
 
 import orjson
@@ -57,9 +56,6 @@ class CorpusSummary(BaseModel):
     files: dict[str, int]
     """Documents read, by kind."""
     passages: int
-    median_words: int
-    longest_chars: int
-    """Of the passages' texts."""
     max_chars: int
     duplicates: int
     """Passages left out because an earlier one has the same title and text."""
@@ -183,11 +179,9 @@ class _CorpusWriter:
 
     digest: Any = field(default_factory=hashlib.sha256)
     files: Counter[str] = field(default_factory=Counter)
-    words: Counter[int] = field(default_factory=Counter)
     unreadable: list[UnreadFile] = field(default_factory=list)
     passages: int = 0
     duplicates: int = 0
-    longest_chars: int = 0
     languages: LanguageCounts = field(default_factory=LanguageCounts)
     _seen: set[bytes] = field(default_factory=set)
 
@@ -213,8 +207,6 @@ class _CorpusWriter:
             record = {"id": f"{shown}#{key.hex()[:12]}", "contents": contents}
             lines.append(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
             self.passages += 1
-            self.words[len(text.split())] += 1
-            self.longest_chars = max(self.longest_chars, len(text))
         self.digest.update(b"".join(lines))
         return b"".join(lines)
 
@@ -225,8 +217,6 @@ class _CorpusWriter:
             "sha256": self.digest.hexdigest(),
             "files": dict(sorted(self.files.items())),
             "passages": self.passages,
-            "median_words": round(median(self.words.elements())),
-            "longest_chars": self.longest_chars,
             "duplicates": self.duplicates,
             "unreadable": self.unreadable,
         }

@@ -81,7 +81,6 @@ def test_a_question_that_stands_in_an_evaluation_split_is_left_out_with_all_its_
     assert done.status == 0, done.err
     summary = PairSummary.model_validate_json(done.out)
     contamination = summary.contamination
-    assert contamination["matched"] == {"question": 1, "near_duplicate": 0, "answer_and_entities": 0}
     assert (contamination["matched_by_split"], contamination["dropped"]) == ({"nq/dev": 1}, 1)
     assert summary.dropped["contaminated"] > 0
     assert "removed 1 question found in evaluation splits (nq/dev 1)" in " ".join(summary.warnings)

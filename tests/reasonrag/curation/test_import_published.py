@@ -207,8 +207,6 @@ def test_prompts_come_out_of_the_rows_and_give_them_byte_for_byte(
     assert done.status == 0, done.err
     report = read_json(Path("data/a/import.json"))["prompts"]
     given = {(each["instruction"], each["input"]) for each in read_json(source)}
-    assert (report["states"], report["fitting_states"]) == (len(given), len(given))
-    assert report["unseen"] == (["conclude"] if rows == "real" else [])
     assert report["folder"] == "data/a/prompts"
     prompts = load_prompts(Path("data/a/prompts"))
     assert renderer_hash(prompts) == report["renderer"]
