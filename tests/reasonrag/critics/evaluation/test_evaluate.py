@@ -167,18 +167,14 @@ def test_a_critic_that_is_no_better_than_an_outcome_model_is_not_offered(
     assert "not better than the outcome model" in same.failures[0]
 
 
-def test_only_an_outcome_model_is_compared_with(run: Path, tmp_path: Path) -> None:
-    other = critic_of(tmp_path, "other")
-    with pytest.raises(InputError, match="labelled by value, not by outcome"):
-        evaluated(critic_of(tmp_path), run, ScriptedModel(by_length), against=str(other))
-
-
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_run_and_no_outcome_model_is_refused(run: Path, tmp_path: Path) -> None:
     critic = critic_of(tmp_path)
     with pytest.raises(InputError, match="give at least one run directory"):
         reasonrag.evaluate_critic(critic)
     with pytest.raises(InputError, match=r"there is no .*rollouts.jsonl; give a run directory"):
         reasonrag.evaluate_critic(critic, tmp_path)
+    with pytest.raises(InputError, match="labelled by value, not by outcome"):
+        evaluated(critic, run, ScriptedModel(by_length), against=str(critic_of(tmp_path, "other")))
 
 
 def test_questions_that_the_critic_was_trained_on_are_left_out(run: Path, tmp_path: Path) -> None:
@@ -211,7 +207,8 @@ def revalued(run: Path, there: Path, **outcomes: float) -> list[dict[str, Any]]:
 
 
 def test_the_outcomes_of_fresh_continuations_are_the_truth_where_a_run_has_them(run: Path, tmp_path: Path) -> None:
-    """As `calibrate --revalue` writes them; here they turn every label round, and discounted values do not."""
+    """As `calibrate --revalue` writes them; here they turn every label round, and discounted values do not. Equal ones
+    are ties, however long the paths are; a revaluation without outcomes is to be made again."""
     rows = revalued(run, tmp_path / "run", chosen_outcome=0.1, rejected_outcome=0.9)
     chosen, rejected = ({(row["input"], row[side]) for row in rows} for side in ("chosen", "rejected"))
 
@@ -223,18 +220,11 @@ def test_the_outcomes_of_fresh_continuations_are_the_truth_where_a_run_has_them(
     assert (found.runs[0].truth, found.runs[0].pairs) == ("fresh continuations", len(rows))
     assert found.accuracy.value is not None
     assert found.accuracy.value < 0.2
-
-
-def test_pairs_of_equal_fresh_outcomes_are_ties(run: Path, tmp_path: Path) -> None:
-    """However long the paths are: a shorter one has the higher discounted value."""
-    revalued(run, tmp_path / "run", chosen_outcome=0.5, rejected_outcome=0.5)
+    revalued(run, tmp_path / "equal", chosen_outcome=0.5, rejected_outcome=0.5)
     with pytest.raises(InputError, match="there is no pair to judge"):
-        evaluated(critic_of(tmp_path), tmp_path / "run", ScriptedModel(by_length))
-
-
-def test_a_revaluation_without_outcomes_is_to_be_made_again(run: Path, tmp_path: Path) -> None:
-    revalued(run, tmp_path / "run")
-    found = evaluated(critic_of(tmp_path), tmp_path / "run", ScriptedModel(by_length))
+        evaluated(tmp_path / "critic", tmp_path / "equal", ScriptedModel(by_length))
+    revalued(run, tmp_path / "old")
+    found = evaluated(tmp_path / "critic", tmp_path / "old", ScriptedModel(by_length))
     assert found.runs[0].truth == "values of the tree"
     assert any("calibrate RUN gives fresh ones" in each for each in found.remarks)
 

@@ -79,13 +79,6 @@ GOOD = tuple(row(number) for number in range(10))
 KEY = "sk-proj-" + "aB3_d" * 6
 
 
-def test_rows_with_which_nothing_is_wrong_pass_every_check() -> None:
-    report = audited(*GOOD)
-    assert found(report) == {}
-    assert report.rows == 10
-    assert {each.verdict for each in report.checks} == {"passed", "not checked"}
-
-
 ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("broken_row", "no text in rejected", {name: value for name, value in row(99).items() if name != "rejected"}),
     ("broken_row", "no object", "not a row"),
@@ -155,7 +148,9 @@ def test_every_check_of_single_rows_is_in_the_table() -> None:
 )  # fmt: skip
 def test_what_is_normal_is_not_found(fine: Row) -> None:
     """Golden answers stand in passages, in evidence and in thoughts; `yes` stands everywhere."""
-    assert found(audited(*GOOD, fine)) == {}
+    report = audited(*GOOD, fine)
+    assert (found(report), report.rows) == ({}, 11)
+    assert {each.verdict for each in report.checks} == {"passed", "not checked"}
 
 
 def test_a_system_turn_that_several_questions_share_cannot_give_an_answer_away() -> None:
@@ -378,19 +373,15 @@ def test_an_error_keeps_the_rows_from_their_place(
     done = reasonrag("pairs", leaking_run, "--out", out, "--allow", "secret")
     assert done.status == 0, done.err
     assert "1 allowed" in done.out
+    wrong = reasonrag("pairs", run, "--out", tmp_path / "other", "--allow", "secrets")
+    assert wrong.status == 2
+    assert "secrets is not an error of the audit; did you mean 'secret'" in wrong.err
+    assert not (tmp_path / "other").exists()
     report = json.loads((out / "audit.json").read_bytes())
     assert [each["name"] for each in report["checks"] if each["allowed"]] == ["secret"]
     assert KEY not in (out / "audit.json").read_text() + (out / "audit.html").read_text()
     assert reasonrag("audit", out).status == 1, "the name holds for the command that was given it"
     assert reasonrag("audit", out, "--allow", "secret").status == 0
-
-
-def test_only_errors_can_be_allowed(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Exit status 2, before anything is read."""
-    done = reasonrag("pairs", run, "--out", tmp_path / "data", "--allow", "secrets")
-    assert done.status == 2
-    assert "secrets is not an error of the audit; did you mean 'secret'" in done.err
-    assert not (tmp_path / "data").exists()
 
 
 def test_lengths_never_pass_for_those_of_another_counter(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:

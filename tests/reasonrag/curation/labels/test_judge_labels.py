@@ -111,23 +111,13 @@ def test_the_better_one_is_the_one_that_the_judge_names_first(run: Path, tmp_pat
     assert 0 < in_order < len(model.requests)
 
 
-def test_a_judge_that_sees_no_difference_makes_no_pairs(run: Path, tmp_path: Path) -> None:
-    """Every candidate is then dropped as not picked, or for what it is by itself."""
-    summary, _ = judged(run, tmp_path, always("They are alike. So the pick is <pick>none</pick>"))
-    assert summary.pairs == 0
-    assert summary.judging["none"] == summary.judging["states"]
-    assert {reason for reason, count in summary.dropped.items() if count} <= {
-        "not_picked",
-        "same_content",
-        "malformed",
-    }
-
-
 def test_what_cannot_be_read_after_its_repair_is_no_label(run: Path, tmp_path: Path) -> None:
     """Asked once more, then counted, and kept with the reply; never a guess."""
     summary, model = judged(run, tmp_path, always("I like the second."))
-    assert summary.pairs == 0
-    assert summary.judging["unreadable"] == summary.judging["states"]
+    assert (summary.pairs, summary.judging["unreadable"]) == (0, summary.judging["states"])
+    assert {reason for reason, count in summary.dropped.items() if count} <= {
+        *("not_picked", "same_content", "malformed"),
+    }
     assert len(model.requests) == 2 * summary.judging["states"] == summary.judging["calls"]
     lines = [json.loads(line) for line in (tmp_path / "judging" / "failures.jsonl").read_text().splitlines()]
     assert {line["kind"] for line in lines} == {"judgement"}
@@ -137,7 +127,8 @@ def test_what_cannot_be_read_after_its_repair_is_no_label(run: Path, tmp_path: P
 def test_golden_answers_are_shown_only_if_that_is_asked_for(run: Path, tmp_path: Path) -> None:
     """No line of a prompt says the correct answer, unless --judge-gold. What a step says can neither begin a line of
     ours nor close our tags."""
-    _, blind = judged(run, tmp_path / "blind", always("<pick>none</pick>"))
+    summary, blind = judged(run, tmp_path / "blind", always("They are alike. So the pick is <pick>none</pick>"))
+    assert (summary.pairs, summary.judging["none"]) == (0, summary.judging["states"])
     _, seeing = judged(run, tmp_path / "seeing", always("<pick>none</pick>"), judge_gold=True)
     assert any("Correct answer:" in request.messages[-1].content for request in seeing.requests)
     for request in blind.requests:
