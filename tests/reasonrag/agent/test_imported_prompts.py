@@ -65,7 +65,7 @@ def every_turn(prompts: Prompts) -> list[StateRecord]:
 @pytest.mark.parametrize("begin", [THEIRS.begin, None], ids=["a first turn of its own", "one turn for all thoughts"])
 def test_every_system_turn_is_found_byte_for_byte(begin: str | None) -> None:
     """First, later, reading and concluding turn; what is not in rows stays ours, and a state without a prompt, as the
-    root, tells of none. Without a turn that reads there are no prompts."""
+    root, tells of none. Without a turn that reads there are no prompts; a first turn serves for later ones."""
     theirs = replace(THEIRS, begin=begin)
     bare = state(theirs, "think", question="Bare?").model_copy(update={"prompt": []})
     found = imported_prompts([*every_turn(theirs), bare], OURS)
@@ -74,6 +74,10 @@ def test_every_system_turn_is_found_byte_for_byte(begin: str | None) -> None:
     assert (found.states, found.fitting_states, found.unseen) == (5, 4, ())
     assert found.fitting == {"Who?"}
     assert imported_prompts(every_turn(theirs)[:1], OURS) is None
+    some = imported_prompts(every_turn(THEIRS)[:2], OURS)
+    assert some is not None
+    assert some.unseen == ("think", "conclude")
+    assert (some.prompts.begin, some.prompts.think, some.prompts.conclude) == (None, THEIRS.begin, OURS.conclude)
 
 
 def test_our_own_prompts_are_known_again() -> None:
@@ -84,14 +88,6 @@ def test_our_own_prompts_are_known_again() -> None:
             assert found is not None
             assert found.prompts == prompts
             assert renderer_hash(found.prompts) == renderer_hash(OURS)
-
-
-def test_turns_that_no_row_shows_are_told() -> None:
-    """A first turn serves for later ones; a conclusion is ours."""
-    found = imported_prompts(every_turn(THEIRS)[:2], OURS)
-    assert found is not None
-    assert found.unseen == ("think", "conclude")
-    assert (found.prompts.begin, found.prompts.think, found.prompts.conclude) == (None, THEIRS.begin, OURS.conclude)
 
 
 def test_rows_in_other_words_or_another_layout_are_not_claimed() -> None:

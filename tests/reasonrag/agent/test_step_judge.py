@@ -254,7 +254,6 @@ def chosen(**flags: Any) -> Recipe:
         ({"recipe": "released", "set": "reward=spre"}, "reward spre is a mean over continuations"),
         ({"recipe": "ragym", "set": "reward=outcome"}, "reward rank goes with search.valuation rank, and no other"),
         ({"set": "judge_sees_gold=true"}, "judge_sees_gold needs a judge: outcome judge or rubric, or"),
-        ({"set": "search.exploration=1"}, "search.exploration is c of uct, puct and unit_puct"),
         ({"recipe": "released", "set": "search.continuations=2"}, "is 1 unless search.valuation is continuation"),
         ({"recipe": "prorag", "set": "search.continuations=2"}, "at temperature 0 a second one would be the same"),
         ({"recipe": "prorag", "set": "search.root_siblings=9"}, "go with selection mixed"),

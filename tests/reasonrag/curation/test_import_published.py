@@ -61,7 +61,8 @@ def read_json(path: Path) -> Any:
 
 
 def test_trees_become_a_run_that_gives_pairs(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """The commands that the import names work as they are printed."""
+    """The commands that the import names work as they are printed. Nothing goes on in the run: nobody is there to
+    continue its steps, and its trees would be overwritten."""
     saved(tmp_path / "trees.json", [tree(), tree("dev_2", question="Who was Ada Lovelace?")])
     done = reasonrag("import", "trees.json", "--out", "runs/a", "--dataset", "toy", "--split", "train")
     assert (done.status, done.err) == (0, "")
@@ -76,6 +77,10 @@ def test_trees_become_a_run_that_gives_pairs(tmp_path: Path, reasonrag: Reasonra
     summary = read_json(tmp_path / "data/a-as-published/summary.json")
     assert (summary["recipes"], summary["splits"], summary["teachers"]) == (["released"], ["toy/train"], ["unknown"])
     assert summary["usage"]["cost_usd"] is None
+    for says, *words in (("was imported", "calibrate", "runs/a"), ("another conf", "generate", "--run", "runs/a")):
+        refused = reasonrag(*words)
+        assert (refused.status, says in refused.err) == (2, True)
+    assert len(lines(tmp_path / "runs/a/rollouts.jsonl")) == 2
 
 
 def test_every_record_says_where_it_is_from(tmp_path: Path) -> None:
@@ -144,16 +149,6 @@ def test_characters_that_no_text_may_have_are_replaced_and_counted(item: Json, t
     path.write_bytes(path.read_bytes().replace(b"mathematician", b"mathematician\xff"))
     report = library.import_published(path, out="out")
     assert (report.kept, report.repairs["unreadable_characters"].count) == (1, 1)
-
-
-def test_nothing_goes_on_in_an_imported_run(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Nobody is there to continue its steps, and its trees would be overwritten."""
-    saved(tmp_path / "trees.json", [tree()])
-    reasonrag("import", "trees.json", "--out", "runs/a")
-    for says, *words in (("was imported", "calibrate", "runs/a"), ("another conf", "generate", "--run", "runs/a")):
-        done = reasonrag(*words)
-        assert (done.status, says in done.err) == (2, True)
-    assert len(lines(tmp_path / "runs/a/rollouts.jsonl")) == 1
 
 
 def test_the_real_trees_give_the_real_rows_by_the_commands_that_are_named(
@@ -366,19 +361,12 @@ def test_bad_input_is_said_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_trees_and_pairs_do_not_go_together(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """One becomes a run, the other a data set."""
-    saved(tmp_path / "trees.json", [tree()])
-    saved(tmp_path / "rows.json", [row()])
-    done = reasonrag("import", "trees.json", "rows.json", "--out", "out")
-    assert (done.status, "one after the other" in done.err) == (2, True)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Only an earlier import of the same kind is replaced."""
+    """Only an earlier import of the same kind is replaced. Trees become a run and pairs a data set, not both."""
     saved(tmp_path / "trees.json", [tree()])
     saved(tmp_path / "rows.json", [row()])
+    both = reasonrag("import", "trees.json", "rows.json", "--out", "made")
+    assert (both.status, "one after the other" in both.err, Path("made").exists()) == (2, True, False)
     saved(tmp_path / "run/rollouts.jsonl", {})
     saved(tmp_path / "file", {})
     for place in ("run", "file"):

@@ -13,11 +13,11 @@ import pytest
 import reasonrag as package
 from preference.candidates import question_key
 from reasonrag.agent.agent import AgentStep
-from reasonrag.errors import CapReached, InputError
+from reasonrag.errors import InputError
 from reasonrag.evaluation.ask import AgentAnswer
 from reasonrag.evaluation.pages.answer import answer_parts, show_step
 from reasonrag.evaluation.predictions import PredictedStep
-from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.chat import Completion
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.terminal import show
 from reasonrag.training.provenance import Provenance, TrainingConditions
@@ -146,11 +146,6 @@ def test_a_blank_question_is_none(reasonrag: Reasonrag) -> None:
     assert (done.status, done.err) == (2, "error: the question is blank")
 
 
-def test_caps_hold(retriever: IndexRetriever) -> None:
-    def costly(_request: ChatRequest, _position: int) -> Completion:
-        return Completion(text=REPLIES[0], finish_reason="stop", prompt_tokens=10, completion_tokens=10)
-
-    with pytest.raises(CapReached):
-        package.ask(QUESTION, chat_model=ScriptedModel(costly), retriever=retriever, max_tokens=10)
+def test_a_cap_of_money_needs_a_price(retriever: IndexRetriever) -> None:
     with pytest.raises(InputError, match="`max_cost` needs the price of scripted"):
         package.ask(QUESTION, chat_model=ScriptedModel(REPLIES), retriever=retriever, max_cost=1)

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-import reasonrag as package
 from preference.records import QuestionError
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import read_conditions
@@ -402,22 +401,3 @@ def test_directories_of_the_same_name_are_told_apart(make_run: MakeRun, tmp_path
     names = [each.name for each in read_conditions([tmp_path / "x/run", tmp_path / "y/run"], [])]
     assert names == ["x/run", "y/run"]
     assert default_out(read_conditions([tmp_path / "x/run", tmp_path / "y/run"], [])).name == "compare-x-run-y-run"
-
-
-# -- from questions to a comparison ----------------------------------------------------------------------------
-
-
-def test_evaluations_of_two_methods_compare(reasonrag: Reasonrag) -> None:
-    """From `evaluate` to `compare` without a file in between that anybody had to make; no warning is due."""
-    for method in ("rag", "agent"):
-        package.evaluate(method=method, limit=20, run=method)
-    done = reasonrag("compare", "rag", "agent", "--json")
-    assert done.status == 0, done.err
-    assert done.err == ""
-    comparison = Comparison.model_validate_json(done.out)
-    assert comparison.questions == 20
-    assert [each.method for each in comparison.conditions] == ["rag", "agent"]
-    [pair] = comparison.pairs
-    assert pair.metrics["searches"].reference == 1
-    assert "method was 'rag', is 'agent'" in pair.changed
-    assert set(pair.by_type) <= {"bridge", "comparison", "composition", "yes_no"}

@@ -24,7 +24,6 @@ from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.summary import AGAINST
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.model_folder import fingerprint, open_model
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.terminal import show
 from reasonrag.training.prompt_parity import check_renderer
@@ -626,21 +625,13 @@ def model_folder(place: Path, weights: bytes) -> Path:
     return place
 
 
-def test_another_checkpoint_is_another_model(tmp_path: Path) -> None:
-    """Wherever the folder lies, whatever the weights' size: one byte of them, or of the tokenizer, names another."""
-    weights = bytes(range(256)) * 1000
-    one = fingerprint(open_model(model_folder(tmp_path / "one", weights)))
-    assert fingerprint(open_model(model_folder(tmp_path / "same", weights))) == one
-    assert fingerprint(open_model(model_folder(tmp_path / "other", b"\x01" + weights[1:]))) != one
-    (tmp_path / "same" / "tokenizer.json").write_text('{"a": 1}')
-    assert fingerprint(open_model(tmp_path / "same")) != one
-
-
 def test_an_adapter_on_another_base_model_is_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the base model is replaced in its folder; one that cannot be is told before an index is built."""
+    """Also where the base model is replaced in its folder, wherever that lies, whatever the weights' size: one byte of
+    them, or of the tokenizer, names another. One that cannot be is told before an index is built."""
     monkeypatch.chdir(tmp_path)
-    for name in ("base", "other"):
-        model_folder(tmp_path / name, name.encode())
+    weights = bytes(range(256)) * 1000
+    for folder, first in (("base", b"\0"), ("other", b"\1"), ("same", b"\0")):
+        model_folder(tmp_path / folder, first + weights[1:])
     Path("adapter").mkdir()
     Path("adapter/adapter_config.json").write_text('{"base_model_name_or_path": "base"}')
     Path("adapter/adapter_model.safetensors").write_bytes(b"delta")
@@ -649,7 +640,9 @@ def test_an_adapter_on_another_base_model_is_another_model(tmp_path: Path, monke
         return find_evaluated_model(EvaluateSettings(run=RUN, model="adapter", **flags)).name
 
     one = name()
-    assert name(base_model="other") != one
+    assert name(base_model="other") != one == name(base_model="same")
+    Path("same/tokenizer.json").write_text('{"a": 1}')
+    assert name(base_model="same") != one
     assert name(base_model="org/base") != one
     Path("base/model.safetensors").write_bytes(b"trained")
     assert name() not in (one, name(base_model="other"))
