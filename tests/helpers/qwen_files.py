@@ -3,7 +3,6 @@ own file has them. It is a second implementation of what `reasonrag.curation.tok
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from reasonrag.curation import token_counters
 from reasonrag.data.qwen_vocabulary import qwen_vocabulary
 from reasonrag.errors import InputError
+from tests.helpers.tiny_qwen import unpacked
 
 
 def vocabulary() -> Path | None:
@@ -25,18 +25,7 @@ def vocabulary() -> Path | None:
 def write_tokenizer(folder: Path) -> Path:
     """Write `tokenizer.json` and what transformers needs beside it; return the folder."""
     tokenizers = pytest.importorskip("tokenizers", reason="the tokens extra is not installed")
-    lines = map(bytes.split, qwen_vocabulary().read_bytes().splitlines())
-    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    letters = _letters()
-    spelled = {token: "".join(letters[byte] for byte in token) for token in ranks}
-    merges = []
-    for token in sorted(ranks, key=ranks.__getitem__):
-        cuts = [(token[:i], token[i:]) for i in range(1, len(token))]
-        known = [(left, right) for left, right in cuts if left in ranks and right in ranks]
-        merges += [(spelled[a], spelled[b]) for a, b in sorted(known, key=lambda two: (ranks[two[0]], ranks[two[1]]))]
-    tokenizer = tokenizers.Tokenizer(
-        tokenizers.models.BPE({spelled[token]: rank for token, rank in ranks.items()}, merges)
-    )
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(*unpacked(qwen_vocabulary())))
     tokenizer.normalizer = tokenizers.normalizers.NFC()
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
         [
@@ -59,13 +48,6 @@ def write_tokenizer(folder: Path) -> Path:
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
-
-
-def _letters() -> list[str]:
-    """The printable letter that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = iter(range(256, 512))
-    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
 def folder_with(template: str, folder: Path) -> Path:

@@ -64,11 +64,7 @@ def make_real_tokenizer(folder: Path, vocabulary: Path) -> None:
     """Write a tokenizer with Qwen's own vocabulary."""
     from transformers import Qwen2Config
 
-    ranks = {}
-    for line in vocabulary.read_bytes().splitlines():
-        token, rank = line.split()
-        ranks[base64.b64decode(token)] = int(rank)
-    tokenizer = _tokenizer(*_unpacked(ranks))
+    tokenizer = _tokenizer(*unpacked(vocabulary))
     tokenizer.save_pretrained(folder)
     Qwen2Config(eos_token_id=tokenizer.eos_token_id).save_pretrained(folder)
 
@@ -100,11 +96,14 @@ def _learned() -> tuple[dict[str, int], list[tuple[str, str]]]:
     return model["vocab"], [tuple(each) for each in model["merges"]]
 
 
-def _unpacked(ranks: dict[bytes, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Vocabulary and merges of ranked tokens: a token is merged from the two parts that lower ranks make of it."""
-    from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-    letters = bytes_to_unicode()
+def unpacked(vocabulary: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Vocabulary and merges of ranked tokens: a token is merged from the two parts that lower ranks make of it. Every
+    byte is spelt as the printable letter that stands for it in a byte-level vocabulary (GPT-2's table)."""
+    lines = map(bytes.split, vocabulary.read_bytes().splitlines())
+    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    letters = [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
     def spelled(token: bytes) -> str:
         return "".join(letters[each] for each in token)
