@@ -62,7 +62,7 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
     rows = counts.rows()
     parts, size = dict[int, bytes](), 0
     order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=0))
-    room = most - len(_frame("packed", _title(collection), b"")) - 200 * len(rows)
+    room = most - len(_frame("packed", collection, b"")) - 200 * len(rows)
     for done, row in enumerate(order):
         part = packed(question_view(collection.at(row.number), collection.rules))
         size += len(part)
@@ -79,7 +79,7 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
         ]
     listing = Listing(rows=rows, overview=counts.overview(), about=about, held=held)
     with atomic_replacement(out) as file:
-        file.write(_frame("packed", _title(collection), packed(listing)))
+        file.write(_frame("packed", collection, packed(listing)))
         for number in sorted(parts):
             file.write(b'<script type="application/octet-stream" id="question-%d">' % number)
             file.write(parts[number] + b"</script>\n")
@@ -88,7 +88,7 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
 
 def served_page(collection: Collection) -> bytes:
     """The page without data, which fetches it from its server."""
-    return _frame("served", _title(collection), None) + _END
+    return _frame("served", collection, None) + _END
 
 
 def about_page(collection: Collection) -> list[str]:
@@ -107,13 +107,13 @@ def packed(content: BaseModel) -> bytes:
 _END = b"</body>\n</html>\n"
 
 
-def _frame(mode: Literal["packed", "served"], title: str, data: bytes | None) -> bytes:
+def _frame(mode: Literal["packed", "served"], collection: Collection, data: bytes | None) -> bytes:
     """The page up to the trees."""
     template = html_templates().get_template("view.html.j2")
     scripts = _scripts()
     page = template.render(
         mode=mode,
-        title=title,
+        title=f"{on_one_line(str(collection.path))} · reasonrag",
         policy=_policy(scripts, mode),
         style=Markup(_asset("page.css")),  # noqa: S704 - ours
         scripts=[Markup(each) for each in scripts],  # noqa: S704 - ours, and libraries that hold no closing tag
@@ -143,7 +143,3 @@ def _scripts() -> tuple[str, ...]:
 
 def _asset(name: str) -> str:
     return resources.files("reasonrag.viewing").joinpath("assets", *name.split("/")).read_text("utf-8")
-
-
-def _title(collection: Collection) -> str:
-    return f"{on_one_line(str(collection.path))} · reasonrag"
