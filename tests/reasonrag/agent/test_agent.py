@@ -225,21 +225,10 @@ def said_in(state: State) -> list[AgentStep]:
     return [taken(state, said, "query", "capital of France") for said in (QUERY, f"Hm. {QUERY}")]
 
 
-@pytest.mark.parametrize(("attempt", "temperature"), [(1, 1.0), (4, 1.9), (5, 2.0)])
-async def test_no_try_is_hotter_than_endpoints_allow(
-    attempt: int, temperature: float, agent_of: Callable[..., Agent]
-) -> None:
-    """.3 for each, 2 at most."""
-    model = ScriptedModel([ANSWER])
-    agent = agent_of(model)
-    state = agent.start(QUESTION)
-    await agent.sample(state, [0], attempt=attempt, said=said_in(state))
-    assert model.requests[0].sampling.temperature == pytest.approx(temperature)
-
-
 async def test_a_further_try_is_repaired_where_it_was_drawn(agent_of: Callable[..., Agent]) -> None:
-    """The repair turn follows what was sent, at the same temperature; a failed one says how it was drawn as well."""
-    model = ScriptedModel([NO_TAG, ANSWER, NO_TAG, NO_TAG])
+    """The repair turn follows what was sent, at the same temperature; a failed one says how it was drawn as well. A try is
+    .3 hotter than the one before, and none hotter than endpoints allow."""
+    model = ScriptedModel([NO_TAG, ANSWER, NO_TAG, NO_TAG, ANSWER, ANSWER])
     agent = agent_of(model)
     state = agent.start(QUESTION)
     [repaired] = await agent.sample(state, [2], attempt=2, said=said_in(state))
@@ -251,6 +240,9 @@ async def test_a_further_try_is_repaired_where_it_was_drawn(agent_of: Callable[.
     [failed] = await agent.sample(state, [3], attempt=1, said=said_in(state))
     assert failed.parse_error is not None
     assert (failed.plain, failed.sampled_with, failed.sampled_temperature) == (False, failed.prompt, 1.0)
+    for attempt, temperature in ((4, 1.9), (5, 2.0)):
+        await agent.sample(state, [0], attempt=attempt, said=said_in(state))
+        assert model.requests[-1].sampling.temperature == pytest.approx(temperature)
 
 
 # -- replies that are no steps ---------------------------------------------------------------------------------
@@ -416,22 +408,16 @@ JUDGEMENT = render_judgement(PROMPTS, question=QUESTION.question, thoughts=[QUER
 
 
 async def test_a_judgement_that_cannot_be_read_is_repaired_once(agent_of: Callable[..., Agent]) -> None:
-    """The repair turn says what is expected; two replies are used."""
+    """The repair turn says what is expected; two replies are used. One that was withheld or only thought is not asked
+    for again: the filter would take it back again, and the limit be used up again, which is said."""
     model = ScriptedModel(["high", "<score>20</score>"])
     agent = agent_of(model)
     assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(0.2, calls=2)
     assert "expected <score>..</score> with a number between 0 and 100" in model.requests[1].messages[-1].content
     assert agent.spending.repairs == 1
-
-
-async def test_a_judgement_that_was_withheld_or_only_thought_is_not_asked_for_again(
-    agent_of: Callable[..., Agent],
-) -> None:
-    """The filter would take it back again, and the limit be used up again, which is said."""
     withheld = Completion(text="<score>50", finish_reason="content_filter")
-    agent = agent_of(
-        ScriptedModel([withheld, Completion(text="<think>Is it <score>10</score>", finish_reason="length")])
-    )
+    thought = Completion(text="<think>Is it <score>10</score>", finish_reason="length")
+    agent = agent_of(ScriptedModel([withheld, thought]))
     assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=1, unreadable="<score>50")
     assert await agent.score(QUESTION, JUDGEMENT, 1) == Judgement(None, calls=1, unreadable="", cause="reasoning_cut")
 

@@ -460,7 +460,8 @@ def length(_question: Question, answer: str) -> float:
 
 
 def test_a_function_may_value_answers() -> None:
-    """It is recorded under its name, which is a part of the configuration, and needs no golden answers."""
+    """It is recorded under its name, which is a part of the configuration, and needs no golden answers. Without a
+    name of its own, records and configuration could not tell it from others."""
     done = package.generate(**flags(outcome=length, run="runs/a"))
     assert (done.failed, done.outcome) == (0, "length")
     ends = [node for rollout in trees() for node in rollout.nodes if node.action_type == "answer"]
@@ -471,6 +472,10 @@ def test_a_function_may_value_answers() -> None:
     assert package.estimate(**flags(outcome=length, run="runs/b")).questions == 4
     with pytest.raises(InputError, match=r"recipe\.outcome"):
         package.generate(**flags(outcome="judge", run="runs/a"))
+    for function, message in ((lambda *_: 1.0, "has no name to record"), (f1, "the name of a built-in outcome")):
+        with pytest.raises(InputError, match=message):
+            package.generate(**flags(outcome=function, run="runs/c"))
+    assert not Path("runs/c").exists()
 
 
 @pytest.mark.parametrize(
@@ -498,17 +503,6 @@ def test_a_function_that_cannot_say_is_the_questions_error(worth: str | None, me
 
 def f1(_question: Question, _answer: str) -> float:
     return 1.0
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [(lambda _question, _answer: 1.0, "has no name to record"), (f1, "the name of a built-in outcome")],
-)
-def test_a_function_needs_a_name_of_its_own(function: Callable[[Question, str], float], message: str) -> None:
-    """Records and configuration could not tell it from others."""
-    with pytest.raises(InputError, match=message):
-        package.generate(**flags(outcome=function, run="runs/a"))
-    assert not Path("runs/a").exists()
 
 
 # -- calibration -----------------------------------------------------------------------------------------------

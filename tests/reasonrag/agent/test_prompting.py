@@ -317,20 +317,17 @@ def test_a_saved_folder_describes_the_prompts_wholly(
         ({"vary.txt": b"Something else, please."}, r"vary\.txt must contain \{siblings\}, the place for steps"),
         ({"think.txt": b"\xff\xfe"}, r"cannot read the prompt .*utf-8"),
         ({"think.txt": b" \n"}, r"think\.txt is empty; remove it to use the default prompt"),
+        (None, r"nowhere is not a directory; give one with any of think\.txt"),
     ],
 )
-def test_a_prompt_directory_that_cannot_be_used_says_why(files: dict[str, bytes], message: str, tmp_path: Path) -> None:
-    """No prompt is left out in silence because of its name or its bytes."""
-    for name, content in files.items():
+def test_a_prompt_directory_that_cannot_be_used_says_why(
+    files: dict[str, bytes] | None, message: str, tmp_path: Path
+) -> None:
+    """No prompt is left out in silence because of its name or its bytes; a misspelt directory is not the package's."""
+    for name, content in (files or {}).items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
-        load_prompts(tmp_path)
-
-
-def test_a_prompt_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    """A misspelt directory must not mean the package's prompts."""
-    with pytest.raises(InputError, match=r"nowhere is not a directory; give one with any of think\.txt"):
-        load_prompts(tmp_path / "nowhere")
+        load_prompts(tmp_path / "nowhere" if files is None else tmp_path)
 
 
 @given(detail=st.text(max_size=20), reply=st.text(max_size=20))

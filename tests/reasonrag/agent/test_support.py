@@ -23,7 +23,6 @@ SCOTT, WOOD = "Scott Derrickson (born July 16, 1966) is an American director.", 
         (NATIONALITY, [SCOTT], False),
         (NATIONALITY, ["Paris is in France."], False),
         (NATIONALITY, ["None"], False),
-        (NATIONALITY, [], False),
         ("Are Local H and For Against both from the US?", ["Local H is a band.", "For Against is one too."], True),
         ("Are Local H and For Against both from the US?", ["Local H is a band against war."], False),
         ("Does José Ortiz (actor) have the same nationality as Ann Bo?", ["Jose Luis Ortiz ..", "Ann Bo .."], True),
@@ -80,7 +79,6 @@ def test_a_comparison_needs_evidence_on_both_alternatives(
     ("question", "answer", "evidence", "held"),
     [
         ("What is the difference between both heights?", "25", ["Ann Peak is 120 m high.", "Bo Peak is 95 m."], True),
-        ("How many years after Ann Moor was Bo Lind born?", "10 years", ["Ann Moor, 1950", "Bo Lind, 1960"], True),
         ("How many years after Ann Moor was Bo Lind born?", "ten", ["Ann Moor, 1950", "Bo Lind, 1960"], True),
         ("How many years after Ann Moor was Bo Lind born?", "11", ["Ann Moor, 1950", "Bo Lind, 1960"], False),
         ("How many years after Ann Moor was Bo Lind born?", "10", ["Rome, 1950", "Oslo, 1960"], False),  # of others

@@ -652,14 +652,9 @@ def test_an_adapter_on_another_base_model_is_another_model(tmp_path: Path, monke
         find_evaluated_model(EvaluateSettings(run=RUN, model="base", base_model="other"))
     with pytest.raises(InputError, match="--max-model-len is for a model's folder, which is served here"):
         find_evaluated_model(EvaluateSettings(run=RUN, model="gpt-4o", max_model_len=8192))
+    for critic, beside in ((None, False), ("critics/h", True)):  # which shares the GPU
+        served = find_evaluated_model(EvaluateSettings(run=RUN, model="base", critic=critic))
+        assert served.vllm.beside is beside
     Path("adapter/adapter_config.json").write_text("{}")
     with pytest.raises(InputError, match="adapter that does not name its base model; give --base-model"):
         name()
-
-
-@pytest.mark.parametrize(("critic", "beside"), [(None, False), ("critics/h", True)])
-def test_a_model_that_is_served_here_shares_its_gpu_with_a_critic_that_is(
-    critic: str | None, beside: bool, tmp_path: Path
-) -> None:
-    model = str(model_folder(tmp_path / "base", b"weights"))
-    assert find_evaluated_model(EvaluateSettings(run=RUN, model=model, critic=critic)).vllm.beside is beside
