@@ -226,8 +226,8 @@ def said_in(state: State) -> list[AgentStep]:
 
 
 async def test_a_further_try_is_repaired_where_it_was_drawn(agent_of: Callable[..., Agent]) -> None:
-    """The repair turn follows what was sent, at the same temperature; a failed one says how it was drawn as well. A try is
-    .3 hotter than the one before, and none hotter than endpoints allow."""
+    """The repair turn follows what was sent, at the same temperature; a failed one says how it was drawn as well. A try
+    is .3 hotter than the one before, and none hotter than endpoints allow."""
     model = ScriptedModel([NO_TAG, ANSWER, NO_TAG, NO_TAG, ANSWER, ANSWER])
     agent = agent_of(model)
     state = agent.start(QUESTION)

@@ -71,7 +71,8 @@ def test_other_runs_do_not_replace_a_data_set(runs: Path, tmp_path: Path, reason
 
 def test_the_same_runs_replace_their_data_set_silently(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Grown, with other flags, from another place, or by way of a data set of theirs. What shows earlier rows goes with
-    them: the page is made again by a command, what a person put there is not."""
+    them: the page is made again by a command, what a person put there is not. A data set without a question is in
+    nobody's way, as a run directory without a tree takes every configuration."""
     out, run = tmp_path / "data", part_of(runs, tmp_path / "moved", 3)
     assert reasonrag("pairs", run, "--out", out, "--format", "kto", "--validation", 0).status == 0
     assert reasonrag("view", out).status == 0
@@ -89,6 +90,11 @@ def test_the_same_runs_replace_their_data_set_silently(runs: Path, tmp_path: Pat
     assert reasonrag("pairs", out, runs / "b", "--out", out).status == 0, "what is there is taken in"
     assert reasonrag("pairs", runs / "b", runs / "a", "--out", out).status == 0
     assert reasonrag("pairs", runs / "a", "--out", out).status == 2, "what was of b would be lost"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "rollouts.jsonl").touch()
+    for source, status in ((empty, 0), (runs / "a", 0), (empty, 2)):
+        assert reasonrag("pairs", source, "--out", "data-of-none").status == status
 
 
 def test_a_replaced_data_set_is_as_one_made_anew(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -152,16 +158,6 @@ def test_candidates_that_cannot_be_read_are_replaced_on_request(
     assert (done.status, "its lines do not say which" in done.err) == (2, True)
     assert (out / "candidates.jsonl").read_text() == "of a program of my own\n"
     assert reasonrag("pairs", runs / "a", "--out", out, "--replace").status == 0
-
-
-def test_a_data_set_without_a_question_is_in_nobodys_way(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """As a run directory without a tree takes every configuration."""
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    (empty / "rollouts.jsonl").touch()
-    assert reasonrag("pairs", empty, "--out", "data").status == 0
-    assert reasonrag("pairs", runs / "a", "--out", "data").status == 0
-    assert reasonrag("pairs", empty, "--out", "data").status == 2
 
 
 def test_an_import_is_replaced_on_request(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:

@@ -100,7 +100,7 @@ def test_every_record_says_where_it_is_from(tmp_path: Path) -> None:
 
 
 def test_each_tree_has_an_id_of_its_own(tmp_path: Path) -> None:
-    """One that was read before is refused."""
+    """One that was read before is refused; one without golden answers has no rewards that could be recomputed."""
     again = tree("dev_1", right="mathematician")
     saved(tmp_path / "trees.json", [tree(), tree("dev_1", question="Who was Grace?"), again, tree()])
     report = library.import_published("trees.json", out="runs/a")
@@ -109,6 +109,10 @@ def test_each_tree_has_an_id_of_its_own(tmp_path: Path) -> None:
     assert (report.kept, report.questions) == (3, 2)
     assert report.refusals["duplicate_tree"].count == 1
     assert report.repairs["id_taken"].count == 2
+    saved(tmp_path / "trees.json", [tree(golden_answers=[])])
+    warnings = library.import_published("trees.json", out="runs/b").warnings
+    for begins in ("1 tree without rewards will yield no pairs", "1 tree without gold answers"):
+        assert any(each.startswith(begins) for each in warnings)
 
 
 def test_trees_that_cannot_be_used_are_failures_and_counted(tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -132,14 +136,6 @@ def test_trees_that_cannot_be_used_are_failures_and_counted(tmp_path: Path, reas
     ]
     assert "[red]fault" in failures[0]["message"]
     assert [each["question_id"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")] == ["dev_1"]
-
-
-def test_trees_without_golden_answers_are_told(tmp_path: Path) -> None:
-    """They have no rewards that could be recomputed, and so give no pairs."""
-    saved(tmp_path / "trees.json", [tree(golden_answers=[])])
-    warnings = library.import_published("trees.json", out="runs/a").warnings
-    for begins in ("1 tree without rewards will yield no pairs", "1 tree without gold answers"):
-        assert any(each.startswith(begins) for each in warnings)
 
 
 @pytest.mark.parametrize("item", [tree(), row()])

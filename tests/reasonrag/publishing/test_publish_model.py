@@ -119,7 +119,8 @@ def test_only_files_of_the_model_go_up(adapter: Path) -> None:
 def test_weights_and_prompts_stay_what_they_are_and_nothing_else_names_this_machine(
     model: Path, tmp_path: Path
 ) -> None:
-    """Bytes that decide replies are not touched; paths elsewhere become names. The folder itself stays as it was."""
+    """Bytes that decide replies are not touched; paths elsewhere become names. The folder itself stays as it was. What
+    only sounds like the base model keeps its name: a folder beside it, and a template."""
     before = {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
     done = rehearsed(model)
     staged = Path(done.folder)
@@ -133,10 +134,6 @@ def test_weights_and_prompts_stay_what_they_are_and_nothing_else_names_this_mach
     assert json.loads((staged / "config.json").read_bytes()) == {"model_type": "qwen2"}
     assert Provenance.model_validate_json((staged / "reasonrag.json").read_bytes()).base_model == "qwen"
     assert {path: path.read_bytes() for path in before} == before
-
-
-def test_what_only_sounds_like_the_base_model_keeps_its_name(model: Path, tmp_path: Path) -> None:
-    """Another folder beside it; and a template, where the base model's folder is named without a path."""
     base = tmp_path / "qwen"
     (model / "train.yaml").write_text(f"model_name_or_path: {base}\ntemplate: qwen\ndataset_dir: {base}-pairs\n")
     staged = Path(rehearsed(model, base_model=BASE).folder) / "train.yaml"
