@@ -162,7 +162,7 @@ def differences(name: str, found: dict[tuple[Asked, Asked], dict[str, Any]]) -> 
                 title: [shown(pair["metrics"][metric], sign="+") for pair in pairs]
                 for title, metric in (("EM", "em"), ("F1", "f1"), ("cover-EM", "cover_em"))
             },
-            "p (EM)": [p_value(pair["tests"]["em"]["p"]) for pair in pairs],
+            "p (EM)": [p_value(pair["tests"]["em"]) for pair in pairs],
             "verdict": [pair["verdict"].replace("_", " ") for pair in pairs],
         },
     )

@@ -25,7 +25,7 @@ LINES = {
     "critics": 1554,
     "curation": 4353,
     "data": 3234,
-    "evaluation": 3811,
+    "evaluation": 3775,
     "exploration": 2958,
     "llm": 4989,
     "publishing": 1212,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1520,
     "training": 4353,
     "viewing": 2706,
-    "tests": 48_481,
+    "tests": 48_470,
     "benchmarks": 8080,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -37,11 +37,11 @@ from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import (
     MetricDelta,
-    SignificanceTest,
     Values,
     changes,
+    mcnemar,
+    mcnemar_text,
     paired_differences,
-    paired_test,
 )
 from reasonrag.redaction import mask_secrets_in, secrets
 from reasonrag.rendering import interval_text
@@ -174,11 +174,11 @@ class _PairComparer:
         )
         return {name: each for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS}
 
-    def _tests(self) -> dict[str, SignificanceTest]:
-        found = {name: paired_test(*self.values[name], seed=self.settings.seed) for name in ("accuracy", *TESTED)}
-        return {name: each for name, each in found.items() if each}
+    def _tests(self) -> dict[str, float]:
+        found = {name: mcnemar(*self.values[name]) for name in ("accuracy", *TESTED)}
+        return {name: p for name, p in found.items() if p is not None}
 
-    def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest]) -> ComparisonVerdict:
+    def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> ComparisonVerdict:
         if all(np.array_equal(one, other, equal_nan=True) for one, other in self.values.values()):
             return "identical"
         em, cover = (significant_direction(name, deltas, tests, self.settings.confidence) for name in TESTED)
@@ -218,16 +218,16 @@ class _PairComparer:
 
 
 def significant_direction(
-    metric: str, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest], confidence: float
+    metric: str, deltas: dict[str, MetricDelta], tests: dict[str, float], confidence: float
 ) -> int:
     """1 or -1 if a metric is significantly higher or lower, by its interval and by its test; else 0."""
-    return deltas[metric].side if metric in tests and tests[metric].p <= 1 - confidence else 0
+    return deltas[metric].side if metric in tests and tests[metric] <= 1 - confidence else 0
 
 
 def sentence(
     verdict: ComparisonVerdict,
     deltas: dict[str, MetricDelta],
-    tests: dict[str, SignificanceTest],
+    tests: dict[str, float],
     *,
     reference: str,
     other: str,
@@ -250,9 +250,9 @@ def sentence(
     return f"{em}: {said[verdict]}. Cover-EM {verb}: {cover}."
 
 
-def _why_not_significant(em: MetricDelta, test: SignificanceTest | None) -> str:
+def _why_not_significant(em: MetricDelta, p: float | None) -> str:
     """Why a difference is not significant, and which one would have been detectable."""
-    if em.low is None or em.high is None or test is None:
+    if em.low is None or em.high is None or p is None:
         return "There is no question to compare"
     if em.value == em.low == em.high == 0:
         return "EM is the same on every question"
@@ -261,10 +261,10 @@ def _why_not_significant(em: MetricDelta, test: SignificanceTest | None) -> str:
     return f"With n = {em.n:,} the smallest detectable difference is about {50 * (em.high - em.low):.1f} points"
 
 
-def in_points(delta: MetricDelta, confidence: float, test: SignificanceTest | None = None) -> str:
+def in_points(delta: MetricDelta, confidence: float, p: float | None = None) -> str:
     """`+7.5 points (95 % CI 0.0 to 15.0; McNemar p = 0.25)`: a difference in percentage points, with its interval."""
     if delta.value is None or delta.low is None or delta.high is None:
         return "nothing to compare"
     value, low, high = (round(100 * each, 1) + 0.0 for each in (delta.value, delta.low, delta.high))  # no -0.0
     ends = interval_text(f"{low:.1f}", f"{high:.1f}", confidence)
-    return f"{value:+.1f} points {ends if test is None else f'{ends[:-1]}; {test})'}"
+    return f"{value:+.1f} points {ends if p is None else f'{ends[:-1]}; {mcnemar_text(p)})'}"

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from preference.records import Record
-from reasonrag.evaluation.significance import MetricDelta, SignificanceTest
+from reasonrag.evaluation.significance import MetricDelta
 
 COMPARISON: Final = "compare.json"
 COMPARISON_SCHEMA: Final = "reasonrag.comparison/1"
@@ -65,8 +65,8 @@ class PairedComparison(Record):
     verdict: ComparisonVerdict
     sentence: str
     metrics: dict[str, MetricDelta]
-    tests: dict[str, SignificanceTest]
-    """Tests of EM and cover-EM, and of accuracy where questions have options."""
+    tests: dict[str, float]
+    """p of McNemar's test of EM and cover-EM, and of accuracy where questions have options."""
     outcomes: WinLossCounts
     by_type: dict[str, ComparisonPart] = Field(default_factory=dict)
     by_hops: dict[str, ComparisonPart] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The significance of differences: paired bootstrap intervals and permutation tests on the same questions.
+"""The significance of differences: paired bootstrap intervals and McNemar's test on the same questions.
 
 Decides the bootstrap and the test. The bootstrap is paired: every resample draws the same questions for both, so that
 question difficulty cancels out; if a condition was run with several seeds, each resample draws seeds too, so that the
@@ -9,7 +9,7 @@ numbers only: no question, no file, no metric's name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,6 @@ from preference.records import Record
 Values: TypeAlias = NDArray[np.float64]
 """Values of one metric, shape (seeds, questions); nan without a value."""
 
-FLIPS = 10_000
-"""Sign flips of the Monte Carlo test; its smallest p is 1 / (flips + 1)."""
 _CELLS = 4_000_000
 """Numbers of a resampling held at a time: 32 MB."""
 _SMALLEST_P = 1e-4
@@ -45,23 +43,6 @@ class MetricDelta(Record):
         if self.low is None or self.high is None:
             return 0
         return int(self.low > 0) - int(self.high < 0)
-
-
-class SignificanceTest(Record):
-    """Two-sided test of the null hypothesis that the two conditions are exchangeable on every question.
-
-    exact: McNemar's test, which is the permutation test of single runs in which a question is right or wrong. monte
-    carlo: signs of the questions' differences flipped at random.
-    """
-
-    test: Literal["exact", "monte carlo"]
-    p: float
-    """To six significant digits."""
-
-    def __str__(self) -> str:
-        """`McNemar p = 0.25`."""
-        name = "McNemar" if self.test == "exact" else "permutation test"
-        return f"{name} p = {self.p:.2g}" if self.p >= _SMALLEST_P else f"{name} p < {_SMALLEST_P:g}"
 
 
 def paired_differences(
@@ -138,40 +119,23 @@ def _difference(one: Values, other: Values, drawn: Values, *, confidence: float)
     return MetricDelta(n=one.shape[1], **rounded)
 
 
-def paired_test(one: Values, other: Values, *, seed: int) -> SignificanceTest | None:
-    """Whether the difference in a metric could be chance. None without a question.
-
-    Exact where both are single runs of 0 and 1; else by Monte Carlo over the questions' mean differences, in which
-    seeds count as part of what was run: other seeds are the bootstrap's matter.
-    """
-    used = _valued(one, other)
+def mcnemar(one: Values, other: Values) -> float | None:
+    """Two-sided p of McNemar's exact test, to six significant digits: the chance that a fair coin is at least so uneven
+    in as many throws as questions change. Of several seeds a question's mean counts. None without a question."""
     change = changes(one, other)
     if not change.size:
         return None
-    if len(one) == len(other) == 1 and set(np.unique(np.concatenate([one[:, used], other[:, used]]))) <= {0.0, 1.0}:
-        return _significance("exact", _mcnemar(int((change > 0).sum()), int((change < 0).sum())))
-    decided = change[change != 0]
-    if not decided.size:
-        return _significance("monte carlo", 1.0)
-    dice, observed, as_large = np.random.default_rng([seed, 2]), abs(decided.sum()), 0
-    at_once = max(1, _CELLS // decided.size)
-    for start in range(0, FLIPS, at_once):
-        signs = dice.integers(0, 2, size=(min(at_once, FLIPS - start), decided.size), dtype=np.int8) * 2 - 1
-        as_large += int((np.abs(signs @ decided) >= observed - 1e-9).sum())
-    return _significance("monte carlo", (as_large + 1) / (FLIPS + 1))
-
-
-def _significance(test: Literal["exact", "monte carlo"], p: float) -> SignificanceTest:
-    return SignificanceTest(test=test, p=float(f"{p:.6g}"))
-
-
-def _mcnemar(wins: int, losses: int) -> float:
-    """Two-sided: the chance that a fair coin is at least so uneven in `wins + losses` throws."""
+    wins, losses = int((change > 0).sum()), int((change < 0).sum())
     thrown, ways, at_most = wins + losses, 1, 0
     for fewer in range(min(wins, losses) + 1):
         at_most += ways
         ways = ways * (thrown - fewer) // (fewer + 1)
-    return min(1.0, float(2 * at_most / 2**thrown))
+    return min(1.0, float(f"{2 * at_most / 2**thrown:.6g}"))
+
+
+def mcnemar_text(p: float) -> str:
+    """`McNemar p = 0.25`."""
+    return f"McNemar p = {p:.2g}" if p >= _SMALLEST_P else f"McNemar p < {_SMALLEST_P:g}"
 
 
 def mean_interval(

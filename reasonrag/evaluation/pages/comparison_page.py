@@ -9,7 +9,7 @@ from typing import Final
 from reasonrag.evaluation.comparison_report import COMPARISON, Comparison, ComparisonPart, PairedComparison
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.pages.report_page import metric_name, number
-from reasonrag.evaluation.significance import MetricDelta
+from reasonrag.evaluation.significance import MetricDelta, mcnemar_text
 from reasonrag.rendering import Line, Part, Table, counted, markdown_page, percent, warned
 
 PAGE: Final = "compare.md"
@@ -87,7 +87,7 @@ def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
     )
     outcomes = pair.outcomes
     style = f"{outcomes.style_wins:,} wins and {outcomes.style_losses:,} losses have equal cover-EM"
-    of_choices = f" Accuracy: {pair.tests['accuracy']}." if "accuracy" in pair.tests else ""
+    of_choices = f" Accuracy: {mcnemar_text(pair.tests['accuracy'])}." if "accuracy" in pair.tests else ""
     yield f"EM: {outcomes.wins:,} wins, {outcomes.losses:,} losses, {outcomes.ties:,} ties; {style}.{of_choices}"
     yield pair.sentence
     if pair.changed:
