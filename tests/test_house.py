@@ -26,7 +26,7 @@ LINES = {
     "curation": 4353,
     "data": 3234,
     "evaluation": 3775,
-    "exploration": 2958,
+    "exploration": 2923,
     "llm": 4989,
     "publishing": 1212,
     "retrieval": 3901,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1520,
     "training": 4353,
     "viewing": 2706,
-    "tests": 48_470,
+    "tests": 48_450,
     "benchmarks": 8080,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

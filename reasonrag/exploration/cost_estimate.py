@@ -128,7 +128,8 @@ def estimate(
     total = len(source.limited(settings.limit))
     warn_all(plan.rehearsed, watcher)
     usage = run_to_end(_rehearsed(plan, source, corpus, watcher))
-    shares = usage.shares(teacher, plan.student, low=total, high=total)
+    models = zip(plan.models, usage.by_model, strict=True)
+    shares = [(model, model.expected(each.times(total, total))) for model, each in models]
     first, *others = (share for _, share in shares)
     whole = sum(others, start=first)
     by_model = {model.name: share.dollars(model.price) for model, share in shares}

@@ -27,14 +27,11 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
-from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import check_prices
-from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import Manifest, Shard, complete, join_ranks, leave_ranks, read_manifest
-from reasonrag.rendering import dollars
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
@@ -161,7 +158,6 @@ async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = G
         watcher.say(f"run directory: {settings.run_directory}")
     if given.shared_journal is None:  # tune has said it for all its trials
         plan.say_terms(watcher)
-        _say_parts(settings.part(BudgetSettings), settings.parts, watcher.say)
     async with AsyncExitStack() as opened:
         roles, models = await _opened(opened, plan, given, recorded_effort(folder), say=watcher.say)
         plan = plan.asking(*(each.spec for each in roles.values()))
@@ -230,7 +226,6 @@ async def _explored(engine: Run, work: Exploring, whole: Path, given: Given) -> 
     agreed = bool(given.replay or given.shared_journal)
     await engine.over(work, None if agreed else work, done=work.is_done, before=enter)
     stopped = engine.session.stopped
-    work.tell_what_waits()
     if isinstance(stopped, StorageError):
         raise stopped
     if stopped is None or isinstance(stopped, DegenerateRun):
@@ -261,18 +256,6 @@ def _enter(run: Path, rank: Shard | None, identity: RunIdentity, every: Question
         join_ranks(run, Manifest(ranks=rank.ranks, config_hash=identity.config_hash, question_ids=ids))
     else:
         leave_ranks(run)
-
-
-def _say_parts(budget: BudgetSettings, parts: int, say: Callable[[str], None]) -> None:
-    """Tell what part of the caps a rank has."""
-    whole, part = Caps.of(budget), Caps.of(budget, parts)
-    said = [
-        None if part.cost is None else f"{dollars(part.cost)} of --max-cost {whole.cost:g}",
-        None if part.calls is None else f"{part.calls:,} of --max-calls {whole.calls:,}",
-        None if part.tokens is None else f"{part.tokens:,} of --max-tokens {whole.tokens:,}",
-    ]
-    if parts > 1 and any(said):
-        say(f"{', '.join(filter(None, said))} for this rank, one of {parts:,}")
 
 
 async def _opened(

@@ -23,7 +23,6 @@ from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.llm.expected_usage import ExpectedUsage, spread
 from reasonrag.progress import Watcher
-from reasonrag.rendering import counted
 from reasonrag.run.engine import Asked
 
 TEACHER, VALUE_MODEL = "model", "value_model"
@@ -76,14 +75,6 @@ class Exploring:
             self._decision.add(position, Look.at(self.run.tree(question_id)) if undecided else None)
         return self._degenerate()
 
-    def tell_what_waits(self) -> None:
-        """Say how many trees are finished and not written, where the next session will write them."""
-        if self._waiting and not self._decision.reason:
-            self.watcher.say(
-                f"{counted(len(self._waiting), 'finished tree')} will be written once earlier questions are done; "
-                "their answers are in the journal and are not paid for again"
-            )
-
     # -- consent -------------------------------------------------------------------------------
 
     def described(self, count: int) -> str:
@@ -91,13 +82,16 @@ class Exploring:
         return self.questions.source.described(count, self._total, limited=limited)
 
     async def expected(
-        self, owed: Iterable[Question], count: int, fresh: int, roles: Sequence[str]
+        self,
+        owed: Iterable[Question],
+        count: int,
+        fresh: int,
+        roles: Sequence[str],  # noqa: ARG002 - a rehearsal knows the agents
     ) -> list[ExpectedUsage]:
         """As the offline teacher has it on some of the owed questions. Sends no request."""
         some = spread(owed, count)
         usage = await rehearse(some, self.identity.recipe, self.agent, self.value_agent, self.rule)
-        by_role = {TEACHER: usage.teacher, VALUE_MODEL: usage.values} if usage else {}
-        return [each.times(fresh, count) for role in roles if (each := by_role.get(role))]
+        return [each.times(fresh, count) for each in usage.by_model] if usage else []
 
     # -- one question --------------------------------------------------------------------------
 

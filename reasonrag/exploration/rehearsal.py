@@ -20,7 +20,6 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import ReasonragError
 from reasonrag.exploration.explorer import Explorer
 from reasonrag.llm.expected_usage import ExpectedUsage
-from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
 
 _AT_ONCE = 4
@@ -30,21 +29,13 @@ LONGEST_S = 20.0
 
 @dataclass(frozen=True)
 class UsagePerQuestion:
-    """Of the teacher, of the value model if there is one, on how many questions it was measured, and how many of their
-    searches found nothing."""
+    """Of the teacher, and of the value model if there is one; on how many questions it was measured, and how many of
+    their searches found nothing."""
 
-    teacher: ExpectedUsage
-    values: ExpectedUsage | None
+    by_model: list[ExpectedUsage]
     questions: int
     searches: int
     empty_searches: int
-
-    def shares(
-        self, teacher: ModelSpec, student: ModelSpec | None, *, low: float, high: float
-    ) -> list[tuple[ModelSpec, ExpectedUsage]]:
-        """The usage of each model for `low` to `high` questions."""
-        usages = (teacher, self.teacher), (student, self.values)
-        return [(model, model.expected(usage.times(low, high))) for model, usage in usages if model and usage]
 
 
 async def rehearse(
@@ -84,8 +75,11 @@ async def rehearse(
     thoughts = _thoughts_in_a_prompt(explored)
     shown = [each.passages for explorer in explored for each in explorer.states_read]
     return UsagePerQuestion(
-        ExpectedUsage.rehearsed([each.tokens for each in own], scale=scale, thoughts=thoughts),
-        ExpectedUsage.rehearsed([each.tokens for each in values], scale=scale, thoughts=thoughts) if values else None,
+        [
+            ExpectedUsage.rehearsed([each.tokens for each in asked], scale=scale, thoughts=thoughts)
+            for asked in (own, values)
+            if asked
+        ],
         len(explored),
         len(shown),
         sum(not passages for passages in shown),

@@ -143,15 +143,8 @@ class RunDirectory:
     # -- opening -------------------------------------------------------------------------------
 
     def _check_config(self) -> None:
-        """Raises InputError for another configuration, unless the directory has no tree and no answer yet."""
-        paid = has_answers(self.path)
-        only_failures = self._lines and not paid and len(self._lines) == len(self._failed)
-        if only_failures and read_config(self.path / CONFIG).changed_to(self._config):
-            self._say(f"{self.path} has no tree, only failures of another configuration; starting over")
-            self._rollouts.truncate(0)
-            self._lines.clear()
-            self._failed.clear()
-        keep_config(self.path, self._config, held=bool(self._lines) or paid)
+        """Raises InputError for another configuration, unless the directory has neither a line nor an answer yet."""
+        keep_config(self.path, self._config, held=bool(self._lines) or has_answers(self.path))
 
     def _read_back(self) -> None:
         """Index the existing lines; cut off a last one that a crash left incomplete."""
