@@ -6,7 +6,7 @@ not know what a value does, nor which go together: `mcts.recipe` says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,8 +21,6 @@ from reasonrag.files import read_small_text
 from reasonrag.settings import plain_message, shown_value
 
 DEFAULT_RECIPE = "economy"
-_SHOWN = 200
-"""Characters of a change in a message about it."""
 KEYS = [
     *(f"search.{name}" for name in SearchConfig.model_fields),
     *(f"agent.{name}" for name in AgentDefaults.model_fields),
@@ -69,22 +67,6 @@ def find_recipe(given: str, changes: Mapping[str, Any]) -> Recipe:
 def values_of(recipe: Recipe) -> dict[str, Any]:
     """By key, as --set names them."""
     return _flat(recipe.model_dump(exclude={"name"}) | {"agent": recipe.agent.model_dump()})
-
-
-def parse_changes(words: Iterable[str]) -> dict[str, Any]:
-    """`KEY=VALUE` words as values by key, each read as YAML. Raises InputError."""
-    found: dict[str, Any] = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals:
-            raise InputError(f"--set {word[:_SHOWN]}: it takes KEY=VALUE, as in --set search.siblings=4")
-        if key in found:
-            raise InputError(f"--set {key} is given twice")
-        try:
-            found[key] = read_yaml(text)
-        except ValueError as error:
-            raise InputError(f"--set {word[:_SHOWN]}: the value is not valid YAML ({error})") from error
-    return found
 
 
 def _flat(values: Mapping[Any, Any]) -> dict[str, Any]:

@@ -5,14 +5,21 @@ Knows neither files nor the meaning of keys.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
+
+from reasonrag.errors import InputError
 
 MOST_CHARACTERS = 1 << 18
 """Limit per text. The longest configuration among LLaMA-Factory's examples has 2,000."""
 MOST_VALUES = 10_000
 """Limit of keys and values, with aliases expanded: nine levels of nine aliases each expand 81 values to 400 million."""
+
+
+_SHOWN = 200
+"""Characters of a change in a message about it."""
 
 
 class BoundedLoader(yaml.SafeLoader):
@@ -72,3 +79,25 @@ def read_yaml(text: str, loader: type[BoundedLoader] = BoundedLoader) -> Any:
     # PyYAML lets these through for numbers too long, impossible dates, and tags that do not fit their value
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"a value cannot be read ({error})") from error
+
+
+def parse_changes(
+    words: Iterable[str], loader: type[BoundedLoader] = BoundedLoader, *, example: str = "search.siblings=4"
+) -> dict[str, Any]:
+    """`KEY=VALUE` words of --set as values by key, each read as YAML; without a value an empty text. example: of such a
+    word. Raises InputError."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        key = key.strip()
+        if not equals or not key.replace(".", "_").isidentifier():
+            raise InputError(f"--set {word[:_SHOWN]}: it takes KEY=VALUE, as in --set {example}")
+        if key in found:
+            raise InputError(f"--set {key} is given twice")
+        try:
+            found[key] = read_yaml(text, loader) if text.strip() else ""
+        except ValueError as error:
+            raise InputError(
+                f"--set {word[:_SHOWN]}: the value is not valid YAML ({error}); quote it, as in --set 'key=\"a: b\"'"
+            ) from error
+    return found

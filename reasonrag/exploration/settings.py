@@ -7,9 +7,10 @@ from typing import Annotated
 
 from mcts import Recipe
 from preference import OutcomeName
-from reasonrag.agent.recipe_file import DEFAULT_RECIPE, find_recipe, name_of_recipe, parse_changes
+from reasonrag.agent.recipe_file import DEFAULT_RECIPE, find_recipe, name_of_recipe
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.settings import QuestionSettings
+from reasonrag.data.yaml_text import parse_changes
 from reasonrag.files import RUN_HOME
 from reasonrag.llm.settings import DEFAULT_TEACHER, BudgetSettings, LimitSettings, ModelSettings, ValueModelSettings
 from reasonrag.ranks import DEFAULT_WORKERS, MOST_RANKS, Shard, ShardText

@@ -84,7 +84,7 @@ def load(folder: ModelFolder, *, base: str | None = None) -> LoadedModel:
     if torch.cuda.is_available():
         place, dtype = "cuda", torch.float16 if model.dtype == torch.float16 else torch.bfloat16
     else:
-        place, dtype = "cpu", torch.bfloat16 if not small and _multiplies_bfloat16() else torch.float32
+        place, dtype = "cpu", torch.bfloat16 if not small and multiplies_bfloat16() else torch.float32
         if small and "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(1)
     cast_weights(model, dtype)
@@ -101,7 +101,7 @@ def cast_weights(model: Any, dtype: Any) -> None:
         weights.data = weights.data.to(dtype)
 
 
-def _multiplies_bfloat16() -> bool:
+def multiplies_bfloat16() -> bool:
     """Whether the CPU has instructions for products of bfloat16; without them, float32 is faster."""
     said = Path("/proc/cpuinfo")  # of Linux
     return said.is_file() and not _BFLOAT16_FLAGS.isdisjoint(said.read_text("utf-8", "replace").split())

@@ -22,9 +22,10 @@ from pydantic import BaseModel
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.export.files import write_json
 from preference.statistics import COMPARISON_LEVEL
-from reasonrag.agent.recipe_file import name_of_recipe, parse_changes, values_of
+from reasonrag.agent.recipe_file import name_of_recipe, values_of
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Questions
+from reasonrag.data.yaml_text import parse_changes
 from reasonrag.errors import InputError
 from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.plan import Plan, value_flags
@@ -287,7 +288,7 @@ def plan_trials(base: GenerateSettings, vary: Sequence[str]) -> list[Trial]:
         if not equals or not all(texts.split(",")):
             raise InputError(f"--vary {word}: it takes KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
         for text in texts.split(","):
-            value, changed = parse_changes([f"{key}={text}"])[key], _changed(base, key, text)
+            [value], changed = parse_changes([f"{key}={text}"]).values(), _changed(base, key, text)
             if values_of(changed.resolved_recipe) != recipe:
                 trials.append(Trial.of(base.run_directory, changed, {key: value}))
     return trials

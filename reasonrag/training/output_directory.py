@@ -16,10 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from preference.export.files import write_file, write_json
 from reasonrag.errors import InputError
@@ -34,13 +35,18 @@ _MODEL_FILES = ("model.safetensors", "model.safetensors.index.json", "adapter_mo
 _OF_AN_EARLIER_TRY = ("trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json")
 
 
+def utc_now() -> str:
+    """The time as records have it: UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 class TrainingRecord(BaseModel):
     """Content of `training.json`."""
 
     model_config = ConfigDict(protected_namespaces=())
 
     schema_version: Literal["reasonrag.training/1"] = SCHEMA
-    state: Literal["started", "trained", "finished"]
+    state: Literal["started", "trained", "finished"] = "started"
     """started: possibly interrupted. trained: LLaMA-Factory succeeded. finished: metrics and card are written."""
     config: str
     """Name of the configuration file."""
@@ -61,7 +67,7 @@ class TrainingRecord(BaseModel):
     python: str
     versions: dict[str, str]
     gpus: list[str]
-    started: str
+    started: str = Field(default_factory=utc_now)
     ended: str | None = None
     resumed_from: list[str] = []
     """Checkpoints it was resumed from, in order."""

@@ -101,11 +101,24 @@ def check_training(
 ) -> tuple[BaseFacts, DatasetQuestions, TrainingConditions]:
     """All that can be checked before LLaMA-Factory is asked: base model, rows, audit, prompts, settings. prompts: that
     the model will be asked with. Raises InputError."""
-    base, asked = check_base_model(resolution.config), read_questions(data, resolution.entry)
-    check_rows(resolution.entries, data, asked, found)
-    check_audit(data, found)
-    conditions = check_prompts(data, prompts, base, found)
-    check_config(resolution.config, base, found)
+    checked = check_data(resolution.config, resolution.entries, data, prompts, found)
+    check_config(resolution.config, checked[0], found)
+    return checked
+
+
+def check_data(
+    config: Mapping[str, Any],
+    entries: Sequence[DatasetEntry],
+    data: TrainingData,
+    prompts: Prompts,
+    found: PreflightFindings,
+) -> tuple[BaseFacts, DatasetQuestions, TrainingConditions]:
+    """The base model of a configuration, rows, audit and prompts. entries: see
+    `check_rows`. Raises InputError."""
+    base, asked = check_base_model(config), read_questions(data, entries[0])
+    check_rows(entries, data, asked, found)
+    _check_audit(data, found)
+    conditions = _check_prompts(data, prompts, base, found)
     return base, asked, conditions
 
 
@@ -146,7 +159,7 @@ def check_rows(
         found.notes.append("these questions were not checked against evaluation sets (reasonrag pairs --eval does)")
 
 
-def check_audit(data: TrainingData, found: PreflightFindings) -> None:
+def _check_audit(data: TrainingData, found: PreflightFindings) -> None:
     """Errors of the audit of the pairs become blockers. It is made and written now if there is none."""
     if (data.directory / AUDIT).is_file() and data.summary:
         report = read_audit(data.directory)
@@ -161,7 +174,7 @@ def check_audit(data: TrainingData, found: PreflightFindings) -> None:
         found.object(check.name, f"the audit has an error: {check.finds} ({check.count:,} rows)")
 
 
-def check_prompts(
+def _check_prompts(
     data: TrainingData, prompts: Prompts, base: BaseFacts, found: PreflightFindings
 ) -> TrainingConditions:
     """The conditions of the data; prompts that differ from those of the data are a blocker. Raises InputError for data

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -49,6 +48,10 @@ class Permissions:
         """Raises InputError for those that are not allowed."""
         refuse_unless_allowed(found, allow=self.allow, allow_eval=self.allow_eval, therefore="not trained")
 
+    def standing(self, found: Sequence[Blocker]) -> list[Blocker]:
+        """Those that are not allowed."""
+        return [each for each in found if not each.allowed(self.allow, self.allow_eval)]
+
 
 @dataclass(frozen=True)
 class TrainingJob:
@@ -61,16 +64,22 @@ class TrainingJob:
 
 
 @dataclass
-class PreparedTraining:
+class Startable:
     """A training that may be started. record: what `training.json` will say of it. prompts: what the model must be
     asked with, to be kept beside it; None where the data do not say. objections: blockers that remain, in a dry run."""
 
-    resolution: ResolvedConfig
-    launch: Launch
     record: TrainingRecord
     provenance: Provenance
     prompts: Prompts | None
     objections: Sequence[Blocker]
+
+
+@dataclass
+class PreparedTraining(Startable):
+    """One of LLaMA-Factory's."""
+
+    resolution: ResolvedConfig
+    launch: Launch
 
 
 def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bool) -> PreparedTraining:
@@ -92,7 +101,7 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
     if strict:
         permitted.refuse(found.objections)
     processes = launch.nodes * (launch.gpus_per_node or gpus)  # 0: who will train has not been said
-    standing = [each for each in found.objections if not each.allowed(permitted.allow, permitted.allow_eval)]
+    standing = permitted.standing(found.objections)
     provenance = Provenance(
         base_model=resolution.base_model,
         stage=resolution.stage,
@@ -105,7 +114,6 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
         versions=stock.named | {"reasonrag": version("reasonrag")},
     )
     record = TrainingRecord(
-        state="started",
         config=resolution.name,
         decides=decides,
         config_hash=provenance.config_hash,
@@ -120,10 +128,9 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
         python=str(python),
         versions=provenance.versions,
         gpus=[each.name for each in stock.devices],
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     kept = prompts if chosen or conditions.renderer == renderer_hash(prompts) else None
-    return PreparedTraining(resolution, launch, record, provenance.after(base.came_from), kept, standing)
+    return PreparedTraining(record, provenance.after(base.came_from), kept, standing, resolution, launch)
 
 
 def _facts_of_data(resolution: ResolvedConfig, data: TrainingData) -> dict[str, Any]:

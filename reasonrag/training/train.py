@@ -12,7 +12,7 @@ from reasonrag.errors import InputError
 from reasonrag.progress import JobWatcher, SilentWatcher
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.llamafactory.config_files import find_config, parse_changes, shipped_names
+from reasonrag.training.llamafactory.config_files import changes_of, find_config, shipped_names
 from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_training_data
 from reasonrag.training.llamafactory.launcher import Launch
@@ -70,7 +70,7 @@ def train(
     if settings.recipe:
         plan = plan_recipe(file, settings.set, job, out=settings.out)
         return sft_then_dpo(plan, dry_run=dry_run, script=written(plan.out))
-    resolution = resolve_config(file, parse_changes(settings.set), job.data, out=settings.out)
+    resolution = resolve_config(file, changes_of(settings.set), job.data, out=settings.out)
     if (script := written(resolution.out)) and not dry_run:
         return write_script(prepare_training(resolution, job, strict=True), script)
     return train_resolved(resolution, job, dry_run=dry_run)

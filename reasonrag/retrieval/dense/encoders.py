@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from reasonrag.errors import InputError, first_line, needs_extra
 from reasonrag.retrieval.lexical.analysis import bm25s
 from reasonrag.retrieval.settings import Library, Pooling, Precision
+from reasonrag.serving.loading import multiplies_bfloat16
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
 Backend = Library | Literal["hashing"]
@@ -234,15 +235,7 @@ def _fastest(devices: Sequence[str]) -> Precision:
 
     if devices[0].startswith("cuda"):
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
-    return "bf16" if _cpu_has_bf16() else "fp32"
-
-
-def _cpu_has_bf16() -> bool:
-    try:
-        flags = Path("/proc/cpuinfo").read_text("utf-8")
-    except OSError:
-        return False
-    return re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", flags) is not None
+    return "bf16" if multiplies_bfloat16() else "fp32"
 
 
 # -- backends --------------------------------------------------------------------------------------------------

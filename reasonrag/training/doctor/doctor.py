@@ -35,7 +35,7 @@ from reasonrag.training.doctor.memory import (
 )
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
 from reasonrag.training.llamafactory.batch import describe_batch
-from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
+from reasonrag.training.llamafactory.config_files import ConfigFile, changes_of, find_config
 from reasonrag.training.llamafactory.config_resolution import base_settings, resolve_config
 from reasonrag.training.llamafactory.dataset_info import TrainingData, count_rows, read_training_data
 from reasonrag.training.llamafactory.inspection import (
@@ -173,7 +173,7 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
         raise InputError("--prompts needs --data: they are compared with those of the data")
     data = read_training_data(settings.data) if settings.data else None
     prompts = prompts_of_training(settings.data, settings.prompts)[0] if settings.data else None
-    values, rows, inspection = _as_train_does(file, parse_changes(settings.set), data, prompts, found)
+    values, rows, inspection = _as_train_does(file, changes_of(settings.set), data, prompts, found)
     if settings.out:
         values = values | {"output_dir": str(settings.out)}
     driver, stock = query_driver(), inspection.stock if isinstance(inspection, Inspection) else None

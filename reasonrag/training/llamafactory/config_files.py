@@ -17,12 +17,10 @@ from typing import Any
 import orjson
 import yaml
 
-from reasonrag.data.yaml_text import BoundedLoader, read_yaml
+from reasonrag.data.yaml_text import BoundedLoader, parse_changes, read_yaml
 from reasonrag.errors import InputError, choices
 from reasonrag.files import read_small_text
 
-_SHOWN = 200
-"""Characters of an argument in a message about it."""
 _IN_THE_WHEEL = "train_configs"
 _IN_THE_CHECKOUT = Path(__file__).parents[3] / "train_configs"
 SUFFIXES = (".yaml", ".yml")
@@ -93,25 +91,10 @@ def _read(path: Path, *, shipped: bool) -> ConfigFile:
         raise InputError(f"cannot read {path}: {error}") from error
 
 
-def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
-    """`key=value` arguments as a dictionary, values parsed as YAML. Raises InputError for anything else, and for a
-    repeated key."""
-    found: dict[str, Any] = {}
-    for change in changes:
-        key, equals, text = change.partition("=")
-        key = key.strip()
-        if not equals or not key.isidentifier():
-            raise InputError(f"--set {change[:_SHOWN]}: it takes key=value, as in --set learning_rate=5.0e-6")
-        try:
-            value = read_yaml(text, _Loader) if text.strip() else ""
-        except ValueError as error:
-            raise InputError(
-                f"--set {change[:_SHOWN]}: the value is not valid YAML ({error}); quote it, as in --set 'key=\"a: b\"'"
-            ) from error
-        if key in found:
-            raise InputError(f"--set {key} is given twice")
-        found[key] = _meant(f"--set {change[:_SHOWN]}", key, value)
-    return found
+def changes_of(words: Iterable[str]) -> dict[str, Any]:
+    """What --set changes in a configuration. Raises InputError."""
+    found = parse_changes(words, _Loader, example="learning_rate=5.0e-6")
+    return {key: _meant(f"--set {key}", key, value) for key, value in found.items()}
 
 
 def _meant(where: str, key: str, value: Any) -> Any:

@@ -21,7 +21,7 @@ from reasonrag.model_folder import ADAPTER_CONFIG, base_model_of
 from reasonrag.processes.train_python import find_python
 from reasonrag.progress import JobWatcher
 from reasonrag.rendering import Line, Part
-from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
+from reasonrag.training.llamafactory.config_files import as_yaml, changes_of
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for
 from reasonrag.training.llamafactory.launcher import cli_command, run_watched
@@ -57,7 +57,7 @@ def merge_adapter(
     Raises InputError before anything is written, TrainingFailed if LLaMA-Factory fails.
     """
     out = (out or adapter.with_name(f"{adapter.name}-merged")).resolve()
-    config = _config(adapter, out) | parse_changes(changes)
+    config = _config(adapter, out) | changes_of(changes)
     refuse_secrets(config)
     refuse_unless_allowed(foreign_settings(config), allow=allow, allow_eval=(), therefore="not merged")
     came_from, beside = read_provenance(adapter), prompts_beside(adapter)

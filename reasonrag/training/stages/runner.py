@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,7 +16,7 @@ from preference.export.files import write_json
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer, read_record
 from reasonrag.run_config import changed_keys
-from reasonrag.training.output_directory import refuse_another
+from reasonrag.training.output_directory import refuse_another, utc_now
 
 STAGES: Final = "stages.json"
 FOLDER: Final = "stages"
@@ -103,7 +102,7 @@ def run_stages(folder: Path, recipe: str, stages: Sequence[Stage], say: Callable
                 continue
             say(f"stage {number} of {len(stages)}, {stage.name}")
             new = known.state == "owed"
-            known.state, known.started = "started", known.started or _now()
+            known.state, known.started = "started", known.started or utc_now()
             record.write(folder)
             try:
                 known.result = dict(stage.work())
@@ -111,10 +110,6 @@ def run_stages(folder: Path, recipe: str, stages: Sequence[Stage], say: Callable
                 known.state = "owed" if new else known.state  # refused before it began: it may get other settings
                 record.write(folder)
                 raise
-            known.state, known.ended = "done", _now()
+            known.state, known.ended = "done", utc_now()
             record.write(folder)
     return record
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -16,7 +16,7 @@ from typing import Any, Final
 from preference.export.formats import dataset_name
 from reasonrag.curation.existing_data_set import IMPORT_REPORT
 from reasonrag.errors import InputError
-from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes, shipped_names
+from reasonrag.training.llamafactory.config_files import ConfigFile, changes_of, find_config, shipped_names
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
 from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
 from reasonrag.training.llamafactory.slurm import SlurmScript
@@ -44,9 +44,9 @@ def plan_recipe(dpo: ConfigFile, changes: Sequence[str], job: TrainingJob, *, ou
             f"{dpo.name} is not the DPO configuration of a family that ships one of SFT; take "
             f"{', '.join(each for each in shipped_names() if '-dpo-' in each)}, and change its keys by --set dpo.KEY=.."
         )
-    both = parse_changes(each for each in changes if not each.startswith((f"{SFT}.", f"{DPO}.")))
+    both = changes_of(each for each in changes if not each.startswith((f"{SFT}.", f"{DPO}.")))
     of_sft, of_dpo = (
-        parse_changes(each.removeprefix(f"{stage}.") for each in changes if each.startswith(f"{stage}."))
+        changes_of(each.removeprefix(f"{stage}.") for each in changes if each.startswith(f"{stage}."))
         for stage in (SFT, DPO)
     )
     for key in ("model_name_or_path", "adapter_name_or_path"):

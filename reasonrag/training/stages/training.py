@@ -1,22 +1,24 @@
 """One training: a resolved configuration and a data set become a model that says what it is.
 
 Puts the parts together: check (`prepare`), launch (`llamafactory.launcher`), watch (`progress`), report (`metrics`,
-`model_card`). Decides whether a training is new, resumed or already finished.
+`model_card`). Decides whether a training is new, resumed or already finished. A critic's training runs and ends by
+`run_trainer` and `sum_up`, too.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel
 
 from preference.export.files import write_file
 from reasonrag.agent.prompting import PROMPTS, save_prompts
+from reasonrag.curation.blockers import Blocker
 from reasonrag.files import writing
 from reasonrag.processes.train_python import PYTHON_VARIABLE
 from reasonrag.progress import JobWatcher
@@ -29,9 +31,9 @@ from reasonrag.training.llamafactory.launcher import cli_command, run_watched
 from reasonrag.training.llamafactory.slurm import SlurmScript
 from reasonrag.training.metrics import METRICS, SHOWN_METRICS, TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, render_model_card
-from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
-from reasonrag.training.prepare import PreparedTraining, TrainingJob, identity_of, prepare_training
-from reasonrag.training.provenance import evaluation_of
+from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, OutputDirectory, TrainingRecord, utc_now
+from reasonrag.training.prepare import PreparedTraining, Startable, TrainingJob, identity_of, prepare_training
+from reasonrag.training.provenance import Provenance, evaluation_of
 
 DEFAULT_GPUS_PER_NODE: Final = 8
 """Assumed for a cluster node when --gpus-per-node is not given and this machine has no GPU."""
@@ -55,6 +57,21 @@ class TrainingResult(BaseModel):
     """The batch script that was written."""
     stages: dict[str, dict[str, Any]] = {}
     """Of a recipe: what each stage came to, by its name; in a dry run, what LLaMA-Factory would read."""
+
+    @classmethod
+    def planned(cls, record: TrainingRecord, out: Path, standing: Sequence[Blocker]) -> Self:
+        """Of a dry run. standing: what would be refused."""
+        objections = [f"{each.what} ({each.flag} {each.name})" for each in standing]
+        return cls(state="dry run", out=str(out), record=record, objections=objections)
+
+    @classmethod
+    def of(cls, record: TrainingRecord, output: OutputDirectory, state: TrainingState) -> Self:
+        """What came of it, where this is the machine whose folder has the numbers."""
+        found = cls(state=state, out=str(output.folder), record=record)
+        if output.is_first:
+            metrics = read_metrics(output.folder, record.data["stage"])
+            found.steps, found.results, found.warnings = metrics.steps, metrics.last, metrics.warnings
+        return found
 
     def shown(self) -> Iterator[Part]:
         """What was trained, its metrics, warnings, and the next command; of a dry run the plan."""
@@ -100,55 +117,63 @@ def train_resolved(resolution: ResolvedConfig, job: TrainingJob, *, dry_run: boo
     if not dry_run and output.is_first:
         done = output.record()
         if done and done.state == "finished" and done.decides == identity_of(resolution, job.data):
-            return _trained(done, output, "finished already")
+            return TrainingResult.of(done, output, "finished already")
     prepared = prepare_training(resolution, job, strict=not dry_run)
     if dry_run:
-        objections = [f"{each.what} ({each.flag} {each.name})" for each in prepared.objections]
-        return TrainingResult(state="dry run", out=str(resolution.out), record=prepared.record, objections=objections)
+        return TrainingResult.planned(prepared.record, resolution.out, prepared.objections)
     with output.held() as lock:
         before = output.check(prepared.record.decides)
         if before and before.state == "finished":
-            return _trained(before, output, "finished already")
+            return TrainingResult.of(before, output, "finished already")
         if before is None or before.state == "started":
             _run(prepared, output, before, job.watcher, lock)
         else:
             prepared.record = before
-        record = prepared.record
-        if output.is_first:
-            metrics = read_metrics(output.folder, resolution.stage)
-            write_metrics(metrics, output.folder)
-            card = render_model_card(output.folder, record, prepared.provenance, metrics)
-            write_file(output.folder / CARD, card.encode(), shared=True)
-        record.state = "finished"
-        output.write_record(record)
-        return _trained(record, output, "trained")
-
-
-def _trained(record: TrainingRecord, output: OutputDirectory, state: TrainingState) -> TrainingResult:
-    """What came of it, where this is the machine whose folder has the numbers."""
-    found = TrainingResult(state=state, out=str(output.folder), record=record)
-    if output.is_first:
-        metrics = read_metrics(output.folder, record.data["stage"])
-        found.steps, found.results, found.warnings = metrics.steps, metrics.last, metrics.warnings
-    return found
+        sum_up(output, prepared.record, prepared.provenance)
+        return TrainingResult.of(prepared.record, output, "trained")
 
 
 def _run(
     prepared: PreparedTraining, output: OutputDirectory, before: TrainingRecord | None, watcher: JobWatcher, lock: int
 ) -> None:
-    """Have LLaMA-Factory train to the end. Raises TrainingFailed, with the last lines and what to do, and
-    KeyboardInterrupt."""
+    """Have LLaMA-Factory train to the end. Raises what `run_trainer` does."""
     record, config = prepared.record, prepared.resolution.config
+
+    def command(checkpoint: Path | None) -> list[str]:
+        overrides = {"resume_from_checkpoint": str(checkpoint)} if checkpoint else {"overwrite_output_dir": "true"}
+        return cli_command(Path(record.python), "train", output.own / TRAIN_YAML, overrides)
+
     resumes = config["stage"] != "rm" and not config.get("save_only_model")  # else LLaMA-Factory cannot
-    checkpoint = output.last_checkpoint() if resumes else None
-    file = output.write_config(as_yaml(record.resolved, _header(record)))
-    overrides = {"resume_from_checkpoint": str(checkpoint)} if checkpoint else {"overwrite_output_dir": "true"}
-    record.command = cli_command(Path(record.python), "train", file, overrides)
+    trainer = Trainer("LLaMA-Factory", _header(record), command, watcher, resumes=resumes, holds=lock)
+    run_trainer(trainer, output, prepared, before)
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Who trains, and by which command: from a checkpoint, or from none. header: of `train.yaml`. resumes: whether it
+    can start from a checkpoint. holds: the descriptor that keeps the folder locked while it lives."""
+
+    name: str
+    header: str
+    command: Callable[[Path | None], list[str]]
+    watcher: JobWatcher
+    resumes: bool
+    holds: int
+
+
+def run_trainer(trainer: Trainer, output: OutputDirectory, prepared: Startable, before: TrainingRecord | None) -> None:
+    """Train to the end, from the last checkpoint if there is one. before: the record of the attempt that was stopped.
+
+    Raises TrainingFailed, with the last lines and what to do, and KeyboardInterrupt.
+    """
+    record, checkpoint = prepared.record, output.last_checkpoint() if trainer.resumes else None
+    output.write_config(as_yaml(record.resolved, trainer.header))
+    record.command = trainer.command(checkpoint)
     if before:
         record.started, record.resumed_from = before.started, before.resumed_from
     if checkpoint:
         record.resumed_from = [*record.resumed_from, checkpoint.name]
-        watcher.say(f"resuming from {checkpoint}")
+        trainer.watcher.say(f"resuming from {checkpoint}")
     output.write_record(record)
     if output.is_first:
         prepared.provenance.write(output.folder)
@@ -157,19 +182,30 @@ def _run(
         if checkpoint is None:
             output.begin_anew()
     log = output.own / TRAIN_LOG
-    watcher.say(f"training into {output.folder}; full output of LLaMA-Factory: {log}")
+    trainer.watcher.say(f"training into {output.folder}; full output of {trainer.name}: {log}")
     run_watched(
         record.command,
-        "LLaMA-Factory",
-        watcher,
+        trainer.name,
+        trainer.watcher,
         log=log,
         follow=output.folder / TRAINER_LOG,
         python=Path(record.python),
         environment=record.environment,
-        holds=lock,
+        holds=trainer.holds,
         tokens=tokens_for(record.resolved),
     )
-    record.state, record.ended = "trained", datetime.now(UTC).isoformat(timespec="seconds")
+    record.state, record.ended = "trained", utc_now()
+    output.write_record(record)
+
+
+def sum_up(output: OutputDirectory, record: TrainingRecord, provenance: Provenance) -> None:
+    """Write metrics and model card of a training that has ended; it is finished then."""
+    if output.is_first:
+        metrics = read_metrics(output.folder, record.data["stage"])
+        write_metrics(metrics, output.folder)
+        card = render_model_card(output.folder, record, provenance, metrics)
+        write_file(output.folder / CARD, card.encode(), shared=True)
+    record.state = "finished"
     output.write_record(record)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from mcts import RECIPES
 from preference.records import RecipeRef
-from reasonrag.agent.recipe_file import KEYS, find_recipe, parse_changes, values_of
+from reasonrag.agent.recipe_file import KEYS, find_recipe, values_of
+from reasonrag.data.yaml_text import parse_changes
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import GenerateSettings
 from tests.helpers.command_line import Reasonrag

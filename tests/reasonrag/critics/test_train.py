@@ -60,7 +60,7 @@ def test_a_training_that_was_interrupted_goes_on_from_its_checkpoint_and_then_is
     assert (refused.status, "holds another training: learning_rate" in refused.err) == (2, True)
     told = orjson.loads(second.out)
     assert (second.status, told["state"], told["steps"]) == (0, "trained", 30)
-    assert told["resumed_from"].startswith("checkpoint-")
+    assert told["record"]["resumed_from"][-1].startswith("checkpoint-")
     assert orjson.loads(third.out)["state"] == "finished already"
 
 
@@ -118,7 +118,7 @@ def test_a_dry_run_says_which_packages_a_training_would_lack(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(world.place)
     found = reasonrag.train_critic("smoke-cpu", data="data/a", out="critics/never", set={"max_length": 7}, dry_run=True)
-    assert found.config["max_length"] == 7
+    assert found.record.resolved["max_length"] == 7
     assert found.objections == [
         "train-critic needs trl 1.16 or newer, here is 0.24.0: pip install 'reasonrag[rl]'",
     ]

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
 from reasonrag.run_config import config_hash
-from reasonrag.training.llamafactory.config_files import as_yaml, find_config, parse_changes, shipped_names
+from reasonrag.training.llamafactory.config_files import as_yaml, changes_of, find_config, shipped_names
 from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_questions, read_training_data
 from reasonrag.training.llamafactory.inspection import ConfigCheck
@@ -84,7 +84,7 @@ WORDS: dict[str, tuple[list[str], str]] = {
         ["--set", "stage=rm", "--set", "pref_loss=null", "--set", "pref_beta=0"],
         NOTHING_OBJECTED,
     ),
-    "no value": (["--set", "learning_rate"], "it takes key=value"),
+    "no value": (["--set", "learning_rate"], "it takes KEY=VALUE"),
     "something like a secret": (["--set", "run_name=hf_" + 30 * "x"], "what looks like a key"),
     "a key twice": (["--set", "seed=1", "--set", "seed=2"], "--set seed is given twice"),
     "a value that is no YAML": (["--set", "seed=[1"], "the value is not valid YAML"),
@@ -310,7 +310,7 @@ def test_steps_that_are_asked_for_are_the_warm_up(data: Path) -> None:
 )
 def test_values_are_what_they_look_like(change: str, value: object) -> None:
     """`1e-6` is a number although YAML 1.1 says text, and `no` is not always false."""
-    [found] = parse_changes([change]).values()
+    [found] = changes_of([change]).values()
     assert (found, type(found)) == (value, type(value))
 
 
