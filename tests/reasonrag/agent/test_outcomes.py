@@ -509,8 +509,9 @@ def f1(_question: Question, _answer: str) -> float:
 
 
 @pytest.mark.parametrize("outcome", ["judge", "rubric"])
-def test_fresh_continuations_of_a_judged_run_are_judged_afresh(outcome: str) -> None:
-    """And answers as often as other steps are continued: a judge's word is a draw like others. None is asked twice."""
+def test_fresh_continuations_of_a_judged_run_are_judged_afresh(outcome: str, reasonrag: Reasonrag) -> None:
+    """And answers as often as other steps are continued: a judge's word is a draw like others. None is asked twice.
+    Only the model that judged a run can judge it again: what another one would think is another outcome."""
     write_questions(*({**each, "metadata": {"rubric": ["Names the Seine.", "Names a river."]}} for each in QUESTIONS))
     package.generate(**flags(outcome=outcome, run="runs/a", set={"search.simulations": 16}))
     model = RecordedOffline()
@@ -528,16 +529,10 @@ def test_fresh_continuations_of_a_judged_run_are_judged_afresh(outcome: str) -> 
     assert package.calibrate("runs/a", chat_model=model, **again).revaluation == found.model_copy(
         update={"session_calls": 0}
     )
-
-
-def test_only_the_model_that_judged_a_run_can_judge_it_again(reasonrag: Reasonrag) -> None:
-    """calibrate asks one model; what another one would think of the answers is another outcome."""
-    package.generate(**flags(outcome="judge", run="runs/a"))
     refused = reasonrag("calibrate", "runs/a", "--revalue", 4, "--model", "gpt-4o")
     assert refused.status == 2
     assert "were judged by its teacher, offline" in refused.err
     assert "give --model offline" in refused.err
-    assert reasonrag("calibrate", "runs/a", "--revalue", 4).status == 0
 
 
 def test_a_revaluation_needs_the_function_of_the_run(reasonrag: Reasonrag) -> None:

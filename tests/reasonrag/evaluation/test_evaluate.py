@@ -320,22 +320,18 @@ def test_another_configuration_is_refused_and_another_interval_is_not(evaluated:
     assert (narrower.metrics["f1"].high or 0) <= (first.metrics["f1"].high or 0)
 
 
-def test_a_run_of_generate_is_no_place_for_an_evaluation(evaluated: Callable[..., Report]) -> None:
+def test_neither_a_run_of_generate_nor_a_models_folder_is_a_place_for_an_evaluation(
+    evaluated: Callable[..., Report],
+) -> None:
+    """A model's config.json says what it is; a run's would take its place."""
     package.generate(dataset="atlas", limit=1, set={"search.simulations": 1}, run=RUN)
     with pytest.raises(InputError, match="is a run of generate; choose another `run`"):
         evaluated()
-
-
-@pytest.mark.parametrize("command", [package.evaluate, package.generate])
-def test_a_models_folder_is_no_run_directory(
-    command: Callable[..., object], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its config.json says what the model is; a run's would take its place."""
-    monkeypatch.setenv("REASONRAG_INDEX_HOME", str(home))
     Path("saved").mkdir()
     Path("saved/config.json").write_text('{"model_type": "qwen2"}')
-    with pytest.raises(InputError, match=r"saved/config\.json is damaged: .*\. Choose another"):
-        command(dataset="atlas", limit=1, run="saved")
+    for command in (evaluated, package.generate):
+        with pytest.raises(InputError, match=r"saved/config\.json is damaged: .*\. Choose another"):
+            command(dataset="atlas", limit=1, run="saved")
     assert Path("saved/config.json").read_text() == '{"model_type": "qwen2"}'
 
 
