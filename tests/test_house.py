@@ -29,7 +29,7 @@ LINES = {
     "exploration": 2924,
     "llm": 4989,
     "publishing": 1212,
-    "retrieval": 3894,
+    "retrieval": 3921,
     "run": 817,
     "scale": 568,
     "serving": 1185,

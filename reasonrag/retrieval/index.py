@@ -92,6 +92,7 @@ def index_build(
         precision=settings.precision,
         batch_size=settings.batch_size,
         from_faiss=settings.from_faiss,
+        gpu=settings.gpu,
     )
     if kind == "dense" and settings.on == "ray":
         if launch is None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from reasonrag.retrieval.remote import RemoteRetriever
 
 KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("dense", "bm25")}
-UNFIT: dict[str, tuple[str, ...]] = {"bm25": ("encoder",), "dense": ("language",), "hybrid": ()}
+UNFIT: dict[str, tuple[str, ...]] = {"bm25": ("encoder", "gpu"), "dense": ("language",), "hybrid": ()}
 """Flags that go with no index of these kinds."""
 
 
@@ -94,7 +94,7 @@ async def _open_remote(
 ) -> RemoteRetriever:
     from reasonrag.retrieval.remote import open_remote
 
-    _refuse(settings, ("index", "encoder", "language"))
+    _refuse(settings, ("index", "encoder", "language", "gpu"))
     remote = await open_remote(settings.retriever or "", token=os.environ.get(TOKEN_VARIABLE) or None, top_k=top_k)
     opened.push_async_callback(remote.close)
     if remote.foreign:
@@ -197,7 +197,7 @@ def open_index_places(
     rankings: list[Ranking] = [
         BM25Index(each.directory, its)
         if isinstance(its, BM25Manifest)
-        else DenseIndex(each.directory, its, open_encoder(its, choice))
+        else DenseIndex(each.directory, its, open_encoder(its, choice), gpu=settings.gpu)
         for each, its in zip(places, manifests, strict=True)
     ]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)

@@ -47,6 +47,7 @@ class RetrievalSettings(Settings):
         "[default: the index's own, else minilm]",
         Panel.RETRIEVAL,
     )
+    gpu: bool = setting("Search dense indexes on GPUs; needs the index-gpu extra", Panel.RETRIEVAL, default=False)
 
     @property
     def is_remote(self) -> bool:
@@ -123,6 +124,7 @@ class IndexSettings(Settings):
         default=[],
         common=True,
     )
+    gpu: bool = setting("Train faiss on GPUs; needs the index-gpu extra", Panel.ENCODER, default=False)
     on: On = "here"
     workers: int | None = setting(
         "Encoders at a time, with --on ray [default: one for each GPU of the cluster, else for each CPU]",

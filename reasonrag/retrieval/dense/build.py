@@ -105,7 +105,7 @@ class BuildOptions:
 
     encoder: fields set explicitly (`model_fields_set`) must match an existing index. devices, precision, batch_size:
         see `load_encoder`. from_faiss: an external Flat index of the corpus, adopted instead of encoding. index_type:
-        by default flat. encoding: where passages are encoded.
+        by default flat. gpu: faiss trains on the GPUs. encoding: where passages are encoded.
     """
 
     encoder: EncoderChoice = field(default_factory=EncoderChoice)
@@ -114,6 +114,7 @@ class BuildOptions:
     precision: Precision | None = None
     batch_size: int = 64
     from_faiss: Path | None = None
+    gpu: bool = False
     encoding: Encoding = encode_here
 
 
@@ -225,7 +226,7 @@ class _Build:
         self.watcher.stage(f"{plan.type} index", total=vectors.rows)
         begun = time.monotonic()
         try:
-            build_index(plan, vectors, being_built, advanced=self.watcher.reached)
+            build_index(plan, vectors, being_built, advanced=self.watcher.reached, gpu=self.options.gpu)
             being_built.replace(directory / name)
         finally:
             being_built.unlink(missing_ok=True)
@@ -387,7 +388,7 @@ def encoded(texts: list[str], encoder: Encoder, reached: Callable[[int], None] =
 
 
 def _versions() -> dict[str, str]:
-    packages = ("numpy", "faiss-cpu", "torch", "transformers", "sentence-transformers", "FlagEmbedding")
+    packages = ("numpy", "faiss-cpu", "faiss-gpu", "torch", "transformers", "sentence-transformers", "FlagEmbedding")
     found = {}
     for each in packages:
         try:

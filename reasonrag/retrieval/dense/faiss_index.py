@@ -93,14 +93,18 @@ def build_index(
     path: Path,
     *,
     advanced: Advanced = lambda _: None,
+    gpu: bool = False,
 ) -> None:
-    """Write the index to `path`. Raises InputError without faiss, OSError if the file cannot be written."""
-    faiss = import_faiss()
+    """Write the index to `path`.
+
+    gpu: train cells on the GPUs. Raises InputError without faiss, OSError if the file cannot be written.
+    """
+    faiss = import_faiss(gpu=gpu)
     index = faiss.index_factory(vectors.dimension, plan.factory, faiss.METRIC_INNER_PRODUCT)
     if plan.ef_construction:
         index.hnsw.efConstruction = plan.ef_construction
     _search_as_planned(faiss, index, plan)  # stored in the file too: FlashRAG sets nothing and would search one cell
-    _train(faiss, index, plan, vectors)
+    _train(faiss, index, plan, vectors, gpu=gpu)
     if plan.type in STREAMED:
         _stream(faiss, index, vectors, path, advanced)
         return
@@ -110,7 +114,7 @@ def build_index(
     faiss.write_index(index, str(path))
 
 
-def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows) -> None:
+def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows, *, gpu: bool) -> None:
     if not plan.training_rows:
         return
     rng = np.random.default_rng(plan.seed)
@@ -120,7 +124,10 @@ def _train(faiss: Any, index: Any, plan: IndexPlan, vectors: VectorRows) -> None
         first, last = np.searchsorted(rows, [start, stop])
         sample[first:last] = vectors.read(start, stop)[rows[first:last] - start]
     if plan.nprobe:
-        faiss.extract_index_ivf(index).cp.seed = plan.seed
+        cells = faiss.extract_index_ivf(index)
+        cells.cp.seed = plan.seed
+        if gpu:
+            cells.clustering_index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(vectors.dimension))
     index.train(sample)
 
 
@@ -156,15 +163,15 @@ class FaissIndex:
         return [rows[rows >= 0] for rows in found]
 
 
-def open_faiss_index(path: Path, plan: IndexPlan) -> FaissIndex:
+def open_faiss_index(path: Path, plan: IndexPlan, *, gpu: bool = False) -> FaissIndex:
     """Open an index file, memory-mapped. Raises InputError if it is missing, damaged or cut off."""
-    faiss = import_faiss()
+    faiss = import_faiss(gpu=gpu)
     # cells are mapped list by list, everything else as a whole
     flag = faiss.IO_FLAG_MMAP if plan.nprobe else faiss.IO_FLAG_MMAP_IFC
     index = _read(faiss, path, flag)
     _search_as_planned(faiss, index, plan)
     _search_in_large_blocks(faiss, index.d)
-    return FaissIndex(index, index.ntotal)
+    return FaissIndex(_on_gpus(faiss, index, plan) if gpu else index, index.ntotal)
 
 
 def _search_in_large_blocks(faiss: Any, dimension: int) -> None:
@@ -172,6 +179,16 @@ def _search_in_large_blocks(faiss: Any, dimension: int) -> None:
     synchronise after each block, which is slow if other processes use the cores."""
     faiss.cvar.distance_compute_blas_threshold = 3 * dimension
     faiss.cvar.distance_compute_blas_database_bs = _BLOCK_ROWS
+
+
+def _on_gpus(faiss: Any, index: Any, plan: IndexPlan) -> Any:
+    try:
+        return faiss.index_cpu_to_all_gpus(index)
+    except RuntimeError as error:
+        raise InputError(
+            f"the {plan.type} index does not go onto the GPUs ({_reason(error)}); leave out gpu, or take an "
+            "index of type flat or ivf-sq"
+        ) from error
 
 
 def _search_as_planned(faiss: Any, index: Any, plan: IndexPlan) -> None:
@@ -215,7 +232,11 @@ class FaissVectors:
         return np.asarray(self._index.reconstruct_batch(rows), dtype=np.float32)
 
 
-def import_faiss() -> Any:
-    with needs_extra("index", "a dense index"):
+def import_faiss(*, gpu: bool = False) -> Any:
+    with needs_extra("index", "a dense index", " (or 'reasonrag[index-gpu]', never both)"):
         import faiss
+    if gpu and not faiss.get_num_gpus():
+        raise InputError(
+            "this faiss sees no GPU: pip uninstall faiss-cpu, pip install 'reasonrag[index-gpu]', or leave out --gpu"
+        )
     return faiss

@@ -31,6 +31,8 @@ MORE = 16
 """Factor by which more candidates are examined if scores are tied at the cut."""
 MOST_CANDIDATES = 20_000
 """Most candidates examined to resolve ties."""
+MOST_ON_GPUS = 2048
+"""Most candidates that faiss returns on a GPU."""
 AGREES = 0.99
 """Lowest cosine between the recorded and the new probe: bf16 gives .998; another pooling, instruction or model far
 less."""
@@ -51,13 +53,13 @@ class DenseIndex:
 
     instant = False
 
-    def __init__(self, directory: Path, manifest: DenseManifest, encoder: Encoder) -> None:
+    def __init__(self, directory: Path, manifest: DenseManifest, encoder: Encoder, *, gpu: bool = False) -> None:
         file = manifest.file
         check_encoder(directory, manifest, encoder)
         self._vectors = stored_vectors(directory, manifest)
         self._plan, self._encoder = file.plan, encoder
-        self._most = MOST_CANDIDATES if file.plan.type in STREAMED else 0
-        self._neighbours = open_faiss_index(directory / file.file, file.plan)
+        self._most = 0 if file.plan.type not in STREAMED else MOST_ON_GPUS if gpu else MOST_CANDIDATES
+        self._neighbours = open_faiss_index(directory / file.file, file.plan, gpu=gpu)
         self.identity = ":".join(
             (
                 "dense",
