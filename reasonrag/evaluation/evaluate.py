@@ -68,9 +68,6 @@ from reasonrag.run_config import (
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
-BEFORE_SEARCHING = [name for name in ALLOWABLE if name != "retriever"]
-"""Conditions that can be checked before an index is built."""
-
 
 @public_call(EvaluateSettings)
 def evaluate(
@@ -148,13 +145,8 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
     critic, found = find_step_critic(settings, parts.critic_model, model, [each.question for each in questions])
     checks = [lineage.seen(questions, f"{source.dataset}/{source.split}", settings.allow)]
     if settings.chosen_method.of_agent:
-        checks += lineage.held_against(model.asked, BEFORE_SEARCHING, settings.allow)
+        checks += lineage.held_against(model.asked, ALLOWABLE, settings.allow)
     model = await model.opened(parts, corpus, begun=has_answers(folder), effort=recorded_effort(folder))
-    if settings.chosen_method.of_agent:
-        checks += lineage.held_against(model.asked, ["retriever"], settings.allow)
-        for each in checks:
-            if each.outcome == "noted":
-                watcher.say(f"note: {each.message}")
     asked = conditions_of_method(settings.chosen_method, model.asked)
     setup = _Setup(folder, model, source, questions, judge, critic, found, asked, checks)
     warn_all(setup.warnings, watcher)

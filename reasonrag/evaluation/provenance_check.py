@@ -29,8 +29,6 @@ from reasonrag.training.provenance import (
     read_provenance,
 )
 
-_NOTED = ("retriever",)
-"""Conditions that may differ: a model may be used in other domains than that of its training."""
 UNKNOWN = (
     "the training of {name} is unknown, so overlap with its training questions and its prompts were not checked; give "
     "--trained-on DIR, its folder or its data set"
@@ -93,7 +91,7 @@ class ProvenanceCheck:
         if not self.sources:
             return [self.unknown] if self.unknown else []
         checks = [self.seen(questions, None, ALLOWABLE), *self.held_against(asked, ALLOWABLE, ALLOWABLE)]
-        return [each.message for each in checks if each.outcome in ("allowed", "noted")]
+        return [each.message for each in checks if each.outcome == "allowed"]
 
     @property
     def trained(self) -> TrainedModel | None:
@@ -118,8 +116,9 @@ class ProvenanceCheck:
     ) -> list[ConditionCheck]:
         """Checks of the named conditions. Raises InputError for those that differ and are not allowed."""
         names = [name for name in names if name != SEEN]
-        found = {name: said for _, each in self.sources for name, said in each.asked.objections(**asked.model_dump())}
-        wrong = [name for name in found if name in names and name not in {*allowed, *_NOTED}]
+        now = asked.model_dump(exclude={"retriever"})  # it may differ: other domains have other corpora
+        found = {name: said for _, each in self.sources for name, said in each.asked.objections(**now)}
+        wrong = [name for name in found if name in names and name not in allowed]
         if wrong:
             complaints = "; ".join(found[name] for name in wrong)
             spared = " ".join(f"--allow {name.replace('_', '-')}" for name in wrong)
@@ -130,7 +129,7 @@ class ProvenanceCheck:
             )
         known = {name for _, each in self.sources for name in _known(each.asked)}
         return [
-            ConditionCheck(name=name, outcome="noted" if name in _NOTED else "allowed", message=found[name])
+            ConditionCheck(name=name, outcome="allowed", message=found[name])
             if name in found
             else ConditionCheck(name=name, outcome="same" if name in known else "unknown")
             for name in names
@@ -192,6 +191,4 @@ def _known(asked: TrainingConditions) -> list[str]:
     """Names of the known conditions."""
     found = [] if asked.renderer is None else ["renderer"]
     found += SHOWN_PLAINLY if asked.knows_passages else []
-    return found + [
-        name for name in ("top_k", "retriever", "max_steps") if any(each is not None for each in getattr(asked, name))
-    ]
+    return found + [name for name in ("top_k", "max_steps") if any(each is not None for each in getattr(asked, name))]

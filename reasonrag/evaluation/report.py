@@ -82,11 +82,10 @@ class EvaluationUsage(SparseRecord):
 
 
 class ConditionCheck(Record):
-    """A condition of training. outcome: allowed if it differs and --allow names it; noted if it may differ, as the
-    retriever may: other domains have other corpora."""
+    """A condition of training. outcome: allowed if it differs and --allow names it."""
 
     name: str
-    outcome: Literal["same", "unknown", "allowed", "noted"]
+    outcome: Literal["same", "unknown", "allowed"]
     message: str = ""
 
 

@@ -53,7 +53,7 @@ class TrainingConditions(SparseRecord):
     """What of the data could not be checked; not in the file."""
 
     def objections(
-        self, *, renderer: str, top_k: int, retriever: str, max_steps: int, **shown: int | str | None
+        self, *, renderer: str, top_k: int, max_steps: int, **shown: int | str | None
     ) -> list[tuple[str, str]]:
         """Conditions that would differ from training, of those known: name and sentence.
 
@@ -64,11 +64,7 @@ class TrainingConditions(SparseRecord):
             found.append(
                 ("renderer", f"it was trained on prompts of renderer {self.renderer}, and would be given {renderer}")
             )
-        for name, trained, now in (
-            ("top_k", self.top_k, top_k),
-            ("retriever", self.retriever, retriever),
-            ("max_steps", self.max_steps, max_steps),
-        ):
+        for name, trained, now in (("top_k", self.top_k, top_k), ("max_steps", self.max_steps, max_steps)):
             known = [each for each in trained if each is not None]
             if known and now not in known:
                 values = " or ".join(map(str, known))

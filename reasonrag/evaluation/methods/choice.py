@@ -12,7 +12,7 @@ MethodName = Literal["agent", BaselineName]
 SEARCHLESS: tuple[MethodName, ...] = ("direct", "cot")
 """Methods that are shown no passages."""
 SEEN = "trained_questions"
-ALLOWABLE = ("renderer", "top_k", "retriever", "max_steps", "max_passage_chars", "passage_order", "style", SEEN)
+ALLOWABLE = ("renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style", SEEN)
 """Conditions that may differ from training if --allow names them."""
 
 

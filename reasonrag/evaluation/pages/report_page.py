@@ -85,8 +85,7 @@ def _page(report: Report) -> Iterator[Part]:
     for title, groups in (("type", report.by_type), ("hops", report.by_hops)):
         if len(groups) > 1:
             yield _by_group(title, groups, percent(report.confidence))
-    noted = {each.name: f": {each.message}" if each.outcome == "noted" else "" for each in report.checks}
-    yield Table("Conditions of training", [(each.name, each.outcome + noted[each.name]) for each in report.checks])
+    yield Table("Conditions of training", [(each.name, each.outcome) for each in report.checks])
     renderer = f", renderer {report.asked.renderer}" if report.asked.renderer else ""
     yield (
         f"Confidence intervals (CI): percentile bootstrap over questions, {report.bootstrap:,} resamples, seed "

@@ -435,7 +435,6 @@ def test_questions_that_were_trained_on_are_refused(
         "renderer": "same",
         "top_k": "same",
         "max_steps": "same",
-        "retriever": "same",
     }
     assert report.provenance is not None
     assert (report.provenance.questions, report.provenance.splits) == (3, ["atlas/dev"])
@@ -468,18 +467,6 @@ def test_a_model_is_asked_as_it_was_trained(
     report = evaluated(**asked, allow=[name])
     outcomes = {each.name: each.outcome for each in report.checks}
     assert (outcomes.pop(name), set(outcomes.values())) == ("allowed", {"same"})
-
-
-def test_another_corpus_than_in_training_is_noted(
-    trained: tuple[Path, Path], retriever: IndexRetriever, evaluated: Callable[..., Report]
-) -> None:
-    """A model may be used in other domains; its report says so."""
-    report = evaluated(split="test", limit=2, trained_on=trained[1], retriever=retriever)
-    [noted] = [each for each in report.checks if each.name == "retriever"]
-    assert noted.outcome == "noted"
-    assert f"and is {retriever.identity} now" in noted.message
-    assert not any("retriever" in each for each in report.warnings)
-    assert "| retriever | noted: retriever was " in (RUN / "report.md").read_text("utf-8")
 
 
 def searching(request: ChatRequest, _: int) -> str:
