@@ -53,7 +53,6 @@ class CostEstimate(BaseModel):
     completion_tokens: Range
     dollars: Range | None
     """Cost of all models; null if one has no price."""
-    dollars_by_model: dict[str, Range | None]
     prices_as_of: str
     """The price list and its version; `given by hand` where the user gave the prices."""
     reasoning: bool
@@ -63,14 +62,12 @@ class CostEstimate(BaseModel):
 
     def shown(self) -> Iterator[Part]:
         """The estimate, and how it was measured."""
-        several = self.dollars_by_model if len(self.dollars_by_model) > 1 else {}
         rows = [
             ("questions", self.questions),
             ("completions", f"{self.calls} in {self.requests} requests"),
             ("prompt tokens", self.prompt_tokens),
             ("completion tokens", self.completion_tokens),
-            ("cost", _dollars(self.dollars) if self.dollars else self._without_price()),
-            *((f"cost of {name}", _dollars(each)) for name, each in several.items() if each),
+            ("cost", _dollars(self.dollars) if self.dollars else "unknown, without a price"),
             ("hours", f"{self.hours.low:.1f} to {self.hours.high:.1f} at this --concurrency"),
         ]
         yield Table(f"estimate  recipe {self.recipe}  teacher {self.model}", rows)
@@ -81,10 +78,6 @@ class CostEstimate(BaseModel):
         )
         if self.dollars and self.dollars.high:
             yield f"prices: {self.prices_as_of}; prompts from the endpoint's cache may cost less"
-
-    def _without_price(self) -> str:
-        unknown = next(name for name, dollars in self.dollars_by_model.items() if dollars is None)
-        return f"unknown: no price of {unknown} is known; give --price {unknown}=IN,OUT"
 
 
 def _dollars(values: Range) -> str:
@@ -126,13 +119,12 @@ def estimate(
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     total = len(source.limited(settings.limit))
-    warn_all(plan.rehearsed, watcher)
+    plan.say_terms(watcher)
     usage = run_to_end(_rehearsed(plan, source, corpus, watcher))
     models = zip(plan.models, usage.by_model, strict=True)
     shares = [(model, model.expected(each.times(total, total))) for model, each in models]
     first, *others = (share for _, share in shares)
     whole = sum(others, start=first)
-    by_model = {model.name: share.dollars(model.price) for model, share in shares}
     longest = max(each.reasons * each.sampling.max_tokens for each, _ in shares) / TOKENS_PER_SECOND
     one, hour = whole.requests, 3600 * settings.concurrency
     return CostEstimate(
@@ -142,7 +134,6 @@ def estimate(
         recipe=name_of_recipe(settings.recipe),
         **vars(whole),
         dollars=sum_of_dollars(share.dollars(model.price) for model, share in shares),
-        dollars_by_model=by_model,
         prices_as_of=price_list() if teacher.name not in prices_given(settings.price) else "given by hand",
         reasoning=teacher.reasons,
         hours=Range(low=one.low * QUICKEST_S / hour, high=one.high * (SLOWEST_S + longest) / hour),

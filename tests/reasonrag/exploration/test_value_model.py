@@ -271,18 +271,24 @@ def test_the_teacher_s_key_stays_with_the_teacher(locked_endpoint: str, monkeypa
 
 
 def test_a_dry_run_counts_both_models_and_prices_each(reasonrag: Reasonrag) -> None:
-    """Nobody is asked, and no key is needed; the sum is that of the two."""
-    flags = ["--limit", 5, "--model", "gpt-4o", "--value-model", "gpt-4o-mini", "--run", "runs/a", "--dry-run"]
-    estimate = json.loads(reasonrag("generate", *flags, "--json").out)
-    by_model = estimate["dollars_by_model"]
-    assert list(by_model) == ["gpt-4o", "gpt-4o-mini"]
-    for end in ("low", "high"):
-        assert sum(each[end] for each in by_model.values()) == pytest.approx(estimate["dollars"][end])
-        assert all(each[end] > 0 for each in by_model.values())
+    """Nobody is asked, and no key is needed; a free model adds its requests and no dollars."""
+    flags = [
+        "--limit",
+        5,
+        "--model",
+        "gpt-4o",
+        "--value-model",
+        "gpt-4o-mini",
+        "--run",
+        "runs/a",
+        "--dry-run",
+        "--json",
+    ]
+    paid = json.loads(reasonrag("generate", *flags).out)
+    free = json.loads(reasonrag("generate", *flags, "--price", "gpt-4o-mini=0,0").out)
+    unpriced = reasonrag("generate", *flags[:5], "unheard-of", *flags[6:])
     assert not Path("runs/a").exists()
-    alone = json.loads(reasonrag("generate", *flags[:4], "--run", "runs/a", "--dry-run", "--json").out)
-    assert list(alone["dollars_by_model"]) == ["gpt-4o"]
-    assert alone["dollars"] == alone["dollars_by_model"]["gpt-4o"]
-    shown, alone_shown = reasonrag("generate", *flags).out, reasonrag("generate", *flags[:4], *flags[6:]).out
-    assert [f"cost of {name}" in shown for name in by_model] == [True, True]
-    assert "cost of" not in alone_shown
+    assert paid["requests"] == free["requests"]
+    assert all(paid["dollars"][end] > free["dollars"][end] > 0 for end in ("low", "high"))
+    assert json.loads(unpriced.out)["dollars"] is None
+    assert "no price is known for unheard-of" in unpriced.err
