@@ -282,9 +282,9 @@ def resolve_cutoff(
     instead = f"--set cutoff_len={advised}, or leave it out, to cut nothing"
     if cut.prompt_cut:
         what = (
-            f"cutoff_len {chosen:,} cuts the end of {cut.prompt_cut:,} prompts ({100 * cut.prompt_cut_share:.1f} % of "
-            f"{len(prompt):,} rows, of up to {longest:,} tokens): the question and the turn that asks for a reply are "
-            f"lost. Set {instead}"
+            f"cutoff_len {chosen:,} cuts the end of {cut.prompt_cut:,} prompts "
+            f"({100 * cut.prompt_cut / len(prompt):.1f} % of {len(prompt):,} rows, of up to {longest:,} tokens): the "
+            f"question and the turn that asks for a reply are lost. Set {instead}"
         )
         found.object("truncated_prompts", what)
     elif cut.truncated:

@@ -26,10 +26,8 @@ class Cutoff(BaseModel):
     cutoff_len: int
     truncated: int
     """Rows that lose any tokens."""
-    truncated_share: float
     prompt_cut: int
     """Rows that lose the end of their prompt: the question's last part and the header before the reply."""
-    prompt_cut_share: float
 
 
 def kept_tokens(prompt: TokenCounts, reply: TokenCounts, cutoff_len: int) -> tuple[TokenCounts, TokenCounts]:
@@ -54,13 +52,7 @@ def count_cut_rows(prompt: TokenCounts, reply: TokenCounts, cutoff_len: int) -> 
     prompt_left, reply_left = kept_tokens(prompt, reply, cutoff_len)
     prompt_cut = int(np.count_nonzero(prompt_left < prompt))
     truncated = int(np.count_nonzero((prompt_left < prompt) | (reply_left < reply)))
-    return Cutoff(
-        cutoff_len=cutoff_len,
-        truncated=truncated,
-        truncated_share=truncated / len(prompt),
-        prompt_cut=prompt_cut,
-        prompt_cut_share=prompt_cut / len(prompt),
-    )
+    return Cutoff(cutoff_len=cutoff_len, truncated=truncated, prompt_cut=prompt_cut)
 
 
 def advised_cutoff(prompt: TokenCounts, reply: TokenCounts) -> int:

@@ -121,7 +121,7 @@ class AuditReport(BaseModel):
         yield "tokens counted by", self.token_counter.name
         for each in self.cutoffs:
             if each.truncated or each.cutoff_len == TRAINERS_DEFAULT:
-                rows_cut, in_prompt = percent(each.truncated_share, 1), percent(each.prompt_cut_share, 1)
+                rows_cut, in_prompt = (percent(cut / self.rows, 1) for cut in (each.truncated, each.prompt_cut))
                 yield f"cutoff_len {each.cutoff_len:,}", f"cuts {rows_cut} of the rows, {in_prompt} in the prompt"
         if self.advised_cutoff:
             exact = self.token_counter.exact

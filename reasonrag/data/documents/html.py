@@ -7,7 +7,6 @@ HTML first, so that both are read by one walk, which does not recurse: pages are
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,8 @@ _LINK_MARKS = ("#", "¶", "§", "🔗")
 """Texts of links that headings have to themselves."""
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _ITEM, _ROW, _CELLS, _CODE = "li", "tr", ("td", "th"), "pre"
+_WHOLE = frozenset((_ITEM, _ROW, _CODE, *_HEADINGS))
+"""Elements with one text, whatever stands in them."""
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _CHARSET_WITHIN = 4096
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?=[\w-]+:)(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
@@ -75,42 +76,24 @@ def _document(page: LexborHTMLParser, title: str) -> Document:
     return Document(title, [Section(each.headings[each.headings[:1] == (title,) :], each.text) for each in found])
 
 
-@dataclass(frozen=True)
-class _Block:
-    """What a text stands in. kind: the tag of a heading, an item, a row or code; empty for another paragraph."""
-
-    number: int
-    kind: str = ""
-    mark: str = ""
-    """Before an item's text."""
-
-    def of_child(self, node: LexborNode, items: Counter[int]) -> _Block:
-        """The block of an element in this one: paragraphs in an item or a row are parts of it."""
-        tag, number = str(node.tag), node.mem_id
-        if tag == _ITEM and node.parent:
-            items[node.parent.mem_id] += 1
-            return _Block(number, tag, f"{items[node.parent.mem_id]}. " if node.parent.tag == "ol" else "- ")
-        if tag in (_ROW, _CODE) or tag in _HEADINGS:
-            return _Block(number, tag)
-        return self if tag in _INLINE or self.kind else _Block(number)
-
-
 def _sections(root: LexborNode, *, whole_page: bool = False) -> list[Section]:
     """The text below a node. Paragraphs are parted by a blank line; items of lists and rows of tables by a line."""
-    text, items = _Text(_Block(root.mem_id)), Counter[int]()
-    blocks = {root.mem_id: text.block}
+    text, blocks = _Text(root.mem_id), {root.mem_id: (root.mem_id, "")}
     for node in root.traverse(include_text=True):
-        around = blocks.get(node.parent.mem_id) if node.parent else None
-        if around is None:  # the root; or within what is no content
+        block = blocks.get(node.parent.mem_id) if node.parent else None
+        if block is None:  # the root; or within what is no content
             continue
         if node.is_text_node:
-            text.add(around, node.text_content or "")
+            text.add(*block, node.text_content or "")
         elif node.is_element_node and _is_content(node, whole_page=whole_page):
-            block = blocks[node.mem_id] = around.of_child(node, items)
-            if node.tag == "br":
-                text.add(block, "\n" if block.kind == _CODE else " ")
-            elif node.tag not in _INLINE and block == around and block.kind:
-                text.add(block, " | " if node.tag in _CELLS else " ")
+            tag = str(node.tag)
+            if tag in _WHOLE or (tag not in _INLINE and not block[1]):
+                block = node.mem_id, tag if tag in _WHOLE else ""
+            elif tag == "br":
+                text.add(*block, "\n" if block[1] == _CODE else " ")
+            elif tag not in _INLINE:  # a paragraph of an item, or a cell of a row
+                text.add(*block, " | " if tag in _CELLS else " ")
+            blocks[node.mem_id] = block
     text.end_section()
     return text.sections
 
@@ -129,7 +112,10 @@ def _is_content(node: LexborNode, *, whole_page: bool) -> bool:
 class _Text:
     """Collects texts by their blocks."""
 
-    block: _Block
+    _block: int
+    """The element whose text is collected."""
+    _kind: str = ""
+    """Its tag, of a heading, an item, a row or code; empty for another paragraph."""
     sections: list[Section] = field(default_factory=list)
     _headings: list[tuple[int, str]] = field(default_factory=list)
     _paragraphs: list[str] = field(default_factory=list)
@@ -137,10 +123,10 @@ class _Text:
     _after_line: bool = False
     _pieces: list[str] = field(default_factory=list)
 
-    def add(self, block: _Block, text: str) -> None:
-        if block != self.block:
+    def add(self, block: int, kind: str, text: str) -> None:
+        if block != self._block:
             self._end_block()
-            self.block = block
+            self._block, self._kind = block, kind
         self._pieces.append(text)
 
     def end_section(self) -> None:
@@ -151,7 +137,7 @@ class _Text:
             self._paragraphs.clear()
 
     def _end_block(self) -> None:
-        raw, kind = "".join(self._pieces), self.block.kind
+        raw, kind = "".join(self._pieces), self._kind
         self._pieces.clear()
         text = raw.strip("\n").rstrip() if kind == _CODE else on_one_line(raw).strip(" |" if kind == _ROW else None)
         if not text:
@@ -161,5 +147,6 @@ class _Text:
             self._headings = [each for each in self._headings if each[0] < level] + [(level, text)]
             return
         is_line = kind in (_ITEM, _ROW)
-        self._paragraphs.append(("\n" if is_line and self._after_line else "\n\n") + self.block.mark + text)
+        mark = "- " if kind == _ITEM else ""
+        self._paragraphs.append(("\n" if is_line and self._after_line else "\n\n") + mark + text)
         self._after_line = is_line

@@ -17,7 +17,7 @@ from reasonrag.data.documents.html import html_document, markdown_document
         ("<h1>T</h1><h2>A</h2>a<h3>B</h3>b<h2>C</h2>c", "T", [(("A",), "a"), (("A", "B"), "b"), (("C",), "c")]),
         ("<h1>T<a href=#t>#</a></h1><h2>C#<a href=#c>¶</a></h2>a", "T", [(("C#",), "a")]),
         ("<h1>T</h1>a<br>b<ul><li>c<li><p>d</p></ul>e", "T", [((), "a b\n\n- c\n- d\n\ne")]),
-        ("<ol><li>a<ul><li>x</ul><li>b</ol>", "a name", [((), "1. a\n- x\n2. b")]),
+        ("<ol><li>a<ul><li>x</ul><li>b</ol>", "a name", [((), "- a\n- x\n- b")]),
         ("<table><tr><th>Site<th>Gate<tr><td><p>Berlin</p><td>9</table>", "a name", [((), "Site | Gate\nBerlin | 9")]),
         ("<table><tr><td><h2>Old</h2><p>a</p><table><tr><td>x<td>y</table>b</table>", "a name", [
             (("Old",), "a\nx | y\nb"),
@@ -49,7 +49,7 @@ def test_the_content_of_a_page_stands_under_its_headings(
         ('---\ntitle: "T"\ntags: [a]\n---\n# T\n\na', "T", [((), "a")]),
         ("---\ntitle: X\n---\n# T\n\na", "X", [(("T",), "a")]),
         ("T\n=\n\nA\n-\n\n```sh\n# no heading\n```\n", "T", [(("A",), "# no heading")]),
-        ("# T\n\n1. a\n2. b\n\n| x | y |\n|---|---|\n| 1 | 2 |", "T", [((), "1. a\n2. b\nx | y\n1 | 2")]),
+        ("# T\n\n1. a\n2. b\n\n| x | y |\n|---|---|\n| 1 | 2 |", "T", [((), "- a\n- b\nx | y\n1 | 2")]),
         ("\ufeff# T\r\n\r\na\r\nb", "T", [((), "a b")]),
         ("---\n\na\n\n---\n\nb", "a name", [((), "a\n\nb")]),
         ("a <b>c</b> <script>x</script>", "a name", [((), "a c")]),
