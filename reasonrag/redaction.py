@@ -166,11 +166,8 @@ def keep_secret(address: str) -> None:
 def _secrets_of_address(address: str) -> set[str]:
     """Passwords and query values, as written and decoded. Ordinary words are left out unless the parameter's
     name suggests a secret, and so is API_VERSION."""
-    try:
-        query = urlsplit(address).query
-    except ValueError:
-        query = address.partition("?")[2]
     found = _passwords_of_address(address)
+    query = address.partition("?")[2].partition("#")[0]
     for name, _, value in (each.partition("=") for each in query.split("&")):
         if name != API_VERSION and (_NAMES_A_KEY.search(name) or not is_word(value)):
             found |= {value, unquote(value), unquote_plus(value)}

@@ -260,11 +260,6 @@ Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Limit: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 """An upper limit that fits into JSON files; 0: none."""
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
-ALLOW_HOST = (
-    "Host name by which clients reach the server, for example through a reverse proxy; repeatable. If it is given, "
-    "requests for other names are refused, also with a --host beyond loopback"
-)
-"""Help text of --allow-host of `index serve`."""
 
 # Fields of every command that asks a model, and may spend money on it.
 Concurrency: TypeAlias = Annotated[int, Panel.EXECUTION, Field(ge=1, description="HTTP requests in flight")]

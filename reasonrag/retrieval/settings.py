@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from reasonrag.data.documents.language import LANGUAGE, Languages
-from reasonrag.settings import ALLOW_HOST, COMMON, On, Panel, Places, Port, Settings, Words, setting
+from reasonrag.settings import COMMON, On, Panel, Places, Port, Settings, Words, setting
 from reasonrag.web.client import LOOPBACK
 
 INDEX_HOME = Path("indexes")
@@ -146,4 +146,8 @@ class ServeSettings(RetrievalSettings):
     corpus: Path | None = setting("Corpus to index if there is no index yet", Panel.RETRIEVAL, common=True)
     host: str = setting("Address to listen on; 0.0.0.0 accepts other machines", default=LOOPBACK, common=True)
     port: Port = setting("Port; 0 picks a free one", default=RETRIEVER_PORT, common=True)
-    allow_host: Words = setting(ALLOW_HOST, default=[])
+    allow_host: Words = setting(
+        "Host name by which clients reach the server, for example through a reverse proxy; repeatable. If it is given, "
+        "requests for other names are refused, also with a --host beyond loopback",
+        default=[],
+    )

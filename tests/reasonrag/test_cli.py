@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from reasonrag.cli import GROUPS, app
+from reasonrag.terminal import TerminalMessages
 from tests.helpers.command_line import Reasonrag
 
 ATTACK = "\x1b]0;x\x07\x1b[2J"
@@ -135,20 +136,14 @@ def test_no_argument_reaches_the_terminal_raw(reasonrag: Reasonrag) -> None:
     assert named > 25, "it is in many messages"
 
 
-def test_a_run_and_a_data_set_of_such_a_name_are_shown_under_a_harmless_one(reasonrag: Reasonrag) -> None:
-    """From the first command to the last."""
-    run, data = f"runs/{ATTACK}", f"data/{ATTACK}"
-    for line in (
-        ("generate", "--dataset", "atlas", "--limit", 2, "--run", run),
-        ("stats", run),
-        ("pairs", run, "--out", data),
-        ("show", run),
-        ("stats", data),
-        ("audit", data),
-        ("view", run),
-        ("evaluate", "--method", "direct", "--limit", 1, "--run", run + "e"),
-        ("compare", run + "e", run + "e", "--out", run + "c"),
-    ):
+def test_a_run_of_such_a_name_is_shown_under_a_harmless_one(
+    reasonrag: Reasonrag, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In tables, in a tree, and in messages of progress."""
+    run = f"runs/{ATTACK}"
+    TerminalMessages().say(run)
+    assert capsys.readouterr().err == "runs/␛]0;x␇␛[2J\n"
+    for line in (("generate", "--dataset", "atlas", "--limit", 2, "--run", run), ("show", run)):
         done = reasonrag(*line)
         assert "\x1b" not in done.out + done.err, (line, done)
         assert "␛]0;x␇" in done.out + done.err, (line, done)
