@@ -20,10 +20,10 @@ MOST_MODULES = 15
 LINES = {
     "mcts": 1499,
     "preference": 5386,
-    "hall": 3841,
+    "hall": 3825,
     "agent": 2251,
     "critics": 1448,
-    "curation": 4345,
+    "curation": 4342,
     "data": 3250,
     "evaluation": 3762,
     "exploration": 2915,
@@ -35,8 +35,8 @@ LINES = {
     "serving": 1185,
     "studies": 1521,
     "training": 4389,
-    "viewing": 2706,
-    "tests": 48_430,
+    "viewing": 2700,
+    "tests": 48_392,
     "benchmarks": 8080,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
