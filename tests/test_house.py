@@ -33,7 +33,7 @@ LINES = {
     "run": 817,
     "scale": 568,
     "serving": 1185,
-    "studies": 1521,
+    "studies": 1514,
     "training": 4389,
     "viewing": 2700,
     "tests": 48_392,

@@ -135,7 +135,7 @@ async def _calibrate(
             questions += 1
             yield from (SampledPair(rollout, each) for each in candidates(rollout, rules) if each.dropped is None)
 
-    sample = sample_pairs(passing(), settings.revalue, seed=settings.seed, min_confidence=settings.min_confidence)
+    sample = sample_pairs(passing(), settings.revalue, seed=settings.seed)
     with only_writer(place):
         given = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)
         model = made.who_continues(given, settings.concurrency, chat_model)

@@ -81,10 +81,8 @@ class Revaluation(BaseModel):
     model: str
     """The model that continued."""
     k: int
-    seed: int
-    min_confidence: float
     exportable: int
-    """Number of pairs that `pairs` would export at this `min_confidence`; the sample was drawn from them."""
+    """Number of pairs that `pairs` would export at the `min_confidence` of the settings; the sample is of them."""
     pairs: int
     unvalued: int
     """Pairs of the sample of which a side has no valid fresh continuation."""
@@ -146,16 +144,13 @@ class SampledPair:
 
 @dataclass(frozen=True)
 class PairSample:
-    """A random sample of pairs: those with the smallest lots, ordered by lot. seen: pairs that it was drawn from.
-    min_confidence: of these."""
+    """A random sample of pairs: those with the smallest lots, ordered by lot. seen: pairs that it was drawn from."""
 
     pairs: list[SampledPair]
     seen: int
-    seed: int
-    min_confidence: float
 
 
-def sample_pairs(stream: Iterable[SampledPair], size: int, *, seed: int, min_confidence: float) -> PairSample:
+def sample_pairs(stream: Iterable[SampledPair], size: int, *, seed: int) -> PairSample:
     """The sample of a stream of pairs, of which only those are held in memory.
 
     A lot depends on the seed and on the pair, not on the others: a larger sample holds all of a smaller one, and the
@@ -169,7 +164,7 @@ def sample_pairs(stream: Iterable[SampledPair], size: int, *, seed: int, min_con
     seen = itertools.count()
     counted = (pair for pair, _ in zip(stream, seen))  # noqa: B905 - the count has no end
     drawn = heapq.nsmallest(max(1, size), counted, key=lot)[:size]  # of none it would read nothing
-    return PairSample(drawn, next(seen), seed, min_confidence)
+    return PairSample(drawn, next(seen))
 
 
 @dataclass(frozen=True)
@@ -249,8 +244,6 @@ async def revalue(
         run.failures,
         model=by.model.name,
         k=k,
-        seed=sample.seed,
-        min_confidence=sample.min_confidence,
         exportable=sample.seen,
         calls=run.models.spent.calls,
         session_calls=run.models.spent.calls - calls_before,
