@@ -35,8 +35,8 @@ LINES = {
     "serving": 1185,
     "studies": 1514,
     "training": 4389,
-    "viewing": 2700,
-    "tests": 48_392,
+    "viewing": 2710,
+    "tests": 48_393,
     "benchmarks": 8080,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
