@@ -64,9 +64,9 @@ class Metrics(BaseModel):
 
 def read_metrics(folder: Path, stage: str) -> Metrics:
     """The metrics of a training that has ended."""
-    state = _json(folder / TRAINER_STATE)
+    state = read_logged(folder / TRAINER_STATE)
     series = _series(state.get("log_history", ()))
-    results = {name: float(value) for name, value in _json(folder / TRAINER_RESULTS).items() if _is_number(value)}
+    results = {name: float(value) for name, value in read_logged(folder / TRAINER_RESULTS).items() if _is_number(value)}
     return Metrics(
         stage=stage,
         steps=int(state.get("global_step", 0)),
@@ -130,8 +130,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """Empty where there is none."""
+def read_logged(path: Path) -> dict[str, Any]:
+    """What the trainer wrote; empty where there is none, or half of it."""
     try:
         return read_object(read_small(path))
     except (OSError, InputError):

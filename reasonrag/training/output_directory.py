@@ -26,6 +26,7 @@ from preference.export.files import write_file, write_json
 from reasonrag.errors import InputError
 from reasonrag.files import locked, only_writer, read_record
 from reasonrag.run_config import changed_keys
+from reasonrag.training.metrics import TRAINER_STATE, read_logged
 
 TRAINING, TRAIN_YAML, TRAIN_LOG = "training.json", "train.yaml", "train.log"
 SCHEMA: Final = "reasonrag.training/1"
@@ -118,7 +119,7 @@ class OutputDirectory:
         found = [
             (int(match[1]), path)
             for path in self.folder.glob("checkpoint-*")
-            if (match := _CHECKPOINT.fullmatch(path.name)) and (path / "trainer_state.json").is_file()
+            if (match := _CHECKPOINT.fullmatch(path.name)) and read_logged(path / TRAINER_STATE)
         ]
         return max(found)[1] if found else None
 

@@ -34,7 +34,7 @@ from reasonrag.training.llamafactory.launcher import Launch, launch_variables, r
 from reasonrag.training.llamafactory.slurm import SlurmScript
 from reasonrag.training.metrics import find_warnings, read_metrics, write_metrics
 from reasonrag.training.model_card import render_model_card
-from reasonrag.training.output_directory import TrainingRecord
+from reasonrag.training.output_directory import OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import PreflightFindings, check_rows, resolve_cutoff
 from reasonrag.training.prepare import identity_of
 from reasonrag.training.progress import TrainingProgress, failure_hint
@@ -475,6 +475,14 @@ def test_a_known_failure_comes_with_what_to_do(said: str, hint: str) -> None:
     """And an unknown one with nothing."""
     assert hint in (failure_hint(["Traceback", said]) or "")
     assert failure_hint(["something else"]) is None
+
+
+@pytest.mark.parametrize("state", ["", '{"global_step": '], ids=["empty", "torn"])
+def test_a_checkpoint_whose_state_was_half_written_is_not_gone_on_from(state: str, tmp_path: Path) -> None:
+    for step, text in ((2, '{"global_step": 2}'), (4, state)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    assert OutputDirectory(tmp_path).last_checkpoint() == tmp_path / "checkpoint-2"
 
 
 def test_a_batch_script_runs_the_same_command_on_every_machine(tmp_path: Path) -> None:
