@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from io import BytesIO, TextIOWrapper
 from itertools import count, takewhile
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -115,7 +116,7 @@ def check_finished(directory: Path) -> None:
 
 
 SMALL_FILE = 1 << 24
-"""Largest settings, configuration, card, prompt or record file that is read, in bytes or characters. Most have some kB;
+"""Largest settings, configuration, card, prompt or record file that is read, in bytes. Most have some kB;
 the provenance of a model has about 40 bytes per training question."""
 
 
@@ -123,24 +124,17 @@ def read_small(path: Path, most: int = SMALL_FILE) -> bytes:
     """The content of a file. Raises OSError, and InputError if it has more than `most` bytes."""
     with path.open("rb") as file:
         content = file.read(most + 1)
-    _refuse_large(path, len(content), most)
+    if len(content) > most:
+        raise InputError(
+            f"{path} is larger than {most / 1e6:,.1f} MB, the limit for such files; check that it is the right file"
+        )
     return content
 
 
 def read_small_text(path: Path, most: int = SMALL_FILE) -> str:
     """`Path.read_text` in UTF-8. Raises OSError, UnicodeDecodeError, and InputError if the file has more than `most`
-    characters."""
-    with path.open(encoding="utf-8") as file:
-        content = file.read(most + 1)
-    _refuse_large(path, len(content), most)
-    return content
-
-
-def _refuse_large(path: Path, size: int, most: int) -> None:
-    if size > most:
-        raise InputError(
-            f"{path} is larger than {most / 1e6:,.1f} MB, the limit for such files; check that it is the right file"
-        )
+    bytes."""
+    return TextIOWrapper(BytesIO(read_small(path, most)), "utf-8").read()
 
 
 def numbered_lines(path: Path, file: BinaryIO, longest: int = LONGEST_ITEM) -> Iterator[tuple[int, bytes]]:

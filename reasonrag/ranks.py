@@ -11,7 +11,6 @@ the same questions. Does not know what a rank does with its questions, nor what 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from preference.export.files import atomic_replacement
 from preference.records import Items
 from reasonrag.errors import InputError
-from reasonrag.files import read_record, read_small, storing, writing
+from reasonrag.files import locked, read_record, read_small, storing, writing
 
 RANKS, COMPLETIONS, MANIFEST = "ranks", "completions", "manifest.json"
 MOST_RANKS = 100_000
@@ -116,14 +115,18 @@ def read_manifest(run: Path) -> Manifest | None:
 def join_ranks(run: Path, wanted: Manifest) -> None:
     """Enter a rank into its run, the first one by writing the manifest. Raises InputError where the ranks that are
     there have another configuration, number or questions."""
-    path, content = run / MANIFEST, orjson.dumps(wanted.model_dump())
-    with writing(path):
-        run.mkdir(parents=True, exist_ok=True)
-        if read_manifest(run) is None:
-            _write_first(path, content)
-    there = read_manifest(run)
-    if there is None or there == wanted:
-        return
+    with locked(run / ".ranks.lock", run, lambda: None):
+        there = read_manifest(run)
+        if there and there != wanted:
+            _refuse_another(run, there, wanted)
+        if there != wanted:
+            path = run / MANIFEST
+            with storing(path) if there else writing(path), atomic_replacement(path) as file:
+                file.write(orjson.dumps(wanted.model_dump()))
+
+
+def _refuse_another(run: Path, there: Manifest, wanted: Manifest) -> None:
+    """Raises InputError unless all that is wanted is more questions at the end."""
     known, now = there.question_ids, wanted.question_ids
     if there.ranks != wanted.ranks:
         other = f"{there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}"
@@ -137,22 +140,8 @@ def join_ranks(run: Path, wanted: Manifest) -> None:
     elif now[: len(known)] != known:
         other = "ranks of other questions, or in another order: give all the same"
     else:
-        with storing(path), atomic_replacement(path) as file:
-            file.write(content)
         return
     raise InputError(f"{run} is made by {other}, or choose another --run")
-
-
-def _write_first(path: Path, content: bytes) -> None:
-    """Write the manifest unless another rank was first. Raises OSError."""
-    own = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        own.write_bytes(content)
-        os.link(own, path)
-    except FileExistsError:
-        pass
-    finally:
-        own.unlink(missing_ok=True)
 
 
 def leave_ranks(run: Path) -> None:

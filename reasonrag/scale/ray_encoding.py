@@ -40,15 +40,15 @@ class RayEncoding:
         texts: Callable[[Piece], list[str]],
         reached: Callable[[int], None],
     ) -> Iterator[EncodedPiece]:
-        worker = EncodingWorker(encoder.spec, encoder.precision, self.batch_size, encoded_probe(encoder))
+        own = encoder.spec, encoder.precision, self.batch_size, encoded_probe(encoder)
         with ray_cluster(workers=self.workers or 1) as ray, errors_of_workers(ray, "a worker of the Ray cluster"):
             from ray.util import ActorPool
 
             resource, needs = ("GPU", "num_gpus") if ray.cluster_resources().get("GPU") else ("CPU", "num_cpus")
             most = self.workers or max(1, int(ray.cluster_resources().get(resource, 1)))
-            kind = ray.remote(**{needs: 1}, max_restarts=-1, max_task_retries=DEATHS_OF_A_PIECE)(RayWorker)
+            kind = ray.remote(**{needs: 1}, max_restarts=-1, max_task_retries=DEATHS_OF_A_PIECE)(EncodingWorker)
             pieces = list(owed)
-            pool = ActorPool([kind.remote(worker) for _ in pieces[:most]])
+            pool = ActorPool([kind.remote(*own) for _ in pieces[:most]])
             for found in pool.map_unordered(lambda actor, piece: actor.encode.remote(piece, texts(piece)), pieces):
                 reached(len(found.vectors))
                 yield found
@@ -56,7 +56,7 @@ class RayEncoding:
 
 @dataclass
 class EncodingWorker:
-    """How a worker encodes. precision, probe: of the encoder of the process that builds the index."""
+    """The actor of one worker. precision, probe: of the encoder of the process that builds the index."""
 
     spec: EncoderSpec
     precision: Precision
@@ -75,13 +75,5 @@ class EncodingWorker:
             )
         return found
 
-
-class RayWorker:
-    """The actor of one worker."""
-
-    def __init__(self, worker: EncodingWorker) -> None:
-        self._worker = worker
-
     def encode(self, piece: Piece, texts: list[str]) -> EncodedPiece:
-        encoder = self._worker.encoder
-        return EncodedPiece(piece, encoded(texts, encoder), encoder.devices)
+        return EncodedPiece(piece, encoded(texts, self.encoder), self.encoder.devices)

@@ -52,7 +52,7 @@ def test_ranks_that_start_at_once_agree_on_one_manifest(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as starts:
         list(starts.map(lambda _: join_ranks(tmp_path / "run", manifest("a", "b")), range(8)))
     assert read_manifest(tmp_path / "run") == manifest("a", "b")
-    assert [each.name for each in (tmp_path / "run").iterdir()] == ["manifest.json"]
+    assert {each.name for each in (tmp_path / "run").iterdir()} == {"manifest.json", ".ranks.lock"}
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class Listening(SilentWatcher):
         if self._encoding:
             self.encoded.append(done)
             if self._kills and not self.killed:
-                self.killed = kill_workers("RayWorker")
+                self.killed = kill_workers("EncodingWorker")
 
 
 def assert_as_here(out: str) -> None:

@@ -75,14 +75,12 @@ def test_with_a_larger_limit_the_ranks_go_on_and_are_merged_again(ranks: Path) -
 
 
 def test_ranks_that_a_cap_stopped_are_named_and_finished_by_the_command_that_merge_says(reasonrag: Reasonrag) -> None:
-    """Each has its part of the caps, which is said at its start. Within the whole cap: what they had is not paid for
+    """Each has its part of the caps. Within the whole cap: what they had is not paid for
     twice, and the run is that of one process."""
     one, asked = explore("one"), ["generate", "--dataset", "atlas", "--limit", 12, "--model", "offline"]
     asked += ["--max-cost", 40, "--max-tokens", 6_000_000]
     part = reasonrag(*asked, "--run", "it's capped", "--shard", "0/3", "--max-calls", one.calls)
     assert part.status == 3
-    ours = f"$13.33 of --max-cost 40, {one.calls // 3:,} of --max-calls {one.calls:,}, 2,000,000 of --max-t"
-    assert part.err.count(ours) == 1
     assert len(drawn("it's capped/ranks/00000")) <= one.calls // 3
     assert "It was this rank's part" in " ".join(part.out.split())
     assert """continue with: reasonrag merge 'it'"'"'s capped'""" in part.err
