@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -85,7 +86,7 @@ class ProgressBar(Progress):
     """Description, bar, done of total, elapsed and remaining time on one line, which fits 60 columns, as only the bar
     shrinks; `below` is wrapped under it."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, transient: bool = False) -> None:
         self.below = ""
         whole = Column(no_wrap=True)
         super().__init__(
@@ -96,14 +97,35 @@ class ProgressBar(Progress):
             TimeRemainingColumn(table_column=whole),
             TextColumn("left", table_column=whole),
             console=console,
+            transient=transient,
             expand=True,
             speed_estimate_period=WHOLE_JOB_S,
+            disable=not console.is_terminal,
         )
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield from super().get_renderables()
         if self.below:
             yield Text(self.below)
+
+
+@contextmanager
+def reading_progress(path: Path, size: int, *, instead: str = "") -> Iterator[Callable[[float], None]]:
+    """A function that takes the share of the work that is done. Where much is read, draws a bar in a terminal, else
+    writes a line; says what Ctrl-C interrupted. size: bytes to read. instead: what to do after a Ctrl-C."""
+    console, megabytes = Console(stderr=True, highlight=False), size / 10**6
+    what = f"reading {escape(on_one_line(path.name))}" + f" ({megabytes:,.0f} MB)" * (size >= LARGE)
+    bar = ProgressBar(console, transient=True)
+    bar.disable |= size < LARGE
+    try:
+        if size >= LARGE and not console.is_terminal:
+            console.print(what, soft_wrap=True)
+        with bar:
+            task = bar.add_task(what, total=megabytes)
+            yield lambda share: bar.update(task, completed=share * megabytes)
+    except KeyboardInterrupt:
+        console.print(f"interrupted while {what}{escape(shown(instead))}", soft_wrap=True)
+        raise
 
 
 class TerminalMessages:
@@ -114,12 +136,6 @@ class TerminalMessages:
 
     def say(self, message: str) -> None:
         self._console.print(escape(shown(message)), soft_wrap=not self._console.is_terminal)
-
-
-def say_what_is_read(path: Path, size: int) -> None:
-    """Name what is read where that takes its time. size: bytes."""
-    if size >= LARGE:
-        TerminalMessages().say(f"reading {on_one_line(path.name)} ({size / 10**6:,.0f} MB)")
 
 
 class TerminalWatcher(TerminalMessages):

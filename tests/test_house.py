@@ -20,10 +20,10 @@ MOST_MODULES = 15
 LINES = {
     "mcts": 1499,
     "preference": 5386,
-    "hall": 3808,
+    "hall": 3824,
     "agent": 2251,
     "critics": 1448,
-    "curation": 4342,
+    "curation": 4345,
     "data": 3250,
     "evaluation": 3762,
     "exploration": 2915,
@@ -35,8 +35,8 @@ LINES = {
     "serving": 1185,
     "studies": 1514,
     "training": 4390,
-    "viewing": 2710,
-    "tests": 48_400,
+    "viewing": 2716,
+    "tests": 48_439,
     "benchmarks": 8080,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

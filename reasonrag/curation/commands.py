@@ -13,7 +13,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import bytes_of
 from reasonrag.options import FAILED, Json, options, print_result
 from reasonrag.settings import resolve
-from reasonrag.terminal import say_what_is_read
+from reasonrag.terminal import LARGE, reading_progress
 
 
 @options(PairsSettings, example="reasonrag pairs runs/hotpotqa-train-economy --format sft")
@@ -34,8 +34,10 @@ def pairs(
     from reasonrag.curation.pairs import pairs_parts
     from reasonrag.terminal import TerminalWatcher
 
-    say_what_is_read(runs[0], sum(map(bytes_of, runs)))
-    summary = make_pairs(runs, watcher=TerminalWatcher(), **flags)
+    watcher, size = TerminalWatcher(), sum(map(bytes_of, runs))
+    if size >= LARGE:
+        watcher.say(f"labelling the steps of {size / 10**6:,.0f} MB")
+    summary = make_pairs(runs, watcher=watcher, **flags)
     print_result(summary, pairs_parts, as_json=as_json)
     if summary.judging.get("given_up"):
         raise typer.Exit(FAILED)
@@ -86,8 +88,9 @@ def import_published(
     from reasonrag.curation.import_published import import_published as read
     from reasonrag.terminal import TerminalMessages
 
-    say_what_is_read(Path(sources[0]), sum(bytes_of(Path(each)) for each in sources))
-    report = read(sources, say=TerminalMessages().say, **flags)
+    size, anew = sum(bytes_of(Path(each)) for each in sources), "; the same command starts anew"
+    with reading_progress(Path(sources[0]), size, instead=anew):
+        report = read(sources, say=TerminalMessages().say, **flags)
     print_result(report, ImportReport.shown, as_json=as_json)
 
 
@@ -111,8 +114,8 @@ def audit(
     from reasonrag.curation.audit.audit import audit as audit_rows
     from reasonrag.curation.audit.audit import audited_place, page_path
 
-    say_what_is_read(directory, bytes_of(directory))
-    found = audit_rows(directory, **flags)
+    with reading_progress(directory, bytes_of(directory)):
+        found = audit_rows(directory, **flags)
     page = page_path(audited_place(directory))
     print_result(found, lambda audited: audited.shown(page), as_json=as_json)
     if found.errors:

@@ -14,7 +14,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import bytes_of
 from reasonrag.options import Json, options, print_result
 from reasonrag.settings import resolve
-from reasonrag.terminal import on_one_line, print_prose, print_shown, say_what_is_read
+from reasonrag.terminal import on_one_line, print_prose, print_shown, reading_progress
 from reasonrag.viewing.settings import PACKED, ShowSettings, ViewSettings
 
 Source: TypeAlias = Annotated[
@@ -48,8 +48,8 @@ def view(
                 f"{at_once}",
                 file=sys.stderr,
             )
-        say_what_is_read(path, size)
-        page = write(path, **flags)
+        with reading_progress(path, size, instead=f"; no page was written. {at_once}") as watch:
+            page = write(path, watch=watch, **flags)
         print_shown(f"wrote {on_one_line(str(page))} ({page.stat().st_size / 10**6:,.1f} MB); open it in a browser")
         return
     if flags["out"] is not None:
@@ -96,8 +96,8 @@ def show(
     from reasonrag.viewing.question_screen import show_pair, show_question
     from reasonrag.viewing.view import show as find
 
-    say_what_is_read(run, bytes_of(run))
-    found = find(run, question_id, **flags)
+    with reading_progress(run, bytes_of(run)):
+        found = find(run, question_id, **flags)
     if as_json:
         print(found.model_dump_json())  # noqa: T201 - JSON escapes its controls
     elif pair is not None:
@@ -112,5 +112,6 @@ def stats(path: Source, *, as_json: Json = False) -> None:
     from reasonrag.viewing.stats_tables import stats_parts
     from reasonrag.viewing.view import stats as count
 
-    say_what_is_read(path, bytes_of(path))
-    print_result(count(path), stats_parts, as_json=as_json)
+    with reading_progress(path, bytes_of(path)) as watch:
+        found = count(path, watch=watch)
+    print_result(found, stats_parts, as_json=as_json)

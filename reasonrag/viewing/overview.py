@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from itertools import chain
 from typing import Any, Literal
@@ -94,11 +94,12 @@ class Overview(BaseModel):
 
 
 @without_cycle_collection()
-def read_all(collection: Collection) -> OverviewCounts:
-    """Every question as a row of the list, and the counts of all."""
+def read_all(collection: Collection, *, watch: Callable[[float], None]) -> OverviewCounts:
+    """Every question as a row of the list, and the counts of all. watch: is told the share that was read."""
     counts = OverviewCounts(collection)
     for explored in collection.scan():
         counts.add(explored)
+        watch(collection.scanned)
     return counts
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -52,23 +52,24 @@ class Listing(BaseModel):
 
 
 @without_cycle_collection()
-def write_page(collection: Collection, out: Path, *, most: int) -> None:
+def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[[float], None]) -> None:
     """Write the page.
 
     most: size of the page, in bytes. If the trees of all questions do not fit, it holds those of a sample, always the
-    same. Raises OSError, and InputError for a malformed line.
+    same. watch: is told the share of the work that is done. Raises OSError, and InputError for a malformed line.
     """
-    counts = read_all(collection)
+    counts = read_all(collection, watch=lambda share: watch(share / 2))
     rows = counts.rows()
     parts, size = dict[int, bytes](), 0
     order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=0))
     room = most - len(_frame("packed", collection, b"")) - 200 * len(rows)
-    for row in order:
+    for done, row in enumerate(order):
         part = packed(question_view(collection.at(row.number), collection.rules))
         size += len(part)
         if size > room and parts:
             break
         parts[row.number] = part
+        watch(0.5 + done / len(order) / 2)
     held = sorted(parts) if len(parts) < len(rows) else None
     about = about_page(collection)
     if held is not None:

@@ -6,6 +6,7 @@ Decides where the page goes and which question an id names. Knows neither the pa
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
 
 @public_call(ViewSettings)
-def view(path: str | Path, **flags: Any) -> Path:
+def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **flags: Any) -> Path:
     """Write the page of a run or a data set, and return where it is.
 
     Raises InputError if `path` is neither, or if a file cannot be read or written.
@@ -33,6 +34,7 @@ def view(path: str | Path, **flags: Any) -> Path:
 
     Args:
         path: a run directory or a data set.
+        watch: is told the share of the work that is done.
     """
     settings = resolve(ViewSettings, "view", flags)
     place = Path(path)
@@ -44,7 +46,7 @@ def view(path: str | Path, **flags: Any) -> Path:
         raise InputError(f"--out {out} is a directory; name a file in it, for instance {out / VIEW_PAGE}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_page(collection, out, most=settings.max_mb * 10**6)
+        write_page(collection, out, most=settings.max_mb * 10**6, watch=watch or (lambda _: None))
     except OSError as error:
         raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
     return out
@@ -80,7 +82,7 @@ def show(run: str | Path, question_id: str | None, **flags: Any) -> QuestionView
 
 
 @public_call()
-def stats(path: str | Path) -> Overview:
+def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> Overview:
     """What a run or a data set holds, in numbers.
 
     The pairs of a run are those that `reasonrag pairs` makes with its default filters, without decontamination.
@@ -92,8 +94,9 @@ def stats(path: str | Path) -> Overview:
 
     Args:
         path: a run directory or a data set.
+        watch: is told the share of the work that is done.
     """
-    return read_all(open_collection(Path(path))).overview()
+    return read_all(open_collection(Path(path)), watch=watch or (lambda _: None)).overview()
 
 
 def _not_there(collection: Collection, question_id: str | None) -> str:

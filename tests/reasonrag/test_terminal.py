@@ -21,7 +21,7 @@ from reasonrag.terminal import (
     ProgressBar,
     TerminalMessages,
     print_prose,
-    say_what_is_read,
+    reading_progress,
     show,
     shown,
 )
@@ -159,7 +159,28 @@ def test_numbers_have_one_format(written: Any, text: str) -> None:
     assert written() == text
 
 
-def test_what_takes_long_to_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    say_what_is_read(Path("runs/little"), 10**6)
-    say_what_is_read(Path("runs/run"), 10**8)
-    assert capsys.readouterr() == ("", "reading run (100 MB)\n")
+@pytest.mark.parametrize(
+    ("size", "shares", "lines"),
+    [
+        pytest.param(10**6, (0.5,), [], id="little is read in silence"),
+        pytest.param(10**8, (0.5,), ["reading run (100 MB)"], id="much is named before it is read"),
+    ],
+)
+def test_without_a_terminal_reading_is_told_in_a_line(
+    capsys: pytest.CaptureFixture[str], size: int, shares: tuple[float, ...], lines: list[str]
+) -> None:
+    with reading_progress(Path("runs/run"), size) as watch:
+        for each in shares:
+            watch(each)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.splitlines()) == ("", lines)
+
+
+def test_in_a_terminal_reading_is_a_bar_from_the_start(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with reading_progress(Path("run"), 4 * 10**9):
+        pass
+    assert "reading run (4,000 MB)" in capsys.readouterr().err

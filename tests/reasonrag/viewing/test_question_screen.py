@@ -245,3 +245,12 @@ def test_a_run_without_pairs_or_trees_is_no_error(reasonrag: Reasonrag, tmp_path
     assert "timeout: no answer after 600 s" in done.out
     assert "0 kept of 0 candidates" in done.out
     assert reasonrag("stats", tmp_path / "nowhere").status == 2
+
+
+def test_stats_tells_how_far_it_is(run: Path) -> None:
+    """In shares of the file that rise to all of it."""
+    shares: list[float] = []
+    package.stats(run, watch=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert 0 < shares[0] < 1

@@ -71,7 +71,7 @@ def serving(path: Path) -> Iterator[str]:
 
 
 def rows_of(path: Path) -> list[QuestionRow]:
-    return read_all(open_collection(path)).rows()
+    return read_all(open_collection(path), watch=lambda _: None).rows()
 
 
 def view_of(path: Path, question_id: str) -> QuestionView:
