@@ -26,6 +26,11 @@ def names(*given: str | Path) -> list[str]:
     return [each.name for each in splits.found]
 
 
+def referenced(*runs: Path, allowed: tuple[str, ...] = ()) -> EvalSplits:
+    add_referenced(splits := EvalSplits(), runs, allowed=allowed)
+    return splits
+
+
 def test_of_a_folder_every_split_but_train_counts(tmp_path: Path) -> None:
     """<dataset>/<split>.jsonl, whatever the splits are called; corpora, runs and other files are none."""
     for name in ("nq/train", "nq/dev", "nq/hard_ones", "musique/test", ".cache/dev"):
@@ -75,25 +80,18 @@ def test_a_line_needs_no_more_than_a_question(
     ]
 
 
-PUBLISHED: dict[str, tuple[str, bytes, list[tuple[str, tuple[str, ...]]]]] = {
-    "a question that cannot be answered": (
-        "dev.json",
-        b'[{"id": "m", "question": "Who?", "answer": "Ada", "answerable": false}]',
-        [("m", ())],
-    ),
-    "BEIR's queries": ("test.jsonl", b'{"_id": "b", "text": "Who?", "metadata": {}}\n', [("b", ())]),
-}
-
-
-@pytest.mark.parametrize(("name", "content", "told"), PUBLISHED.values(), ids=PUBLISHED.keys())
-def test_a_split_is_read_in_the_forms_in_which_it_is_published(
-    name: str, content: bytes, told: list[tuple[str, tuple[str, ...]]], tmp_path: Path
-) -> None:
-    """As `--questions` reads them; nothing of it is written anywhere."""
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("dev.json", b'[{"id": "m", "question": "Who?", "answer": "Ada", "answerable": false}]'),
+        ("test.jsonl", b'{"_id": "m", "text": "Who?", "metadata": {}}\n'),
+    ],
+)
+def test_a_split_is_read_in_the_forms_in_which_it_is_published(name: str, content: bytes, tmp_path: Path) -> None:
+    """As `--questions` reads them, those without an answer and BEIR's; nothing of it is written anywhere."""
     split = open_split(put(tmp_path / "nq" / name, content))
-    assert [(each.id, each.answers) for each in split.read()] == told
-    assert {each.question for each in split.read()} == {"Who?"}
-    assert (split.questions, [each.name for each in (tmp_path / "nq").iterdir()]) == (len(told), [name])
+    assert [(each.id, each.question, each.answers) for each in split.read()] == [("m", "Who?", ())]
+    assert (split.questions, [each.name for each in (tmp_path / "nq").iterdir()]) == (1, [name])
 
 
 @pytest.mark.parametrize(
@@ -101,7 +99,6 @@ def test_a_split_is_read_in_the_forms_in_which_it_is_published(
     [
         (QUESTION + b"{half", "is cut off: it ends after 1 whole item"),
         (QUESTION + b'{"query": 7}\n', 'row 2 is not a question; it needs a text "question"'),
-        (b'{"question": 7}\n', "row 1 is not a question"),
         (b"[" * 100_000, "Fetch or make the file again"),
         (b'[{"question": "Who?"}, {"question": 7}]', "row 2 is not a question"),
         (b"", "is empty"),
@@ -129,9 +126,8 @@ def test_a_known_split_that_is_bad_shuts_the_gate_unless_it_is_allowed(tmp_path:
     config = {"operational": {"settings": {"data_dir": str(tmp_path / "data")}}, "decides_answers": {}}
     put(tmp_path / "run" / "config.json", orjson.dumps(config))
     with pytest.raises(InputError, match=r"dev.jsonl is cut off.* --allow-eval nq/dev"):
-        add_referenced(EvalSplits(), [tmp_path / "run"])
-    splits = EvalSplits()
-    add_referenced(splits, [tmp_path / "run"], allowed=["nq/dev"])
+        referenced(tmp_path / "run")
+    splits = referenced(tmp_path / "run", allowed=("nq/dev",))
     assert (splits.found, [each.name for each in splits.missing]) == ([], ["nq/dev"])
 
 
@@ -142,15 +138,12 @@ def test_splits_that_a_published_data_set_was_compared_with_are_missed(tmp_path:
         "unchecked": [{"name": "nq/test", "reason": "gone"}],
     }
     put(tmp_path / "summary.json", orjson.dumps({"contamination": told}))
-    splits = EvalSplits()
-    add_referenced(splits, [tmp_path])
+    splits = referenced(tmp_path)
     assert splits.found == []
     assert [each.name for each in splits.missing] == ["nq/dev", "nq/test"]
     again = {"contamination": {"unchecked": [each.model_dump() for each in splits.missing]}}
     put(tmp_path / "again" / "summary.json", orjson.dumps(again))
-    later = EvalSplits()
-    add_referenced(later, [tmp_path / "again"])
-    assert later.missing == splits.missing
+    assert referenced(tmp_path / "again").missing == splits.missing
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"operational": null, "decides_answers": 1}', b"{half"])
@@ -158,25 +151,21 @@ def test_a_run_that_tells_nothing_knows_no_split(tmp_path: Path, content: bytes)
     """Rollouts alone, or configurations of others."""
     put(tmp_path / "config.json", content)
     put(tmp_path / "summary.json", content)
-    splits = EvalSplits()
-    add_referenced(splits, [tmp_path, tmp_path / "rollouts.jsonl"])
+    splits = referenced(tmp_path, tmp_path / "rollouts.jsonl")
     assert (splits.found, splits.missing) == ([], [])
 
 
-OUR_FILES = {
-    "pairs as TRL reads them": ("d1", "questions.jsonl", "trl.validation.jsonl", '{"prompt": []}'),
-    "the answers of an evaluation named dev": (
-        "e1",
-        "report.json",
-        "dev.jsonl",
-        '{"schema_version": "x", "question": "Who?"}',
-    ),
-    "rows of an index": ("i1", "manifest.json", "eval.jsonl", "[1]"),
-}
 MARK = '{"schema_version": "reasonrag.something/1"}'
 
 
-@pytest.mark.parametrize(("folder", "manifest", "name", "line"), OUR_FILES.values(), ids=OUR_FILES.keys())
+@pytest.mark.parametrize(
+    ("folder", "manifest", "name", "line"),
+    [
+        ("d1", "questions.jsonl", "trl.validation.jsonl", '{"prompt": []}'),
+        ("e1", "report.json", "dev.jsonl", '{"schema_version": "x", "question": "Who?"}'),
+        ("i1", "manifest.json", "eval.jsonl", "[1]"),
+    ],
+)
 @pytest.mark.parametrize("place", ["beside the questions", "around the questions"])
 def test_what_reasonrag_wrote_is_no_evaluation_split(
     tmp_path: Path, place: str, folder: str, manifest: str, name: str, line: str
@@ -189,26 +178,24 @@ def test_what_reasonrag_wrote_is_no_evaluation_split(
     put(home / "my_dev.jsonl")
     operational = {"settings": {}, "questions": str(home / "questions.jsonl")}
     put(tmp_path / "run" / "config.json", orjson.dumps({"operational": operational, "decides_answers": {}}))
-    splits = EvalSplits()
-    add_referenced(splits, [tmp_path / "run"])
-    assert [Path(each.path).name for each in splits.found] == ["my_dev.jsonl"]
+    assert [Path(each.path).name for each in referenced(tmp_path / "run").found] == ["my_dev.jsonl"]
     assert names(home) == [f"{home.name}/my_dev"]
 
 
-BROKEN = {
-    "a folder without a manifest": ("d1", "notes.json", "trl.validation.jsonl", b'{"prompt": []}', "is not a question"),
-    "a torn file in a folder of ours": ("d1", "questions.jsonl", "dev.jsonl", b"{half", "is cut off"),
-    "a manifest of another program": ("d1", "config.json", "dev.jsonl", b"", "is empty"),
-}
-
-
-@pytest.mark.parametrize(("folder", "manifest", "name", "content", "message"), BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize(
+    ("manifest", "name", "content", "message"),
+    [
+        ("notes.json", "trl.validation.jsonl", b'{"prompt": []}', "is not a question"),
+        ("questions.jsonl", "dev.jsonl", b"{half", "is cut off"),
+        ("config.json", "dev.jsonl", b"", "is empty"),
+    ],
+)
 def test_a_file_that_may_be_a_split_is_not_passed_over(
-    tmp_path: Path, folder: str, manifest: str, name: str, content: bytes, message: str
+    tmp_path: Path, manifest: str, name: str, content: bytes, message: str
 ) -> None:
     """The check runs by default, so that nothing broken may switch it off."""
-    put(tmp_path / folder / manifest, MARK.encode() if manifest == "questions.jsonl" else b"{}")
-    put(tmp_path / folder / name, content)
+    put(tmp_path / "d1" / manifest, MARK.encode() if manifest == "questions.jsonl" else b"{}")
+    put(tmp_path / "d1" / name, content)
     with pytest.raises(InputError, match=message):
         names(tmp_path)
 
@@ -216,12 +203,7 @@ def test_a_file_that_may_be_a_split_is_not_passed_over(
 def test_a_second_data_set_is_made_beside_the_first(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Questions, corpus, run and data sets in one folder, as beginners have them."""
     world = tmp_path / "mine"
-    assert reasonrag("generate", "--dataset", "atlas", "--limit", "4", "--run", world / "atlas").status == 0
-    questions = [orjson.loads(each) for each in (world / "atlas" / "rollouts.jsonl").read_bytes().splitlines()]
-    lines = [
-        {"id": q["question_id"], "question": q["question"], "golden_answers": q["golden_answers"]} for q in questions
-    ]
-    put(world / "questions.jsonl", b"\n".join(map(orjson.dumps, lines)))
+    put(world / "questions.jsonl", b"".join(QUESTION.replace(b"q1", b"q%d" % number) for number in range(4)))
     put(world / "corpus.jsonl", b'{"id": "1", "contents": "Ann Lee\\nAnn Lee was born in York."}\n')
     asked = ("--questions", world / "questions.jsonl", "--corpus", world / "corpus.jsonl", "--model", "offline")
     assert reasonrag("generate", *asked, "--run", world / "run").status == 0

@@ -35,16 +35,12 @@ def row(question_id: object, question: str = "Where?") -> bytes:
     ("record", "question"),
     [
         (
-            {"id": "ä", "question": "東京はどこですか", "golden_answers": ["日本", "there"]},
-            Question(id="ä", question="東京はどこですか", golden_answers=["日本", "there"]),
-        ),
-        (
             {"id": "a", "question": "Where?", "golden_answers": ["here"], "metadata": None},
             Question(id="a", question="Where?", golden_answers=["here"]),
         ),
         (
-            {"id": 17, "question": "When?", "golden_answers": [1815, "in 1815"]},
-            Question(id="17", question="When?", golden_answers=["1815", "in 1815"]),
+            {"id": 17, "question": "東京", "golden_answers": [1815, "in 1815"]},
+            Question(id="17", question="東京", golden_answers=["1815", "in 1815"]),
         ),
         (
             {"id": "a", "question": "Where?", "golden_answers": ["here"], "level": "hard", "type": "bridge"},
@@ -63,7 +59,6 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], question: Q
         (b'{"id": "a", "question": "Whe', "is not JSON"),
         (b'["a", "Where?", ["here"]]', 'is not a question .* needs "id", "question" and a list "golden_answers"'),
         (b'{"question": "Where?", "golden_answers": ["here"]}', r"is not a question \(id is missing"),
-        (b'{"id": "a", "golden_answers": ["here"]}', r"is not a question \(question is missing"),
         (b'{"id": "a", "question": " ", "golden_answers": ["here"]}', r"is not a question \(question: .*blank"),
         (
             b'{"id": "a", "question": "Where?", "golden_answers": ["", " "]}',
@@ -109,10 +104,6 @@ def test_a_file_that_holds_no_questions_is_refused(name: str, lines: list[bytes]
     [
         ({"gold_ids": ["p1", "p2"], "gold_titles": ["A", "B"]}, GoldPassages("id", ("p1", "p2"))),
         ({"gold_ids": [], "gold_titles": ["A", "B", "A"]}, GoldPassages("title", ("A", "B"))),
-        (
-            {"paragraphs": [{"title": title, "is_supporting": title == "Ed Wood"} for title in ("Burton", "Ed Wood")]},
-            GoldPassages("title", ("Ed Wood",)),
-        ),
         ({"paragraphs": ["Ed Wood", {"is_supporting": True}, {"title": "Ed Wood", "is_supporting": "no"}]}, None),
         ({"gold_ids": "p1"}, None),
         ({"gold_ids": [None, " "], "gold_titles": [["A"]]}, None),
@@ -190,8 +181,8 @@ def test_ids_that_the_corpus_does_not_have_are_not_taken_for_gold_ones(tmp_path:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """A directory with two data sets, and one folder that is none: it has neither corpus nor split."""
-    for name, splits in {"hotpotqa": ["train", "dev"], "own": ["test"]}.items():
+    """A directory with data sets, one without splits, and one folder that is none: it has neither corpus nor split."""
+    for name, splits in {"hotpotqa": ["train", "dev"], "own": ["test"], "bare": []}.items():
         write_lines(tmp_path / "data" / name / "corpus.jsonl", b"{}")
         for split in splits:
             write_lines(tmp_path / "data" / name / f"{split}.jsonl", row(f"{name}_{split}"))
@@ -202,8 +193,9 @@ def data_dir(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("dataset", "split", "message"),
     [
-        ("hotqa", "dev", r"data has no data set 'hotqa'; did you mean 'hotpotqa'\? choose from hotpotqa, own$"),
+        ("hotqa", "dev", r"data has no data set 'hotqa'; did you mean 'hotpotqa'\? choose from bare, hotpotqa, own$"),
         ("hotpotqa", "devel", r"has no split 'devel'; did you mean 'dev'\? choose from dev, train$"),
+        ("bare", "dev", r"bare has no questions; put them at .*dev\.jsonl"),
     ],
 )
 def test_a_missing_data_set_or_split_says_which_exist(dataset: str, split: str, message: str, data_dir: Path) -> None:
@@ -212,16 +204,12 @@ def test_a_missing_data_set_or_split_says_which_exist(dataset: str, split: str, 
         find_questions(dataset, split, data_dir, home=Path())
 
 
-def test_a_directory_without_data_sets_or_questions_says_where_to_put_them(tmp_path: Path) -> None:
+def test_a_directory_without_data_sets_says_where_to_put_them(tmp_path: Path) -> None:
     """There is nothing to choose from, so the message says what is expected."""
     with pytest.raises(InputError, match=r"has no data sets; put them at <dataset>/<split>\.jsonl, with corpus\.jsonl"):
         find_questions("own", "dev", tmp_path, home=tmp_path)
     with pytest.raises(InputError, match=r"there is no data directory .*nowhere"):
         find_questions("own", "dev", tmp_path / "nowhere", home=tmp_path)
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "corpus.jsonl").touch()
-    with pytest.raises(InputError, match=r"own has no questions; put them at .*dev\.jsonl"):
-        find_questions("own", "dev", tmp_path, home=tmp_path)
 
 
 @pytest.mark.parametrize(

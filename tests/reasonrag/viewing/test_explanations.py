@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import gzip
-import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -192,12 +190,7 @@ RIGHT, PARTLY, WRONG = "Ada Lovelace", "Ada Byron", "Charles Babbage"
     [
         (answer(RIGHT, 0.9), answer(WRONG, 0.1), []),
         (answer(RIGHT, 0.9), answer("lovelace, ada", 0.1), []),
-        (
-            answer(WRONG, 0.9),
-            answer(RIGHT, 0.1),
-            ["the rejected answer is better (F1 1.00; chosen: 0.00"],
-        ),
-        (answer(PARTLY, 0.9), answer(RIGHT, 0.1), ["(F1 1.00; chosen: 0.50)"]),
+        (answer(PARTLY, 0.9), answer(RIGHT, 0.1), ["the rejected answer is better (F1 1.00; chosen: 0.50)"]),
         (query("a", 0.9), answer(RIGHT, 0.1), []),
         (query("a", 0.9, gold=1), query("b", 0.1, gold=1), []),
         (query("a", 0.9, gold=0), query("b", 0.1, gold=1), ["the rejected step finds more gold passages"]),
@@ -320,24 +313,11 @@ EQUATION = re.compile(rf"((?:{TERM} [-+x/] )+{TERM}) = {NUMBER}")
 COUNTED = re.compile(
     r"(\d+) continuations?: ((?:\d+ (?:right|partly right|wrong|failed \(unreadable reply\))(?:, )?)+)"
 )
-WORKINGS: dict[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
 
 
 def worked_out(expression: str) -> float:
     """What a printed sum, product or quotient comes to."""
-
-    def value(node: ast.expr) -> float:
-        if isinstance(node, ast.BinOp):
-            return WORKINGS[type(node.op)](value(node.left), value(node.right))
-        return float(ast.literal_eval(node))
-
-    return value(ast.parse(expression.replace(" x ", " * ").replace("^", "**"), mode="eval").body)
+    return float(eval(expression.replace(" x ", " * ").replace("^", "**")))  # noqa: S307 - of numbers alone
 
 
 def equations_in(text: str) -> list[str]:
