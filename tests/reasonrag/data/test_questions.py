@@ -179,37 +179,28 @@ def test_ids_that_the_corpus_does_not_have_are_not_taken_for_gold_ones(tmp_path:
 # -- named data sets -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    """A directory with data sets, one without splits, and one folder that is none: it has neither corpus nor split."""
-    for name, splits in {"hotpotqa": ["train", "dev"], "own": ["test"], "bare": []}.items():
-        write_lines(tmp_path / "data" / name / "corpus.jsonl", b"{}")
-        for split in splits:
-            write_lines(tmp_path / "data" / name / f"{split}.jsonl", row(f"{name}_{split}"))
-    write_lines(tmp_path / "data" / "rollouts" / "trees.jsonl", row(1))
-    return tmp_path / "data"
-
-
 @pytest.mark.parametrize(
-    ("dataset", "split", "message"),
+    ("folder", "dataset", "split", "message"),
     [
-        ("hotqa", "dev", r"data has no data set 'hotqa'; did you mean 'hotpotqa'\? choose from bare, hotpotqa, own$"),
-        ("hotpotqa", "devel", r"has no split 'devel'; did you mean 'dev'\? choose from dev, train$"),
-        ("bare", "dev", r"bare has no questions; put them at .*dev\.jsonl"),
+        (".", "hotqa", "dev", r" has no data set 'hotqa'; did you mean 'hotpotqa'\? choose from bare, hotpotqa, own$"),
+        (".", "hotpotqa", "devel", r"has no split 'devel'; did you mean 'dev'\? choose from dev, train$"),
+        (".", "bare", "dev", r"bare has no questions; put them at .*dev\.jsonl"),
+        ("rollouts", "own", "dev", r"has no data sets; put them at <dataset>/<split>\.jsonl, with corpus\.jsonl"),
+        ("nowhere", "own", "dev", r"there is no data directory .*nowhere"),
     ],
 )
-def test_a_missing_data_set_or_split_says_which_exist(dataset: str, split: str, message: str, data_dir: Path) -> None:
-    """The nearest name first, then all; a folder without corpus and splits is no data set, a corpus no split."""
+def test_a_missing_data_set_or_split_says_which_exist(
+    folder: str, dataset: str, split: str, message: str, tmp_path: Path
+) -> None:
+    """The nearest name first, then all, or else what is expected; a folder without corpus and splits is no data set, a
+    corpus no split."""
+    for name, splits in {"hotpotqa": ["train", "dev"], "own": ["test"], "bare": []}.items():
+        write_lines(tmp_path / name / "corpus.jsonl", b"{}")
+        for each in splits:
+            write_lines(tmp_path / name / f"{each}.jsonl", row(f"{name}_{each}"))
+    write_lines(tmp_path / "rollouts" / "trees.jsonl", row(1))
     with pytest.raises(InputError, match=message):
-        find_questions(dataset, split, data_dir, home=Path())
-
-
-def test_a_directory_without_data_sets_says_where_to_put_them(tmp_path: Path) -> None:
-    """There is nothing to choose from, so the message says what is expected."""
-    with pytest.raises(InputError, match=r"has no data sets; put them at <dataset>/<split>\.jsonl, with corpus\.jsonl"):
-        find_questions("own", "dev", tmp_path, home=tmp_path)
-    with pytest.raises(InputError, match=r"there is no data directory .*nowhere"):
-        find_questions("own", "dev", tmp_path / "nowhere", home=tmp_path)
+        find_questions(dataset, split, tmp_path / folder, home=Path())
 
 
 @pytest.mark.parametrize(

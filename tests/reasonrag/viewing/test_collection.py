@@ -174,9 +174,7 @@ def test_a_question_of_two_runs_is_one_question_with_two_trees(tmp_path: Path) -
     view = question_view(collection.at(explored.number), collection.rules)
     assert [each.seed for each in view.trees] == [1, 2]
     assert Counter(state.tree for state in view.states) == {0: 2, 1: 2}
-    for pair in view.pairs:
-        steps = view.trees[view.states[pair.state].tree or 0].steps
-        assert steps[pair.chosen].parent == steps[pair.rejected].parent
+    assert_own(view, collection.at(explored.number))
 
 
 def test_questions_of_two_runs_that_are_numbered_alike_are_not_taken_for_each_other(tmp_path: Path) -> None:
@@ -259,7 +257,6 @@ def half(file: str) -> Callable[[Path], object]:
         (half("dropped.jsonl"), r"data/dropped\.jsonl"),
         (half("RAG_ProGuide.json"), r"data/RAG_ProGuide\.json"),
     ],
-    ids=["rows that were never written", "rules that are none", "half of the dropped", "half of the rows"],
 )
 def test_a_data_set_that_is_damaged_is_refused_with_what_is_wrong(
     made: Made, tmp_path: Path, damage: Callable[[Path], object], says: str
@@ -363,20 +360,30 @@ GOOD = query("good", 0.81, rollouts=rollouts_of(1.0, 2, 2), observations=2, expe
 BAD = query("bad", 0.0, rollouts=rollouts_of(0.0, 3), observations=1, expected_outcome=0.0)
 
 
+UNSAID = malformed("", parse_error={"cause": "withheld", "detail": "filtered"})
+
+
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("others", "fields", "says"),
     [
-        (recipe("spre"), "Discounted by 0.9 per step from the question (2 steps): 1.00 x 0.9^2 = 0.81."),
-        (recipe("spre", alpha=1.0), "2 continuations: 2 right. Mean 1.00.\n"),
-        (recipe("spre_even"), "2 right. Mean 1.00. Discounted"),
-        (recipe("outcome"), "The mean, weighted by visits of the search."),
-        (recipe("rank"), "Reward 0.81: 1 / (1 + rank), where a judge ranks all steps of this state from 0; 0 for all"),
+        ([BAD], recipe("spre"), "Discounted by 0.9 per step from the question (2 steps): 1.00 x 0.9^2 = 0.81."),
+        ([BAD], recipe("spre", alpha=1.0), "2 continuations: 2 right. Mean 1.00.\n"),
+        ([BAD], recipe("spre_even"), "2 right. Mean 1.00. Discounted"),
+        ([BAD], recipe("outcome"), "The mean, weighted by visits of the search."),
+        ([BAD], recipe("rank"), "1 / (1 + rank), where a judge ranks all steps of this state from 0; 0 for all"),
+        ([BAD], {}, "the chance that a draw from Beta(1/2 + n r, "),
+        ([BAD], {}, "(effective sample size 2.00) exceeds one of the rejected step (effective sample size 1.00)"),
+        ([malformed("no tag")], {}, "The reply could not be parsed as a step (no_tag)"),
+        ([UNSAID], {}, "There is no reply (withheld): the path ends here, with reward 0.00"),
+        ([query("other", None)], {}, "Reward unknown"),
+        ([BAD, query("also good", 0.81, same_as=1)], {}, "Same content as step 1"),
     ],
 )
-def test_a_reward_is_told_by_the_rule_that_found_it(fields: Fields, says: str) -> None:
-    """With its numbers."""
-    record = siblings(GOOD, BAD, **fields)
-    text = told(first_pair(record), record)
+def test_a_reward_is_told_by_the_rule_that_found_it(others: list[Fields], fields: Fields, says: str) -> None:
+    """With the tree or without it, its numbers and how many stand behind it; where a step has none, why."""
+    record = siblings(GOOD, *others, **fields)
+    pairs = select(labelled_states(record), RULES)
+    text = "\n".join(told(each, known) for each in pairs for known in (record, None))
     assert "chosen: Reward 0.81" in text
     assert says in text
 
@@ -423,14 +430,6 @@ def test_a_label_by_outcome_is_told_by_both_trajectories(rejected: Fields, label
     assert f"The trajectory in which this step was first drawn {side}." in text
     assert label in text
     assert "Reward" not in text
-
-
-def test_luck_is_told_in_numbers() -> None:
-    """How many continuations stand behind either side, and the chance that results."""
-    each = first_pair(siblings(GOOD, BAD))
-    chance = f"P(chosen > rejected) = {each.pair.confidence:.2f}"
-    assert f"{chance}: the chance that a draw from Beta(1/2 + n r, " in told(each)
-    assert "(effective sample size 2.00) exceeds one of the rejected step (effective sample size 1.00)" in told(each)
 
 
 DROPPED: dict[DropReason, str] = {
@@ -499,19 +498,6 @@ def test_a_kept_pair_says_what_it_passed_and_where_it_is() -> None:
     assert "capped" not in told(tagged)
 
 
-def test_steps_without_a_reward_say_why() -> None:
-    """Unreadable, never continued, or like another step."""
-    unread = told(first_pair(siblings(GOOD, malformed("no tag"))))
-    assert "The reply could not be parsed as a step (no_tag)" in unread
-    withheld = malformed("", parse_error={"cause": "withheld", "detail": "filtered"})
-    unsaid = told(first_pair(siblings(GOOD, withheld)))
-    assert "There is no reply (withheld): the path ends here, with reward 0.00" in unsaid
-    assert "Reward unknown" in told(first_pair(siblings(GOOD, query("other", None))))
-    repeated = siblings(BAD, GOOD, query("also good", 0.81, same_as=2))
-    texts = [told(each, repeated) for each in select(labelled_states(repeated), RULES)]
-    assert any("Same content as step 2" in text for text in texts)
-
-
 def test_steps_that_reveal_the_same_say_whose_continuations_count_too() -> None:
     """Where the recipe pools them: either of them, and by how much."""
     alike = query("good too", 0.81, expected_outcome=1.0, observations=1.5, in_common={1: 0.75})
@@ -521,11 +507,9 @@ def test_steps_that_reveal_the_same_say_whose_continuations_count_too() -> None:
         record = siblings(GOOD | {"expected_outcome": 0.9}, alike, BAD, recipe=of)
         found = select(labelled_states(record), RULES)
         texts[name] = {each.chosen.id: told(each, record) for each in found if each.rejected.id == 3}
+    mean = "Raw mean 1.00. Counting siblings that reveal the same, and each sampled reply equally: 0.90."
+    assert mean in texts["economy"][1]
     assert "Continuations of siblings that reveal the same count too: #2 by 75 %." in texts["economy"][1]
-    assert (
-        "Raw mean 1.00. Counting siblings that reveal the same, and each sampled reply equally: 0.90."
-        in texts["economy"][1]
-    )
     assert "Continuations of siblings that reveal the same count too: #1 by 75 %." in texts["economy"][2]
     assert "count too" not in texts["paper"][1] + texts["paper"][2]
 

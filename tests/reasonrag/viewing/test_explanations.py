@@ -248,9 +248,7 @@ def test_an_answer_that_was_looked_for_is_said_and_contradicts_the_label(
         assert ("not counted" in capsys.readouterr().out) == bool(says)
 
 
-@pytest.mark.parametrize(
-    ("draws", "plain", "count"), [(1, 1, 0), (1, 0, 1), (3, 1, 2)], ids=["plain", "otherwise", "both"]
-)
+@pytest.mark.parametrize(("draws", "plain", "count"), [(1, 1, 0), (1, 0, 1), (3, 1, 2)])
 def test_answers_that_were_drawn_otherwise_are_counted_below_every_step_of_their_path(
     draws: int, plain: int, count: int
 ) -> None:
@@ -297,9 +295,8 @@ def test_pairs_that_need_review_are_counted_as_they_are_marked(shown: Shown, tmp
     lines = (shown.run / "rollouts.jsonl").read_bytes()
     (tmp_path / "rollouts.jsonl").write_bytes(lines + lucky.model_copy(update={"question_id": "lucky"}).to_line())
     collection = open_collection(tmp_path)
-    every = list(collection.scan())
-    rows = [question_row(each) for each in every]
-    views = [question_view(collection.at(each.number), collection.rules) for each in every]
+    rows = [question_row(each) for each in collection.scan()]
+    views = [question_view(collection.at(number), collection.rules) for number in range(len(rows))]
     in_views = sum(pair.dropped is None and bool(pair.cautions) for view in views for pair in view.pairs)
     in_rows = sum(pair.doubtful for row in rows for pair in row.kept)
     assert package.stats(tmp_path).doubtful == in_rows == in_views
@@ -385,7 +382,6 @@ def test_equations_hold_whatever_the_rewards(grown: RolloutRecord) -> None:
         (0.9962, "0.996"),
         (0.99998, "0.99998"),
         (1.0 - 1e-12, "1.00"),
-        (1.0, "1.00"),
     ],
 )
 def test_a_number_has_two_digits_or_as_many_as_tell_it_from_nothing_and_from_certainty(
