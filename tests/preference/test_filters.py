@@ -548,7 +548,6 @@ def plain(number: int, tags: Sequence[Tag] = ()) -> list[Candidate]:
         (9, 1, 0.1, 1),  # exactly 10 %
         (9, 2, 0.1, 1),
         (0, 7, 0.1, 0),  # there is nothing for them to be a share of
-        (0, 7, 1.0, 7),
     ],
 )
 @pytest.mark.parametrize("tag", ["efficiency_only", "style_only"])

@@ -204,7 +204,6 @@ def test_only_length_differs_if_the_outcomes_that_rewards_are_made_of_are_equal(
         (query("who", 0.9, observations=1), answer("Bob", 0.1, observations=1), ["one_draw"]),
         (query("who", 0.9, observations=1), query("what", 0.1, observations=2), []),
         (answer("Ada Lovelace", 0.9, observations=1), answer("Bob", 0.1, observations=1), []),
-        (query("who", 0.9), query("what", 0.1), []),
         (query("who", None, observations=1), query("what", 0.1, observations=1), []),
     ],
 )

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, PairingRules, PairSummary, RolloutRecord, export_pairs
@@ -399,6 +399,7 @@ def random_runs(draw: st.DrawFn) -> list[RolloutRecord]:
     ]
 
 
+@example(records=[ada(question=f"{n}?", question_id=f"{n}") for n in range(4)], rules=DEFAULTS, validation=0.5, flip=0)
 @given(
     records=random_runs(), rules=some_rules, validation=st.sampled_from([0, 0.05, 0.5]), flip=st.sampled_from([0, 0.5])
 )
