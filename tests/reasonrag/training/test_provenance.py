@@ -41,9 +41,7 @@ def test_a_damaged_file_is_no_silence(content: str, tmp_path: Path) -> None:
         read_provenance(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("renderer", "r2"), ("top_k", 5), ("retriever", "dense y"), ("max_steps", 8)]
-)
+@pytest.mark.parametrize(("name", "value"), [("renderer", "r2"), ("top_k", 5), ("max_steps", 8)])
 def test_every_difference_is_named(name: str, value: object) -> None:
     """What is the same, or not known, is no objection."""
     assert ASKED.objections(**NOW) == []  # type: ignore[arg-type]
