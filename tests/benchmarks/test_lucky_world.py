@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gold_teacher import GoldQuestion, Skill, World, open_world
 from loop_student import WORDS
-from lucky_world import LUCK, SHARES, YEARS_APART, Size, things, write_world
+from lucky_world import LUCK, SHARES, YEARS_APART, Size, write_world
 
 from preference import f1_score
 from reasonrag.data.questions import Question, open_questions
@@ -129,34 +129,6 @@ def test_no_question_and_no_chain_is_asked_twice(folder: Path) -> None:
     assert len(set(chains)) == len(chains)
 
 
-def test_every_name_is_of_one_thing_and_most_have_namesakes(folder: Path) -> None:
-    """A bad query can find the passage of another thing, of which nothing that is asked is true."""
-    names = [each.name for each in things(Size(), 0).all]
-    assert len(set(names)) == len(names) == 1400
-    corpus = {each["contents"].partition("\n")[0] for each in rows(folder / "corpus.jsonl")}
-    titles = {each["id"]: each["contents"].partition("\n")[0] for each in rows(folder / "corpus.jsonl")}
-    for each in asked(folder):
-        namesakes = set(each["metadata"]["namesakes"])
-        assert len(namesakes) >= 2
-        assert namesakes <= corpus - {titles[gold] for gold in each["metadata"]["gold_ids"]}
-
-
-def test_the_same_seed_gives_the_same_files(folder: Path, tmp_path: Path) -> None:
-    """And another one another world."""
-    for seed in (0, 1):
-        write_world(tmp_path / str(seed), SMALL, SPLITS, seed=seed)
-        for name in ("corpus", *SPLITS):
-            same = (tmp_path / str(seed) / f"{name}.jsonl").read_bytes() == (folder / f"{name}.jsonl").read_bytes()
-            assert same == (seed == 0)
-
-
-def test_a_full_world_has_eight_thousand_questions_and_one_too_small_says_so(tmp_path: Path) -> None:
-    write_world(tmp_path / "full", Size(), {"heldout": 8000}, seed=0)
-    assert len(rows(tmp_path / "full" / "heldout.jsonl")) == 8000
-    with pytest.raises(ValueError, match="make it larger, or ask less"):
-        write_world(tmp_path / "small", SMALL, {"heldout": 8000}, seed=0)
-
-
 # -- the teacher that knows the gold passages ----------------------------------------------------------------------
 
 
@@ -182,16 +154,3 @@ def test_the_gold_teacher_finds_every_fact_and_answers_every_kind(folder: Path, 
         assert all(step["answer"] in fact.sentence for step, fact in zip(steps, process.facts, strict=True))
         values.append(process.value(process.start()))
     assert sum(value == pytest.approx(1) for value in values) >= 0.8 * len(values)
-
-
-def test_who_answers_at_once_is_worth_the_chance_of_a_guess_among_the_options(folder: Path, world: World) -> None:
-    """One over their number, whatever luck the skill has; bad queries ask for namesakes."""
-    for question in of_every_kind(folder):
-        process = known(question, world, Skill("guesses", early=1, luck=0.9))
-        options = question.metadata["options"]
-        assert process.value(process.start()) == pytest.approx(1 / len(options))
-        said = {each.content for each in process.options(process.start())}
-        assert said == set(options)
-        process = known(question, world, Skill("strays", good=0))
-        said = {each.content for each in process.options(process.start())}
-        assert said == set(question.metadata["namesakes"])

@@ -15,7 +15,6 @@ from mcts import RECIPES
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.parsing import ParsedReply, parse_reply
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.step_judge import scoring_prompt
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.llm.chat import Sampling
 
@@ -104,35 +103,6 @@ def test_chances_of_a_state_s_replies_sum_to_one_and_all_parse(name: str, worlds
                 parsed = parse_reply(each.reply, action=state.turn, ending="stopped")
                 assert isinstance(parsed, ParsedReply)
                 assert (parsed.action_type, parsed.content) == (each.type, each.content)
-
-
-async def test_a_lucky_guess_is_worth_no_more_than_an_unlucky_one(worlds: Worlds, shared_data: Path) -> None:
-    """The truth of a decision is its expectation, not what came of it; a judge sees what came of it."""
-    world = worlds("hotpotqa")
-    question = known(dev(shared_data, "hotpotqa", 2)[1], world, GUESSES)
-    explorer = agent(world, question)
-    steps = await explorer.sample(explorer.start(question.question), range(60))
-    answers = [each for each in steps if each.action_type == "answer"]
-    lucky = next(each for each in answers if each.f1 == 1)
-    unlucky = next(each for each in answers if each.f1 == 0)
-    assert question.worth(lucky) == question.worth(unlucky) == pytest.approx(GUESSES.luck * ALPHA)
-    assert (question.prospect(lucky), question.prospect(unlucky)) == (1, 0)
-
-
-async def test_a_judge_scores_around_what_a_step_leads_to(worlds: Worlds, shared_data: Path) -> None:
-    """Through the real judge's prompt. The tolerance is what cutting at 0 and 1 takes from the noise."""
-    world = worlds("hotpotqa")
-    question = known(dev(shared_data, "hotpotqa", 2)[1], world, PLAIN)
-    explorer = agent(world, question)
-    runs = await explorer.continue_from(explorer.start(question.question), range(20))
-    path = max(runs, key=lambda each: (each[-1].f1 or 0.0, len(each)))
-    assert path[-1].f1 == 1
-    for step in path:
-        prompt = scoring_prompt(explorer.prompts, step, gold=True)
-        judged = [await explorer.score(question.question, prompt, sample) for sample in range(200)]
-        scores = [each.value for each in judged if each.value is not None]
-        assert len(scores) == 200
-        assert statistics.fmean(scores) == pytest.approx(question.prospect(step), abs=0.08)
 
 
 def test_every_kept_pair_gets_a_verdict_and_a_measurement_can_be_repeated(worlds: Worlds, shared_data: Path) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 from decision_process import LabQuestion, Setting, State
-from search_economy import ALIKE, GUESSING, PLANS, VARIATIONS, Exploration, Plan, measure
+from search_economy import ALIKE, GUESSING, PLANS, VARIATIONS, Plan, measure
 from search_economy import SETTINGS as MEASURED
 from verdicts import Verdicts, right_of_all, ties_of_queries
 
@@ -66,17 +66,3 @@ def test_every_recipe_is_explored_and_labelled_by_its_own_rules(plan: Plan) -> N
 def test_no_recipe_lacks_a_row() -> None:
     """A recipe that users can run is one that was measured."""
     assert {each.recipe.name for each in PLANS} == set(RECIPES)
-
-
-def test_a_judge_without_noise_ranks_by_what_is_true() -> None:
-    """RAG-Gym's chain then always goes on with a step that none of its siblings beats."""
-    [ragym] = (each for each in PLANS if each.name == "ragym")
-    sure = Plan("sure", ragym.recipe, ragym.rules, noise=0.0)
-    question = LabQuestion(GUESSING, 3, alpha=1.0)
-    tree = Exploration(sure, question, "sure").search.tree
-    followed = [node for node in tree.nodes[1:] if node.children_ids]
-    for node in followed:
-        siblings = tree.children(tree[node.parent_id or 0])
-        assert question.worth(node.payload) == max(question.worth(each.payload) for each in siblings)
-    assert len(followed) >= 2
-    assert {len(tree.children(each)) for each in (tree.root, *followed)} == {10}

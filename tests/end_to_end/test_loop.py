@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop import NO_FILTERS, PROMPTS, Loop, Plan, by_kind, choose, drawn, words_of
-from loop_report import sentence, verdict
+from loop import NO_FILTERS, PROMPTS, Loop, Plan, by_kind, choose, words_of
 from loop_student import WORDS, make_tokenizer
-from loop_world import Size, asked_of, passage, things, write_world
+from loop_world import Size, things, write_world
 
 from preference.candidates import StateRecord, read_lines
 from preference.export.summary import CANDIDATES
@@ -70,30 +69,6 @@ def test_no_question_is_in_two_splits_and_the_world_is_closed(world: Path) -> No
     assert len(names) == len(set(names))
 
 
-def test_an_answer_stands_in_the_last_gold_passage_and_the_way_to_it_in_those_before() -> None:
-    """Each passage of the chain names the next one, the last one the answer, and the question only the first."""
-    for thing in things(SMALL, 0):
-        for question, answer, gold in asked_of(thing):
-            assert gold[0] is thing
-            assert thing.name in question
-            assert all(each.name not in question for each in gold[1:])
-            assert all(after.name in passage(before) for before, after in pairwise(gold))
-            assert answer in passage(gold[-1])
-            assert answer not in question
-
-
-def test_the_same_seed_gives_the_same_world(world: Path, tmp_path: Path) -> None:
-    """And another one another world; a world too small for its splits is refused. Pairs are drawn alike, too."""
-    ids = [f"{number:02}" for number in range(50)]
-    assert drawn(ids, 10, seed=1) == drawn(reversed(ids), 10, seed=1) != drawn(ids, 10, seed=2)
-    with pytest.raises(ValueError, match="are wanted"):
-        write_world(tmp_path, SMALL, {"heldout": 10_000}, seed=0)
-    for seed in (0, 1):
-        write_world(tmp_path / str(seed), SMALL, SPLITS, seed=seed)
-        same = (tmp_path / str(seed) / "corpus.jsonl").read_bytes() == (world / "corpus.jsonl").read_bytes()
-        assert same == (seed == 0)
-
-
 def test_whole_words_survive_the_tokenizer_that_serves_them(tmp_path: Path) -> None:
     """Whatever version of transformers serves: some put Qwen2's own rules in place of a model's tokenizer, and every
     word is unknown then. Spaces beside tags are the parser's to remove."""
@@ -138,27 +113,6 @@ def test_arms_have_as_many_pairs_of_the_students_own_steps(run: Path, labelled: 
     made = rows(run.parent / "process" / "RAG_ProGuide.json")
     assert {row["pair_id"] for row in made} == chosen["process"]
     assert summary.pairs == len(made)
-
-
-# -- what is said of it ------------------------------------------------------------------------------------------
-
-UP, DOWN, EVEN = ({"value": v, "low": v - 0.01, "high": v + 0.01} for v in (0.05, -0.05, 0.0))
-
-
-@pytest.mark.parametrize(
-    ("em", "cover", "said"),
-    [(UP, UP, "gains over"), (UP, EVEN, "no difference"), (EVEN, UP, "no difference"), (DOWN, DOWN, "loses against")],
-)
-def test_a_gain_counts_only_if_cover_em_gains_too(em: Any, cover: Any, said: str) -> None:
-    """A longer or shorter wording of the same answer is no gain."""
-    assert said in sentence("process", "before", {"em": em, "cover_em": cover})
-
-
-@pytest.mark.parametrize(("by_seed", "inconclusive"), [([0.2, 0.5, 0.8], False), ([0.5, 0.81], True), ([0.1], True)])
-def test_a_student_without_room_makes_the_table_inconclusive(by_seed: list[float], inconclusive: bool) -> None:
-    """Every student must stand between 20 and 80 % EM before preferences."""
-    said = verdict({"by_seed": by_seed}, {"before": {"process": {"em": UP, "cover_em": UP}}})
-    assert ("Inconclusive" in said[0]) == inconclusive
 
 
 def test_a_phase_that_is_done_is_not_done_again(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser
 
-from tests.helpers.pages import Watch, barriers, overflow
+from tests.helpers.pages import Watch
 
 WRONG = {
     "console: oops": "<script>console.error('oops')</script>",
@@ -43,22 +43,9 @@ def opened(browser: Browser, body: str, place: Path) -> Iterator[Watch]:
         yield watch
 
 
-def test_nothing_is_said_of_a_page_that_is_right(browser: Browser, tmp_path: Path) -> None:
-    with opened(browser, "<p>text</p>", tmp_path) as watch:
-        assert (barriers(watch.page), overflow(watch.page), watch.end()) == ([], 0, [])
-
-
 def test_what_a_page_must_not_do_is_seen(browser: Browser, tmp_path: Path) -> None:
     """All of it in one page; what a policy refuses in another, which would refuse the rest too."""
     for bodies in (WRONG, REFUSED):
         with opened(browser, "".join(bodies.values()), tmp_path) as watch:
             found = watch.end()
         assert [each for each in bodies if not any(each in said for said in found)] == [], found
-
-
-def test_what_cannot_be_read_is_seen(browser: Browser, tmp_path: Path) -> None:
-    """Too little contrast, and a line that leaves the screen."""
-    body = "<p style='color:#ccc'>pale</p><p style='width:500px'>wide</p>"
-    with opened(browser, body, tmp_path) as watch:
-        assert [each.partition(",")[0] for each in barriers(watch.page)] == ["color-contrast"]
-        assert overflow(watch.page) > 100

@@ -264,16 +264,11 @@ async def test_a_model_shows_in_its_trials_whether_it_takes_none(case: str) -> N
 # -- cost ------------------------------------------------------------------------------------------------------------
 
 EXPECTED: dict[str, tuple[str, str | None, dict[str, Any] | None, bool]] = {
-    "gpt-6 is asked not to": ("gpt-6-luna", None, None, False),
     "gpt-6 as it is": ("gpt-6-luna", "default", None, True),
     "gpt-6-astra takes no none": ("gpt-6-astra", None, None, True),
-    "a chat model of that family": ("gpt-5-chat-latest", None, None, False),
-    "a name that begins alike": ("o", None, None, False),
     "any model that is told to": ("openai/m", "medium", None, True),
     "any model that is told not to": ("gpt-5", "none", None, False),
     "switched off by a field": ("gpt-6", None, {"reasoning": {"enabled": False}}, False),
-    "a field about something else": ("gpt-5", None, {"service_tier": "flex"}, True),
-    "a value that sounds like it": ("gpt-4o", None, {"user": "reasonrag"}, False),
     "a field beside another switch": ("m", None, {"reasoning_effort": "high", "store": False}, True),
 }
 

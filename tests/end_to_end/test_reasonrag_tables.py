@@ -49,10 +49,3 @@ def test_the_tables_and_figures_of_the_paper_are_made_by_one_script(train_python
         f"{each}-atlas" for each in ("process", "process-steps-3-top-k-3", "process-steps-9-top-k-5")
     ]
     assert Path("runs/tables/compare-atlas/compare.md").is_file()
-
-
-def test_a_table_that_does_not_exist_is_refused() -> None:
-    """Before anything is started."""
-    command = ["bash", str(SCRIPT), "table1", "table9"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, "table1|table2|table3|figures" in done.stderr) == (2, "", True)

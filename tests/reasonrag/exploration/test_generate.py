@@ -55,13 +55,8 @@ def test_init_writes_the_documented_settings_file_whose_tables_the_commands_read
     assert reasonrag("init").status == 0
     written, page = Path("reasonrag.toml").read_text(), ROOT / "docs/reference/index.md"
     assert f"```toml\n{written}```" in page.read_text(encoding="utf-8")
-    commands = {
-        "generate": GenerateSettings,
-        "pairs": PairsSettings,
-        "train": TrainSettings,
-        "evaluate": EvaluateSettings,
-    }
-    for command, settings in commands.items():
+    for settings in (GenerateSettings, PairsSettings, TrainSettings, EvaluateSettings):
+        command = settings.__name__.removesuffix("Settings").lower()
         assert resolve(settings, command, {}).model_dump(exclude_defaults=True)
     Path("reasonrag.toml").write_text("[generate]\nlimit = 3\n")
     again = reasonrag("init")
