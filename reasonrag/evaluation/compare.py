@@ -253,7 +253,7 @@ def sentence(
 def _why_not_significant(em: MetricDelta, p: float | None) -> str:
     """Why a difference is not significant, and which one would have been detectable."""
     if em.low is None or em.high is None or p is None:
-        return "There is no question to compare"
+        return "No question has a score in both"
     if em.value == em.low == em.high == 0:
         return "EM is the same on every question"
     if em.side:

@@ -18,7 +18,7 @@ from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.scripted_model import Script, ScriptedModel
 
 OPEN = Question(id="q1", question="Which river flows through the capital of France?")
-"""A question of which nobody knows the answer."""
+"""A question without gold answers."""
 Explored = Callable[..., Awaitable[tuple[RolloutRecord, list[ChatRequest]]]]
 
 

@@ -285,8 +285,8 @@ def play(*first: str, judged: Callable[[ChatRequest], str] = scores) -> Script:
 
 
 async def test_an_answer_is_worth_its_score(explored: Explored) -> None:
-    """A share of 100, discounted by the steps it took; a failed step is worth nothing, and nobody is asked. Judgements
-    come on top of what the search may use, and are counted."""
+    """A share of 100, discounted by the steps it took. A failed step gets 0 without a request. Judgements are counted,
+    beyond the budget of the search."""
     record, requests = await explored(play(SEINE, TIBER, QUERY, NO_TAG), recipe())
     worth = {node.response: node for node in record.nodes[1:] if node.layer == 0}
     assert worth[SEINE].outcome == Outcome(name="judge", value=0.9)

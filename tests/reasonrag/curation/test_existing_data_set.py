@@ -71,8 +71,8 @@ def test_other_runs_do_not_replace_a_data_set(runs: Path, tmp_path: Path, reason
 
 def test_the_same_runs_replace_their_data_set_silently(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Grown, with other flags, from another place, or by way of a data set of theirs. What shows earlier rows goes with
-    them: the page is made again by a command, what a person put there is not. A data set without a question is in
-    nobody's way, as a run directory without a tree takes every configuration."""
+    them: a command makes the page again, but not what a person put there. A data set without a question is replaced
+    without a word."""
     out, run = tmp_path / "data", part_of(runs, tmp_path / "moved", 3)
     assert reasonrag("pairs", run, "--out", out, "--format", "kto", "--validation", 0).status == 0
     assert reasonrag("view", out).status == 0

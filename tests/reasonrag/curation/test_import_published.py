@@ -61,8 +61,8 @@ def read_json(path: Path) -> Any:
 
 
 def test_trees_become_a_run_that_gives_pairs(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """The commands that the import names work as they are printed. Nothing goes on in the run: nobody is there to
-    continue its steps, and its trees would be overwritten."""
+    """The commands that the import names work as they are printed. `generate` refuses to continue the run, as it would
+    overwrite the trees."""
     saved(tmp_path / "trees.json", [tree(), tree("dev_2", question="Who was Ada Lovelace?")])
     done = reasonrag("import", "trees.json", "--out", "runs/a", "--dataset", "toy", "--split", "train")
     assert (done.status, done.err) == (0, "")

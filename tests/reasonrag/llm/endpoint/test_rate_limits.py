@@ -257,7 +257,7 @@ def test_an_endpoint_that_is_down_is_tried_with_one_request_at_a_time() -> None:
     assert pace.wait(now) == (0.0, "")
     start(pace, now=now)
     assert pace.wait(now) == (math.inf, "endpoint down")
-    pace.cancelled(Sent(0, now))  # makes room for another, else nobody would try again
+    pace.cancelled(Sent(0, now))  # another request may try now
     assert pace.wait(now) == (0.0, "")
     start(pace, now=now)
     pace.failed(Sent(0, now), now=now + 1)
