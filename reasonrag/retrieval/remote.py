@@ -11,9 +11,9 @@ environment are ignored: a retriever is expected on one's own network.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 import random
+from collections import Counter
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
@@ -65,9 +65,9 @@ MAX_IDENTITY = 1000
 class Cause:
     """Why a request fails, and what the user should do next.
 
-    attempts: after which it is given up; with waits of .5, 1, 2, .. seconds, 8 take a minute: the time to restart a
-        server. at_opening: fewer, so that a wrong address is reported at once. passing: the same search may succeed
-        later. of_query: the query may cause it, and others may succeed.
+    attempts: failures of this cause after which a request is given up; with waits of .5, 1, 2, .. seconds, 8 take a
+        minute: the time to restart a server. at_opening: fewer, so that a wrong address is reported at once. passing:
+        the same search may succeed later. of_query: the query may cause it, and others may succeed.
     """
 
     advice: str
@@ -199,12 +199,13 @@ class RemoteRetriever(HttpClient):
         """The error of the search, or of the whole run: otherwise each question would pay for its first steps in
         vain."""
         self._failed_in_a_row += not failed.cause.of_query
-        self._rejected |= {query} if failed.cause is REJECTED else set()
+        rejected = failed.cause is REJECTED
+        self._rejected |= {query} if rejected else set()
         times = f" after {failed.attempts} attempts" if failed.attempts > 1 else ""
         message = f"the retriever {self.url} gave no passages{times}: {failed}"
         if self._failed_in_a_row >= LOST_AFTER:
             return EndpointLost(f"{message}, then run the same command. It failed {LOST_AFTER} times in a row")
-        return RetrievalError(message, of_query=0 < len(self._rejected) < _MOST_REJECTED)
+        return RetrievalError(message, of_query=rejected and len(self._rejected) < _MOST_REJECTED)
 
     async def _ask(self, method: str, path: str, body: bytes | None, *, opening: bool = False) -> Any:
         """A successful answer, without the token if the server echoes it. Raises SearchFailed, after retries where they
@@ -213,15 +214,17 @@ class RemoteRetriever(HttpClient):
         The waits are 1, 2, 4, .. times the first, with jitter, but at least the server's Retry-After; none is longer
         than MAX_WAIT_S.
         """
-        for attempt in itertools.count(1):
+        failures = Counter[Cause]()
+        while True:
             try:
                 answer = await self._once(method, path, body)
                 break
             except SearchFailed as failed:
-                failed.attempts = attempt
-                if attempt >= (failed.cause.at_opening if opening else failed.cause.attempts):
+                failures[failed.cause] += 1
+                failed.attempts = failures.total()
+                if failures[failed.cause] >= (failed.cause.at_opening if opening else failed.cause.attempts):
                     raise
-                own = self._first_wait_s * (2 ** (attempt - 1) + random.random())
+                own = self._first_wait_s * (2 ** (failed.attempts - 1) + random.random())
                 await asyncio.sleep(min(MAX_WAIT_S, max(own, failed.asked_to_wait or 0.0)))
         hide_in(answer, [] if is_word(self._token.get_secret_value()) else self._of_token)
         return answer

@@ -479,12 +479,16 @@ def lost() -> web.Response:
     raise ConnectionResetError
 
 
-@pytest.mark.parametrize("passing", [status(429), status(500), torn, lost], ids=["429", "500", "torn", "lost"])
-async def test_what_passes_is_asked_again(passing: Callable[[], web.Response]) -> None:
-    """Twice in a row; then the passages are there."""
-    async with foreign(made(passing, passing)) as (server, found):
+@pytest.mark.parametrize(
+    "passing",
+    [[status(429)] * 2, [status(500)] * 2, [torn] * 2, [lost, lost, lost, status(500)]],
+    ids=["429", "500", "torn", "lost"],
+)
+async def test_what_passes_is_asked_again(passing: list[Callable[[], web.Response]]) -> None:
+    """Until the passages are there; a server that starts may fail in several ways."""
+    async with foreign(made(*passing)) as (server, found):
         assert [each.id for each in await found.retrieve("cats", 1)] == ["cats"]
-        assert len(server.asked) == 3
+        assert len(server.asked) == len(passing) + 1
 
 
 async def test_a_server_is_left_alone_as_long_as_it_asks() -> None:
@@ -568,6 +572,16 @@ async def test_one_query_asked_often_is_no_lost_server() -> None:
                 with pytest.raises(RetrievalError, match=words) as refused:
                     await found.retrieve("cats", 1)
                 assert refused.value.of_query is of_query
+
+
+@pytest.mark.parametrize("number", [500, 503, 404])
+async def test_a_query_is_not_blamed_for_what_befalls_the_server_after_another(number: int) -> None:
+    """The state would end for good, where its question is to be asked again."""
+    async with foreign(lambda asked: status(400 if asked["queries"] == ["cats"] else number)()) as (_, found):
+        for query in ("cats", "dogs"):
+            with pytest.raises(RetrievalError) as refused:
+                await found.retrieve(query, 1)
+            assert refused.value.of_query is (query == "cats")
 
 
 # -- many searches -----------------------------------------------------------------------------------------------
