@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
@@ -133,6 +133,13 @@ class DenseManifest(_CorpusManifest):
     encoding_seconds: float
     """Time spent encoding, over all sessions of the build."""
     devices: list[str]
+
+    @model_validator(mode="after")
+    def _names_its_files(self) -> Self:
+        named = {OFFSETS, self.vectors, *(each.file for each in self.indexes.values())}
+        if self.searched not in self.indexes or not named <= {*self.files}:
+            raise ValueError("it does not name all of its files")
+        return self
 
     def rows(self) -> Iterator[tuple[str, object]]:
         yield from super().rows()
@@ -283,7 +290,8 @@ def check_replaceable(directory: Path, corpus: Path, kind: str) -> None:
     manifest = read_manifest(directory) if (directory / MANIFEST).exists() else None
     ours = {MANIFEST, *manifest.files} if manifest else set()
     for each in directory.iterdir():
-        if each.is_dir() or not (each.name in ours or each.name.startswith(".")):
+        left = each.name.startswith(".") and each.suffix in (".building", ".tmp")  # by a build that was killed
+        if each.is_dir() or not (each.name in ours or left):
             raise InputError(
                 f"{directory} holds files that do not belong to an index ({each.name}); choose another directory"
             )

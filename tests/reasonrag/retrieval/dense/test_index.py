@@ -172,8 +172,9 @@ def test_a_corpus_that_is_the_same_to_the_byte_is_not_encoded_again(
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("notes.txt", r"holds files that do not belong to an index \(notes\.txt\)"),
+        ("offsets.npy", r"holds files that do not belong to an index \(offsets\.npy\)"),
         ("e5_Flat.index", r"holds files that do not belong to an index \(e5_Flat\.index\)"),
+        (".env", r"holds files that do not belong to an index \(\.env\)"),
         ("folder/x", r"holds files that do not belong to an index \(folder\)"),
         ("", "index is a file; choose another directory"),
     ],

@@ -21,6 +21,7 @@ from reasonrag.retrieval.dense.manifest import (
     OFFSETS,
     damaged_files,
     read_manifest,
+    write_manifest,
 )
 from reasonrag.retrieval.opening import open_index
 from tests.helpers.command_line import CORPUS, Reasonrag
@@ -112,6 +113,14 @@ def test_an_index_without_digests_is_refused(kind: str, lost: str) -> None:
     del manifest[lost]
     (index / MANIFEST).write_bytes(orjson.dumps(manifest))
     with pytest.raises(InputError, match=r"manifest\.json .*delete it and build it again"):
+        open_index(index)
+
+
+def test_a_manifest_that_does_not_name_its_files_is_refused() -> None:
+    """As somebody else may have written it, with its digest."""
+    index = built("dense")
+    write_manifest(read_manifest(index).model_copy(update={"indexes": {}}), index)
+    with pytest.raises(InputError, match=r"manifest\.json is damaged: .*it does not name all of its files"):
         open_index(index)
 
 
