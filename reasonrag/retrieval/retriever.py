@@ -24,8 +24,10 @@ from reasonrag.retrieval.settings import MAX_TOP_K
 TOKEN_VARIABLE = "REASONRAG_RETRIEVER_TOKEN"  # noqa: S105 - its name, not its value
 """The environment variable with a retrieval server's token; not a flag, which other users could read."""
 CHARACTERS_KEPT = 64 * 1024 * 1024
-"""Most characters of queries and passages in the cache: what 20,000 searches of Wikipedia find by default. Siblings and
+"""Most characters of queries and passages in the cache: what 15,000 searches of Wikipedia find by default. Siblings and
 continuations of a tree often repeat a query."""
+BESIDE = 250
+"""Bytes of a query or passage beside its text, counted as characters: those without text are bounded, too."""
 BATCH, BATCH_PASSAGES = 64, 6_400
 """Most queries searched together, as more gain little and delay the first ones; and most of their passages, which are
 in memory at once."""
@@ -93,7 +95,7 @@ class ResultCache:
 
 
 def _characters(query: str, passages: Sequence[Passage]) -> int:
-    return len(query) + sum(len(each.title) + len(each.text) for each in passages)
+    return BESIDE + len(query) + sum(BESIDE + len(each.title) + len(each.text) for each in passages)
 
 
 class IndexRetriever:

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, RetrievalError
-from reasonrag.retrieval.dense.manifest import MANIFEST
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import open_index
-from reasonrag.retrieval.retriever import IndexRetriever, ResultCache
+from reasonrag.retrieval.retriever import BESIDE, IndexRetriever, ResultCache
 from tests.helpers.indexes import open_or_build
 from tests.helpers.jsonl import append_a_passage, write_passages
 
@@ -104,11 +103,14 @@ def test_fewer_results_are_the_head_of_more(words: list[str], top_k: int, animal
 
 def test_only_the_latest_results_are_kept() -> None:
     """As many as there is room for; the one that was used longest ago goes first."""
-    cache, fish = ResultCache(31), [Passage("f", "Fish", "A fish")]
+    cache, fish = ResultCache(4 * BESIDE + 31), [Passage("f", "Fish", "A fish")]
     for query in ("first", "second", "first", "third"):
         if cache.get(query, 1) is None:
             cache.keep(query, 1, fish)
     assert [cache.get(query, 1) for query in ("first", "second", "third")] == [fish, None, fish]
+    for number in range(9):  # what finds nothing takes room, too
+        cache.keep(str(number), 1, [])
+    assert [cache.get(str(number), 1) for number in range(9)] == [None] * 5 + [[]] * 4
 
 
 # -- index directories -----------------------------------------------------------------------------------------
@@ -132,20 +134,6 @@ def test_an_index_is_built_again_when_its_corpus_has_changed(change: Callable[[P
     assert messages == [f"{corpus} has changed since {index} was built; building the index again"]
     assert len(found(after, "late")) == 1
     assert after.identity != before.identity
-
-
-def test_an_index_without_a_manifest_is_unfinished_and_refused(tmp_path: Path) -> None:
-    """The manifest is written last; the message is the command that builds the index."""
-    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
-    build_bm25(corpus, index)
-    (index / MANIFEST).unlink()
-    command = f"Run: reasonrag index build --corpus FILE --out {index}"
-    with pytest.raises(
-        InputError, match=f"has no manifest.json: its build did not finish, or it is not an index. {command}"
-    ):
-        open_index(index)
-    with pytest.raises(InputError, match="holds files that do not belong to an index"):
-        build_bm25(corpus, index)
 
 
 def test_an_index_that_is_open_survives_being_built_again(tmp_path: Path) -> None:
