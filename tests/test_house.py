@@ -29,14 +29,14 @@ LINES = {
     "exploration": 2915,
     "llm": 4989,
     "publishing": 1212,
-    "retrieval": 3925,
+    "retrieval": 3940,
     "run": 817,
     "scale": 560,
     "serving": 1185,
     "studies": 1514,
     "training": 4390,
     "viewing": 2716,
-    "tests": 48_000,
+    "tests": 47_999,
     "benchmarks": 8080,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import write_file
@@ -29,7 +30,6 @@ from reasonrag.retrieval.dense.encoders import (
     Encoder,
     EncoderChoice,
     EncoderSpec,
-    Vectors,
     load_encoder,
     resolved,
     short_name,
@@ -74,7 +74,7 @@ class EncodedPiece(NamedTuple):
     """The vectors of a piece, and the devices that encoded it."""
 
     piece: Piece
-    vectors: Vectors
+    vectors: npt.NDArray[np.float16]
     devices: tuple[str, ...]
 
 
@@ -365,11 +365,13 @@ class _Build:
             )
 
 
-def encoded(texts: list[str], encoder: Encoder, reached: Callable[[int], None] = lambda _: None) -> Vectors:
+def encoded(
+    texts: list[str], encoder: Encoder, reached: Callable[[int], None] = lambda _: None
+) -> npt.NDArray[np.float16]:
     """Encode longest texts first, so that batches have similar lengths, and a few batches at a time, to show
     progress."""
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
-    vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float32)
+    vectors = np.empty((len(texts), encoder.spec.dimension), dtype=np.float16)
     for start, stop in row_ranges(len(texts), encoder.at_once):
         rows = order[start:stop]
         try:
@@ -380,7 +382,7 @@ def encoded(texts: list[str], encoder: Encoder, reached: Callable[[int], None] =
                 "--batch-size; finished vectors are kept, and the same command continues"
             ) from error
         reached(stop)
-    if not np.isfinite(vectors.astype(np.float16)).all():
+    if not np.isfinite(vectors).all():
         raise InputError(
             f"{encoder.spec.model} produces NaN or infinite vectors in {encoder.precision}; try --precision fp32"
         )

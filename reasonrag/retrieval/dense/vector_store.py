@@ -107,9 +107,9 @@ class VectorWriter:
         """Every missing piece, in order."""
         return (each for each in self._pieces() if each.number not in self._done)
 
-    def write(self, number: int, vectors: npt.NDArray[np.float32], *, seconds: float = 0.0) -> None:
+    def write(self, number: int, vectors: npt.NDArray[np.float16], *, seconds: float = 0.0) -> None:
         """Store a piece. seconds: time that it took."""
-        content, seconds = vectors.astype(np.float16).tobytes(), round(seconds, 3)
+        content, seconds = vectors.tobytes(), round(seconds, 3)
         self._vectors.seek(self._begin + 2 * self.dimension * number * PIECE)
         self._vectors.write(content)
         self._vectors.flush()

@@ -131,12 +131,3 @@ def test_an_index_that_does_not_give_its_vectors_back_is_not_adopted(factory: st
     path = faiss_file(tmp_path / "x.index", factory, getattr(faiss, metric), InMemory(200))
     with pytest.raises(InputError, match="give a Flat one that compares by inner product"):
         FaissVectors(path)
-
-
-def test_vectors_are_read_back_from_an_index(tmp_path: Path) -> None:
-    """To the bit."""
-    vectors = InMemory(500)
-    read = FaissVectors(faiss_file(tmp_path / "x.index", "Flat", faiss.METRIC_INNER_PRODUCT, vectors))
-    assert (read.rows, read.dimension) == (500, DIMENSION)
-    assert np.array_equal(read.read(3, 9), vectors.vectors[3:9])
-    assert np.array_equal(read.take(np.array([7, 1])), vectors.vectors[[7, 1]])

@@ -28,7 +28,7 @@ def made_up(rows: int = ROWS, dimension: int = DIMENSION) -> np.ndarray:
 
 def write(directory: Path, pieces: list[int] | None = None) -> str:
     """Write some of the pieces, all by default; the digest of what is there."""
-    vectors = made_up()
+    vectors = made_up().astype(np.float16)
     with VectorWriter(directory, rows=ROWS, dimension=DIMENSION) as writer:
         for number, start, stop in list(writer.owed()):
             if pieces is None or number in pieces:
