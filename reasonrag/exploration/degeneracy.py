@@ -209,7 +209,6 @@ class SignCounts:
 
     questions: int = 0
     shown: Counter[str] = field(default_factory=Counter)
-    _told: set[str] = field(default_factory=set)
 
     def add(self, signs: Iterable[str]) -> None:
         self.questions += 1
@@ -220,12 +219,12 @@ class SignCounts:
         """Number of questions per sign, without zeros."""
         return {sign.name: self.shown[sign.name] for sign in SIGNS if self.shown[sign.name]}
 
-    def warnings(self) -> list[str]:
-        """Of signs that became due since the last call: each is reported once."""
+    def warnings(self) -> dict[str, str]:
+        """By sign, of those that enough questions show."""
+        if self.questions < TOLD_FROM:
+            return {}
         shown = (each for each in SIGNS if self.shown[each.name] >= each.told_at * self.questions)
-        due = [each for each in shown if self.questions >= TOLD_FROM and each.name not in self._told]
-        self._told.update(each.name for each in due)
-        return [each.tell(self.shown[each.name], self.questions) for each in due]
+        return {each.name: each.tell(self.shown[each.name], self.questions) for each in shown}
 
 
 class StopDecision:

@@ -51,6 +51,7 @@ class Exploring:
     """Finished trees by position, not yet written because the run may stop at an earlier question."""
     _failures: set[str] = field(default_factory=set)
     """Causes of which a question has failed."""
+    _warned_of: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._total = len(self.questions)  # of a shard they are read to be counted
@@ -129,8 +130,10 @@ class Exploring:
     def _degenerate(self) -> DegenerateRun | None:
         """Report signs of degeneracy so far, in question order, because questions that end first are not typical.
         Returns a reason where continuing would waste money."""
-        for message in self._decision.counts.warnings():
-            self.watcher.warn(message)
+        for sign, message in self._decision.counts.warnings().items():
+            if sign not in self._warned_of:
+                self._warned_of.add(sign)
+                self.watcher.warn(message)
         return DegenerateRun(self._decision.reason) if self._decision.reason else None
 
 

@@ -334,7 +334,7 @@ class RunCounts:
                 f"the endpoint reported no token counts, or too few, for {self.usage.bounded_requests:,} of "
                 f"{self.usage.requests:,} requests; bytes are counted instead, about four times as many in English"
             )
-        return found + self.signs.warnings()
+        return [*found, *self.signs.warnings().values()]
 
     def _cut_replies(self, max_tokens: int) -> list[str]:
         """A warning where the token limit cut a good part of the replies."""

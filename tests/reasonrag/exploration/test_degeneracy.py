@@ -153,19 +153,18 @@ def test_a_question_shows_a_sign_by_most_of_several_cases(sign: str, record: Rol
         ("none_loop", 10, 8, 1),
     ],
 )
-def test_a_sign_is_said_once_from_ten_questions_on(sign: str, questions: int, showing: int, said: int) -> None:
+def test_a_sign_is_said_from_ten_questions_on(sign: str, questions: int, showing: int, said: int) -> None:
     """If half of them show a fault, or three quarters something else, which half of the questions of a good run may
     show; with the remedy and where to read on. The counts are there in any case."""
     counts = SignCounts()
     for number in range(questions):
         counts.add({sign} if number < showing else set())
-    news = counts.warnings()
+    news = counts.warnings().values()
     assert len(news) == said
     assert all(f"{sign.replace('_', ' ')} in {showing} of {questions} questions" in each for each in news)
     assert all(f"; see docs/troubleshooting/degenerate-trees.md#{sign.replace('_', '-')}" in each for each in news)
     assert counts.by_sign == {sign: showing}
-    counts.add({sign, "all_wrong"})
-    assert not any(each.startswith(sign.replace("_", " ")) for each in counts.warnings()) or not said
+    assert [*counts.warnings().values()] == [*news]  # `view --serve` lists them again and again
 
 
 # -- when a run stops ------------------------------------------------------------------------------------------
