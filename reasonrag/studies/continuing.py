@@ -125,14 +125,16 @@ class RecordedRun:
     ) -> Callable[[ChatModel], Agent]:
         """The run's agent, with some model. Raises InputError for other prompts, and for an index of other passages."""
         decides, agent = self.decides, self.recorded(AgentSettings)
+        if agent.prompts and not agent.prompts.exists():
+            raise InputError(f"the folder of the run's prompts, {agent.prompts}, no longer exists: {MOVED}")
+        prompts = load_prompts(agent.prompts, agent.style)
+        if prompts.hash_with(*rule.prompts) != decides.prompts:
+            raise InputError(f"{self.run} was made with other prompts: {MOVED}")
         retriever = retriever or await self._open_retriever(opened, say)
         if retriever.identity != decides.retriever:
             raise InputError(
                 f"{self.run} was made with the index {decides.retriever}, this one is {retriever.identity}: {MOVED}"
             )
-        prompts = load_prompts(agent.prompts, agent.style)
-        if prompts.hash_with(*rule.prompts) != decides.prompts:
-            raise InputError(f"{self.run} was made with other prompts: {MOVED}")
         reading = self.recorded(ReadingSettings)
         return partial(
             Agent,
@@ -147,11 +149,12 @@ class RecordedRun:
         )
 
     async def _open_retriever(self, opened: AsyncExitStack, say: Callable[[str], None]) -> Retriever:
-        """The run's retriever. Raises InputError if its corpus is gone."""
+        """The run's retriever. Raises InputError if its corpus or an index is gone."""
         retrieval, corpus = self.recorded(RetrievalSettings), self._operational.corpus
         place, named = Path(corpus) if corpus else None, bool(self.recorded(QuestionSettings).corpus)
-        if place and not (place.exists() or is_on_the_hub(place) or retrieval.is_remote):
-            raise InputError(f"the corpus of the run, {place}, no longer exists: {MOVED}")
+        kept = retrieval.is_remote or (place and is_on_the_hub(place))
+        if gone := [each for each in (None if kept else place, *retrieval.index) if each and not each.exists()]:
+            raise InputError(f"what the run searched, {gone[0]}, no longer exists: {MOVED}")
         top_k = self.recorded(ReadingSettings).top_k
         return await open_retriever(retrieval, place, opened, named=named, top_k=top_k, say=say)
 

@@ -349,8 +349,8 @@ def test_no_flag_is_needed_where_files_are_as_they_were_or_generate_says_where_t
     Path("moved").mkdir()
     for name in ("corpus.jsonl", "prompts"):
         Path(name).rename(Path("moved") / name)
-    with pytest.raises(InputError, match=r"no longer exists: put it back, or say where it is now by running the same"):
-        package.calibrate(own_run, revalue=3, k=2)
+        with pytest.raises(InputError, match=f"{name}, no longer exists: put it back, or say where it is now by runn"):
+            package.calibrate(own_run, revalue=3, k=2)
     make_own_run(corpus="moved/corpus.jsonl", prompts="moved/prompts")
     moved = revalued(own_run, revalue=3, k=2)
     assert moved.pairs > 0
