@@ -104,12 +104,7 @@ class Plan:
         if self.student and self.student.price is SELF_HOSTED:
             name = self.student.name
             watcher.say(f"{name} has no list price and its own --value-base-url: its tokens count as free")
-        warn_all(self.rehearsed, watcher)
-
-    @property
-    def rehearsed(self) -> list[str]:
-        """A warning where the offline teacher judges."""
-        return answers_rehearsed(self.teacher.name, self.rule.name, reward=self.recipe.reward)
+        warn_all(answers_rehearsed(self.teacher.name, self.rule.name, reward=self.recipe.reward), watcher)
 
     def find_data(self, say: Callable[[str], None], *, searched: bool = True) -> tuple[QuestionFile, Path | None]:
         """The questions, and the corpus to search; None: that of the index or of the server. searched: whether the
