@@ -146,13 +146,13 @@ _EXPLAIN: dict[str, Callable[[Report], object]] = {
     "retriever": lambda run: run.asked.retriever,
     "prompts (renderer)": lambda run: run.asked.renderer,
     "max-steps": lambda run: run.asked.max_steps,
-    "passages of characters": lambda run: run.asked.max_passage_chars or "any length",
+    "max-passage-chars": lambda run: run.asked.max_passage_chars or "none",
     "passage order": lambda run: run.asked.passage_order or BEST_FIRST,
     "answer style": lambda run: run.asked.style or SHORT,
     "repair turns": lambda run: "one" if run.repair else "none",
     "judge": lambda run: run.judge,
     "critic": lambda run: run.critic,
-    "replies or attempts, of which one is taken,": lambda run: run.best_of or run.vote,
+    "draws (--best-of or --vote)": lambda run: run.best_of or run.vote,
 }
 """What may explain a difference beside the method; null where an evaluation has none."""
 

@@ -257,7 +257,7 @@ def _why_not_significant(em: MetricDelta, p: float | None) -> str:
     if em.value == em.low == em.high == 0:
         return "EM is the same on every question"
     if em.side:
-        return "Too few questions differ in EM"
+        return "Too few questions change that way"
     return f"With n = {em.n:,} the smallest detectable difference is about {50 * (em.high - em.low):.1f} points"
 
 

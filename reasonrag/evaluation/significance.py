@@ -120,14 +120,18 @@ def _difference(one: Values, other: Values, drawn: Values, *, confidence: float)
 
 
 def mcnemar(one: Values, other: Values) -> float | None:
-    """Two-sided p of McNemar's exact test, to six significant digits: the chance that a fair coin is at least so uneven
-    in as many throws as questions change. Of several seeds a question's mean counts. None without a question."""
+    """Two-sided p of McNemar's exact test, to six significant digits; None without a question.
+
+    Twice the chance that, of the questions that change, at most so many would change against the mean if a fair coin
+    decided. Of several seeds a question's mean counts. Many small losses may then outnumber a few large gains: p is 1.
+    """
     change = changes(one, other)
     if not change.size:
         return None
-    wins, losses = int((change > 0).sum()), int((change < 0).sum())
-    thrown, ways, at_most = wins + losses, 1, 0
-    for fewer in range(min(wins, losses) + 1):
+    changed = change[change != 0]
+    against = int((np.sign(changed) != np.sign(change.mean().round(_ROUNDED))).sum())
+    thrown, ways, at_most = changed.size, 1, 0
+    for fewer in range(against + 1):
         at_most += ways
         ways = ways * (thrown - fewer) // (fewer + 1)
     return min(1.0, float(f"{2 * at_most / 2**thrown:.6g}"))

@@ -167,11 +167,13 @@ def test_seeds_that_disagree_widen_the_interval() -> None:
     ("wins", "losses", "p"), [(0, 0, 1.0), (1, 1, 1.0), (5, 0, 2 / 32), (6, 1, 16 / 128), (3, 3, 1.0), (2000, 0, 0.0)]
 )
 def test_only_questions_that_change_count_in_the_test(wins: int, losses: int, p: float) -> None:
-    """By hand: 2 * (1 + 7) / 2**7 of six to one. Of several seeds it is the mean that changes, by however much."""
+    """By hand: 2 * (1 + 7) / 2**7 of six to one. Of several seeds it is the mean that changes, by however much.
+    Questions that change against the mean of all are no evidence for it."""
     one = np.array([[0.0] * wins + [1.0] * losses + [1.0] * 5])
     other = np.array([[1.0] * wins + [0.0] * losses + [1.0] * 5])
     assert mcnemar(one, other) == pytest.approx(p, abs=1e-12)
     assert mcnemar(one, np.concatenate([one, other])) == pytest.approx(p, abs=1e-12)
+    assert mcnemar(np.zeros((1, 60)), np.array([[1.0] * 20 + [-0.3] * 40])) == 1
 
 
 # -- what it may be called -------------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ def test_an_interval_without_0_is_no_gain_where_few_questions_differ(make_run: M
     assert pair.metrics["em"].low > 0
     assert pair.tests["em"] == 0.125
     assert pair.verdict == "no_difference"
-    assert "McNemar p = 0.12): not significant. Too few questions differ" in pair.sentence
+    assert "McNemar p = 0.12): not significant. Too few questions change" in pair.sentence
 
 
 def test_wins_losses_and_ties_are_counted_and_named(make_run: MakeRun) -> None:
@@ -274,7 +276,7 @@ DIFFERENCES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "another style": ({}, {"asked": {"style": "long"}}, "b used answer style long, a short"),
     "another judge": ({"judge": "i"}, {"judge": "j"}, "b used judge j, a i"),
-    "other draws": ({"best_of": 2}, {"vote": 4}, "b used replies or attempts, of which one is taken, 4, a 2"),
+    "other draws": ({"best_of": 2}, {"vote": 4}, "b used draws (--best-of or --vote) 4, a 2"),
 }
 
 
