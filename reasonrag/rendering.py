@@ -129,8 +129,8 @@ def markdown_page(title: str, parts: Iterable[Part]) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """`1 pair`, `1,024 pairs`."""
-    return f"1 {thing}" if count == 1 else f"{count:,} {thing}s"
+    """`1 pair`, `1,024 pairs`, `2 searches`."""
+    return f"1 {thing}" if count == 1 else f"{count:,} {thing}{'es' if thing.endswith('ch') else 's'}"
 
 
 def of_which_reasoning(tokens: int) -> str:

@@ -31,6 +31,6 @@ def answer_parts(found: AgentAnswer) -> Iterator[Part]:
     unfound = " (not found in the passages read)" if found.answer is not None and found.grounded is False else ""
     yield f"answer: {answer}{unfound}"
     tokens = f"{found.prompt_tokens:,} tokens in, {found.completion_tokens:,} out"
-    searches = f"{found.searches:,} {'search' if found.searches == 1 else 'searches'}"
-    asked = f"{searches}, {counted(found.calls, 'completion')}, {tokens}{of_which_reasoning(found.reasoning_tokens)}"
-    yield f"{asked}, {'cost unknown' if found.cost_usd is None else dollars(found.cost_usd)}"
+    tokens += of_which_reasoning(found.reasoning_tokens)
+    asked = f"{counted(found.searches, 'search')}, {counted(found.calls, 'completion')}"
+    yield f"{asked}, {tokens}, {'cost unknown' if found.cost_usd is None else dollars(found.cost_usd)}"

@@ -70,7 +70,8 @@ def _tables(report: Report) -> Iterator[Table]:
 def _budget(report: Report) -> Iterator[tuple[str, object]]:
     """Of an attempt, whatever the method."""
     budget = StepBudget.of(report.asked.max_steps)
-    yield "at most", f"{counted(budget.completions, 'completion')} and {budget.searches:,} searches an attempt"
+    completions = counted(budget.completions * (report.best_of or 1), "completion")
+    yield "at most", f"{completions} and {counted(budget.searches, 'search')} an attempt"
     yield "best of", "" if report.best_of is None else report.best_of
     yield "attempts that vote", "" if report.vote is None else report.vote
     yield "repair turn for an unreadable reply", report.repair

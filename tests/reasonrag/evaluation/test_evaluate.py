@@ -195,7 +195,7 @@ def test_without_repair_an_unreadable_reply_is_no_answer_at_once(own: dict[str, 
     assert (repaired.answer, repaired.calls, repaired.malformed) == (None, 1, True)
     assert (report.repair, report.metrics["malformed"].value) == (False, 2 / 4)
     page = (RUN / "report.md").read_text("utf-8")
-    assert "| at most | 3 completions and 1 searches an attempt |" in page
+    assert "| at most | 3 completions and 1 search an attempt |" in page
     assert "| repair turn for an unreadable reply | no |" in page
 
 
