@@ -1,9 +1,8 @@
 """Outcomes: the value of an answer for search and labels, by gold answers, a judge, a rubric or a user's function.
 
 Decides what each of them needs of a question, what a judge of answers sees, and that the same answer after the same
-reasoning is judged once. An unreadable judgement is missing: the
-answer then has no outcome and counts nowhere. Does not know trees, nor how labels use an outcome; no judge is assumed
-to be right.
+reasoning is judged once. An unreadable judgement is missing: the answer then has no outcome and counts nowhere. Does
+not know trees, nor how labels use an outcome; no judge is assumed to be right.
 """
 
 from __future__ import annotations

@@ -140,9 +140,8 @@ def style_identity(style: AnswerStyle) -> dict[str, str]:
 def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT) -> Prompts:
     """The package's prompts, each replaced by `directory/<name>.txt` if that file exists.
 
-    style: of answers, where a question names none. Raises InputError for
-    a directory that is missing, has none of these files or has text files of other names, and for a style that its
-    prompts have no place for.
+    style: of answers, where a question names none. Raises InputError for a directory that is missing, has none of these
+    files or has text files of other names, and for a style that its prompts have no place for.
     """
     texts = {
         name: resources.files("reasonrag").joinpath("prompts", f"{name}.txt").read_text("utf-8").strip()

@@ -1,9 +1,8 @@
 """What an evaluation does with each question: an answer by a method, and a judgement of it.
 
 The judge sees the reply with the answer and none of the steps before, so that all methods are judged alike; its prompt
-is `answer.txt`. Whether it is right is not measured here.
-A question that fails at a model, at the retriever or by a bug of ours is a prediction with its cause. Does not know how
-an answer is found, nor how a run proceeds.
+is `answer.txt`. A question that fails at a model, at the retriever or by a bug of ours is a prediction with its cause.
+Does not know how an answer is found, how a run proceeds, nor whether the judge is right.
 """
 
 from __future__ import annotations

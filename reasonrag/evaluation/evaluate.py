@@ -26,7 +26,7 @@ from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.answering import CRITIC, JUDGE, MODEL, Answering, QuestionOutcome
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, load_baseline_prompts
-from reasonrag.evaluation.methods.choice import ALLOWABLE, MethodChoice
+from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
 from reasonrag.evaluation.metrics import MetricAggregator
@@ -145,7 +145,7 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
     critic, found = find_step_critic(settings, parts.critic_model, model, [each.question for each in questions])
     checks = [lineage.seen(questions, f"{source.dataset}/{source.split}", settings.allow)]
     if settings.chosen_method.of_agent:
-        checks += lineage.held_against(model.asked, ALLOWABLE, settings.allow)
+        checks += lineage.held_against(model.asked, settings.allow)
     model = await model.opened(parts, corpus, begun=has_answers(folder), effort=recorded_effort(folder))
     asked = conditions_of_method(settings.chosen_method, model.asked)
     setup = _Setup(folder, model, source, questions, judge, critic, found, asked, checks)

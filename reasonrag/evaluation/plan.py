@@ -78,8 +78,9 @@ class Parts:
 class AskedModel(Generic[AnyAskSettings]):
     """The model of an evaluation, or of the one question of `ask`, and how it is asked.
 
-    settings: with what the training says where the user says nothing. asked: the conditions, of which
-    the retriever is known once that is open."""
+    settings: with what the training says where the user says nothing. asked: the conditions, of which the retriever is
+    known once that is open.
+    """
 
     settings: AnyAskSettings
     subject: EvaluatedModel
@@ -90,12 +91,7 @@ class AskedModel(Generic[AnyAskSettings]):
     retriever: Retriever
 
     @classmethod
-    def of(
-        cls,
-        settings: AnyAskSettings,
-        parts: Parts,
-        allowed: Collection[str] = (),
-    ) -> AskedModel[AnyAskSettings]:
+    def of(cls, settings: AnyAskSettings, parts: Parts, allowed: Collection[str] = ()) -> AskedModel[AnyAskSettings]:
         """By the settings, before anything is opened. allowed: conditions that may differ from the training, and so are
         not taken from it. Raises InputError."""
         subject = find_evaluated_model(settings, parts.chat_model)

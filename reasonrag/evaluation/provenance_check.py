@@ -90,7 +90,7 @@ class ProvenanceCheck:
         """All mismatches with these questions and conditions as warnings, none as an error."""
         if not self.sources:
             return [self.unknown] if self.unknown else []
-        checks = [self.seen(questions, None, ALLOWABLE), *self.held_against(asked, ALLOWABLE, ALLOWABLE)]
+        checks = [self.seen(questions, None, ALLOWABLE), *self.held_against(asked, ALLOWABLE)]
         return [each.message for each in checks if each.outcome == "allowed"]
 
     @property
@@ -111,14 +111,11 @@ class ProvenanceCheck:
             config_hash=first.config_hash or None,
         )
 
-    def held_against(
-        self, asked: EvaluationConditions, names: Iterable[str], allowed: Iterable[str]
-    ) -> list[ConditionCheck]:
-        """Checks of the named conditions. Raises InputError for those that differ and are not allowed."""
-        names = [name for name in names if name != SEEN]
+    def held_against(self, asked: EvaluationConditions, allowed: Iterable[str]) -> list[ConditionCheck]:
+        """Checks of the conditions of training. Raises InputError for those that differ and are not allowed."""
         now = asked.model_dump(exclude={"retriever"})  # it may differ: other domains have other corpora
         found = {name: said for _, each in self.sources for name, said in each.asked.objections(**now)}
-        wrong = [name for name in found if name in names and name not in allowed]
+        wrong = [name for name in found if name not in allowed]
         if wrong:
             complaints = "; ".join(found[name] for name in wrong)
             spared = " ".join(f"--allow {name.replace('_', '-')}" for name in wrong)
@@ -132,7 +129,8 @@ class ProvenanceCheck:
             ConditionCheck(name=name, outcome="allowed", message=found[name])
             if name in found
             else ConditionCheck(name=name, outcome="same" if name in known else "unknown")
-            for name in names
+            for name in ALLOWABLE
+            if name != SEEN
             if name not in SHOWN_PLAINLY or name in found or getattr(asked, name)
         ]
 
