@@ -29,7 +29,7 @@ LINES = {
     "exploration": 2912,
     "llm": 4989,
     "publishing": 1212,
-    "retrieval": 3940,
+    "retrieval": 3937,
     "run": 817,
     "scale": 560,
     "serving": 1185,

@@ -57,5 +57,5 @@ class PlainBuildWatcher:
 
 
 def row_ranges(rows: int, size: int = 16_384) -> Iterator[tuple[int, int]]:
-    """(start, stop) of consecutive row_ranges that cover all rows."""
+    """(start, stop) of consecutive ranges that cover all rows."""
     return ((start, min(start + size, rows)) for start in range(0, rows, size))

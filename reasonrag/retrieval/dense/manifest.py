@@ -266,12 +266,9 @@ def current_manifest(directory: Path, corpus: Path) -> IndexManifest | None:
     if not (directory / MANIFEST).exists():
         return None
     manifest = read_manifest(directory)
-    if not corpus.is_file():
+    if not corpus.is_file() or (stat := corpus.stat()).st_size != manifest.corpus_bytes:
         return None
-    stat = corpus.stat()
     found = manifest.model_copy(update={"corpus": str(corpus.resolve()), "corpus_mtime_ns": stat.st_mtime_ns})
-    if stat.st_size != manifest.corpus_bytes:
-        return None
     if found != manifest:
         if file_digest(corpus) != manifest.corpus_sha256:
             return None
