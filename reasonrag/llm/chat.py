@@ -19,8 +19,8 @@ from preference.records import SparseRecord
 
 MOST_BYTES_PER_TOKEN = 16
 """Token counts below that are replaced by bytes. Qwen2.5's vocabulary makes up to 12 bytes a token of single words, and
-10 of sentences, in six data sets; our estimates count four characters, of up to 16. Only runs of one character have
-more."""
+10 of sentences, in six data sets; our estimates count four characters, of up to 4 bytes each.
+Only runs of one character have more."""
 
 
 class Sampling(SparseRecord):

@@ -64,7 +64,7 @@ class ExpectedUsage:
         """The mean of usages that the offline teacher rehearsed.
 
         low: two standard errors below, with replies as short as its own, and prompts in FEWEST_TOKENS. high: `scale`
-        times as many calls, with a verbose teacher's replies, also in later prompts. thoughts: such replies in one.
+        times as many calls, with a verbose teacher's replies, also in prompts. thoughts: earlier replies in a prompt.
         """
         measured, total = cls.mean_of(usages), sum(usages, start=Tokens())
         calls = max(measured.calls.high, scale * total.calls / len(usages))

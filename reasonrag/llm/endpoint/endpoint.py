@@ -65,6 +65,8 @@ LONG_WAIT_S, MOST_WAIT_S = 300.0, 2 * 24 * 3600.0
 """Waits that the user is told of, and after which a run ends where the user does not say."""
 MAX_GIVEN_UP = 5
 """After this many failed requests in a row, with no answer between, the endpoint counts as down."""
+MAX_FORBIDDEN = 20
+"""After this many, one of status 403 is blamed on no prompt, and ends the run."""
 _REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_large"})
 """Failures that a prompt may cause by itself."""
 _BY_THIS_PROMPT = re.compile("bad_answer|http_4(?!01|02|04|08|29)..")
@@ -255,20 +257,18 @@ class EndpointModel:
         from openai import APIConnectionError, APIStatusError
 
         shown, trial, trials = shown_url(endpoint.connection.base_url), self._trial(), Attempts()
-        replies = list[Completion]()
 
-        async def attempt() -> None:
+        async def attempt() -> Completion:
             paid = list[Answer]()
             try:
                 with self._keeping(paid):
                     paid.append(await self._post(endpoint, trial))
-                    [reply] = paid[0].completions
-                    replies.append(reply)
                     self._say_all(endpoint, endpoint.learn(paid[0], trial))
-                    self._say_all(endpoint, endpoint.learn_of_trial(reply, flags=self._flags))
+                    self._say_all(endpoint, endpoint.learn_of_trial(paid[0].completions[0], flags=self._flags))
             except Exception as error:
                 self._note_trial(error, endpoint, trials)
                 raise
+            return paid[0].completions[0]
 
         def passes(error: BaseException) -> bool:
             waits = last_hope or endpoint.pace.asked_until - self.scheduler.clock() <= MAX_WAIT_S
@@ -277,7 +277,7 @@ class EndpointModel:
             return is_retryable(error) and waits and not (absent or broken)
 
         try:
-            await self._retrying(trials, passes, paced=False)(attempt)
+            reply: Completion = await self._retrying(trials, passes, paced=False)(attempt)
         except APIConnectionError as error:
             advice = f"Check {self._flags}base-url and that the server runs"
             raise _UnreachableError(f"cannot reach {shown}: {clean(error_message(error))}. {advice}") from error
@@ -287,9 +287,9 @@ class EndpointModel:
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
-        if told := [each.said for each in replies if each.said and each.finish_reason != CUT]:
-            raise InputError(f"{shown} answers a prompt of two words with an error about the prompt ({told[0]})")
-        if self.sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
+        if reply.said and reply.finish_reason != CUT:
+            raise InputError(f"{shown} answers a prompt of two words with an error about the prompt ({reply.said})")
+        if self.sampling.logprobs and reply.text and reply.logprobs is None:
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
 
     def _note_trial(self, error: Exception, endpoint: OneAddress, trials: Attempts) -> None:
@@ -381,13 +381,14 @@ class EndpointModel:
             self.on_failure(failure)
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
-            self._given_up += is_retryable(error)  # a permanent failure is the request's own fault
-            rejected = failure.cause in _REJECTING
-            rejected |= self._answered > before and bool(_BY_THIS_PROMPT.fullmatch(failure.cause))
+            forbidden, alone = failure.cause == "http_403", self._answered > before  # others were answered meanwhile
+            self._given_up += is_retryable(error) or forbidden  # other failures are the request's own fault
+            rejected = failure.cause in _REJECTING or (alone and bool(_BY_THIS_PROMPT.fullmatch(failure.cause)))
+            gone = is_status(error) and lacks_model(error, self.name) and not alone
             if is_account_refused(error):
                 shut = f"{self._shown()} {self._shut(error, failure.message)}"
                 raise EndpointLost(f"{shut}, then run the same command to continue") from error
-            if is_status(error) and lacks_model(error, self.name):
+            if gone or (forbidden and self._given_up >= MAX_FORBIDDEN):
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
             raise ModelError(message, cause=failure.cause, of_prompt=rejected) from error
 

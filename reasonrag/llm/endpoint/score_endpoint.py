@@ -42,8 +42,7 @@ class ScoreEndpoint:
     """Raw scores over HTTP. name: what the server calls the critic."""
 
     def __init__(self, name: str, base_url: str, limits: Limits, trained: ScoreTrial) -> None:
-        self.name, self.base_url = name, base_url
-        self._trained = trained
+        self.name, self._trained = name, trained
         self._connection = Connection(base_url, "none", limits.timeout)
         self._slots = asyncio.Semaphore(limits.concurrency)
 

@@ -36,7 +36,7 @@ def tokens_of(choice: Mapping[str, Any], reply: Completion) -> tuple[TokenLogpro
 
 
 def _whole_characters(listed: list[Any]) -> Iterator[TokenLogprob]:
-    """The entries as text; those of one character are one token, with the sum of their numbers. Raises anything."""
+    """The entries as text; those of one character are one token, with their numbers' sum. May raise any error."""
     decoder, total = codecs.getincrementaldecoder("utf-8")(), 0.0
     for entry in listed:
         number, written = entry["logprob"], entry.get("bytes")

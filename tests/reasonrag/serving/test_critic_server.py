@@ -67,7 +67,7 @@ async def test_scores_of_steps_that_wait_together_are_those_that_transformers_co
         critic = Critic(model)
         together = await critic.scores(STATE, STEPS, question_id="q1")
         alone = [(await critic.scores(STATE, [step], question_id="q1"))[0] for step in STEPS]
-        home = model.base_url.removesuffix("/v1")  # type: ignore[attr-defined]
+        home = model._connection.base_url.removesuffix("/v1")  # type: ignore[attr-defined]
         await _speaks_as_vllm_does(home, found.name.partition("@")[0], expected[0])
     assert together == pytest.approx(expected, abs=1e-4)
     assert alone == pytest.approx(expected, abs=1e-4)

@@ -25,7 +25,7 @@ from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.address import Answer, OneAddress
 from reasonrag.llm.endpoint.attempts import MAX_ATTEMPTS
 from reasonrag.llm.endpoint.endings import ending_of
-from reasonrag.llm.endpoint.endpoint import MAX_GIVEN_UP, CallFailure, EndpointModel, Limits
+from reasonrag.llm.endpoint.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, Limits
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
@@ -307,12 +307,20 @@ async def test_a_request_that_alone_gets_an_error_is_tried_to_the_end(status: in
 GONE = {"error": {"message": "The model `gpt-4o` does not exist", "code": "model_not_found"}}
 
 
-async def test_a_model_that_is_gone_ends_the_run() -> None:
-    """No other question would fare better."""
-    said = chain([answer("yes")], (web.json_response(GONE, status=404) for _ in count()))
+@pytest.mark.parametrize(
+    ("status", "body", "times"),
+    [(404, GONE, 1), (403, {"error": {"message": "your project was archived"}}, MAX_FORBIDDEN)],
+    ids=["a model that is gone", "a key that was disabled"],
+)
+async def test_a_refusal_that_no_other_question_would_escape_ends_the_run(status: int, body: Any, times: int) -> None:
+    """At once, but for what may be about a prompt."""
+    said = chain([answer("yes")], (web.json_response(body, status=status) for _ in count()))
     async with client_at(lambda _: next(said), model="gpt-4o") as at:
         await at.client.complete(request_for(1))
-        with pytest.raises(EndpointLost, match=r"does not exist.*run the same command to continue"):
+        for _ in range(times - 1):
+            with pytest.raises(ModelError, match="archived"):
+                await at.client.complete(request_for(1))
+        with pytest.raises(EndpointLost, match=r"(does not exist|archived).*Fix that, then run the same command"):
             await at.client.complete(request_for(1))
 
 
@@ -324,8 +332,9 @@ async def test_a_model_that_is_gone_ends_the_run() -> None:
         (200, {"choices": [{"message": None, "finish_reason": "content_moderation"}]}),
         (451, {"error": {"message": "not here"}}),
         (446, {"error": {"message": "no"}}),
+        (400, {"error": {"message": "not allowed: 'This model was discontinued in 1998'"}}),
     ],
-    ids=["no choices", "a null message", "null for an unknown reason", "451", "446"],
+    ids=["no choices", "a null message", "null for an unknown reason", "451", "446", "words of the prompt"],
 )
 async def test_what_one_prompt_alone_gets_is_about_the_prompt(status: int, body: Any) -> None:
     """Where others are answered meanwhile."""
