@@ -118,13 +118,13 @@ def _nodes_of(item: dict[str, Any]) -> dict[str, Any] | None:
 def _about(
     item: dict[str, Any], nodes: list[RolloutNode], rules: ImportRules, note: Notes
 ) -> tuple[str, KnownQuestion]:
-    """The question, and the facts known about it."""
+    """The question, and the facts known about it: of the tree's own fields, its gold answers alone."""
     stated = text(item.get("question"))
     asked = next((found for node in nodes if node.prompt and (found := question_of(node.prompt[1].content))), None)
     if stated is None or asked is None:
         raise Unusable("no_question")
     question = question_asked(stated, asked, note)
-    facts = facts_about(item, question, rules, note)
+    facts = facts_about({"golden_answers": item.get("golden_answers")}, question, rules, note)
     if _id_of(item) is None and question_key(question) not in rules.questions:
         note("id_from_question")
     return question, facts
@@ -167,7 +167,7 @@ def _steps(found: dict[int, dict[str, Any]], note: Notes) -> tuple[list[RolloutN
                 note.at(f"node {here}")("dangling_child")
                 continue
             if child in parents or found[child].get("parent_id") != here:
-                raise Unusable("broken_tree", f"node {child} is not a child of node {here} and of no other")
+                raise Unusable("broken_tree", f"node {child} is listed twice, or its parent is not node {here}")
             parents[child] = len(order)
             heapq.heappush(waiting, child)
         above = parents[here]
@@ -191,7 +191,7 @@ def _step(node: dict[str, Any], above: RolloutNode | None, note: Notes) -> tuple
     depth = 0 if layer is None else layer + 1
     visits, value = whole_number(node.get("N")), number(node.get("Q"))
     if node.get("step") != depth or visits is None or value is None:
-        raise Unusable("broken_tree", f"{note.where} is {depth} steps deep, and lacks that `step`, or its N or Q")
+        raise Unusable("broken_tree", f"{note.where} needs `step` {depth}, N and Q")
     place = RolloutNode(id=0, parent_id=above and above.id, children_ids=[], layer=layer, visits=visits, value=value)
     if above is None:
         return place, None
