@@ -43,7 +43,7 @@ def estimates(tree: Tree[Any], end_value: EndValue, *, plain_only: bool = True) 
 
 
 class Estimates:
-    """The estimates of a tree that grows: what stands neither above nor beside a change is not made anew."""
+    """The estimates of a tree that grows; only those above or beside a change are computed again."""
 
     def __init__(self, tree: Tree[Any], end_value: EndValue, *, plain_only: bool) -> None:
         """As `estimates`."""
@@ -55,7 +55,7 @@ class Estimates:
         self._shared: list[Estimate | None] = []
         """By node: that of all its equivalent siblings."""
         self._alone: list[Estimate | None] = []
-        """By node: the same, as a step's that has nothing in common with another."""
+        """By node: the same, where the step has nothing in common with a sibling."""
 
     def update(self, changed: Iterable[int]) -> list[Estimate | None]:
         """The estimate of each node. changed: ids of all nodes that were drawn, or continued, since the last call."""

@@ -256,7 +256,7 @@ class Search(Generic[P]):
         self._usual: tuple[float | None, bool] = (None, False)
         """What they are estimates of: the usual outcome, and whether all are wrong."""
         self._grown: set[int] = set()
-        """Nodes that were drawn, or drawn from, since they were made."""
+        """Nodes that were drawn, or drawn from, since the estimates were updated."""
 
     def ask(self) -> list[Work]:
         """The work of the current wave without a result yet; empty when the search is over.

@@ -169,7 +169,7 @@ def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
 
 
 def _surest_first(pairs: list[PairRecord], steps: Iterable[RolloutNode | StepRecord]) -> list[PairRecord]:
-    """The pairs of a state in order; of equally sure ones those last whose steps share another one's estimate."""
+    """The pairs of a state in order; of equal ones, those whose steps share another one's estimate come last."""
     borrows = {step.id: step.same_as is not None for step in steps}
 
     def place(each: PairRecord) -> tuple[float, float, int, int, int]:

@@ -354,8 +354,7 @@ class RolloutRecord(SparseRecord):
     dataset: str
     split: str
     revision: str | None = None
-    """Of a mixture the commit of the question's file on the Hub, else its SHA-256; of an imported tree that of its
-    file. Other records do not have the field."""
+    """Of an imported tree the SHA-256 of its file; else absent."""
     config_hash: str
     seed: int
     renderer: str | None = None

@@ -19,7 +19,7 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1499,
-    "preference": 5386,
+    "preference": 5385,
     "hall": 3824,
     "agent": 2249,
     "critics": 1448,

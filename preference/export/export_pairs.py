@@ -161,7 +161,7 @@ def _row(each: Candidate, split: SplitName, options: ExportOptions) -> Row:
 def _decide(
     candidates: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts
 ) -> tuple[list[DropReason | None], frozenset[str]]:
-    """What becomes of every candidate, in file order, and the keys of the questions that go to validation."""
+    """Why each candidate is dropped (None: kept), in file order, and the keys of the questions for validation."""
     reasons: list[DropReason | None] = []
     passed = list[PassedPair]()
     places = list[tuple[int, str]]()

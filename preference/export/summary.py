@@ -240,7 +240,7 @@ class ExportTally:
         self.questions[key] |= {"done", question.ends}
 
     def summary(self, rules: PairingRules, options: ExportOptions, facts: ExportFacts, **more: Any) -> PairSummary:
-        """more: what the files say of themselves."""
+        """more: fields about the written files."""
         counts, known = self.counts, self.questions.values()
         failed = sum("failed" in each and "done" not in each for each in known)
         paired = sum("paired" in each for each in known)

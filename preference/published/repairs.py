@@ -294,8 +294,8 @@ def text(value: object) -> str | None:
 
 
 def facts_about(item: dict[str, Any], question: str, rules: ImportRules, note: Notes) -> KnownQuestion:
-    """What a question file says of the question, else the item itself, as one that reasonrag wrote does, else the
-    caller; the gold answers of the item go first."""
+    """From the question file, else from the item, as rows that reasonrag wrote say it, else from the caller. Gold
+    answers of the item come first."""
     key = question_key(question)
     known = rules.questions.get(key)
     facts = known or KnownQuestion(
