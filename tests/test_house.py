@@ -26,7 +26,7 @@ LINES = {
     "curation": 4345,
     "data": 3250,
     "evaluation": 3760,
-    "exploration": 2912,
+    "exploration": 2910,
     "llm": 4989,
     "publishing": 1212,
     "retrieval": 3937,

@@ -53,8 +53,6 @@ from reasonrag.llm.prices import Price
 from reasonrag.retrieval.retriever import corpus_language
 
 IN_JOURNAL = "It is not sent again in this run, whose journal holds that answer; a new --run asks anew"
-
-
 _Noted = TypeVar("_Noted")
 
 

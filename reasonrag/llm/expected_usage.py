@@ -112,9 +112,9 @@ class ExpectedUsage:
         return Range(low=price.cost(prompt.low, completion.low), high=price.cost(prompt.high, completion.high))
 
 
-def spread(items: Iterable[Item], count: int, *, most: int = REHEARSED) -> list[Item]:
-    """Up to `most` of the `count` items, evenly spaced: the first ones may be alike."""
-    wanted = min(count, most)
+def spread(items: Iterable[Item], count: int) -> list[Item]:
+    """Up to `REHEARSED` of the `count` items, evenly spaced: the first ones may be alike."""
+    wanted = min(count, REHEARSED)
     chosen = {number * count // wanted for number in range(wanted)}
     return [each for number, each in enumerate(items) if number in chosen]
 
