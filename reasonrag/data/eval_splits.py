@@ -249,7 +249,7 @@ def _add_known(
             if name not in allowed and ALL not in allowed:
                 advice = f"Fix the file, or continue without this split: --allow-eval {name}"
                 raise InputError(f"{error}. {advice}") from error
-            reason = str(error)
+            reason = str(error).replace(f"{_absolute(Path(path)).parent}{os.sep}", "")  # it is published
         else:
             splits.add(found.model_copy(update={"name": name, "revision": revision}))
             return

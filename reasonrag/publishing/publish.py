@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from reasonrag.agent.prompting import prompts_beside
 from reasonrag.curation.audit.report import read_audit
 from reasonrag.curation.blockers import Blocker, find_blockers, refuse_unless_allowed
 from reasonrag.curation.dataset_directory import read_dataset_directory, secrets_in
@@ -20,7 +21,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
 from reasonrag.publishing.licences import UNKNOWN, licence_of
-from reasonrag.publishing.publish_model import MODEL, ModelPublication, ModelToPublish
+from reasonrag.publishing.publish_model import MODEL, ModelPublication, ModelToPublish, places_of_keys
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import DATA_SET, runs_with_trees, stage_files, staging_directory
 from reasonrag.publishing.upload import (
@@ -117,6 +118,9 @@ class _DataSetToPublish:
         self._trees = runs_with_trees(with_trees, self._inventory)
         for run in self._trees.values():
             self._inventory.secrets.extend(secrets_in(run / ROLLOUTS))
+        if prompts := prompts_beside(directory):
+            for path in sorted(prompts.glob("*.txt")):
+                self._inventory.secrets.extend(places_of_keys(path))
         self._audit = read_audit(directory)
 
     def blockers(self) -> list[Blocker]:

@@ -93,7 +93,7 @@ class ModelToPublish:
             splits = self._provenance.evaluation_splits
             found = [Blocker("--allow-eval", each, what.format(each)) for each in splits]
         scanned = (source for path, source in self._files.items() if not path.endswith((".safetensors", ".png")))
-        keys = [place for source in scanned for place in _keys_in(source)]
+        keys = [place for source in scanned for place in places_of_keys(source)]
         if keys:
             more = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
             found.append(Blocker("--allow", "secrets", f"{keys[0]}{more} holds a possible key"))
@@ -187,7 +187,7 @@ def is_hub_name(name: str) -> bool:
     return _ON_THE_HUB.fullmatch(name) is not None and not Path(name).exists()
 
 
-def _keys_in(path: Path) -> Iterator[str]:
+def places_of_keys(path: Path) -> Iterator[str]:
     """Places of lines with a possible key."""
     known = secrets()
     try:

@@ -128,6 +128,10 @@ def test_a_data_set_is_checked_again_when_it_is_exported_again(
     assert len(again.contamination["checked"]) == 3
     in_place = package.pairs(str(tmp_path / "second"), out=str(tmp_path / "second"), min_margin=0.3)
     assert in_place.contamination == again.contamination
+    file.write_text("{}")
+    broken = package.pairs(str(tmp_path / "second"), out=str(tmp_path / "fourth"), allow_eval=["nq/dev"])
+    [why] = [each["reason"] for each in broken.contamination["unchecked"]]
+    assert why.startswith("dev.jsonl, row 1 is not a question"), "publish shows it, so it has no path"
     file.unlink()
     gone = package.pairs(str(tmp_path / "second"), out=str(tmp_path / "third"))
     assert [(each["name"], each["reason"]) for each in gone.contamination["unchecked"]] == [

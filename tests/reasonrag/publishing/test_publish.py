@@ -413,6 +413,8 @@ def test_prompts_of_their_own_go_up_with_the_data(data: Path, reasonrag: Reasonr
     save_prompts(own, data / "prompts")
     assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
     assert renderer_hash(load_prompts(data / "publish" / "prompts")) == renderer_hash(own)
+    save_prompts(replace(own, think=KEYS["of a service that the Hub knows nothing of"]), data / "prompts")
+    assert "think.txt, line 1 hold a possible key" in reasonrag("publish", data, "--repo", REPO, "--dry-run").err
     (data / "prompts" / "layout.json").unlink(missing_ok=True)
     (data / "prompts" / "think.txt").unlink()
     (data / "prompts" / "think.txt").symlink_to(ROOT / "README.md")
