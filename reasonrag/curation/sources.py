@@ -150,9 +150,9 @@ class Sources:
         one."""
         if not _occurs(_JUDGED, gathered):
             return {}, []
-        first, *others = [_judging_of(each) for each in self.data_sets if _occurs(_JUDGED, each)]
-        if first and all(each == first for each in others):
-            return first, []
+        judged = [_judging_of(each) for each in self.data_sets if _occurs(_JUDGED, each)]
+        if judged and judged[0] and all(each == judged[0] for each in judged):
+            return judged[0], []
         why = "several judges, or one that no summary of a source describes, made the labels"
         return {}, [f"{why}: this summary names neither a judge nor its cost"]
 

@@ -165,6 +165,9 @@ def test_a_data_set_that_is_filtered_anew_still_says_who_judged_it(run: Path, tm
     both = reasonrag.pairs([tmp_path / "a", tmp_path / "d"], out=tmp_path / "e")
     assert both.judging == {}
     assert any("several judges" in warning for warning in both.warnings)
+    candidates = tmp_path / "d" / "candidates.jsonl"
+    candidates.write_text("".join(f"{json.dumps(each.model_dump())}\n" for each in states(tmp_path / "d")))
+    assert reasonrag.pairs(tmp_path / "d", out=tmp_path / "e").judging == {}, "written by another program"
     reasonrag.pairs(run, out=tmp_path / "a")
     assert reasonrag.pairs(tmp_path / "a", out=tmp_path / "a").judging == {}
 
