@@ -103,7 +103,7 @@ def run(arguments: list[str]) -> int:
     try:
         status = app(arguments, prog_name="reasonrag", standalone_mode=False, obj=OnRay())
         return status if isinstance(status, int) else 0
-    except SystemExit as end:  # standard output was closed
+    except SystemExit as end:  # standard output was closed, or Ctrl-C said what it ended
         return end.code if isinstance(end.code, int) else 0
     except InputError as error:
         print_prose(f"error: {redact(str(error))}", file=sys.stderr)

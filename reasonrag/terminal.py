@@ -25,6 +25,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from reasonrag import rendering
+from reasonrag.errors import Interrupted
 from reasonrag.redaction import redact, secrets
 from reasonrag.rendering import Aside, Line, Part, counted, written
 
@@ -112,7 +113,7 @@ class ProgressBar(Progress):
 @contextmanager
 def reading_progress(path: Path, size: int, *, instead: str = "") -> Iterator[Callable[[float], None]]:
     """A function that takes the share of the work that is done. Where much is read, draws a bar in a terminal, else
-    writes a line; says what Ctrl-C interrupted. size: bytes to read. instead: what to do after a Ctrl-C."""
+    writes a line; at Ctrl-C says what that interrupted, and exits. size: bytes to read. instead: what to do then."""
     console, megabytes = Console(stderr=True, highlight=False), size / 10**6
     what = f"reading {escape(on_one_line(path.name))}" + f" ({megabytes:,.0f} MB)" * (size >= LARGE)
     bar = ProgressBar(console, transient=True)
@@ -125,7 +126,7 @@ def reading_progress(path: Path, size: int, *, instead: str = "") -> Iterator[Ca
             yield lambda share: bar.update(task, completed=share * megabytes)
     except KeyboardInterrupt:
         console.print(f"interrupted while {what}{escape(shown(instead))}", soft_wrap=True)
-        raise
+        raise SystemExit(Interrupted.exit_status) from None
 
 
 class TerminalMessages:
