@@ -42,7 +42,7 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
     """Move the files of `staged` to `out`, and remove what an earlier export wrote and this one does not.
 
     Order: remove validation files, move the summary (which lists the files of the export), training files, validation
-    files, then `last` in their order. obsolete: other files of `out` to remove. A folder
+    files, then `last` in their order. obsolete: other files and folders of `out` to remove. A folder
     replaces the one of its name. Raises OSError; the same files may then be staged and moved again.
     """
     names = {each.name for each in staged.iterdir()}
@@ -58,7 +58,10 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
     *before, end = sorted(names, key=turn)
     (staged / end).replace(out / UNFINISHED)
     for name in sorted({*(earlier - names), *(held_out & (earlier | names)), *obsolete}):
-        (out / name).unlink(missing_ok=True)
+        if name in obsolete and (out / name).is_dir() and not (out / name).is_symlink():
+            shutil.rmtree(out / name)
+        else:
+            (out / name).unlink(missing_ok=True)
     for name in before:
         if (staged / name).is_dir():
             shutil.rmtree(out / name, ignore_errors=True)

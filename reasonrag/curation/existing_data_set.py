@@ -7,8 +7,7 @@ any case. Knows neither how labels come about nor how rows are written.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,12 +36,15 @@ _OF_PAIRS = (DATASET_INFO_FILE, QUESTIONS, DROPPED, CONTAMINATION, AUDIT, AUDIT_
 """What `pairs` writes beside rows and candidates."""
 
 
-def made_from(origins: Iterable[Origin]) -> set[str]:
-    """The runs that a data set was made from, as people are told: equal for all states of a run, however far it had
-    come, and for imported rows of a file."""
-    return {
-        f"{each.dataset}/{each.split} ({(each.config_hash or each.revision or 'unknown')[:16]})" for each in origins
-    }
+def made_from(origins: Iterable[Origin]) -> dict[str, str]:
+    """The runs that a data set was made from, as people are told, by what is equal for all states of a run, however far
+    it had come, and for imported rows of a file."""
+    found = dict[str, str]()
+    for each in origins:
+        name = f"{each.dataset}/{each.split}"
+        key = each.config_hash or each.revision or name
+        found[key] = f"{name} ({key[:16]})"
+    return found
 
 
 def origins_in(data_set: Path) -> set[Origin]:
@@ -61,7 +63,7 @@ def origins_in(data_set: Path) -> set[Origin]:
 # -- before anything is written --------------------------------------------------------------------------------
 
 
-def replaces_other_runs(out: Path, sources: Sequence[Path], given: Collection[str], *, replace: bool) -> bool:
+def replaces_other_runs(out: Path, sources: Sequence[Path], given: Mapping[str, str], *, replace: bool) -> bool:
     """Whether the data set in `out` was made from other runs than those given, which only `replace` allows.
 
     sources: where the runs are; one that is `out` itself is taken in, so that nothing is lost. Raises InputError for
@@ -79,18 +81,18 @@ def replaces_other_runs(out: Path, sources: Sequence[Path], given: Collection[st
         return False
     there = made_from(origins_in(out))
     if not there and any((out / name).is_file() and (out / name).stat().st_size for name in (QUESTIONS, CANDIDATES)):
-        there = {"its lines do not say which"}
-    if not there or there == given or replace:
-        return bool(there) and there != given
+        there = {"": "its lines do not say which"}
+    if not there or there.keys() == given.keys() or replace:
+        return bool(there) and there.keys() != given.keys()
     raise InputError(
         f"--out {out} holds a data set made from other runs: {_listed(there)}. Given: {_listed(given) or 'no question'}"
         ". Nothing was changed. Choose another --out, or put the new data set in its place with --replace"
     )
 
 
-def _listed(runs: Collection[str]) -> str:
+def _listed(runs: Mapping[str, str]) -> str:
     more = f" and {len(runs) - _SHOWN:,} more" if len(runs) > _SHOWN else ""
-    return f"{', '.join(sorted(runs)[:_SHOWN])}{more}"
+    return f"{', '.join(sorted(runs.values())[:_SHOWN])}{more}"
 
 
 def takes_in_what_is_there(out: Path) -> bool:
@@ -118,12 +120,11 @@ def earlier_sources(out: Path) -> list[str]:
 def replace_data_set(
     staged: Path, out: Path, say: Callable[[str], None], *, obsolete: Sequence[str] = (), last: Sequence[str] = LAST
 ) -> None:
-    """Move the files of `staged` to `out`; the prompts and the page of the earlier rows go. obsolete, last: as of
-    `put_in_place`. Raises OSError."""
-    if not (staged / PROMPTS).exists():
-        shutil.rmtree(out / PROMPTS, ignore_errors=True)
+    """Move the files of `staged` to `out`; the page of what was there goes, and the prompts of earlier rows. obsolete,
+    last: as of `put_in_place`. Raises OSError."""
     page = out / VIEW_PAGE
-    goes = page.is_file()
-    put_in_place(staged, out, obsolete=[VIEW_PAGE, *obsolete], last=last)
-    if goes:
+    shown = page.is_file()
+    gone = [VIEW_PAGE] * shown + [PROMPTS] * ((staged / CANDIDATES).exists() and not (staged / PROMPTS).exists())
+    put_in_place(staged, out, obsolete=[*gone, *obsolete], last=last)
+    if shown:
         say(f"removed {page}, which showed the previous rows; make it again with: reasonrag view {out}")

@@ -1,4 +1,4 @@
-"""Settings of `audit`, `review` and `import`; `pairs` has the first two as a part of its own."""
+"""Settings of `audit`, `review` and `import`; `pairs` audits and decontaminates by the same records."""
 
 from __future__ import annotations
 

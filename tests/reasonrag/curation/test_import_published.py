@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -207,19 +208,23 @@ def test_prompts_come_out_of_the_rows_and_give_them_byte_for_byte(
     assert {each.origin.renderer for each in states} == {report["renderer"]}
 
 
-def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag) -> None:
+def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
     """A data set made of imported rows has their prompts. Rows of unknown prompts that replace others do not inherit
-    theirs; of a folder only prompts are taken along."""
+    theirs, which go with them and not before; of a folder only prompts are taken along."""
     saved(Path("RAG_ProGuide.json"), published_rows())
-    assert reasonrag("import", "RAG_ProGuide.json", "--out", "data/a").status == 0
-    report = read_json(Path("data/a/import.json"))["prompts"]
-    Path("data/a/prompts/large.bin").write_bytes(bytes(1000))
-    for again in ("data/b", "data/b"):  # the second replaces the first
-        assert reasonrag("pairs", "data/a", "--out", again).status == 0
-        assert renderer_hash(load_prompts(Path(again, "prompts"))) == report["renderer"]
-        assert {each.suffix for each in Path(again, "prompts").iterdir()} == {".txt", ".json"}
+    for origin in ((), ("--dataset", "hotpotqa", "--split", "train")):  # of the same file: the second replaces the first
+        assert reasonrag("import", "RAG_ProGuide.json", "--out", "data/a", *origin).status == 0
+        report = read_json(Path("data/a/import.json"))["prompts"]
+        Path("data/a/prompts/large.bin").write_bytes(bytes(1000))
+        assert reasonrag("pairs", "data/a", "--out", "data/b").status == 0
+        assert renderer_hash(load_prompts(Path("data/b/prompts"))) == report["renderer"]
+        assert {each.suffix for each in Path("data/b/prompts").iterdir()} == {".txt", ".json"}
     saved(Path("other.json"), [row()])
     assert reasonrag("import", "other.json", "--out", "data/other").status == 0
+    with monkeypatch.context() as full:
+        full.setattr("preference.export.staging.keep_permissions", Mock(side_effect=OSError(28, "no space left")))
+        assert "no space left" in reasonrag("pairs", "data/other", "--out", "data/b", "--replace").err
+    assert Path("data/b/prompts").exists()
     assert reasonrag("pairs", "data/other", "--out", "data/b", "--replace").status == 0
     assert not Path("data/b/prompts").exists()
     Path("data/c/prompts").mkdir(parents=True)
@@ -376,11 +381,12 @@ def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path, reasonrag: Reaso
     assert reasonrag("import", "rows.json", "--out", "made").status == 2
     before = (tmp_path / "made/rollouts.jsonl").read_bytes()
     (tmp_path / "made/view.html").write_text("of the previous trees")
+    (tmp_path / "made/prompts").mkdir()  # of a user, as trees bring none
     again = reasonrag("import", "trees.json", "--out", "made")
     assert (again.status, "removed made/view.html" in again.err) == (0, True)
     assert (tmp_path / "made/rollouts.jsonl").read_bytes() == before
     assert {each.name for each in (tmp_path / "made").iterdir()} == {
-        ".lock", "config.json", "failures.jsonl", "import.json", "rollouts.jsonl",
+        ".lock", "config.json", "failures.jsonl", "import.json", "prompts", "rollouts.jsonl",
     }  # fmt: skip
 
 
