@@ -19,16 +19,16 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1499,
-    "preference": 5385,
-    "hall": 3824,
+    "preference": 5388,
+    "hall": 3825,
     "agent": 2249,
     "critics": 1448,
-    "curation": 4345,
+    "curation": 4346,
     "data": 3250,
     "evaluation": 3760,
     "exploration": 2910,
     "llm": 4989,
-    "publishing": 1212,
+    "publishing": 1216,
     "retrieval": 3937,
     "run": 817,
     "scale": 560,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1517,
     "training": 4390,
     "viewing": 2716,
-    "tests": 48_007,
+    "tests": 48_022,
     "benchmarks": 8080,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

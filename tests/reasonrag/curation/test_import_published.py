@@ -212,7 +212,7 @@ def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag, monkeypatc
     """A data set made of imported rows has their prompts. Rows of unknown prompts that replace others do not inherit
     theirs, which go with them and not before; of a folder only prompts are taken along."""
     saved(Path("RAG_ProGuide.json"), published_rows())
-    for origin in ((), ("--dataset", "hotpotqa", "--split", "train")):  # of the same file: the second replaces the first
+    for origin in ((), ("--dataset", "hotpotqa", "--split", "train")):  # of one file: the second replaces the first
         assert reasonrag("import", "RAG_ProGuide.json", "--out", "data/a", *origin).status == 0
         report = read_json(Path("data/a/import.json"))["prompts"]
         Path("data/a/prompts/large.bin").write_bytes(bytes(1000))
