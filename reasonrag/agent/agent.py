@@ -224,10 +224,6 @@ class Agent:
         firsts = await self.sample(state, samples)
         return await together(*(self._finish(first, sample) for first, sample in zip(firsts, samples, strict=True)))
 
-    async def score(self, question: Question, prompt: Sequence[Message], sample: int) -> Judgement[float]:
-        """A judge's score in [0, 1] for the content of a prompt. Raises ModelError."""
-        return await self.caller.score(question.id, prompt, sample)
-
     async def _finish(self, step: AgentStep, sample: int) -> list[AgentStep]:
         path = [step]
         while not path[-1].terminal:

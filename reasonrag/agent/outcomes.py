@@ -137,7 +137,7 @@ class AnswerJudge:
         prompt = self._prompt(agent, step)
         async with self._asking[prompt]:
             if prompt not in self._judgements:
-                judgement = await agent.score(step.state.question, prompt, self.sample)
+                judgement = await agent.caller.score(step.state.question.id, prompt, self.sample)
                 agent.spending.judgements += judgement.calls
                 self._judgements[prompt] = judgement
         return self._judgements[prompt]

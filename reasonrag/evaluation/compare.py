@@ -24,6 +24,7 @@ from reasonrag.evaluation.comparability import (
 )
 from reasonrag.evaluation.comparison_report import (
     COMPARISON,
+    OF_PARTS,
     Comparison,
     ComparisonPart,
     ComparisonVerdict,
@@ -49,8 +50,6 @@ from reasonrag.run_config import versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
-OF_PARTS = ("em", "f1", "cover_em")
-"""Metrics reported by question type and by hops."""
 TESTED = ("em", "cover_em")
 """Metrics that decide the verdict."""
 

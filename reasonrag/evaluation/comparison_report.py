@@ -15,6 +15,8 @@ from reasonrag.evaluation.significance import MetricDelta
 
 COMPARISON: Final = "compare.json"
 COMPARISON_SCHEMA: Final = "reasonrag.comparison/1"
+OF_PARTS: Final = ("em", "f1", "cover_em")
+"""Metrics of the answer: always shown, and by question type and hops, too."""
 
 ComparisonVerdict = Literal["identical", "gain", "style_gain", "loss", "style_loss", "no_difference"]
 """gain, loss: EM differs significantly, and cover-EM in the same direction. style_gain, style_loss: EM does and
@@ -39,7 +41,7 @@ class WinLossCounts(Record):
 
 
 class ComparisonPart(Record):
-    """The questions of one type or number of hops. metrics: EM, F1 and cover-EM."""
+    """The questions of one type or number of hops. metrics: `OF_PARTS`."""
 
     questions: int
     metrics: dict[str, MetricDelta]

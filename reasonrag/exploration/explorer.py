@@ -154,7 +154,7 @@ class Explorer:
             result = await self._ranked(node, work)
         else:
             prompt = scoring_prompt(self.agent.prompts, node.payload, gold=self.recipe.judge_sees_gold)
-            judgement = await self.agent.score(self.question, prompt, work.sample)
+            judgement = await self.agent.caller.score(self.question.id, prompt, work.sample)
             self._unreadable[work.id] = _unreadable("score", node.id, judgement)
             result = Scored(judgement.value, calls=judgement.calls)
         self.search.tell(work.id, result)

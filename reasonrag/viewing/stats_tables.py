@@ -97,7 +97,7 @@ def _layers(found: Overview) -> Iterator[Table]:
 
 
 def _causes(causes: Sequence[CauseCount]) -> Iterator[tuple[object, ...]]:
-    """The tree of causes, each with an example: what it lacks, and the query nearest to that."""
+    """The tree of causes, each with an example and what that lacks."""
     dead = [each for each in causes if each.cause not in NOT_DEAD]
     for each in causes:
         if dead and each is dead[0]:

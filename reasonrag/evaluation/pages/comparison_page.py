@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from reasonrag.evaluation.comparison_report import COMPARISON, Comparison, ComparisonPart, PairedComparison
+from reasonrag.evaluation.comparison_report import COMPARISON, OF_PARTS, Comparison, ComparisonPart, PairedComparison
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.pages.report_page import metric_name, number
 from reasonrag.evaluation.significance import MetricDelta, mcnemar_text
@@ -17,7 +17,6 @@ RULE = (
     "A higher EM counts as a gain only if cover-EM rises too: otherwise the model may just word its answers more like "
     "the gold ones."
 )
-_ANSWER = ("em", "f1", "cover_em")
 
 
 def difference_text(metric: str, delta: MetricDelta) -> str:
@@ -56,12 +55,12 @@ def _page(comparison: Comparison) -> Iterator[Part]:
     yield Table(
         "Conditions",
         [
-            (each.name, each.method, each.model, len(each.runs), *(number(one, each.metrics[one]) for one in _ANSWER))
+            (each.name, each.method, each.model, len(each.runs), *(number(one, each.metrics[one]) for one in OF_PARTS))
             for each in comparison.conditions
         ],
-        ("condition", "method", "model", "runs", *map(metric_name, _ANSWER)),
+        ("condition", "method", "model", "runs", *map(metric_name, OF_PARTS)),
     )
-    scores = [f"{METRICS[name].name} difference in points ({level} CI)" for name in _ANSWER]
+    scores = [f"{METRICS[name].name} difference in points ({level} CI)" for name in OF_PARTS]
     for pair in comparison.pairs:
         yield from _pair(pair, comparison)
         for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
@@ -81,7 +80,7 @@ def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
                 difference_text(name, each),
             )
             for name, each in pair.metrics.items()
-            if each.reference or each.other or name in ("accuracy", *_ANSWER)
+            if each.reference or each.other or name in ("accuracy", *OF_PARTS)
         ],
         ("metric", "questions", pair.reference, pair.other, f"difference ({percent(comparison.confidence)} CI)"),
     )
@@ -96,5 +95,5 @@ def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
 
 def _row(name: str, part: ComparisonPart) -> Sequence[object]:
     outcomes = part.outcomes
-    shown = [difference_text(metric, part.metrics[metric]) for metric in _ANSWER]
+    shown = [difference_text(metric, part.metrics[metric]) for metric in OF_PARTS]
     return name, part.questions, *shown, outcomes.wins, outcomes.losses, outcomes.ties

@@ -412,14 +412,14 @@ async def test_a_judgement_that_cannot_be_read_is_repaired_once(agent_of: Callab
     for again: the filter would take it back again, and the limit be used up again, which is said."""
     model = ScriptedModel(["high", "<score>20</score>"])
     agent = agent_of(model)
-    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(0.2, calls=2)
+    assert await agent.caller.score(QUESTION.id, JUDGEMENT, 0) == Judgement(0.2, calls=2)
     assert "expected <score>..</score> with a number between 0 and 100" in model.requests[1].messages[-1].content
     assert agent.spending.repairs == 1
     withheld = Completion(text="<score>50", finish_reason="content_filter")
     thought = Completion(text="<think>Is it <score>10</score>", finish_reason="length")
     agent = agent_of(ScriptedModel([withheld, thought]))
-    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=1, unreadable="<score>50")
-    assert await agent.score(QUESTION, JUDGEMENT, 1) == Judgement(None, calls=1, unreadable="", cause="reasoning_cut")
+    assert await agent.caller.score(QUESTION.id, JUDGEMENT, 0) == Judgement(None, calls=1, unreadable="<score>50")
+    assert await agent.caller.score(QUESTION.id, JUDGEMENT, 1) == Judgement(None, 1, "", "reasoning_cut")
 
 
 # -- spending --------------------------------------------------------------------------------------------------
@@ -442,7 +442,7 @@ async def test_spending_is_the_sum_over_all_replies(agent_of: Callable[..., Agen
 
     agent = agent_of(ScriptedModel(script))
     await agent.sample(agent.start(QUESTION), [0, 1, 2])  # two of three are repaired
-    await agent.score(QUESTION, JUDGEMENT, 3)
+    await agent.caller.score(QUESTION.id, JUDGEMENT, 3)
     price = Price(tokens_in=2.0, tokens_out=10.0, cached_in=1.0)
     assert agent.spending.as_usage(price) == Usage(
         calls=6, requests=4, prompt_tokens=100 * (1 + 2 + 3 + 4), completion_tokens=28, repairs=2, cost_usd=0.00228
