@@ -1,5 +1,4 @@
-"""Which class a method's name stands for, and what of a method decides its answers. Knows neither files nor
-metrics."""
+"""What a method's name stands for, and what of a method decides its answers. Knows neither files nor metrics."""
 
 from __future__ import annotations
 
