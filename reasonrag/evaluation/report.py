@@ -44,10 +44,10 @@ class QuestionGroup(Record):
 
 
 class EvaluationConditions(SparseRecord):
-    """How the model was asked: what must be as it was in training. Same fields as `TrainingConditions`, one value each;
-    null where it has no meaning for the method.
+    """How the model was asked: what must be as it was in training, and the retriever, which may be another. Same fields
+    as `TrainingConditions`, one value each; null where it has no meaning for the method.
 
-    retriever: `identity` of the retriever. max_passage_chars: absent where passages were shown whole. passage_order:
+    retriever: its `identity`. max_passage_chars: absent where passages were shown whole. passage_order:
     absent where the best stood first. style: absent for short answers.
     """
 
