@@ -178,11 +178,11 @@ def _corpus_beside(settings: QuestionSettings, home: Path) -> Path | None:
 
 
 def find_corpus(settings: QuestionSettings, home: Path, *, needed: bool) -> Path | None:
-    """The corpus for the user's own questions, by default atlas' (None: that of --index, or of the server). needed:
-    see `find_data`. Raises InputError like it."""
+    """The corpus for a question that is asked, by default atlas' (None: that of --index, or of the server). needed: see
+    `find_data`. Raises InputError like it."""
     if settings.corpus or not needed:
         return settings.corpus
-    corpus = _corpus_beside(settings, home)
+    corpus = _corpus_beside(settings.model_copy(update={"questions": None}), home)
     if corpus is None:
         [dataset] = settings.dataset
         where = f"{dataset} in {settings.data_dir}" if settings.data_dir else f"--dataset {dataset} without --data-dir"

@@ -68,9 +68,12 @@ def test_the_terminal_shows_steps_evidence_sources_and_cost(reasonrag: Reasonrag
     assert shown[-2].startswith(f"answer: {AgentAnswer.model_validate(json.loads(told.out)).answer}")
 
 
-def test_without_a_corpus_it_asks_atlas(reasonrag: Reasonrag) -> None:
-    done = reasonrag("ask", "In which county is Leagaeborough?", "--json")
-    assert json.loads(done.out)["sources"][0]["id"].startswith("atlas_")
+def test_without_a_corpus_it_asks_atlas(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the questions of other commands are a file."""
+    asked = ("ask", "In which county is Leagaeborough?", "--json")
+    assert json.loads(reasonrag(*asked).out)["sources"][0]["id"].startswith("atlas_")
+    monkeypatch.setenv("REASONRAG_QUESTIONS", "mine.jsonl")
+    assert reasonrag(*asked, "--model", "offline").status == 0
     other = ("ask", QUESTION, "--dataset", "hotpotqa")
     assert "--dataset hotpotqa without --data-dir needs passages to search" in reasonrag(*other).err
     assert "give --model: a model of your endpoint" in reasonrag(*other, "--index", "ix").err
