@@ -89,10 +89,9 @@ def _sections(root: LexborNode, *, whole_page: bool = False) -> list[Section]:
             tag = str(node.tag)
             if tag in _WHOLE or (tag not in _INLINE and not block[1]):
                 block = node.mem_id, tag if tag in _WHOLE else ""
-            elif tag == "br":
-                text.add(*block, "\n" if block[1] == _CODE else " ")
-            elif tag not in _INLINE:  # a paragraph of an item, or a cell of a row
-                text.add(*block, " | " if tag in _CELLS else " ")
+                text.add(*block, "")  # the text before it ends, also if this has none
+            elif tag == "br" or tag not in _INLINE:  # a paragraph of an item, a cell of a row, a line of code
+                text.add(*block, "\n" if block[1] == _CODE else " | " if tag in _CELLS else " ")
             blocks[node.mem_id] = block
     text.end_section()
     return text.sections
@@ -139,8 +138,9 @@ class _Text:
     def _end_block(self) -> None:
         raw, kind = "".join(self._pieces), self._kind
         self._pieces.clear()
-        text = raw.strip("\n").rstrip() if kind == _CODE else on_one_line(raw).strip(" |" if kind == _ROW else None)
-        if not text:
+        text = raw.strip("\n").rstrip() if kind == _CODE else on_one_line(raw)
+        text = text.removeprefix("|").strip() if kind == _ROW else text
+        if not text.strip(" |"):
             return
         if level := _HEADINGS.get(kind):
             self.end_section()

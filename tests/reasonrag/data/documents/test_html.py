@@ -22,7 +22,9 @@ from reasonrag.data.documents.html import html_document, markdown_document
         ("<table><tr><td><h2>Old</h2><p>a</p><table><tr><td>x<td>y</table>b</table>", "a name", [
             (("Old",), "a\nx | y\nb"),
         ]),
-        ("<pre>a  b\n # c\n</pre>", "a name", [((), "a  b\n # c")]),
+        ("<table><tr><th><th>2020<th><tr><td><td></table>", "a name", [((), "| 2020 |")]),
+        ("<div>a<hr>b<p></p>c</div>", "a name", [((), "a\n\nb\n\nc")]),
+        ("<pre>a  b\n # c\n</pre><pre><div>d</div><div> e</div></pre>", "a name", [((), "a  b\n # c\n\nd\n e")]),
         ("<nav>n</nav><header>h</header><aside>s</aside><p hidden>y</p>a<footer>f</footer>", "a name", [
             ((), "a"),
         ]),
