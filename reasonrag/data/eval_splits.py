@@ -244,14 +244,13 @@ def _add_known(
         reason = "the file is gone"
     else:
         try:
-            found = open_split(Path(path))
+            splits.add(open_split(Path(path)).model_copy(update={"name": name, "revision": revision}))
         except InputError as error:
             if name not in allowed and ALL not in allowed:
                 advice = f"Fix the file, or continue without this split: --allow-eval {name}"
                 raise InputError(f"{error}. {advice}") from error
             reason = str(error).replace(f"{_absolute(Path(path)).parent}{os.sep}", "")  # it is published
         else:
-            splits.add(found.model_copy(update={"name": name, "revision": revision}))
             return
     splits.add_missing(name, path, reason)
 
@@ -276,7 +275,5 @@ def _questions(path: Path) -> Iterator[EvalQuestion]:
 
 def _answers(record: dict[str, Any]) -> tuple[str, ...]:
     """Gold answers; none if their form is unknown."""
-    answers = record.get("golden_answers")
-    return (
-        tuple(str(each) for each in answers if isinstance(each, str | int | float)) if isinstance(answers, list) else ()
-    )
+    given = record.get("golden_answers")
+    return tuple(str(each) for each in (given if isinstance(given, list) else ()) if isinstance(each, str | int | float))

@@ -81,7 +81,9 @@ def is_lines(path: Path) -> bool:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file that is not JSONL, as mappings. Raises InputError naming the first that cannot be read."""
+    """The rows of a file in any of these forms, as mappings; lists that are JSON text are read, but for those of JSONL.
+    Raises InputError naming the first that cannot be read."""
+    as_written = is_lines(path)
     for item in read_items(path):
         where = f"{path}, row {item.number:,}"
         if item.too_long:
@@ -89,7 +91,8 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         if item.repaired or not isinstance(item.value, dict):
             what = "has NaN or a character that JSON does not know" if item.repaired else "is not an object"
             raise InputError(f"{where} {what}; correct it")
-        yield {name: _cell(name, value, where) for name, value in item.value.items()}
+        row = item.value
+        yield row if as_written else {name: _cell(name, value, where) for name, value in row.items()}
 
 
 def _cell(name: str, value: object, where: str) -> object:

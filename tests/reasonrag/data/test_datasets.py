@@ -44,29 +44,21 @@ async def test_a_packed_file_of_any_data_set_on_the_hub_is_a_corpus(tmp_path: Pa
     assert (first, last) == ("fetching wiki.jsonl.gz of someone/wiki from the Hub", line), done.stderr
 
 
-async def test_an_unreachable_hub_is_an_error_with_a_way_out(tmp_path: Path) -> None:
-    """Without a network the message names the file and --data-dir; exit status 2, no traceback."""
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [("", "nq/train.jsonl"), ("sys.modules['huggingface_hub'] = None", "the hub extra: pip install 'reasonrag[hub]'.")],
+)
+async def test_without_the_hub_a_way_out_is_named(before: str, told: str, tmp_path: Path) -> None:
+    """Without a network or the extra the message names what is missing and --data-dir; exit status 2, no traceback."""
     code = (
-        "import sys; from reasonrag.cli import run\n"
+        f"import sys; {before}\nfrom reasonrag.cli import run\n"
         "sys.exit(run(['generate', '--dataset', 'nq', '--corpus', 'c.jsonl', '--model', 'offline', '--run', 'r']))"
     )
     done = await run_python(code, endpoint="http://127.0.0.1:9", home=tmp_path)
     assert done.returncode == 2, done.stderr
-    assert "nq/train.jsonl" in done.stderr
+    assert told in done.stderr
     assert "--data-dir" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-async def test_without_the_extra_its_install_line_is_named(tmp_path: Path) -> None:
-    """And the way that needs no Hub."""
-    code = (
-        "import sys; sys.modules['huggingface_hub'] = None\n"
-        "from reasonrag.cli import run\n"
-        "sys.exit(run(['generate', '--dataset', 'hotpotqa', '--model', 'offline']))"
-    )
-    done = await run_python(code, endpoint="http://127.0.0.1:9", home=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert "the hub extra: pip install 'reasonrag[hub]'. Or give --data-dir DIR" in done.stderr
 
 
 async def test_all_evaluation_splits_of_the_collection_come_by_one_word(tmp_path: Path) -> None:

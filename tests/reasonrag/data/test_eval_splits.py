@@ -63,7 +63,7 @@ def test_a_file_that_is_given_twice_counts_once(tmp_path: Path) -> None:
     ("record", "answers"),
     [
         ({"question": "Who?"}, ()),
-        ({"question": "Who?", "golden_answers": "Ada"}, ()),
+        ({"question": "Who?", "golden_answers": "[Ada]", "context": "[1] Ada."}, ()),
         ({"question": "Who?", "golden_answers": [1, "Ada", None, {}]}, ("1", "Ada")),
         ({"question": "Who?", "golden_answers": [1], "choices": ["Ada", "Bo"]}, ("Bo",)),
         ({"question": "", "golden_answers": []}, ()),
