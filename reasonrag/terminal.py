@@ -7,13 +7,14 @@ and no record.
 from __future__ import annotations
 
 import re
+import select
 import signal
 import sys
 import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -79,6 +80,7 @@ PLAIN_LINE_EVERY_S = 10.0
 """How often progress is written if stderr is not a terminal."""
 LARGE = 10**8
 """Bytes that take some ten seconds to read."""
+CTRL_C_SEEN_WITHIN_S = 0.5
 WHOLE_JOB_S = 7 * 24 * 3600.0
 """The remaining time is estimated from this much of the job: all of it, since single questions differ widely."""
 
@@ -162,7 +164,7 @@ class TerminalWatcher(TerminalMessages):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             self.say(f"{question}. Go on? [y/N]")
-            return sys.stdin.readline().strip().casefold() in ("y", "yes")
+            return _typed_line().strip().casefold() in ("y", "yes")
         except KeyboardInterrupt:
             return False
         finally:
@@ -193,6 +195,14 @@ class TerminalWatcher(TerminalMessages):
     def ended(self) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def _typed_line() -> str:
+    """Raises KeyboardInterrupt even for a Ctrl-C in the moment before the wait, which a read alone would sit out."""
+    with suppress(OSError):  # Windows waits for sockets only
+        while not select.select([sys.stdin], [], [], CTRL_C_SEEN_WITHIN_S)[0]:
+            pass
+    return sys.stdin.readline()
 
 
 # -- records ---------------------------------------------------------------------------------------------------

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import signal
 import unicodedata
-from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import Timer
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from reasonrag.rendering import Aside, Line, Table, counts_text, depths_text, do
 from reasonrag.terminal import (
     ProgressBar,
     TerminalMessages,
+    TerminalWatcher,
     print_prose,
     reading_progress,
     show,
@@ -139,41 +141,33 @@ def test_a_record_is_shown_alike_in_a_terminal_and_in_markdown(capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    ("written", "text"),
+    ("shows", "text"),
     [
-        (partial(counts_text, {"small_margin": 1_024, "uncertain": 0}), "small margin 1,024"),
-        (partial(counts_text, {}), "-"),
-        (partial(depths_text, {"0": 1_200, "1": 3}), "depth 0: 1,200, 1: 3"),
-        (partial(depths_text, {"0": 0.625}), "depth 0: 0.62"),
-        (partial(dollars, 1_234.5), "$1,234.50"),
-        (partial(dollars, 0.5), "$0.50"),
-        (partial(dollars, 0.0123), "$0.0123"),
-        (partial(dollars, 0), "$0.00"),
-        (partial(written, ["a", None, 0.5, True]), "a, -, 0.50, yes"),
-        (partial(written, ("two", {"lines_of": 2})), "two\nlines of 2"),
-        (partial(written, share_of(36, 40)), "0.90 (90 % CI 0.80 to 0.95) of 40"),
+        (counts_text({"small_margin": 1_024, "uncertain": 0}), "small margin 1,024"),
+        (counts_text({}), "-"),
+        (depths_text({"0": 1_200, "1": 3}), "depth 0: 1,200, 1: 3"),
+        (depths_text({"0": 0.625}), "depth 0: 0.62"),
+        (dollars(1_234.5), "$1,234.50"),
+        (dollars(0.5), "$0.50"),
+        (dollars(0.0123), "$0.0123"),
+        (dollars(0), "$0.00"),
+        (written(["a", None, 0.5, True]), "a, -, 0.50, yes"),
+        (written(("two", {"lines_of": 2})), "two\nlines of 2"),
+        (written(share_of(36, 40)), "0.90 (90 % CI 0.80 to 0.95) of 40"),
     ],
 )
-def test_numbers_have_one_format(written: Any, text: str) -> None:
+def test_numbers_have_one_format(shows: str, text: str) -> None:
     """Thousands are separated, names are words, and a depth is not mistaken for a count."""
-    assert written() == text
+    assert shows == text
 
 
-@pytest.mark.parametrize(
-    ("size", "shares", "lines"),
-    [
-        pytest.param(10**6, (0.5,), [], id="little is read in silence"),
-        pytest.param(10**8, (0.5,), ["reading run (100 MB)"], id="much is named before it is read"),
-    ],
-)
-def test_without_a_terminal_reading_is_told_in_a_line(
-    capsys: pytest.CaptureFixture[str], size: int, shares: tuple[float, ...], lines: list[str]
+@pytest.mark.parametrize(("size", "told"), [(10**6, ""), (10**8, "reading run (100 MB)\n")])
+def test_without_a_terminal_much_is_named_before_it_is_read(
+    capsys: pytest.CaptureFixture[str], size: int, told: str
 ) -> None:
     with reading_progress(Path("runs/run"), size) as watch:
-        for each in shares:
-            watch(each)
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err.splitlines()) == ("", lines)
+        watch(0.5)
+    assert capsys.readouterr() == ("", told)
 
 
 def test_in_a_terminal_reading_is_a_bar_from_the_start(
@@ -184,3 +178,19 @@ def test_in_a_terminal_reading_is_a_bar_from_the_start(
     with reading_progress(Path("run"), 4 * 10**9):
         pass
     assert "reading run (4,000 MB)" in capsys.readouterr().err
+
+
+def test_a_ctrl_c_that_does_not_wake_the_wait_for_an_answer_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the moment before the wait: here another thread takes the signal, so that the read goes on."""
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        timers = [Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)), Timer(30, keyboard.write, [b"y\n"])]
+        for each in timers:
+            each.start()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        answer = TerminalWatcher().confirm("It costs $5")
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        assert (answer, timers[1].is_alive()) == (False, True)
+        timers[1].cancel()
