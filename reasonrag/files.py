@@ -29,8 +29,6 @@ VIEW_PAGE = "view.html"
 """The page that `view` writes beside what it shows."""
 TUNING, TRIALS = "tuning.json", "trials"
 """Files of a `tune` directory, which has no rollouts."""
-
-
 RUN_HOME, DATA_HOME, EVALUATION_HOME = Path("runs"), Path("data"), Path("evals")
 """Where runs, data sets and evaluations are written that are given no other place."""
 _OF_A_START = (CONFIG, ROLLOUTS, FAILURES, JOURNAL, CANDIDATES, QUESTIONS)
@@ -44,8 +42,6 @@ _MANIFESTS = (
 )
 _MARKS, _BEGINNING = (b'"reasonrag.', b'"config_hash"'), 1 << 16
 """What the beginning of such a file holds if reasonrag wrote it."""
-
-
 _RACES = 100
 """How often a folder or its lock may be removed, by other starts that fail, before it is locked."""
 

@@ -39,8 +39,6 @@ COMMANDS = tuple(
     "evaluate-critic evaluate compare ask doctor show view".split()
 )
 """Commands with a table in the settings file."""
-
-
 Record = TypeVar("Record", bound="Settings")
 
 
@@ -202,8 +200,6 @@ def changes_as_words(value: object) -> object:
 _OUR_FIELDS = frozenset(
     "model messages temperature top_p max_tokens max_completion_tokens stop seed n stream".split()  # of every request
 )
-
-
 HOLDS_A_KEY = (
     "this contains what looks like a key, but settings are written to files; put keys into environment variables, "
     "such as OPENAI_API_KEY"
@@ -271,7 +267,6 @@ Yes: TypeAlias = Annotated[
     Panel.BUDGET,
     Field(description="Without --max-cost: start without asking or warning about the cost"),
 ]
-
 
 # Fields of every command whose work can be spread over machines.
 On: TypeAlias = Annotated[

@@ -20,11 +20,11 @@ MOST_MODULES = 15
 LINES = {
     "mcts": 1499,
     "preference": 5388,
-    "hall": 3825,
+    "hall": 3826,
     "agent": 2245,
     "critics": 1448,
     "curation": 4346,
-    "data": 3250,
+    "data": 3249,
     "evaluation": 3759,
     "exploration": 2910,
     "llm": 4989,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1517,
     "training": 4390,
     "viewing": 2716,
-    "tests": 48_022,
+    "tests": 48_019,
     "benchmarks": 8080,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

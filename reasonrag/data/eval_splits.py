@@ -276,6 +276,5 @@ def _questions(path: Path) -> Iterator[EvalQuestion]:
 def _answers(record: dict[str, Any]) -> tuple[str, ...]:
     """Gold answers; none if their form is unknown."""
     given = record.get("golden_answers")
-    return tuple(
-        str(each) for each in (given if isinstance(given, list) else ()) if isinstance(each, str | int | float)
-    )
+    answers = given if isinstance(given, list) else ()
+    return tuple(str(each) for each in answers if isinstance(each, str | int | float))

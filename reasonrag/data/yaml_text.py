@@ -1,6 +1,6 @@
 """Reads YAML from untrusted files within limits of size, expanded aliases and depth.
 
-Knows neither files nor the meaning of keys.
+Knows neither files nor the meaning of keys. Changes of single keys (`--set`) are read here, too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ MOST_CHARACTERS = 1 << 18
 """Limit per text. The longest configuration among LLaMA-Factory's examples has 2,000."""
 MOST_VALUES = 10_000
 """Limit of keys and values, with aliases expanded: nine levels of nine aliases each expand 81 values to 400 million."""
-
-
 _SHOWN = 200
 """Characters of a change in a message about it."""
 
