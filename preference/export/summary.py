@@ -281,8 +281,10 @@ class ExportTally:
         return dict(sorted(why.items()))
 
     def _warnings(self, options: ExportOptions) -> list[str]:
+        apart = "keep these pairs out of training, or never evaluate on that split"
+        unnamed = "give import their --split or --questions, and never evaluate on questions that may be among them"
         found = [
-            f"made of {each} questions: keep these pairs out of training, or never evaluate on that split"
+            f"made of {each} questions: {unnamed if each.endswith('/unknown') else apart}"
             for each in sorted(self.seen["splits"])
             if not is_training_split(each)
         ]

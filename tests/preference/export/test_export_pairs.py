@@ -241,6 +241,7 @@ def test_the_summary_of_a_mixture_names_its_parts_and_no_cost_that_one_of_them_l
         ([failure()], ["no pair was kept: see why"]),
         ([siblings(malformed("?!"), malformed("!?"))], ["no pair was kept: most candidates have a step"]),
         ([ada(split="dev")], ["made of toy/dev questions: keep these pairs out of training"]),
+        ([ada(split="unknown")], ["made of toy/unknown questions: give import their --split"]),
         ([ada()], []),
     ],
 )
