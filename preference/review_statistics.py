@@ -88,9 +88,8 @@ class DataSetCounts:
     """Rows without a prompt and two replies."""
     same: int = 0
     """Rows whose two replies are equal."""
-    repeated: int = 0
-    """Rows with the prompt and replies of an earlier row, which is the one that counts."""
     pairs: int = 0
+    """Of rows with the same prompt and replies the first counts."""
 
 
 def read_pairs(directory: Path, contents: DataSetCounts | None = None) -> Iterator[ReviewPair]:
@@ -105,9 +104,7 @@ def read_pairs(directory: Path, contents: DataSetCounts | None = None) -> Iterat
                 contents.unreadable += 1
             elif pair.chosen == pair.rejected:
                 contents.same += 1
-            elif pair.facts.pair in seen:
-                contents.repeated += 1
-            else:
+            elif pair.facts.pair not in seen:
                 seen.add(pair.facts.pair)
                 contents.pairs += 1
                 yield pair

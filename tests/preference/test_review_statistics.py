@@ -98,7 +98,7 @@ def test_rows_that_show_no_choice_are_left_out_and_counted(tmp_path: Path) -> No
     rows = [row(1), row(1), exchanged, None, 3, row(2, chosen=None), no_prompt, same]
     found = list(read_pairs(data_set(tmp_path, *rows), contents))
     assert [each.facts.row for each in found] == [1]
-    assert contents == DataSetCounts(rows=8, unreadable=4, same=1, repeated=2, pairs=1)
+    assert contents == DataSetCounts(rows=8, unreadable=4, same=1, pairs=1)
 
 
 def test_texts_are_told_apart_wherever_one_ends() -> None:

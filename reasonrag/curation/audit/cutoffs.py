@@ -46,9 +46,7 @@ def kept_tokens(prompt: TokenCounts, reply: TokenCounts, cutoff_len: int) -> tup
 
 
 def count_cut_rows(prompt: TokenCounts, reply: TokenCounts, cutoff_len: int) -> Cutoff:
-    """How many rows are cut at a `cutoff_len`. Raises ValueError without rows."""
-    if not len(prompt):
-        raise ValueError("no rows, so none can be cut")
+    """How many rows are cut at a `cutoff_len`."""
     prompt_left, reply_left = kept_tokens(prompt, reply, cutoff_len)
     prompt_cut = int(np.count_nonzero(prompt_left < prompt))
     truncated = int(np.count_nonzero((prompt_left < prompt) | (reply_left < reply)))
