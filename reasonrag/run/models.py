@@ -12,6 +12,7 @@ from reasonrag.errors import RunStopped
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import CallFailure, EndpointModel
+from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
 from reasonrag.llm.journal import Journal, JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
 
@@ -68,8 +69,8 @@ class Models:
         """Send no more requests; `drain` awaits those in flight."""
         for each in self.all:
             each.stop(reason)
-        for endpoint in self.endpoints:
-            endpoint.stop(reason)
+            if isinstance(each.inner, EndpointModel | ScoreEndpoint):
+                each.inner.stop(reason)
 
     async def drain(self) -> None:
         """Wait until every answer in flight is on disk."""

@@ -8,7 +8,6 @@ scores are used for.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -18,6 +17,7 @@ from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.address import clean
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, score_of
+from reasonrag.llm.endpoint.scheduler import RequestScheduler
 from reasonrag.llm.endpoint.trouble import error_cause, error_message
 
 SCORING: Final = Sampling(temperature=0, top_p=1, max_tokens=1)
@@ -44,7 +44,8 @@ class ScoreEndpoint:
     def __init__(self, name: str, base_url: str, limits: Limits, trained: ScoreTrial) -> None:
         self.name, self._trained = name, trained
         self._connection = Connection(base_url, "none", limits.timeout)
-        self._slots = asyncio.Semaphore(limits.concurrency)
+        self._scheduler = RequestScheduler([limits.pace()], most=limits.concurrency)
+        self.stop = self._scheduler.stop
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         from openai import APIError
@@ -57,7 +58,7 @@ class ScoreEndpoint:
             "add_generation_prompt": False,
         }
         try:
-            async with self._slots:
+            async with self._scheduler.slot(0):
                 answer = await self._connection.post(asked, "/pooling")
             return [score_of(answer.content, (), prompt_size=request.size)]
         except (APIError, BadAnswerError) as error:

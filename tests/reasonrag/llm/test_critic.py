@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from preference import Message
 from preference.candidates import question_key
-from reasonrag.errors import CapReached, InputError
+from reasonrag.errors import CapReached, InputError, Interrupted
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import Critic, check_critic, critic_spec, find_critic
@@ -19,6 +20,7 @@ from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.run.models import Models
 from tests.helpers.scripted_model import ScriptedModel
+from tests.reasonrag.llm.endpoint.test_score_endpoint import endpoint, serving
 
 STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
 FACTS: dict[str, Any] = {"labels": "value", "end_token": "<|im_end|>", "trial_score": 0.5}
@@ -111,3 +113,19 @@ async def test_scores_are_journaled_and_capped_like_any_answer(tmp_path: Path) -
         models = Models.journaled(journal, Caps(calls=3), {"model": (teacher, None), "critic": (spec, scripted)})
         with pytest.raises(CapReached):
             await Critic(models.by_role["critic"]).scores(STATE, ["a", "bb"], question_id="q1")
+
+
+async def test_scores_that_wait_for_others_are_not_asked_for_once_the_session_stops(tmp_path: Path) -> None:
+    spec = critic_spec(find_critic(str(folder_of(tmp_path / "mine", FACTS))), Limits(4, 10.0))
+    async with serving() as (base_url, asked), open_journal(tmp_path / "journal.jsonl") as journal:
+        models = Models.journaled(journal, Caps(), {"critic": (spec, model := endpoint(base_url))})
+        steps = list(map(str, range(50)))
+        scores = asyncio.create_task(Critic(models.main).scores(STATE, steps, question_id="q1"))
+        while not asked:  # noqa: ASYNC110 - the state is what is tested
+            await asyncio.sleep(0.001)
+        models.stop(Interrupted("enough"))
+        with pytest.raises(Interrupted):
+            await scores
+        await models.drain()
+        await model.close()
+    assert len(asked) < 20

@@ -331,10 +331,9 @@ async def test_a_refusal_that_no_other_question_would_escape_ends_the_run(status
         (200, {"choices": [{"message": None, "finish_reason": "stop"}]}),
         (200, {"choices": [{"message": None, "finish_reason": "content_moderation"}]}),
         (451, {"error": {"message": "not here"}}),
-        (446, {"error": {"message": "no"}}),
         (400, {"error": {"message": "not allowed: 'This model was discontinued in 1998'"}}),
     ],
-    ids=["no choices", "a null message", "null for an unknown reason", "451", "446", "words of the prompt"],
+    ids=["no choices", "a null message", "null for an unknown reason", "451", "words of the prompt"],
 )
 async def test_what_one_prompt_alone_gets_is_about_the_prompt(status: int, body: Any) -> None:
     """Where others are answered meanwhile."""
@@ -440,10 +439,10 @@ class NotingModel(EndpointModel):
         self.sent.append((request.question_id, endpoint.connection.base_url))
         return await super()._post(endpoint, request)
 
-    async def ask(self, question: str, *, priority: int = 0) -> str:
+    async def ask(self, question: str) -> str:
         """Where the question's request went, at last."""
         request = request_for(1, question=f"Where was {question}?")
-        await self.complete(request.model_copy(update={"question_id": question, "priority": priority}))
+        await self.complete(request.model_copy(update={"question_id": question}))
         return next(address for asked, address in reversed(self.sent) if asked == question)
 
 
