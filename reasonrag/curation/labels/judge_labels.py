@@ -9,7 +9,7 @@ and visits. What a pick does to a state's pairs is decided in `preference.labell
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -250,7 +250,12 @@ class _Judgements:
         fresh: int,  # noqa: ARG002 - what a state has is a reply, which may need a repair
         roles: Sequence[str],  # noqa: ARG002 - there is one
     ) -> list[ExpectedUsage]:
-        return [_expected([_prompt_tokens(each.messages) for each in owed])]
+        """Low: each judgement is only the pick; high: all are verbose, and repaired."""
+        each_prompt = [sum(estimate_tokens(turn.content) for turn in each.messages) for each in owed]
+        states, prompts = len(each_prompt), sum(each_prompt)
+        requests = Range(low=states, high=2 * states)
+        replies = Range(low=_SHORT_REPLY_TOKENS * states, high=2 * VERBOSE_REPLY_TOKENS * states)
+        return [ExpectedUsage(requests, requests, Range(low=FEWEST_TOKENS * prompts, high=2 * prompts), replies)]
 
 
 def _of_search(step: StepRecord) -> str:
@@ -261,18 +266,6 @@ def _of_search(step: StepRecord) -> str:
 
 def _digest(messages: Sequence[Message]) -> bytes:
     return hashlib.sha256(orjson.dumps([turn.content for turn in messages])).digest()
-
-
-def _prompt_tokens(messages: Sequence[Message]) -> int:
-    return sum(estimate_tokens(turn.content) for turn in messages)
-
-
-def _expected(prompt_tokens: Collection[int]) -> ExpectedUsage:
-    """Of the judgements with these prompts. low: each is only the pick; high: all are verbose, and repaired."""
-    states, prompts = len(prompt_tokens), sum(prompt_tokens)
-    requests = Range(low=states, high=2 * states)
-    replies = Range(low=_SHORT_REPLY_TOKENS * states, high=2 * VERBOSE_REPLY_TOKENS * states)
-    return ExpectedUsage(requests, requests, Range(low=FEWEST_TOKENS * prompts, high=2 * prompts), replies)
 
 
 def _write_labels(candidates: Path, judge: StateJudge, work: _Judgements) -> tuple[int, Share]:

@@ -458,17 +458,15 @@ def test_trees_go_up_on_request_without_places(made: Path, data: Path, tmp_path:
 def test_trees_of_another_run_are_refused(made: Path, data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """They would not be those of the rows; nor are two of one name joined."""
     generate(dataset="atlas", limit=1, run="other", seed=5)
-    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", "other")
-    assert done.status == 2
-    assert "is not one of the runs" in done.err
-    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--with-trees", tmp_path / "nowhere")
-    assert done.status == 2
-    assert "--with-trees takes run directories" in done.err
-    shutil.copytree(made / "run", tmp_path / "again" / "run")
-    both = ("--with-trees", made / "run", "--with-trees", tmp_path / "again" / "run")
-    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", *both)
-    assert done.status == 2
-    assert "would both be trees/run; rename one of them" in done.err
+    again = shutil.copytree(made / "run", tmp_path / "again" / "run")
+    for runs, says in (
+        (["other"], "is not one of the runs"),
+        (["nowhere"], "--with-trees takes run directories"),
+        ([made / "run", again], "would both be trees/run; rename one of them"),
+    ):
+        trees = [word for run in runs for word in ("--with-trees", run)]
+        done = reasonrag("publish", data, "--repo", REPO, "--dry-run", *trees)
+        assert (done.status, says in done.err) == (2, True), done.err
 
 
 def test_the_address_of_a_retrieval_server_stays_behind(data: Path, reasonrag: Reasonrag) -> None:
