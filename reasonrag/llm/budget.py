@@ -27,7 +27,7 @@ TEMPLATE_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Sums over answers. `cached`: prompt tokens at the cached price. `reasoning`: completion tokens beside texts."""
+    """Sums over answers. `cached`: prompt tokens at the cached price. `reasoning`: completion tokens in no text."""
 
     calls: int = 0
     requests: int = 0

@@ -88,17 +88,14 @@ def test_a_url_is_no_critic() -> None:
         find_critic("http://me:hidden@127.0.0.1:8001/v1?key=hidden")
 
 
-def test_a_critic_is_not_slowed_down_by_the_rates_of_the_model_whose_steps_it_scores(tmp_path: Path) -> None:
-    found = find_critic(str(folder_of(tmp_path / "mine", FACTS)))
-    assert critic_spec(found, Limits(4, 10.0, rpm=3, tpm=1000)).limits == Limits(4, 10.0)
-
-
 def length(request: ChatRequest, _: int) -> str:
     return str(float(len(request.messages[-1].content)))
 
 
 async def test_scores_are_journaled_and_capped_like_any_answer(tmp_path: Path) -> None:
-    spec = critic_spec(find_critic(str(folder_of(tmp_path / "mine", FACTS))), Limits(4, 10.0))
+    """But not slowed down by the rates of the model whose steps they are of."""
+    spec = critic_spec(find_critic(str(folder_of(tmp_path / "mine", FACTS))), Limits(4, 10.0, rpm=3, tpm=1000))
+    assert spec.limits == Limits(4, 10.0)
     teacher = ModelSpec("teacher", spec.sampling, spec.limits)
     scripted = ScriptedModel(length, name="mine")
     for expected in (2, 0):  # the second time the journal answers
