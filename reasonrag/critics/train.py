@@ -33,11 +33,7 @@ from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.llamafactory.config_files import changes_of, find_config, shipped_names
 from reasonrag.training.llamafactory.config_resolution import refuse_secrets, settle_paths
-from reasonrag.training.llamafactory.dataset_info import (
-    DatasetEntry,
-    TrainingData,
-    read_training_data,
-)
+from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from reasonrag.training.llamafactory.inspection import query_driver
 from reasonrag.training.llamafactory.launcher import TrainingFailed
@@ -284,10 +280,10 @@ def _train(plan: CriticPlan, watcher: JobWatcher, *, dry_run: bool) -> CriticRes
         facts = CriticFacts(labels=record.data["labels"], **told)
         provenance = prepared.provenance.model_copy(update={"critic": facts})
         provenance.write(output.folder)
-        sum_up(output, record, provenance)
         shutil.rmtree(output.folder / _ROWS, ignore_errors=True)  # only the training needed it
         for name in (_JOB, FACTS):
             (output.folder / name).unlink(missing_ok=True)
+        sum_up(output, record, provenance)  # last: a finished training is not looked at again
     return CriticResult.of(record, output, "trained")
 
 

@@ -6,6 +6,7 @@ trained once for all tests.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import orjson
@@ -18,9 +19,9 @@ from reasonrag.llm.critic import find_critic
 from reasonrag.terminal import show
 from reasonrag.training.provenance import read_provenance
 from tests.helpers.command_line import next_commands
-from tests.helpers.critic_world import CriticWorld, make_critic_world
+from tests.helpers.critic_world import SMALL, CriticWorld, make_critic_world
 from tests.helpers.shared import Shared, held
-from tests.helpers.training_world import interrupted
+from tests.helpers.training_world import edited, interrupted
 
 
 @pytest.fixture
@@ -62,6 +63,24 @@ def test_a_training_that_was_interrupted_goes_on_from_its_checkpoint_and_then_is
     assert (second.status, told["state"], told["steps"]) == (0, "trained", 30)
     assert told["record"]["resumed_from"][-1].startswith("checkpoint-")
     assert orjson.loads(third.out)["state"] == "finished already"
+
+
+def test_a_training_is_not_finished_before_its_rows_are_removed(
+    world: CriticWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A finished one is not looked at again. This one was killed when its trainer had ended."""
+    folder = shutil.copytree(world.trained("pairwise"), tmp_path / "critic")
+    edited(folder / "training.json", lambda record: record.update(state="trained"))
+    (folder / ".rows").mkdir()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("reasonrag.critics.train.sum_up", killed)
+    monkeypatch.chdir(world.place)
+    with pytest.raises(KeyboardInterrupt):
+        reasonrag.train_critic("smoke-cpu", data="data/a", out=folder, set=list(SMALL))
+    assert not (folder / ".rows").exists()
 
 
 def test_without_lora_all_weights_are_trained(world: CriticWorld) -> None:
