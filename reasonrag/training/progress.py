@@ -44,8 +44,9 @@ class TrainingProgress:
             self.say()
 
     def reached(self, record: dict[str, Any]) -> None:
-        """Takes a line of the log; a step that was logged before is none."""
-        if record.get("current_steps", 0) >= self._record.get("current_steps", 0):
+        """Takes a line of the log; one without steps, or of an earlier step, says nothing."""
+        step, steps = record.get("current_steps"), record.get("total_steps")
+        if isinstance(step, int) and isinstance(steps, int) and step >= self._record.get("current_steps", 0):
             self._record |= record
 
     def say(self) -> None:
@@ -55,13 +56,15 @@ class TrainingProgress:
             self._line, self._said = line, time.monotonic()
 
     def __str__(self) -> str:
-        step, steps = self._record.get("current_steps"), self._record.get("total_steps")
-        if not steps:
+        if not self._record:
             return ""
+        step, steps = self._record["current_steps"], self._record["total_steps"]
         known = ((shown, self._record.get(name)) for name, shown in SHOWN_METRICS.items())
-        numbers = [f"{shown} {value:.4g}" for shown, value in known if isinstance(value, int | float)]
-        left = [f"{self._record.get('remaining_time')} left"] if step != steps else []
-        return ", ".join([f"step {step:,} of {steps:,}", *numbers, *left])
+        parts = [f"step {step:,} of {steps:,}"]
+        parts += [f"{shown} {value:.4g}" for shown, value in known if isinstance(value, int | float)]
+        if (left := self._record.get("remaining_time")) and step < steps:  # the trainer of critics logs none
+            parts.append(f"{left} left")
+        return ", ".join(parts)
 
 
 HINTS: Final = {

@@ -113,7 +113,8 @@ def run_child(
     holds: int | None = None,
     tokens: Sequence[str] = (),
 ) -> int:
-    """Run a command to its end, its full output appended to `log`; returns its exit status.
+    """Run a command to its end, its full output appended to `log`; returns its exit status. Raises OSError where the
+    log cannot be written, once the child has ended.
 
     last: gets each line that is not blank. tick: called every half second. holds: a descriptor the child keeps open
     while it lives. tokens: how the names of secrets begin that it needs. On Ctrl-C or SIGTERM the child and its own
@@ -132,13 +133,11 @@ def run_child(
             start_new_session=True,
             pass_fds=() if holds is None else (holds,),
         )
-        reader = threading.Thread(target=_keep_output, args=(child, written, last), daemon=True)
+        lost = list[OSError]()
+        reader = threading.Thread(target=_keep_output, args=(child, written, last, lost), daemon=True)
         reader.start()
         try:
-            while True:
-                with suppress(subprocess.TimeoutExpired):
-                    return child.wait(_TICK)
-                tick()
+            return _status(child, tick, lost)
         except BaseException:
             _terminate(child)
             raise
@@ -147,16 +146,29 @@ def run_child(
             tick()
 
 
-def _keep_output(child: subprocess.Popen[bytes], written: BinaryIO, last: deque[str]) -> None:
-    """Its lines as they come, without keys. What a carriage return overwrites, as in progress bars, is left out."""
+def _status(child: subprocess.Popen[bytes], tick: Callable[[], None], lost: Sequence[OSError]) -> int:
+    """Its exit status, once it has ended. Raises what `lost` gets meanwhile."""
+    while not lost:
+        with suppress(subprocess.TimeoutExpired):
+            return child.wait(_TICK)
+        tick()
+    raise lost[0]
+
+
+def _keep_output(child: subprocess.Popen[bytes], written: BinaryIO, last: deque[str], lost: list[OSError]) -> None:
+    """Its lines as they come, without keys. What a carriage return overwrites, as in progress bars, is left out. lost:
+    gets why a line could not be written; the child may go on until it is ended."""
     assert child.stdout is not None  # noqa: S101 - it was asked for
     with io.TextIOWrapper(child.stdout, "utf-8", "replace", newline="") as text, suppress(ValueError):  # closed by us
         for line in text:
             if line.endswith("\r"):
                 continue
             told = redact(line.rstrip("\r\n"))
-            written.write(f"{told}\n".encode())
-            written.flush()
+            try:
+                written.write(f"{told}\n".encode())
+                written.flush()
+            except OSError as error:
+                lost.append(error)
             last.extend([told] if told.strip() else [])
 
 
