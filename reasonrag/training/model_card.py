@@ -96,7 +96,7 @@ def _front_matter(told: Provenance, trainer: str, *, adapter: bool) -> str:
         "pipeline_tag": "text-classification" if told.stage in ("rm", "critic") else "text-generation",
         "tags": ["reasonrag", "agentic-rag", trainer.lower(), told.stage, "arxiv:2505.14069"],
     }
-    origin = told.base_model if adapter else _origin(told.base_model)
+    origin = told.base_model if adapter else _origin(told)
     if not Path(origin).is_absolute():
         values["base_model"] = origin
     if (licence := licence_of_base(told.base_model)) != UNKNOWN:
@@ -104,10 +104,13 @@ def _front_matter(told: Provenance, trainer: str, *, adapter: bool) -> str:
     return yaml.safe_dump(values, sort_keys=False)
 
 
-def _origin(base: str) -> str:
-    """The model that the trainings of a base began with, as far as is known; an adapter fits its own base alone."""
-    known = read_provenance(Path(base)) if Path(base).is_absolute() else None
-    return _origin(known.base_model) if known else base
+def _origin(told: Provenance) -> str:
+    """The model that its trainings began with, as far as is known; an adapter fits its own base alone."""
+    base = told.base_model
+    for _ in told.trainings[1:]:  # no more: a folder may hold a later model than the one that was trained on
+        known = read_provenance(Path(base)) if Path(base).is_absolute() else None
+        base = known.base_model if known else base
+    return base
 
 
 def _named(model: str) -> str:
