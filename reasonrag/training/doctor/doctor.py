@@ -177,7 +177,7 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     if settings.out:
         values = values | {"output_dir": str(settings.out)}
     driver, stock = query_driver(), inspection.stock if isinstance(inspection, Inspection) else None
-    target = _target(settings.gpus, settings.gpu_memory, values, stock.devices if stock else driver)
+    target = _target(settings.gpus, settings.gpu_memory, values, (stock.devices if stock else []) or driver)
     if stock and target.here:
         check_packages(values, stock, found)
     training = _setup(values, file, gpus=target.gpus)
@@ -217,8 +217,10 @@ def _as_train_does(
     else:
         check_config(values, check_base_model(values), found)
     inspection = _inspected(values, resolution.countable if resolution else None)
-    judgement = inspection.configs[CONFIG_NAME] if isinstance(inspection, Inspection) else ConfigCheck()
-    check_config_accepted(values, judgement, found)
+    judgement = ConfigCheck()
+    if isinstance(inspection, Inspection):
+        judgement = inspection.configs[CONFIG_NAME]
+        check_config_accepted(values, judgement, found)
     if data and resolution:
         resolve_cutoff(resolution, data, judgement, found)
         found.notes += resolution.notes
@@ -264,7 +266,8 @@ def check_gpus(
     elif not seen:
         yield Finding("none", "warning", "there is no GPU here: --gpus N --gpu-memory GB say what you will train on")
     for each in seen:
-        if values.get("bf16") and each.capability and each.capability < BF16_CAPABILITY:
+        wanted = values.get("bf16") or values.get("pure_bf16")
+        if wanted and each.capability and each.capability < BF16_CAPABILITY:
             yield Finding("bf16", "error", f"{each.name} has no bf16: --set bf16=false --set fp16=true")
     for each in driver:
         if each.free is not None and each.free < MIN_FREE_SHARE * each.memory:

@@ -6,7 +6,10 @@ environment is nowhere.
 
 from __future__ import annotations
 
+import errno
+import io
 import math
+import os
 import re
 import signal
 import subprocess
@@ -26,6 +29,7 @@ from hypothesis import strategies as st
 from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
 from reasonrag.run_config import config_hash
+from reasonrag.training.llamafactory import launcher
 from reasonrag.training.llamafactory.config_files import as_yaml, changes_of, find_config, shipped_names
 from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_questions, read_training_data
@@ -43,6 +47,7 @@ from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.training_world import NOTHING_OBJECTED, edited
 
 FULL = "smoke-cpu-dpo-full"
+QWEN = "Qwen/Qwen2.5-7B-Instruct"
 
 
 @pytest.fixture
@@ -122,7 +127,7 @@ def mixed(data: Path) -> None:
 
 def base_of_other_prompts(data: Path) -> None:
     asked = TrainingConditions(renderer=OTHER)
-    told = Provenance(base_model="Qwen/Qwen2.5-7B-Instruct", stage="sft", finetuning_type="full", asked=asked)
+    told = Provenance(base_model=QWEN, stage="sft", finetuning_type="full", asked=asked)
     told.write(data.with_name("base"))
 
 
@@ -242,7 +247,7 @@ CUTOFFS: dict[str, tuple[dict[str, Any], bool, str]] = {
         "tokenizer of Qwen/Qwen3-8B is not on this",
     ),
     "a folder without its tokenizer": ({"model_name_or_path": "base"}, True, "the tokenizer of base is not on this"),
-    "a model whose vocabulary is at hand": ({"model_name_or_path": "Qwen/Qwen2.5-7B-Instruct"}, False, "(was 8,192)"),
+    "a model whose vocabulary is at hand": ({"model_name_or_path": QWEN}, False, "(was 8,192)"),
     "no cutoff is configured": ({"model_name_or_path": "base", "cutoff_len": None}, False, "cuts no row; tokens by"),
 }
 
@@ -384,6 +389,22 @@ def test_everything_a_child_says_is_kept_but_for_what_it_overwrites(tmp_path: Pa
     assert last[-1] == "the end"
 
 
+class FullDisk(io.BytesIO):
+    """A log that takes the command, and no more."""
+
+    def write(self, text: Any) -> int:
+        if self.tell():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(text)
+
+
+def test_a_child_whose_words_cannot_be_kept_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(launcher, "open_private", lambda *_: FullDisk())
+    command, python = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], Path(sys.executable)
+    with pytest.raises(OSError, match="No space left on device"):
+        run_child(command, python=python, environment={}, log=tmp_path / "log", last=deque(), tick=lambda: None)
+
+
 class Heard(SilentWatcher):
     """What a training says."""
 
@@ -404,6 +425,7 @@ def test_a_training_stands_where_the_trainers_log_says(tmp_path: Path) -> None:
         {"current_steps": 2, "total_steps": 4, "loss": 0.5, "accuracy": 0.75, "remaining_time": "0:09"},
         {"current_steps": 1, "total_steps": 9, "eval_accuracy": 0.5, "lr": "x"},
         {"current_steps": 3, "total_steps": 4, "eval_accuracy": 0.25, "remaining_time": "0:04"},
+        {"current_steps": None, "total_steps": 4, "loss": 9.0},
         {"current_steps": 4, "total_steps": 4, "loss": 0.25},
     ]
     for record in records:
@@ -422,6 +444,9 @@ def test_a_training_stands_where_the_trainers_log_says(tmp_path: Path) -> None:
     log.write_text('{"current_steps": 5, "total_steps": 6}\n')  # begun anew
     progress.look()
     assert str(progress).startswith("step 5 of 6")
+    of_a_critic = TrainingProgress(None, heard)
+    of_a_critic.reached({"current_steps": 1, "total_steps": 4, "loss": 0.5})
+    assert str(of_a_critic) == "step 1 of 4, loss 0.5"
 
 
 def test_a_child_and_its_children_end_with_us(tmp_path: Path) -> None:
@@ -574,18 +599,24 @@ def training_record(**facts: Any) -> TrainingRecord:
     return TrainingRecord.model_validate(known | facts)
 
 
-@pytest.mark.parametrize(("tuning", "named"), [("full", "Qwen/Qwen2.5-7B-Instruct"), ("lora", None)])
+@pytest.mark.parametrize(
+    ("tuning", "began", "named"),
+    [("full", QWEN, QWEN), ("lora", QWEN, None), ("full", "mine", None)],
+    ids=["whole", "adapter", "a base that was trained again, from this one"],
+)
 def test_the_card_of_a_recipe_names_its_stages_and_where_they_began(
-    tuning: str, named: str | None, tmp_path: Path
+    tuning: str, began: str, named: str | None, tmp_path: Path
 ) -> None:
     """Stages by the model they belong to; the base on the Hub, unless only the local one fits, as for an adapter."""
     base = tmp_path / "mine" / "stages" / "sft"
     base.mkdir(parents=True)
-    before = Provenance(base_model="Qwen/Qwen2.5-7B-Instruct", stage="sft", finetuning_type="full", data=["data/h"])
+    origin = str(tmp_path / began) if began == "mine" else began
+    before = Provenance(base_model=origin, stage="sft", finetuning_type="full", data=["data/h"])
     before.write(base)
     told = Provenance(base_model=str(base), stage="dpo", finetuning_type=tuning, data=["data/p"]).after([before])
     data = {"directory": str(base.with_name("pairs")), "dataset": "rag_proguide"}
     record = training_record(resolved={"warmup_ratio": 0.2, "pref_ftx": 0.3}, data=data)
+    told.write(base.parents[1])
     text = render_model_card(base.parents[1], record, told, read_metrics(tmp_path, "dpo"))
     front, body = text.removeprefix("---\n").split("\n---\n", 1)
     assert yaml.safe_load(front).get("base_model") == named

@@ -10,11 +10,12 @@ import pytest
 
 from reasonrag.curation.audit.report import read_audit
 from reasonrag.processes.train_python import PYTHON_VARIABLE
+from reasonrag.training.doctor import doctor as doctor_module
 from reasonrag.training.doctor.doctor import Diagnosis, Finding, check_disk, check_gpus, doctor
 from reasonrag.training.doctor.memory import GB, TrainingSetup
 from reasonrag.training.doctor.model_shapes import QWEN2_5
 from reasonrag.training.llamafactory.config_files import find_config
-from reasonrag.training.llamafactory.inspection import Gpu, TrainingEnvironment
+from reasonrag.training.llamafactory.inspection import ConfigCheck, Gpu, Inspection, TrainingEnvironment
 from reasonrag.training.preflight_checks import PreflightFindings, check_packages
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.training_world import edited
@@ -77,6 +78,7 @@ def test_a_package_that_a_configuration_needs_is_missed(
     [
         ([A100], [A100], {"bf16": True}, {}),
         ([T4], [T4], {"bf16": True}, {"bf16": "error"}),
+        ([T4], [T4], {"pure_bf16": True}, {"bf16": "error"}),
         ([T4], [T4], {"fp16": True}, {}),
         ([], [], {}, {"none": "warning"}),
         ([], [A100], {}, {"unseen": "error"}),
@@ -100,6 +102,16 @@ def test_a_missing_llama_factory_is_a_finding(python: str, monkeypatch: pytest.M
     found = doctor("smoke-cpu-sft")
     assert of(found)["llamafactory"].severity == "error"
     assert "per optimizer step" in of(found)["note"].says
+    assert not [each for each in found.findings if "chat template" in each.says], "no tokenizer was looked for"
+
+
+def test_the_plan_is_for_the_gpus_of_the_driver_where_torch_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspection = Inspection(stock=environment([]), configs={"train": ConfigCheck()})
+    monkeypatch.setattr(doctor_module, "query_driver", lambda: [T4, T4])
+    monkeypatch.setattr(doctor_module, "inspect_environment", lambda *_: inspection)
+    monkeypatch.setenv(PYTHON_VARIABLE, sys.executable)
+    found = doctor()
+    assert (of(found)["unseen"].severity, str(found.target)) == ("error", "2 x 15 GB")
 
 
 # -- what train would object to ----------------------------------------------------------------------------------------
