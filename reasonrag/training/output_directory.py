@@ -131,9 +131,8 @@ class OutputDirectory:
     def write_record(self, record: TrainingRecord) -> None:
         write_json(self.own / TRAINING, record.model_dump(mode="json"), shared=True)
 
-    def write_config(self, text: str) -> Path:
+    def write_config(self, text: str) -> None:
         write_file(self.own / TRAIN_YAML, text.encode(), shared=True)
-        return self.own / TRAIN_YAML
 
 
 def refuse_another(folder: Path, changed: Sequence[str]) -> None:

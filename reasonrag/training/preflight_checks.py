@@ -113,8 +113,7 @@ def check_data(
     prompts: Prompts,
     found: PreflightFindings,
 ) -> tuple[BaseFacts, DatasetQuestions, TrainingConditions]:
-    """The base model of a configuration, rows, audit and prompts. entries: see
-    `check_rows`. Raises InputError."""
+    """The base model of a configuration, rows, audit and prompts. entries: see `check_rows`. Raises InputError."""
     base, asked = check_base_model(config), read_questions(data, entries[0])
     check_rows(entries, data, asked, found)
     _check_audit(data, found)

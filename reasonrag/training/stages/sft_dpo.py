@@ -95,12 +95,10 @@ class Recipe:
         return resolve_config(file, {**changes, "model_name_or_path": base}, self.job.data, out=self.out)
 
     def stages(self) -> list[Stage]:
+        first, last = (identity_of(each, self.job.data) for each in (self.first, self.last(warmed_up=False)))
         return [
-            Stage(name, identity_of(config, self.job.data), lambda work=work: _summary(work()))  # type: ignore[misc]
-            for name, config, work in (
-                (SFT, self.first, self._warm_up),
-                (DPO, self.last(warmed_up=False), self.train_on_pairs),
-            )
+            Stage(SFT, first, lambda: _summary(self._warm_up())),
+            Stage(DPO, last, lambda: _summary(self.train_on_pairs())),
         ]
 
     def _warm_up(self) -> TrainingResult:
@@ -117,8 +115,7 @@ class Recipe:
 
 
 def _summary(found: TrainingResult) -> dict[str, Any]:
-    of_all = {"config_hash": found.record.config_hash}
-    return found.model_dump(include={"out", "steps", "results"}) | of_all
+    return {"out": found.out, "steps": found.steps, "results": found.results, "config_hash": found.record.config_hash}
 
 
 def sft_then_dpo(recipe: Recipe, *, dry_run: bool, script: SlurmScript | None = None) -> TrainingResult:
