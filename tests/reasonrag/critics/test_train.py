@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -72,11 +73,7 @@ def test_a_training_is_not_finished_before_its_rows_are_removed(
     folder = shutil.copytree(world.trained("pairwise"), tmp_path / "critic")
     edited(folder / "training.json", lambda record: record.update(state="trained"))
     (folder / ".rows").mkdir()
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("reasonrag.critics.train.sum_up", killed)
+    monkeypatch.setattr("reasonrag.critics.train.sum_up", Mock(side_effect=KeyboardInterrupt))
     monkeypatch.chdir(world.place)
     with pytest.raises(KeyboardInterrupt):
         reasonrag.train_critic("smoke-cpu", data="data/a", out=folder, set=list(SMALL))

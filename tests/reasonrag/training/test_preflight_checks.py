@@ -6,10 +6,7 @@ environment is nowhere.
 
 from __future__ import annotations
 
-import errno
-import io
 import math
-import os
 import re
 import signal
 import subprocess
@@ -19,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import orjson
 import pytest
@@ -27,7 +25,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reasonrag.errors import InputError
-from reasonrag.progress import SilentWatcher
 from reasonrag.run_config import config_hash
 from reasonrag.training.llamafactory import launcher
 from reasonrag.training.llamafactory.config_files import as_yaml, changes_of, find_config, shipped_names
@@ -44,6 +41,8 @@ from reasonrag.training.prepare import identity_of
 from reasonrag.training.progress import TrainingProgress, failure_hint
 from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import Done, Reasonrag
+from tests.helpers.listener import Listener
+from tests.helpers.processes import until
 from tests.helpers.training_world import NOTHING_OBJECTED, edited
 
 FULL = "smoke-cpu-dpo-full"
@@ -389,36 +388,20 @@ def test_everything_a_child_says_is_kept_but_for_what_it_overwrites(tmp_path: Pa
     assert last[-1] == "the end"
 
 
-class FullDisk(io.BytesIO):
-    """A log that takes the command, and no more."""
-
-    def write(self, text: Any) -> int:
-        if self.tell():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return super().write(text)
-
-
 def test_a_child_whose_words_cannot_be_kept_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(launcher, "open_private", lambda *_: FullDisk())
+    """Here the disk is full once the log has the command."""
+    full, opened = OSError("No space left on device"), MagicMock()
+    opened.return_value.__enter__.return_value.write.side_effect = [None, *[full] * 99]
+    monkeypatch.setattr(launcher, "open_private", opened)
     command, python = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], Path(sys.executable)
     with pytest.raises(OSError, match="No space left on device"):
         run_child(command, python=python, environment={}, log=tmp_path / "log", last=deque(), tick=lambda: None)
 
 
-class Heard(SilentWatcher):
-    """What a training says."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.lines.append(message)
-
-
 def test_a_training_stands_where_the_trainers_log_says(tmp_path: Path) -> None:
     """By LLaMA-Factory's names, and by those of a critic's trainer; steps never go back, and half a line is none yet.
     Of many lines within half a minute the first and the last are said."""
-    log, heard = tmp_path / "trainer_log.jsonl", Heard()
+    log, heard = tmp_path / "trainer_log.jsonl", Listener()
     log.write_text('{"current_steps": 9, "total_steps": 9}\n')
     progress = TrainingProgress(log, heard)
     records: list[dict[str, object]] = [
@@ -437,7 +420,7 @@ def test_a_training_stands_where_the_trainers_log_says(tmp_path: Path) -> None:
         progress.look()
     progress.say()
     progress.say()
-    assert heard.lines == [
+    assert heard.said == [
         "step 2 of 4, loss 0.5, pairs ranked as labelled 0.75, 0:09 left",
         "step 4 of 4, loss 0.25, pairs ranked as labelled 0.75, validation pairs ranked as labelled 0.25",
     ]
@@ -465,8 +448,7 @@ def test_a_child_and_its_children_end_with_us(tmp_path: Path) -> None:
         f"log=Path({str(tmp_path / 'log')!r}), last=deque(), tick=lambda: None)"
     )
     with subprocess.Popen([sys.executable, "-c", outer], stderr=subprocess.PIPE) as running:
-        while not mark.exists() or not mark.read_text():
-            time.sleep(0.02)
+        until(lambda: mark.exists() and mark.read_text() != "")
         running.send_signal(signal.SIGTERM)
         running.wait(60)
     assert "[secret]" in (log := (tmp_path / "log").read_text())
@@ -601,7 +583,7 @@ def training_record(**facts: Any) -> TrainingRecord:
 
 @pytest.mark.parametrize(
     ("tuning", "began", "named"),
-    [("full", QWEN, QWEN), ("lora", QWEN, None), ("full", "mine", None)],
+    [("full", QWEN, QWEN), ("lora", QWEN, None), ("full", "", None)],
     ids=["whole", "adapter", "a base that was trained again, from this one"],
 )
 def test_the_card_of_a_recipe_names_its_stages_and_where_they_began(
@@ -610,8 +592,7 @@ def test_the_card_of_a_recipe_names_its_stages_and_where_they_began(
     """Stages by the model they belong to; the base on the Hub, unless only the local one fits, as for an adapter."""
     base = tmp_path / "mine" / "stages" / "sft"
     base.mkdir(parents=True)
-    origin = str(tmp_path / began) if began == "mine" else began
-    before = Provenance(base_model=origin, stage="sft", finetuning_type="full", data=["data/h"])
+    before = Provenance(base_model=began or str(base.parents[1]), stage="sft", finetuning_type="full", data=["data/h"])
     before.write(base)
     told = Provenance(base_model=str(base), stage="dpo", finetuning_type=tuning, data=["data/p"]).after([before])
     data = {"directory": str(base.with_name("pairs")), "dataset": "rag_proguide"}

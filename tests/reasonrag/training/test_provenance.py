@@ -12,7 +12,7 @@ from reasonrag.model_folder import PROVENANCE
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
 
 ASKED = TrainingConditions(renderer="r1", top_k=(3,), retriever=("bm25 x", None), max_steps=(7,))
-NOW = {"renderer": "r1", "top_k": 3, "retriever": "bm25 x", "max_steps": 7}
+NOW = {"renderer": "r1", "top_k": 3, "max_steps": 7}
 MODEL = Provenance(
     base_model="Qwen/Qwen2.5-7B-Instruct",
     stage="dpo",

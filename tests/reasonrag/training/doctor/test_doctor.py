@@ -243,12 +243,8 @@ def test_room_on_the_disk_is_looked_for_where_the_model_would_go(tmp_path: Path)
         (["qwen2.5-7b-dpo-full", "--set", "deepspeed=four.json"], "zero"),
     ],
 )
-def test_bad_input_ends_it_with_status_2(
-    reasonrag: Reasonrag,
-    data: Path,  # noqa: ARG001
-    arguments: list[str],
-    says: str,
-) -> None:
+@pytest.mark.usefixtures("data")
+def test_bad_input_ends_it_with_status_2(reasonrag: Reasonrag, arguments: list[str], says: str) -> None:
     """What is asked must be there; of ZeRO the JSON is read, not its name."""
     Path("list.json").write_text("[1]")
     Path("four.json").write_text('{"zero_optimization": {"stage": 4}}')
