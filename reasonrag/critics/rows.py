@@ -6,7 +6,7 @@ Decides which questions are in which fold, by a hash of the question alone. Know
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from preference.export.formats import PAIRS_FILE, SplitName, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
+from reasonrag.training.llamafactory.dataset_info import rows_in
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
     path = pairs_files(data).get(split)
     rows, questions, labels = [], set[str](), set[str]()
     keys = {each.question_id: question_key(each.question) for each in read_lines(data / QUESTIONS, QuestionRecord)}
-    for row in _listed(path) if path else ():
+    for row in rows_in(path) if path else ():
         try:
             key = question_key(row["question"]) if "question" in row else keys[row["question_id"]]
             if fold and fold.holds(key):
@@ -83,14 +84,6 @@ def _pair(row: dict[str, Any]) -> dict[str, Any]:
 def _margin(row: dict[str, Any]) -> float:
     """As labelled: of a pair whose sides `pairs --flip` exchanged, that of the exchanged sides."""
     return float(row["margin"] or 0.0) * (-1 if row.get("flipped") else 1)
-
-
-def _listed(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        rows = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path} is not a list of rows: {error}; make it again: reasonrag pairs") from error
-    yield from rows
 
 
 def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:

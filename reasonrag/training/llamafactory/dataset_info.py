@@ -201,7 +201,7 @@ def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
     try:
         keys, splits = question_keys(data.directory)
         if not (data.directory / QUESTIONS).is_file() and entry.file is not None and entry.file.suffix == ".json":
-            rows = [row for row in _rows(entry.file) if isinstance(row.get("question"), str)]
+            rows = [row for row in rows_in(entry.file) if isinstance(row.get("question"), str)]
             texts = {(row["question"], f"{row.get('dataset')}/{row.get('split')}") for row in rows}
             keys, splits = [question_key(text) for text, _ in texts], Counter(split for _, split in texts)
     except MalformedCandidatesError as error:
@@ -218,10 +218,11 @@ def count_rows(entry: DatasetEntry) -> int | None:
     """The number of rows; None if they cannot be counted here. Raises InputError for a file that is not a list."""
     if entry.file is None or entry.file.suffix != ".json":
         return None
-    return len(_rows(entry.file))
+    return len(rows_in(entry.file))
 
 
-def _rows(file: Path) -> list[Any]:
+def rows_in(file: Path) -> list[dict[str, Any]]:
+    """Raises InputError for a file that is no list of JSON objects."""
     try:
         rows = orjson.loads(file.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:

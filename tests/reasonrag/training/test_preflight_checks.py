@@ -240,11 +240,7 @@ def test_without_held_out_rows_nothing_is_evaluated(data: Path) -> None:
 
 CUTOFFS: dict[str, tuple[dict[str, Any], bool, str]] = {
     "another family by its name": ({"model_name_or_path": "meta-llama/Llama-3.1-8B"}, True, "stays 8,192"),
-    "a later Qwen": (
-        {"model_name_or_path": "Qwen/Qwen3-8B"},
-        True,
-        "tokenizer of Qwen/Qwen3-8B is not on this",
-    ),
+    "a later Qwen": ({"model_name_or_path": "Qwen/Qwen3-8B"}, True, "tokenizer of Qwen/Qwen3-8B is not on this"),
     "a folder without its tokenizer": ({"model_name_or_path": "base"}, True, "the tokenizer of base is not on this"),
     "a model whose vocabulary is at hand": ({"model_name_or_path": QWEN}, False, "(was 8,192)"),
     "no cutoff is configured": ({"model_name_or_path": "base", "cutoff_len": None}, False, "cuts no row; tokens by"),
@@ -362,10 +358,7 @@ LAUNCHES: dict[str, tuple[Launch, bool, int, dict[str, str]]] = {
 
 @pytest.mark.parametrize(("launch", "deepspeed", "gpus", "expected"), LAUNCHES.values(), ids=list(LAUNCHES))
 def test_the_launcher_is_told_by_variables(
-    launch: Launch,
-    deepspeed: object,
-    gpus: int,
-    expected: dict[str, str],
+    launch: Launch, deepspeed: object, gpus: int, expected: dict[str, str]
 ) -> None:
     """LLaMA-Factory starts torchrun by itself for several GPUs only."""
     assert launch_variables(launch, deepspeed=bool(deepspeed), gpus=gpus) == expected
