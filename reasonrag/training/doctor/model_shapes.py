@@ -109,7 +109,7 @@ def find_shape(model: str) -> ModelShape:
         return _of_a_folder(folder)
     named = model.rpartition("/")[2].lower().replace("_", "-")
     for size, shape in QWEN2_5.items():
-        if f"-{size.lower()}" in f"-{named.removeprefix('qwen2.5')}-".replace("-instruct", "-"):
+        if named == size.lower() or ("qwen2" in named and f"-{size.lower()}-" in f"{named}-"):
             return shape
     raise InputError(
         f"the shape of {model!r} is unknown: there is no such folder, and only the sizes of Qwen2.5 are known by name "

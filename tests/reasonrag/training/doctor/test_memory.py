@@ -117,17 +117,13 @@ def test_parameters_are_those_that_transformers_makes(real: dict[str, Any]) -> N
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [
-        ("Qwen/Qwen2.5-7B-Instruct", "7B"),
-        ("72B", "72B"),
-        ("me/Qwen2.5-32B-Instruct-dpo", "32B"),
-    ],
+    [("Qwen/Qwen2.5-7B-Instruct", "7B"), ("72B", "72B"), ("me/Qwen2.5-32B-Instruct-dpo", "32B")],
 )
 def test_a_shape_is_found_by_name(name: str, size: str) -> None:
     """Whose model it is and what was made of it do not matter. What is not known is no guess: the error names the sizes
     that are known."""
     assert find_shape(name) == QWEN2_5[size]
-    for unknown in ("Qwen/Qwen2.5-8B", "llama", "models/none"):
+    for unknown in ("Qwen/Qwen2.5-8B", "Qwen/Qwen3-14B", "Mistral-7B", "llama", "models/none"):
         with pytest.raises(InputError, match=r"0\.5B, 1\.5B"):
             find_shape(unknown)
 
