@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import orjson
 
 from preference import Message
 from reasonrag.agent.prompting import Prompts
@@ -36,6 +35,7 @@ from reasonrag.training.llamafactory.dataset_info import (
     TrainingData,
     count_rows,
     read_questions,
+    rows_in,
 )
 from reasonrag.training.llamafactory.foreign_settings import foreign_keys, foreign_settings
 from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvironment, lacks, required_packages
@@ -316,7 +316,7 @@ def _lengths(
     found.notes += warnings
     counted: dict[tuple[str, str], int] = {}
     prompts, replies = [], []
-    for row in (row for file in rows.files for row in orjson.loads(Path(file).read_bytes())):
+    for row in (row for file in rows.files for row in rows_in(Path(file))):
         asked = str(row.get(rows.system) or ""), str(row.get(rows.prompt) or "")
         if asked not in counted:
             turns = (Message(role="system", content=asked[0]), Message(role="user", content=asked[1]))

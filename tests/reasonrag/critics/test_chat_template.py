@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,23 +42,17 @@ def test_a_critic_of_a_critic_has_the_same_template() -> None:
 END, PAD = "<end>", "<pad>"
 
 
-class Tokenizer:
+def tokenizer(**given: Any) -> SimpleNamespace:
     """The attributes that matter here."""
-
-    def __init__(self, **given: Any) -> None:
-        self.chat_template: str | None = CHATML
-        self.eos_token: str | None = END
-        self.pad_token: str | None = PAD
-        self.all_special_tokens = [END, PAD]
-        self.padding_side = "left"
-        vars(self).update(given)
+    known = {"chat_template": CHATML, "eos_token": END, "pad_token": PAD, "all_special_tokens": [END, PAD]}
+    return SimpleNamespace(**known | {"padding_side": "left"} | given)
 
 
 @pytest.mark.parametrize("pad", [None, END])
 def test_the_pad_token_is_another_than_the_end_token_which_a_classifier_would_not_read_otherwise(
     pad: str | None,
 ) -> None:
-    assert critic_tokenizer(Tokenizer(pad_token=pad)).pad_token == PAD
+    assert critic_tokenizer(tokenizer(pad_token=pad)).pad_token == PAD
 
 
 @pytest.mark.parametrize(
@@ -72,4 +67,4 @@ def test_a_tokenizer_that_cannot_be_a_critics_is_refused_by_name_of_what_it_lack
     given: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):
-        critic_tokenizer(Tokenizer(**given))
+        critic_tokenizer(tokenizer(**given))
