@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from reasonrag.rendering import counted, dollars_or_unknown
+from reasonrag.rendering import counted, dollars
 
 TICK_S = 0.5
 """How often a watcher is updated, even if nothing happened."""
@@ -44,7 +44,7 @@ class SessionTally:
             parts.append(f"{100 * self.cached_calls / answered:.0f} % cached")
         parts.append(f"{self.tokens:,} tokens")
         if self.cost:
-            parts.append(dollars_or_unknown(self.cost))
+            parts.append(dollars(self.cost))
         if self.failed_calls:
             parts.append(counted(self.failed_calls, "failed attempt"))
         if self.waiting_for:
