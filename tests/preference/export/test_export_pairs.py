@@ -282,14 +282,15 @@ def test_contaminated_questions_are_left_out_and_counted(tmp_path: Path) -> None
 )
 def test_so_many_questions_are_held_out(questions: int, share: float, held_out: int, tmp_path: Path) -> None:
     """That share of those with a pair, rounded, and at least one; at least one is left to train on. What has no pair
-    does not count."""
+    left by the caps does not count."""
     records = [asked(number) for number in range(questions)]
-    useless = siblings(query("who", 0.9), query("who", 0.1), question="Useless?", question_id="useless")
-    summary = export(tmp_path, *records, useless, options=ExportOptions(validation=share))
+    sides = query("who", 0.9, rollouts=rollouts_of(1, 1)), query("what", 0.1, rollouts=rollouts_of(1, 3))
+    useless = siblings(*sides, question="Useless?", question_id="useless")
+    rules = PairingRules(max_efficiency_only=0.0)
+    summary = export(tmp_path, *records, useless, rules=rules, options=ExportOptions(validation=share))
+    assert summary.dropped["efficiency_only_cap"] == 1
     assert (summary.validation_questions, summary.validation_pairs) == (held_out, held_out)
     assert summary.pairs == questions
-    assert len(pairs(tmp_path)) == questions - held_out
-    assert len(pairs(tmp_path, "validation")) == held_out
 
 
 @pytest.mark.parametrize(
