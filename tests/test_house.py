@@ -24,7 +24,7 @@ LINES = {
     "agent": 2245,
     "critics": 1437,
     "curation": 4337,
-    "data": 3249,
+    "data": 3257,
     "evaluation": 3759,
     "exploration": 2910,
     "llm": 4990,

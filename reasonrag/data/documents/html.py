@@ -78,21 +78,24 @@ def _document(page: LexborHTMLParser, title: str) -> Document:
 
 def _sections(root: LexborNode, *, whole_page: bool = False) -> list[Section]:
     """The text below a node. Paragraphs are parted by a blank line; items of lists and rows of tables by a line."""
-    text, blocks = _Text(root.mem_id), {root.mem_id: (root.mem_id, "")}
+    text, places = _Text(root.mem_id), {root.mem_id: (root.mem_id, "", root.mem_id)}
     for node in root.traverse(include_text=True):
-        block = blocks.get(node.parent.mem_id) if node.parent else None
-        if block is None:  # the root; or within what is no content
+        place = places.get(node.parent.mem_id) if node.parent else None
+        if place is None:  # the root; or within what is no content
             continue
         if node.is_text_node:
-            text.add(*block, node.text_content or "")
+            text.add(*place, node.text_content or "")
         elif node.is_element_node and _is_content(node, whole_page=whole_page):
-            tag = str(node.tag)
-            if tag in _WHOLE or (tag not in _INLINE and not block[1]):
-                block = node.mem_id, tag if tag in _WHOLE else ""
-                text.add(*block, "")  # the text before it ends, also if this has none
-            elif tag == "br" or tag not in _INLINE:  # a paragraph of an item, a cell of a row, a line of code
-                text.add(*block, "\n" if block[1] == _CODE else " | " if tag in _CELLS else " ")
-            blocks[node.mem_id] = block
+            tag, (block, kind, _) = str(node.tag), place
+            if tag in _WHOLE or (tag not in _INLINE and not kind):
+                place = node.mem_id, tag if tag in _WHOLE else "", node.mem_id
+            elif tag not in _INLINE:  # a paragraph of an item, a cell of a row, a line of code
+                place = block, kind, node.mem_id
+            if tag == "br":
+                text.add(*place, "\n" if kind == _CODE else " ")
+            elif tag not in _INLINE:  # what is before it ends, also if this has no text
+                text.add(*place, " | " if tag in _CELLS else "")
+            places[node.mem_id] = place
     text.end_section()
     return text.sections
 
@@ -113,6 +116,7 @@ class _Text:
 
     _block: int
     """The element whose text is collected."""
+    _part: int = 0
     _kind: str = ""
     """Its tag, of a heading, an item, a row or code; empty for another paragraph."""
     sections: list[Section] = field(default_factory=list)
@@ -122,10 +126,14 @@ class _Text:
     _after_line: bool = False
     _pieces: list[str] = field(default_factory=list)
 
-    def add(self, block: int, kind: str, text: str) -> None:
+    def add(self, block: int, kind: str, part: int, text: str) -> None:
+        """part: the innermost element that is not inline."""
         if block != self._block:
             self._end_block()
             self._block, self._kind = block, kind
+        elif part != self._part:
+            self._pieces.append("\n" if kind == _CODE else " ")
+        self._part = part
         self._pieces.append(text)
 
     def end_section(self) -> None:

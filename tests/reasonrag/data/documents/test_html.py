@@ -23,7 +23,7 @@ from reasonrag.data.documents.html import html_document, markdown_document
             (("Old",), "a\nx | y\nb"),
         ]),
         ("<table><tr><th><th>2020<th><tr><td><td></table>", "a name", [((), "| 2020 |")]),
-        ("<div>a<hr>b<p></p>c</div>", "a name", [((), "a\n\nb\n\nc")]),
+        ("<div>a<hr>b<p></p>c</div><ul><li><p>d</p>e<li>f<hr>g</ul>", "a name", [((), "a\n\nb\n\nc\n\n- d e\n- f g")]),
         ("<pre>a  b\n # c\n</pre><pre><div>d</div><div> e</div></pre>", "a name", [((), "a  b\n # c\n\nd\n e")]),
         ("<nav>n</nav><header>h</header><aside>s</aside><p hidden>y</p>a<footer>f</footer>", "a name", [
             ((), "a"),
