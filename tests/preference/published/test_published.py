@@ -226,7 +226,6 @@ REPAIRED: list[tuple[str, Callable[[Json], None], dict[str, int]]] = [
     ("an empty reply", set_in(3, response=" "), {"empty_content": 1}),
     ("an answer that went on", answered, {"answer_went_on": 1}),
     ("prompts in a template", rendered, {"template_cut": 6, "template_preamble": 6}),
-    ("no id", top(id=None), {"id_from_question": 1}),
 ]
 WHOLE_AGAIN = {"a child that is not there", "an answer only in the tag", "a forced answer", "prompts in a template"}
 """Repairs that bring everything back."""
@@ -392,7 +391,6 @@ GLUED = "Be brief.\n\nQuestion: Who?"
         (LLAMA, True),
         (None, False),
         ("Question: Who?", False),
-        ("[INST] <<SYS>>Be brief.<</SYS>> Question: Who? [/INST]", False),
         (CHATML + "So", False),
         ("before " + CHATML, False),
         (CHATML.replace("Be brief.", "Be<|im_end|>\n<|im_start|>user\nbrief."), False),
