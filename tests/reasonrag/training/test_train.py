@@ -54,11 +54,8 @@ def words(world: World, **changes: object) -> list[object]:
 
 def broken_off(world: World) -> Done:
     """A training that somebody interrupts after its first checkpoint."""
-
-    def there() -> bool:
-        return (world.saved(SFT) / f"checkpoint-{CUT}" / "trainer_state.json").exists()
-
-    return world.once("interrupted-sft", lambda: interrupted(world.start(*words(world)), there))
+    state = world.saved(SFT) / f"checkpoint-{CUT}" / "trainer_state.json"
+    return world.once("interrupted-sft", lambda: interrupted(world.start(*words(world)), state.exists))
 
 
 def lora(world: World) -> Done:

@@ -108,8 +108,7 @@ def test_a_missing_llama_factory_is_a_finding(python: str, monkeypatch: pytest.M
 def test_the_plan_is_for_the_gpus_of_the_driver_where_torch_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
     inspection = Inspection(stock=environment([]), configs={"train": ConfigCheck()})
     monkeypatch.setattr(doctor_module, "query_driver", lambda: [T4, T4])
-    monkeypatch.setattr(doctor_module, "inspect_environment", lambda *_: inspection)
-    monkeypatch.setenv(PYTHON_VARIABLE, sys.executable)
+    monkeypatch.setattr(doctor_module, "_inspected", lambda *_: inspection)
     found = doctor()
     assert (of(found)["unseen"].severity, str(found.target)) == ("error", "2 x 15 GB")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -51,9 +52,7 @@ def test_every_stage_runs_once_and_in_order(tmp_path: Path) -> None:
 def test_the_same_call_goes_on_where_a_stage_was_stopped(tmp_path: Path, end: BaseException) -> None:
     """By Ctrl-C or by a failure. It keeps its settings, also when it is refused then: its folder may hold half of its
     work. A stage that was refused before it began may be given others."""
-
-    def refuse(_: str) -> None:
-        raise InputError("no bread")
+    refuse = Mock(side_effect=InputError("no bread"))
 
     def stop(at: str) -> None:
         if at == "slice":
