@@ -27,7 +27,6 @@ from mcts.search import (
     SearchConfig,
     Work,
 )
-from mcts.selection import puct_score, uct_score, unit_puct_score
 from mcts.tree import ROOT_ID, Node, Rollout, Step, Tree
 
 __all__ = [
@@ -54,10 +53,7 @@ __all__ = [
     "Work",
     "estimates",
     "evenly_drawn_rewards",
-    "puct_score",
     "shortest_path_reward",
     "spre_rewards",
-    "uct_score",
-    "unit_puct_score",
     "visit_weighted_rewards",
 ]

@@ -18,7 +18,7 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1499,
+    "mcts": 1517,
     "preference": 5387,
     "hall": 3826,
     "agent": 2245,
@@ -26,7 +26,7 @@ LINES = {
     "curation": 4337,
     "data": 3257,
     "evaluation": 3759,
-    "exploration": 2910,
+    "exploration": 2897,
     "llm": 4990,
     "publishing": 1216,
     "retrieval": 3937,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mcts import Recipe, SearchConfig
+from mcts import Recipe
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OutcomeRule
@@ -71,7 +71,7 @@ async def rehearse(
     values = [each.value_agent.spending for each in explored if each.value_agent]
     searched = sum(each.tokens.calls - each.judgements for each in [*own, *values]) / len(explored)
     path = statistics.mean([each.search.calls_per_value for each in explored])
-    scale = max(1.0, call_budget(recipe.search, path=path) / searched)
+    scale = max(1.0, explored[0].search.call_budget(path=path) / searched)
     thoughts = _thoughts_in_a_prompt(explored)
     shown = [each.passages for explorer in explored for each in explorer.states_read]
     return UsagePerQuestion(
@@ -90,16 +90,3 @@ def _thoughts_in_a_prompt(explored: Sequence[Explorer]) -> float:
     """Mean number of earlier replies in a prompt: half of those on a whole path."""
     steps = [end.steps for each in explored for node in each.search.tree.nodes for end in node.rollouts]
     return (statistics.mean(steps) - 1) / 2 if steps else 0.0
-
-
-def call_budget(search: SearchConfig, *, path: float) -> float:
-    """Completions in one question's whole budget; without one, those of all simulations, each with new siblings.
-
-    path: completions of a continuation.
-    """
-    if search.max_calls is not None:
-        return search.max_calls
-    siblings = search.siblings_at_once or search.siblings
-    valued = 1 if search.value_one or search.valuation == "rank" else siblings
-    value = path * search.continuations if search.valuation == "continuation" else 1
-    return search.simulations * (siblings + valued * value)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcts import uct_score
 from mcts.selection import (
     LEAST_GAIN,
     PARENT_PRIOR,
@@ -15,6 +14,7 @@ from mcts.selection import (
     expected_outcome,
     gain_per_reply,
     least_gain,
+    uct_score,
 )
 
 values = st.floats(0, 1)
