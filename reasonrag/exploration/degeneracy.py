@@ -228,54 +228,43 @@ class SignCounts:
 
 
 class StopDecision:
-    """Decides whether a run stops, after its first 20 and its first 100 questions in order: a share of them show a sign
+    """Whether a run stops, decided after its first 20 and its first 100 questions in order: a share of them show a sign
     and can give no pair.
 
-    The decision depends neither on concurrency nor on kills, since it looks at leading questions only.
+    Neither concurrency nor kills matter, since it looks at leading questions only.
 
     share: of these questions; 0: never stop. questions: in the whole run, which is not stopped after the last one.
-    counts: signs of the leading questions that have ended. reason: why the run stops, after `reach` questions.
+    counts: signs of the leading questions that have ended. reason: why the run stops.
     """
 
     def __init__(self, share: float, questions: int) -> None:
-        self.counts = SignCounts()
+        self.counts, self._pairless = SignCounts(), SignCounts()
         self.reason: str | None = None
         self._share, self._questions = share, questions
         self._seen: dict[int, Look | None] = {}
-        self._decided = 0
+        self._leading = 0
         """Number of leading questions that have ended and were considered."""
-        self._pairless = SignCounts()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more questions may still stop the run."""
+        return self._share > 0 and self.reason is None and self.counts.questions < STOPS_FROM
 
     def add(self, position: int, look: Look | None) -> None:
         """A question has ended. position: its place in order, from 0. look: None if it failed, and is not counted."""
         self._seen[position] = look
-        while self.reason is None and self._decided in self._seen:
-            first = self._seen[self._decided]
-            self._decided += 1
+        while self.reason is None and self._leading in self._seen:
+            first = self._seen.pop(self._leading)
+            self._leading += 1
             if first is not None:
                 self.counts.add(first.signs)
                 if first.pairless:
                     self._pairless.add(first.signs)
                 self.reason = self._reason()
 
-    @property
-    def reach(self) -> int:
-        """Leading questions whose trees belong to the run however it is decided; later trees wait."""
-        if self.reason:
-            return self._decided
-        count = self.counts.questions
-        next_decision = next((each for each in (FAULTS_STOP_FROM, STOPS_FROM) if count < each), None)
-        if not self._share or next_decision is None:
-            return self._questions
-        found = self._decided
-        while found < self._questions and count < next_decision:
-            count += found not in self._seen or self._seen[found] is not None
-            found += 1
-        return found
-
     def _reason(self) -> str | None:
         count, pairless = self.counts.questions, self._pairless
-        if not self._share or self._decided >= self._questions or count not in (FAULTS_STOP_FROM, STOPS_FROM):
+        if not self._share or self._leading >= self._questions or count not in (FAULTS_STOP_FROM, STOPS_FROM):
             return None
         hopeless = count == STOPS_FROM == pairless.questions
         telling = (each for each in SIGNS if pairless.shown[each.name] >= self._share * count)

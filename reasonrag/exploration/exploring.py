@@ -1,4 +1,4 @@
-"""What a run does with each question: a tree, written once the run is sure to reach it, or the cause why there is none.
+"""What a run does with each question: a tree, or the cause why there is none.
 
 A failed question affects only itself. Decides when too many trees are degenerate to go on. Knows the run directory and
 the agents, not how they were made.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from preference import QuestionError, RolloutRecord
+from preference import QuestionError
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OutcomeRule
@@ -47,8 +47,6 @@ class Exploring:
     abort_degenerate: float
     at_once: int
     noun: str = "question"
-    _waiting: dict[int, RolloutRecord] = field(default_factory=dict)
-    """Finished trees by position, not yet written because the run may stop at an earlier question."""
     _failures: set[str] = field(default_factory=set)
     """Causes of which a question has failed."""
     _warned_of: set[str] = field(default_factory=set)
@@ -68,12 +66,11 @@ class Exploring:
 
     def stop_before(self) -> DegenerateRun | None:
         """Count the trees of earlier sessions; what stops this one before its first request."""
-        done = [(position, each.id) for position, each in enumerate(self.questions) if self.is_done(each)]
-        if len(done) == self._total:
+        if all(map(self.is_done, self.questions)):
             return None
-        for position, question_id in done:
-            undecided = self._decision.reach < self._total  # a tree is read only if it can matter
-            self._decision.add(position, Look.at(self.run.tree(question_id)) if undecided else None)
+        for position, each in enumerate(self.questions):
+            if self.is_done(each):  # a tree is read only if it can matter
+                self._decision.add(position, Look.at(self.run.tree(each.id)) if self._decision.is_open else None)
         return self._degenerate()
 
     # -- consent -------------------------------------------------------------------------------
@@ -97,7 +94,7 @@ class Exploring:
     # -- one question --------------------------------------------------------------------------
 
     async def do(self, item: Question, asked: Asked) -> None:
-        """Explore a question; its line, also of a failure, is written once the run is sure to reach it."""
+        """Explore a question, and write its line, also of a failure. Raises StorageError."""
         explorer = self._explorer(item, asked)
         try:
             await explorer.run()
@@ -108,17 +105,10 @@ class Exploring:
                 self._failures.add(failure.cause)
                 self.watcher.say(f"question {item.id} failed: {failure.message}")
             rollout = explorer.record(self.identity, QuestionError(**failure._asdict()))
-        self._waiting[asked.position] = rollout
-        undecided = self._decision.reach < self._total
-        self._decision.add(asked.position, None if rollout.error else Look.at(rollout, undecided=undecided))
-        self._write_decided()
+        self.run.append(rollout)
+        look = None if rollout.error else Look.at(rollout, undecided=self._decision.is_open)
+        self._decision.add(asked.position, look)
         asked.stop = self._degenerate()
-
-    def _write_decided(self) -> None:
-        """Write the lines of questions that the run is sure to reach. Raises StorageError."""
-        for position in [each for each in self._waiting if each < self._decision.reach]:
-            self.run.append(self._waiting[position])
-            del self._waiting[position]
 
     def _explorer(self, question: Question, asked: Asked) -> Explorer:
         own = replace(self.agent, model=asked.models[TEACHER], spending=Spending())

@@ -1,8 +1,7 @@
 """A run directory: its files, its lock, and how a run resumes.
 
     config.json     resolved settings and their hash; no secrets
-    rollouts.jsonl  one line per question, appended as trees finish, put in question order at a clean end; a tree waits
-                    while the run may still turn out to stop before its question
+    rollouts.jsonl  one line per question, appended as trees finish, put in question order at a clean end
     failures.jsonl  every failed question and call, with its cause
     journal.jsonl   every paid answer (see `reasonrag.llm.journal`)
     summary.json    what the last run did
