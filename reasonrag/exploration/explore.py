@@ -7,7 +7,7 @@ Trees, sessions, file formats and endpoints are decided elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,9 +17,7 @@ from typing import Any, Protocol
 from preference import OutcomeName, read_rollouts
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
-from reasonrag.data.questions import Questions
 from reasonrag.errors import DegenerateRun, InputError, Interrupted, StorageError
-from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.exploring import TEACHER, VALUE_MODEL, Exploring, rare_garbage_collection
 from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.run_directory import RunDirectory
@@ -31,12 +29,12 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.ranks import Manifest, Shard, complete, join_ranks, leave_ranks, read_manifest
+from reasonrag.ranks import Manifest, complete, join_ranks, leave_ranks, read_manifest
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
 from reasonrag.run.engine import Budget, Role, Run
-from reasonrag.run_config import recorded_effort
+from reasonrag.run_config import note_refusals, recorded_effort
 from reasonrag.settings import EffortName, resolve
 from reasonrag.signatures import public_call
 
@@ -90,23 +88,15 @@ def generate(
     settings = resolve(GenerateSettings, "generate", flags | named | valued)
     if settings.on == "here" and flags.get("workers") is not None:
         raise InputError("--workers goes with --on ray")
-    if settings.on == "ray":
-        launch = _checked(launch, (chat_model, value_chat_model, retriever, function, replay or None))
-        return run_to_end(launch(settings, watcher or SilentWatcher()))
     given = Given(chat_model, value_chat_model, retriever, function, replay=replay)
+    if settings.on == "ray":
+        if launch is None or given != Given():
+            raise InputError(
+                "--on ray is carried out by the command line; from Python give `launch`, too, and name models, "
+                "retrievers and outcomes by settings: ranks cannot have objects of this process, nor a replay"
+            )
+        return run_to_end(launch(settings, watcher or SilentWatcher()))
     return run_to_end(explore(settings, watcher or SilentWatcher(), given))
-
-
-def _checked(launch: Launch | None, objects: Sequence[object]) -> Launch:
-    """Raises InputError without a launch, and for objects of this process, which ranks elsewhere cannot have."""
-    if any(each is not None for each in objects):
-        raise InputError(
-            "on='ray': models, retrievers and functions of this process cannot be given to ranks, nor a replay; "
-            "name them by settings, or leave out on"
-        )
-    if launch is None:
-        raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
-    return launch
 
 
 @dataclass(frozen=True)
@@ -205,7 +195,7 @@ async def _engine(
         watcher,
         roles,
         budget,
-        run.note_refusals,
+        partial(note_refusals, run.path),
         wrapped=partial(BilledModel, bill=bill) if bill else lambda model: model,
         interrupt=given.interrupt,
     )
@@ -220,8 +210,12 @@ async def _explored(engine: Run, work: Exploring, whole: Path, given: Given) -> 
     idle = bool(given.replay) or all(map(work.is_done, work.questions))
 
     def enter() -> None:
-        if rank or not idle:
-            _enter(whole, rank, work.identity, every)
+        """Into the run, by what all its ranks must have in common; one process goes on without the ranks of before."""
+        if rank:
+            ids = [each.id for each in every]
+            join_ranks(whole, Manifest(ranks=rank.ranks, config_hash=work.identity.config_hash, question_ids=ids))
+        elif not idle:
+            leave_ranks(whole)
 
     agreed = bool(given.replay or given.shared_journal)
     await engine.over(work, None if agreed else work, done=work.is_done, before=enter)
@@ -246,16 +240,6 @@ def _already(model: ChatModel | None) -> Callable[[], Awaitable[ChatModel | None
         return model
 
     return given
-
-
-def _enter(run: Path, rank: Shard | None, identity: RunIdentity, every: Questions) -> None:
-    """Enter a rank into its run, by what all ranks of it must have in common; or leave the ranks of a merged run, with
-    which this process goes on."""
-    if rank:
-        ids = [each.id for each in every]
-        join_ranks(run, Manifest(ranks=rank.ranks, config_hash=identity.config_hash, question_ids=ids))
-    else:
-        leave_ranks(run)
 
 
 async def _opened(

@@ -43,16 +43,7 @@ from reasonrag.llm.journal import JoinedJournals
 from reasonrag.ranks import Manifest, rank_of
 from reasonrag.rendering import counted
 from reasonrag.run.failures import FailureLog
-from reasonrag.run_config import (
-    RunConfig,
-    config_restored,
-    cuts_in,
-    has_answers,
-    keep_config,
-    note_refusals,
-    read_config,
-    refused_by_any,
-)
+from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, read_config, refused_by_any
 
 
 class RunDirectory:
@@ -67,8 +58,6 @@ class RunDirectory:
         self._say = say
         self._lines: dict[str, tuple[int, int]] = {}
         self._failed: set[str] = set()
-        self._cut: dict[str, list[str]] | None = None
-        """Lengths from which prompts were cut in earlier sessions, by name of the model."""
 
     def __enter__(self) -> Self:
         with ExitStack() as files:
@@ -125,16 +114,6 @@ class RunDirectory:
                     ordered.write(self._rollouts.read(length))
             self._rollouts.close()  # Windows replaces no file that is open
         self._rollouts = self._files.enter_context(open_private(self.rollouts_path, "a+b"))
-
-    def note_refusals(self, refused: dict[str, list[str]]) -> dict[str, list[str]]:
-        """Record which parameters endpoints refused in this session; returns those of all sessions. A length from which
-        prompts were cut in an earlier session stays where this one finds none: the server may be another now."""
-        if self._cut is None:
-            known = read_config(self.path / CONFIG).operational
-            self._cut = {name: cuts_in(each) for name, each in known.refused_parameters.items()} if known else {}
-        earlier = {name: [] if cuts_in(found) else self._cut.get(name, []) for name, found in refused.items()}
-        refused = {name: [*found, *earlier[name]] for name, found in refused.items()}
-        return note_refusals(self.path, refused)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.path / SUMMARY, summary)

@@ -166,10 +166,6 @@ class RunSummary(SessionNumbers):
             passing = self.failures_by_cause.keys() - OF_THE_STATE
             retried = "; the same command retries those that may pass" if passing else ""
             yield Line(f"failure causes: {run / FAILURES}{retried}")
-        for cause in sorted(self.failures_by_cause.keys() & OF_THE_STATE):
-            many, why = counted(self.failures_by_cause[cause], "question"), cause.replace("_", " ")
-            fact = f"{many} cannot pass in this run, as the first prompt is {why}"
-            yield f"{fact}: {AGAINST[cause]}; then take another --run"
         if self.stopped:
             yield f"stopped: {self.stopped.message}"
         elif of_a_rank := whole_of(run):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,33 +154,6 @@ def test_one_failing_question_stops_no_other_and_is_owed_again(error: Exception,
     package.generate(**SMALL, run="runs/b", chat_model=willing)
     assert digest("runs/a") == digest("runs/b")
     assert sorted(paid("runs/a")) == sorted(paid("runs/b"))
-
-
-class SlowAtFirst(ScriptedModel):
-    """The offline teacher, which answers its first request when no other one is open."""
-
-    def __init__(self) -> None:
-        super().__init__(teacher_says, name="offline")
-
-    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        replies = await super().complete(request)
-        if request is self.requests[0]:
-            seen = 0
-            while seen < len(self.requests):
-                seen = len(self.requests)
-                await asyncio.sleep(0.5)
-        return replies
-
-
-def test_trees_that_wait_for_an_earlier_question_when_a_cap_stops_the_run_are_not_paid_again() -> None:
-    """They are not sure to belong to the run, which a degenerate question before them could have stopped."""
-    asked = SMALL | {"limit": 40, "set": {"search.simulations": 2}, "concurrency": 64, "abort_degenerate": 0.05}
-    whole = package.generate(**asked, run="runs/whole", chat_model=SlowAtFirst())
-    part = package.generate(**asked, run="runs/a", chat_model=SlowAtFirst(), max_calls=whole.calls - 5)
-    assert part.done < 40
-    package.generate(**asked, run="runs/a", chat_model=SlowAtFirst())
-    assert Path("runs/a/rollouts.jsonl").read_bytes() == Path("runs/whole/rollouts.jsonl").read_bytes()
-    assert sorted(paid("runs/a")) == sorted(paid("runs/whole"))
 
 
 def teacher_says(request: ChatRequest, position: int) -> Completion:

@@ -15,7 +15,7 @@ from preference import RolloutRecord, read_rollouts
 from reasonrag.errors import InputError
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS
-from reasonrag.run_config import RunConfig
+from reasonrag.run_config import RunConfig, note_refusals
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.trees import failure, siblings
 
@@ -158,29 +158,13 @@ def test_a_run_takes_one_writer_at_a_time(home: Path) -> None:
         run.append(rollout("a"))
 
 
-@pytest.mark.parametrize(
-    ("sessions", "kept"),
-    [
-        ([[["messages from 2900 bytes", "n"]], [["messages from 3100 bytes"]]], ["messages from 3100 bytes", "n"]),
-        ([[["messages from 2900 bytes"]], [["stop"]]], ["messages from 2900 bytes", "stop"]),
-        ([[["messages from 2900 bytes"], ["n"]]], ["n"]),  # withdrawn in its own session
-        ([[["messages from 2900 bytes"], []], [["messages from 9 bytes"], []]], []),
-        ([[["n"]], [[]]], ["n"]),
-    ],
-)
-def test_the_length_from_which_prompts_are_cut_is_the_latest(
-    sessions: list[list[list[str]]], kept: list[str], home: Path
-) -> None:
-    """Of a model; one of an earlier session stays where a session finds none, as it may ask another server."""
-    with open_run(home) as run:
-        run.append(rollout("q0"))
-        run.note_refusals({"other": ["messages from 7 bytes"]})
-    for session in sessions:
-        with open_run(home) as run:
-            for refused in session:
-                noted = run.note_refusals({"m": refused})
-            assert run.note_refusals({}) == noted
-    assert noted == {**({"m": kept} if kept else {}), "other": ["messages from 7 bytes"]}
+def test_the_length_from_which_prompts_are_cut_is_the_latest(home: Path) -> None:
+    """Of a model; what was refused otherwise stays."""
+    with open_run(home):
+        note_refusals(home, {"m": ["messages from 2900 bytes", "n"], "other": ["messages from 7 bytes"]})
+        for refused, kept in ((["messages from 3100 bytes"], ["messages from 3100 bytes", "n"]), ([], ["n"])):
+            noted = note_refusals(home, {"m": refused})
+            assert noted == note_refusals(home, {}) == {"m": kept, "other": ["messages from 7 bytes"]}
 
 
 def test_operational_settings_may_change_and_everything_may_before_the_first_line(home: Path) -> None:

@@ -116,8 +116,8 @@ def test_when_one_rank_cannot_go_on_the_others_finish_their_requests() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"chat_model": ScriptedModel([])}, "and functions of this process cannot be given to ranks"),
-        ({"outcome": lambda _question, _answer: 1.0}, "models, retrievers and functions of this process"),
+        ({"chat_model": ScriptedModel([])}, "ranks cannot have objects of this process"),
+        ({"outcome": lambda _question, _answer: 1.0}, "models, retrievers and outcomes by settings"),
         ({"replay": True}, "nor a replay"),
         ({"shard": "0/2"}, "`shard` is one rank, `on` ray starts them all"),
         ({"launch": None}, "from Python give `launch`, too"),
