@@ -43,7 +43,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from random_model import Conversation, build_command, environment, score_command, shape_of
-from reporting import ROOT, publish, table
+from reporting import ROOT, gpus, publish, table
 
 from preference.records import read_rollouts
 from reasonrag.errors import InputError, ReasonragError
@@ -51,7 +51,6 @@ from reasonrag.processes.train_python import find_python
 from reasonrag.serving.local_server import GRACE_S, LocalServer, VllmOptions, served
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.doctor.model_shapes import QWEN2_5
-from reasonrag.training.llamafactory.inspection import query_driver
 
 PARTS = ("generate", "evaluate", "critic")
 SMALL = "0.5B"
@@ -126,9 +125,9 @@ def _stand(place: Path, device: str, shape: str, parts: list[str]) -> tuple[Stan
     python, versions = _find_torch(vllm)
     if not versions:
         missing.append("no environment has torch and transformers 5: pip install torch 'transformers>=5'")
-    gpus = query_driver()
+    found = gpus("name")
     if device == "cuda":
-        if not gpus:
+        if not found:
             missing.append("nvidia-smi lists no GPU; --device cpu --shape tiny tries this out")
         if vllm is None:
             missing.append("there is no vllm on PATH: pip install vllm; --device cpu --shape tiny tries this out")
@@ -143,7 +142,7 @@ def _stand(place: Path, device: str, shape: str, parts: list[str]) -> tuple[Stan
         missing.append(
             f"{place} has {free / GB:.0f} GB free, the models take {wanted / GB:.0f}: give another folder as --scratch"
         )
-    where = f"1 x {gpus[0].name}" if device == "cuda" and gpus else "the CPU, our own server in place of vLLM"
+    where = f"1 x {found[0]}" if device == "cuda" and found else "the CPU, our own server in place of vLLM"
     return Stand(python, versions, where), missing
 
 

@@ -31,20 +31,19 @@ from typing import Annotated, Any, Literal, NoReturn
 import orjson
 import typer
 from random_model import build_command, environment, shape_of
-from reporting import ROOT, publish, table
+from reporting import ROOT, gpus, publish, table
 
 from preference.export.formats import FORMATS, dataset_info
 from reasonrag.curation.audit.report import read_audit
 from reasonrag.errors import ReasonragError
 from reasonrag.processes.train_python import find_python
-from reasonrag.training.doctor.memory import GB, TrainingSetup, plan_memory
+from reasonrag.training.doctor.memory import GB, Adapter, TrainingSetup, Zero, plan_memory
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config
 from reasonrag.training.llamafactory.inspection import (
     TrainingEnvironment,
     inspect_environment,
     lacks,
-    query_driver,
     required_packages,
 )
 
@@ -179,16 +178,15 @@ class Bench:
 
     def training(self, method: str, tokens: int) -> TrainingSetup:
         """What is planned: as `train` sets it up."""
-        gpus = 1 if self.on_cpu else len(self.stock.devices)
+        processes = 1 if self.on_cpu else len(self.stock.devices)
         spread = method == "full" and not self.on_cpu
+        alone = spread and processes == 1
         return TrainingSetup(
             method=method,  # type: ignore[arg-type]
             cutoff_len=tokens,
-            gpus=gpus,
-            zero=3 if spread else 0,
-            offload_optimizer=spread and gpus == 1,
-            offload_parameters=spread and gpus == 1,
-            lora_rank=8 if self.on_cpu else 64,
+            gpus=processes,
+            zero=Zero(stage=3 if spread else 0, offload_optimizer=alone, offload_parameters=alone),
+            adapter=Adapter(rank=8 if self.on_cpu else 64),
             half=not self.on_cpu,
         )
 
@@ -221,10 +219,10 @@ class Bench:
                 "\n".join(log.read_text(errors="replace").splitlines()[-15:]) + f"\nno result of {method}; see {log}"
             )
         seconds = json.loads(results.read_text())["train_runtime"] / self.steps
-        gpus = 1 if self.on_cpu else len(self.stock.devices)
+        processes = 1 if self.on_cpu else len(self.stock.devices)
         logged = [json.loads(line) for line in (out / "trainer_log.jsonl").read_text().splitlines()]
         allocated = max((each.get("vram_allocated", 0) for each in logged), default=0)
-        return Measured(seconds, 2 * tokens * gpus / seconds, peak, int(allocated * GB))
+        return Measured(seconds, 2 * tokens * processes / seconds, peak, int(allocated * GB))
 
     def _config(self, method: str) -> Path:
         if self.on_cpu:
@@ -264,7 +262,7 @@ def _write_rows(folder: Path, tokens: int, *, count: int) -> None:
 
 def _in_use() -> int:
     """Bytes in use on the fullest GPU; nothing else should be running there."""
-    return max((each.memory - (each.free or 0) for each in query_driver()), default=0)
+    return max((int(each) * 2**20 for each in gpus("memory.used")), default=0)
 
 
 def _resident(pid: int) -> int:

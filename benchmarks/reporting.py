@@ -23,6 +23,15 @@ RESAMPLES, CONFIDENCE = 400, LABEL_LEVEL
 T = TypeVar("T")
 
 
+def gpus(field: str) -> list[str]:
+    """`name` or `memory.used` (MiB) of this machine's GPUs, by the driver; none without one."""
+    asked = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []
+
+
 def publish(report: Iterator[str], append: Path | None) -> None:
     """Print a report line by line under its heading; `append`: a file that it is added to as well, once it is whole."""
     lines: list[str] = []

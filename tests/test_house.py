@@ -34,10 +34,10 @@ LINES = {
     "scale": 560,
     "serving": 1185,
     "studies": 1517,
-    "training": 4407,
+    "training": 4322,
     "viewing": 2716,
-    "tests": 47_977,
-    "benchmarks": 8080,
+    "tests": 47_902,
+    "benchmarks": 8086,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

@@ -35,7 +35,7 @@ from reasonrag.training.llamafactory.config_files import changes_of, find_config
 from reasonrag.training.llamafactory.config_resolution import refuse_secrets, settle_paths
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
-from reasonrag.training.llamafactory.inspection import query_driver
+from reasonrag.training.llamafactory.inspection import driver_gpus
 from reasonrag.training.llamafactory.launcher import TrainingFailed
 from reasonrag.training.output_directory import TRAINING, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import PreflightFindings, check_data
@@ -215,7 +215,7 @@ def _prepare(plan: CriticPlan, *, strict: bool) -> _Prepared:
         environment={"PYTHONPATH": str(Path(__file__).parents[2])},
         python=sys.executable,
         versions=provenance.versions,
-        gpus=[each.name for each in query_driver()] if count_gpus() else [],
+        gpus=driver_gpus() if count_gpus() else [],
     )
     kept = prompts if chosen or conditions.renderer else None
     return _Prepared(record, provenance.after(base.came_from), kept, standing, plan, rows, held_out)

@@ -121,7 +121,7 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
         settings={"nodes": launch.nodes, "gpus_per_node": launch.gpus_per_node},
         data=_facts_of_data(resolution, data),
         lengths=lengths,
-        notes=[*resolution.notes, *found.notes, describe_batch(config, processes, count_rows(resolution.entry))],
+        notes=[*resolution.notes, *found.notes, describe_batch(config, processes)],
         set_aside=[f"{each.flag} {each.name}" for each in found.objections if each not in standing],
         command=cli_command(python, "train", resolution.out / TRAIN_YAML, {}),
         environment=launch_variables(launch, deepspeed=bool(config.get("deepspeed")), gpus=gpus),

@@ -66,7 +66,6 @@ class DoctorSettings(Settings):
     """Settings of `doctor`."""
 
     data: Path | None = setting("Data set to train on: a folder written by pairs")
-    out: Path | None = setting("Folder of the trained model, to check its disk space [default: the configuration's]")
     prompts: Path | None = setting("Folder with your own prompts, if the model will use them")
     set: Words = setting(
         "KEY=VALUE: change a key of the configuration, as for train; repeatable", Panel.HARDWARE, default=[]

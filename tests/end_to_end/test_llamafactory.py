@@ -28,7 +28,6 @@ from preference.records import AgentAction
 from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt, renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.training.llamafactory.batch import effective_batch
-from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
 from tests.helpers.qwen_files import vocabulary
 from tests.helpers.shared import Shared
 from tests.helpers.tiny_qwen import DEFAULT_SYSTEM
@@ -345,11 +344,10 @@ def words(values: dict[str, Any]) -> list[str]:
 
 def arguments() -> dict[str, list[str]]:
     """What its parser is asked to understand: a configuration of each kind, and one that a user brings with a share in
-    `warmup_steps`, as it is and as `train` passes it on."""
+    `warmup_steps`."""
     brought = yaml.safe_load(DPO.read_text("utf-8")) | {"use_cpu": True, "warmup_steps": 0.3}
     del brought["warmup_ratio"]
-    ours = {each.name: flags_of(each) for each in KINDS}
-    return ours | {"brought": words(brought), "passed on": words(with_warmup_ratio(brought))}
+    return {each.name: flags_of(each) for each in KINDS} | {"brought": words(brought)}
 
 
 @pytest.fixture(params=["4", "5"])
@@ -373,13 +371,12 @@ def understood(request: pytest.FixtureRequest, train_python: Path, shared: Share
 def test_a_share_of_warm_up_is_one_in_either_transformers(
     understood: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
-    """Ours name it as `warmup_ratio`: .2 for full DPO, as ReasonRAG, else .1. In `warmup_steps` the older refuses one,
-    so `train` passes it on as a ratio."""
+    """Ours name it as `warmup_ratio`: .2 for full DPO, as ReasonRAG, else .1. In `warmup_steps` the older refuses
+    one."""
     steps = {name: each.get("warm_up") for name, each in understood.items() if "export" not in name}
     older = request.node.callspec.params["understood"] == "4"
     assert steps.pop("brought") == (None if older else 300)
     assert ("error" in understood["brought"]) is older
-    assert steps.pop("passed on") == 300
     assert steps == {each.name: 200 if "dpo-full" in each.name else 100 for each in KINDS if each in TRAININGS}
 
 

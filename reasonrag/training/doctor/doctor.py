@@ -6,7 +6,6 @@ Starts no training. Without a GPU here it plans for the GPUs named by flags, or 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +27,6 @@ from reasonrag.training.doctor.memory import (
     MemoryPlan,
     TrainingSetup,
     alternatives,
-    checkpoint_bytes,
-    fewest_gpus,
     longest_cutoff,
     plan_memory,
 )
@@ -37,7 +34,7 @@ from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, changes_of, find_config
 from reasonrag.training.llamafactory.config_resolution import base_settings, resolve_config
-from reasonrag.training.llamafactory.dataset_info import TrainingData, count_rows, read_training_data
+from reasonrag.training.llamafactory.dataset_info import TrainingData, read_training_data
 from reasonrag.training.llamafactory.inspection import (
     ConfigCheck,
     Gpu,
@@ -45,7 +42,6 @@ from reasonrag.training.llamafactory.inspection import (
     RowsToCount,
     TrainingEnvironment,
     inspect_environment,
-    query_driver,
 )
 from reasonrag.training.preflight_checks import (
     PreflightFindings,
@@ -63,11 +59,11 @@ GPU_MEMORY: Final = 80
 """The default to plan for without a GPU: an A100 or H100, in GB."""
 BF16_CAPABILITY: Final = (8, 0)
 """CUDA compute capability of Ampere, the first with bf16 matrix units."""
-MIN_FREE_SHARE: Final = 0.9
-"""Share of free memory below which a GPU counts as in use."""
 CONFIG_NAME: Final = "train"
 """Name of the configuration in the inspection job."""
-SCHEMA: Final = "reasonrag.doctor/2"
+SCHEMA: Final = "reasonrag.doctor/3"
+_OFFLOADED: Final = {"optimizer": "optimizer", "parameters": "param"}
+"""What ZeRO can keep on the host: our words, and its own."""
 _PARTS: Final = ("weights", "reference", "gradients", "optimizer", "activations", "logits")
 
 
@@ -94,13 +90,11 @@ class PlanningTarget(BaseModel):
 
 
 class MemoryOption(BaseModel):
-    """A way to train, and whether it fits. longest_cutoff: the largest cutoff_len that fits, 0 if none does.
-    fewest_gpus: how many of these GPUs it takes; null if more do not help."""
+    """A way to train, and whether it fits. longest_cutoff: the largest cutoff_len that fits, 0 if none does."""
 
     plan: MemoryPlan
     fits: bool
     longest_cutoff: int
-    fewest_gpus: int | None
 
 
 class Diagnosis(BaseModel):
@@ -142,7 +136,6 @@ class Diagnosis(BaseModel):
         rows = [(part, *map(_size, numbers)) for part, numbers in sizes.items() if any(numbers)]
         rows.append(("fits", *(written(each.fits) for each in self.plans)))
         rows.append(("longest cutoff_len", *(written(each.longest_cutoff or "none") for each in self.plans)))
-        rows.append(("fewest GPUs", *(written(each.fewest_gpus or "none") for each in self.plans)))
         asked = f"{training.stage}, cutoff_len {training.cutoff_len:,}, batch {training.batch}; GB per GPU"
         ways = (tuple(each.training.name.split(", ")) for each in plans)
         return Table(f"memory of {self.model} on {self.target}: {asked}", rows, ("", *ways))
@@ -168,24 +161,24 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
         config: the name of a configuration in `train_configs/`, or your own file.
     """
     settings = resolve(DoctorSettings, "doctor", flags)
-    file, found, named = find_config(config), PreflightFindings(), settings.gpus or settings.gpu_memory
+    file, found = find_config(config), PreflightFindings()
     if settings.prompts and settings.data is None:
         raise InputError("--prompts needs --data: they are compared with those of the data")
     data = read_training_data(settings.data) if settings.data else None
     prompts = prompts_of_training(settings.data, settings.prompts)[0] if settings.data else None
-    values, rows, inspection = _as_train_does(file, changes_of(settings.set), data, prompts, found)
-    if settings.out:
-        values = values | {"output_dir": str(settings.out)}
-    driver, stock = query_driver(), inspection.stock if isinstance(inspection, Inspection) else None
-    target = _target(settings.gpus, settings.gpu_memory, values, (stock.devices if stock else []) or driver)
+    values, inspection = _as_train_does(file, changes_of(settings.set), data, prompts, found)
+    stock = inspection.stock if isinstance(inspection, Inspection) else None
+    target = _target(settings.gpus, settings.gpu_memory, values, stock.devices if stock else [])
     if stock and target.here:
         check_packages(values, stock, found)
     training = _setup(values, file, gpus=target.gpus)
-    found.notes.append(describe_batch(values, target.gpus, rows))
+    found.notes.append(describe_batch(values, target.gpus))
     findings = [
         Finding(each.name, "error", f"{each.what}; if intended: {each.flag} {each.name}") for each in found.objections
     ]
-    findings += [_environment(inspection), *check_gpus(stock, driver, values, elsewhere=bool(named))]
+    findings.append(_environment(inspection))
+    if not (values.get("use_cpu") or settings.gpus or settings.gpu_memory):
+        findings += check_gpus(stock.devices if stock else [], values)
     model, plans = str(values.get("model_name_or_path") or ""), list[MemoryOption]()
     try:
         shape = find_shape(model)
@@ -193,10 +186,7 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
         findings.append(Finding("shape", "warning", f"no memory plan: {error}"))
     else:
         plans = [] if values.get("use_cpu") else _plans(shape, training, target)
-        findings += [
-            *(_fits(plan, target) for plan in plans[:1]),
-            check_disk(values, shape, training, here=target.here),
-        ]
+        findings += [_fits(plan, target) for plan in plans[:1]]
     findings += [Finding("note", "note", each) for each in found.notes]
     return Diagnosis(config=file.name, model=model, target=target, findings=findings, plans=plans, stock=stock)
 
@@ -207,9 +197,9 @@ def _as_train_does(
     data: TrainingData | None,
     prompts: Prompts | None,
     found: PreflightFindings,
-) -> tuple[dict[str, Any], int | None, Inspection | str]:
-    """The configuration as far as it is known, the number of its rows, and LLaMA-Factory's answer, or why there is
-    none; what `train` objects to goes into `found`."""
+) -> tuple[dict[str, Any], Inspection | str]:
+    """The configuration as far as it is known, and LLaMA-Factory's answer, or why there is none; what `train` objects
+    to goes into `found`."""
     resolution = resolve_config(file, changes, data, out=None) if data else None
     values = resolution.config if resolution else base_settings(file, changes)
     if data and resolution and prompts:
@@ -224,7 +214,7 @@ def _as_train_does(
     if data and resolution:
         resolve_cutoff(resolution, data, judgement, found)
         found.notes += resolution.notes
-    return values, count_rows(resolution.entry) if resolution else None, inspection
+    return values, inspection
 
 
 def _environment(inspection: Inspection | str) -> Finding:
@@ -248,67 +238,55 @@ def _target(gpus: int | None, memory: float | None, values: Mapping[str, Any], t
     return PlanningTarget(gpus=gpus or len(there) or 1, memory=size, here=here)
 
 
-def check_gpus(
-    stock: TrainingEnvironment | None, driver: Sequence[Gpu], values: Mapping[str, Any], *, elsewhere: bool
-) -> Iterator[Finding]:
-    """GPUs of torch and of the driver, and whether they can do what the configuration asks for.
-
-    elsewhere: whether the user named other GPUs to train on.
-    """
-    seen = stock.devices if stock else driver
-    if values.get("use_cpu") or (elsewhere and not driver):
-        return
-    if not seen and driver:
-        says = (
-            f"the driver has {len(driver)} x {driver[0].name}, and torch sees none: it is a build without CUDA or newer"
-        )
-        yield Finding("unseen", "error", f"{says} than the driver, or CUDA_VISIBLE_DEVICES or a container hides them")
-    elif not seen:
-        yield Finding("none", "warning", "there is no GPU here: --gpus N --gpu-memory GB say what you will train on")
+def check_gpus(seen: Sequence[Gpu], values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether the GPUs that torch sees can do what the configuration asks for."""
+    if not seen:
+        says = "torch sees no GPU here. Where nvidia-smi lists one, it is a build without CUDA or newer than the driver"
+        hidden = "or CUDA_VISIBLE_DEVICES or a container hides it; --gpus N --gpu-memory GB plan for another machine"
+        yield Finding("none", "warning", f"{says}, {hidden}")
     for each in seen:
         wanted = values.get("bf16") or values.get("pure_bf16")
-        if wanted and each.capability and each.capability < BF16_CAPABILITY:
+        if wanted and each.capability < BF16_CAPABILITY:
             yield Finding("bf16", "error", f"{each.name} has no bf16: --set bf16=false --set fp16=true")
-    for each in driver:
-        if each.free is not None and each.free < MIN_FREE_SHARE * each.memory:
-            says = f"{each.name} has {each.free / GB:.0f} GB free: nvidia-smi names the processes that have the rest"
-            yield Finding("busy", "warning", says)
 
 
-# -- memory and disk -----------------------------------------------------------------------------------------------
+# -- memory --------------------------------------------------------------------------------------------------------
 
 
 def _setup(values: Mapping[str, Any], file: ConfigFile, *, gpus: int) -> TrainingSetup:
     """The parts of a configuration that determine memory. Raises InputError."""
     stage, kind = values.get("stage"), values.get("finetuning_type", "lora")
-    zero = _zero(values.get("deepspeed"))
     targets = values.get("lora_target", "all")
+    adapter = {
+        "rank": values.get("lora_rank", 8),
+        "targets": targets.replace(" ", "").split(",") if isinstance(targets, str) else targets,
+        "bits": values.get("quantization_bit", 4),
+    }
+    setup = {
+        "stage": stage if stage in ("dpo", "kto", "rm") else "sft",
+        "method": "qlora" if values.get("quantization_bit") else "full" if kind in ("full", "freeze") else "lora",
+        "cutoff_len": values.get("cutoff_len", TRAINERS_DEFAULT),
+        "batch": values.get("per_device_train_batch_size", 8),
+        "gpus": gpus,
+        "zero": _zero(values.get("deepspeed")),
+        "adapter": adapter,
+        "checkpointing": not values.get("disable_gradient_checkpointing", False),
+        "half": bool(values.get("bf16") or values.get("fp16")),
+        "liger": bool(values.get("enable_liger_kernel")),
+        "reference": values.get("pref_loss", "sigmoid") not in ("orpo", "simpo"),
+    }
     try:
-        return TrainingSetup(
-            stage=stage if stage in ("dpo", "kto", "rm") else "sft",
-            method="qlora" if values.get("quantization_bit") else "full" if kind in ("full", "freeze") else "lora",
-            cutoff_len=values.get("cutoff_len", TRAINERS_DEFAULT),
-            batch=values.get("per_device_train_batch_size", 8),
-            gpus=gpus,
-            zero=zero.get("stage", 0),
-            offload_optimizer=_is_offloaded(zero.get("offload_optimizer")),
-            offload_parameters=_is_offloaded(zero.get("offload_param")),
-            bits=values.get("quantization_bit", 4),
-            lora_rank=values.get("lora_rank", 8),
-            lora_targets=tuple(targets.replace(" ", "").split(",") if isinstance(targets, str) else targets),
-            checkpointing=not values.get("disable_gradient_checkpointing", False),
-            half=bool(values.get("bf16") or values.get("fp16")),
-            liger=bool(values.get("enable_liger_kernel")),
-            reference=values.get("pref_loss", "sigmoid") not in ("orpo", "simpo"),
-        )
+        return TrainingSetup.model_validate(setup)
     except ValidationError as error:
         raise InputError(f"{file.name}: {first_error(error)}") from error
 
 
 def _zero(file: object) -> dict[str, Any]:
-    """ZeRO's settings by the JSON file that `deepspeed` names."""
+    """What the JSON file that `deepspeed` names says of ZeRO."""
     zero = read_json(Path(str(file))).get("zero_optimization") if file else None
-    return zero if isinstance(zero, dict) else {}
+    said = zero if isinstance(zero, dict) else {}
+    offloaded = {f"offload_{ours}": _is_offloaded(said.get(f"offload_{theirs}")) for ours, theirs in _OFFLOADED.items()}
+    return {"stage": said.get("stage", 0)} | offloaded
 
 
 def _is_offloaded(where: object) -> bool:
@@ -324,7 +302,6 @@ def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -
             plan=each,
             fits=each.fits(target.memory),
             longest_cutoff=longest_cutoff(shape, each.training, target.memory),
-            fewest_gpus=fewest_gpus(shape, each.training, target.memory),
         )
         for each in plans
     ]
@@ -335,22 +312,7 @@ def _fits(asked: MemoryOption, target: PlanningTarget) -> Finding:
     training = asked.plan.training
     takes = f"{training.name} at cutoff_len {training.cutoff_len:,} takes {asked.plan.gpu / GB:,.1f} GB of {target}"
     if not asked.fits:
-        says = f"{takes}: does not fit. The plan has other ways, the longest cutoff_len and the fewest GPUs of each"
+        says = f"{takes}: does not fit. The plan has other ways, each with its longest cutoff_len; try more --gpus"
         return Finding("plan", "error", says)
     host = f", with {asked.plan.host / GB:,.0f} GB of the host's memory" if asked.plan.host else ""
     return Finding("plan", "note", f"{takes}: fits{host}")
-
-
-def check_disk(values: Mapping[str, Any], shape: ModelShape, training: TrainingSetup, *, here: bool) -> Finding:
-    """Room for the model and the checkpoints that exist at once, one more than are kept. here: whether this is the
-    machine that would train."""
-    place = Path(str(values.get("output_dir") or "saves")).absolute()
-    saves = values.get("save_strategy", "steps") not in ("no", False)
-    kept = int(values.get("save_total_limit") or 3) + 1 if saves else 0
-    each = checkpoint_bytes(shape, training, with_optimizer=not values.get("save_only_model", False))
-    wanted = kept * each + checkpoint_bytes(shape, training, with_optimizer=False)
-    free = shutil.disk_usage(next(above for above in (place, *place.parents) if above.exists())).free
-    says = f"{place} takes {wanted / 1e9:,.1f} GB ({kept} checkpoints and the model), {free / 1e9:,.0f} GB are free"
-    if free < wanted:
-        says += ": another --out, or --set save_total_limit=1, --set save_only_model=true (which cannot resume)"
-    return Finding("room", "error" if here and free < wanted else "note", says)

@@ -10,7 +10,6 @@ with SDPA; a test holds the count against the real thing.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,6 +34,30 @@ Stage = Literal["sft", "dpo", "kto", "rm"]
 Method = Literal["full", "lora", "qlora"]
 
 
+class Zero(BaseModel):
+    """How DeepSpeed ZeRO divides a training. stage: 0 without DeepSpeed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    stage: int = Field(default=0, ge=0, le=3)
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+
+    @property
+    def offloads(self) -> bool:
+        return self.offload_optimizer or self.offload_parameters
+
+
+class Adapter(BaseModel):
+    """rank, targets: of LoRA. bits: per frozen weight in QLoRA."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rank: int = Field(default=8, gt=0)
+    targets: tuple[str, ...] = ("all",)
+    bits: int = Field(default=4, ge=2, le=8)
+
+
 class TrainingSetup(BaseModel):
     """The parts of a training that determine its memory. batch: rows (pairs) per GPU and forward pass."""
 
@@ -45,14 +68,8 @@ class TrainingSetup(BaseModel):
     cutoff_len: int = Field(default=2048, gt=0)
     batch: int = Field(default=1, gt=0)
     gpus: int = Field(default=1, gt=0)
-    zero: int = Field(default=0, ge=0, le=3)
-    """Stage of DeepSpeed ZeRO; 0 without DeepSpeed."""
-    offload_optimizer: bool = False
-    offload_parameters: bool = False
-    bits: int = Field(default=4, ge=2, le=8)
-    """Bits per frozen weight in QLoRA."""
-    lora_rank: int = Field(default=8, gt=0)
-    lora_targets: tuple[str, ...] = ("all",)
+    zero: Zero = Zero()
+    adapter: Adapter = Adapter()
     checkpointing: bool = True
     half: bool = True
     """bf16 or fp16."""
@@ -67,13 +84,10 @@ class TrainingSetup(BaseModel):
         return sides * self.batch * self.cutoff_len
 
     @property
-    def offloads(self) -> bool:
-        return self.offload_optimizer or self.offload_parameters
-
-    @property
     def name(self) -> str:
         """`full, ZeRO-3, offloaded`."""
-        words = [self.method, f"ZeRO-{self.zero}" if self.zero else "", "offloaded" if self.offloads else ""]
+        zero = self.zero
+        words = [self.method, f"ZeRO-{zero.stage}" if zero.stage else "", "offloaded" if zero.offloads else ""]
         return ", ".join(filter(None, words))
 
 
@@ -116,10 +130,10 @@ def plan_memory(shape: ModelShape, training: TrainingSetup) -> MemoryPlan:
     weights, gradients, optimizer = _states(shape, training, trained)
     reference = _reference(shape, training)
     host = 0
-    if training.offload_parameters:
+    if training.zero.offload_parameters:
         host += training.gpus * (weights + reference)
         weights = reference = 0
-    if training.offload_optimizer:
+    if training.zero.offload_optimizer:
         host += training.gpus * optimizer + 4 * trained  # DeepSpeed keeps gradients there in fp32
         optimizer = gradients = 0
     return MemoryPlan(
@@ -132,7 +146,7 @@ def plan_memory(shape: ModelShape, training: TrainingSetup) -> MemoryPlan:
         optimizer=optimizer,
         activations=activation_bytes(shape, training),
         logits=logits_bytes(shape, training),
-        buffers=2 * min(shape.parameters, ZERO3_LIVE_PARAMETERS) if training.zero == 3 else 0,  # noqa: PLR2004 - its name
+        buffers=2 * min(shape.parameters, ZERO3_LIVE_PARAMETERS) if training.zero.stage == 3 else 0,  # noqa: PLR2004 - its name
         host=host,
     )
 
@@ -142,7 +156,7 @@ def trained_parameters(shape: ModelShape, training: TrainingSetup) -> int:
     head = shape.hidden_size + 1 if training.stage == "rm" else 0
     if training.method == "full":
         return shape.parameters + head
-    return shape.lora_parameters(training.lora_rank, training.lora_targets) + head
+    return shape.lora_parameters(training.adapter.rank, training.adapter.targets) + head
 
 
 def _states(shape: ModelShape, training: TrainingSetup, trained: int) -> tuple[int, int, int]:
@@ -154,16 +168,16 @@ def _states(shape: ModelShape, training: TrainingSetup, trained: int) -> tuple[i
     """
     half = 2 if training.half else 4
     frozen = 0.0 if training.method == "full" else _frozen(shape, training, half)
-    if training.zero == 0:
+    if training.zero.stage == 0:
         copies = 2 * trained if training.half else 0
         return int(frozen) + 4 * trained + copies, 4 * trained, ADAM_STATE_BYTES * trained
     weights = frozen + half * trained
     gradients: float = half * trained
     optimizer: float = (ADAM_STATE_BYTES + (4 if training.half else 0)) * trained
     optimizer /= training.gpus
-    if training.zero >= 2:  # noqa: PLR2004 - its name
+    if training.zero.stage >= 2:  # noqa: PLR2004 - its name
         gradients /= training.gpus
-    if training.zero == 3:  # noqa: PLR2004 - its name
+    if training.zero.stage == 3:  # noqa: PLR2004 - its name
         weights /= training.gpus
     return int(weights), int(gradients), int(optimizer)
 
@@ -171,7 +185,7 @@ def _states(shape: ModelShape, training: TrainingSetup, trained: int) -> tuple[i
 def _frozen(shape: ModelShape, training: TrainingSetup, half: int) -> float:
     """Bytes of frozen weights beside an adapter; QLoRA quantises the layers' linear maps, not embeddings and norms."""
     if training.method == "qlora":
-        quantised = NF4_BYTES if training.bits == 4 else training.bits / 8  # noqa: PLR2004 - NF4
+        quantised = NF4_BYTES if training.adapter.bits == 4 else training.adapter.bits / 8  # noqa: PLR2004 - NF4
         return quantised * shape.linear_weights + half * (shape.parameters - shape.linear_weights)
     return half * shape.parameters
 
@@ -182,7 +196,7 @@ def _reference(shape: ModelShape, training: TrainingSetup) -> int:
     if training.method != "full" or training.stage not in ("dpo", "kto") or not training.reference:
         return 0
     held = (2 if training.half else 4) * shape.parameters
-    return held // training.gpus if training.zero == 3 else held  # noqa: PLR2004 - its name
+    return held // training.gpus if training.zero.stage == 3 else held  # noqa: PLR2004 - its name
 
 
 def activation_bytes(shape: ModelShape, training: TrainingSetup) -> int:
@@ -197,7 +211,7 @@ def activation_bytes(shape: ModelShape, training: TrainingSetup) -> int:
 
 def residual_bytes(training: TrainingSetup) -> int:
     """Bytes per number in the residual stream: 4 if weights are fp32, in full training without DeepSpeed; else 2."""
-    return 2 if training.half and (training.zero or training.method != "full") else 4
+    return 2 if training.half and (training.zero.stage or training.method != "full") else 4
 
 
 def activation_bytes_per_token(shape: ModelShape, training: TrainingSetup) -> int:
@@ -244,37 +258,19 @@ def longest_cutoff(shape: ModelShape, training: TrainingSetup, gpu_memory: int) 
     return 64 * low
 
 
-def fewest_gpus(shape: ModelShape, training: TrainingSetup, gpu_memory: int, *, most: int = 1024) -> int | None:
-    """The fewest GPUs with which it fits, at most `most`; None if more do not help."""
-
-    def fits(number: int) -> bool:
-        return plan_memory(shape, training.model_copy(update={"gpus": number})).fits(gpu_memory)
-
-    number = 1 + bisect_left(range(1, most + 1), 1, key=fits)  # more GPUs never make a plan larger
-    return number if number <= most else None
-
-
 def alternatives(training: TrainingSetup) -> list[TrainingSetup]:
     """Other ways to train the same rows, in order of how much they change what is learned: full training, sharded or
     offloaded, then LoRA, then QLoRA."""
-    whole = training.model_copy(update={"zero": 0, "offload_optimizer": False, "offload_parameters": False})
-    offloaded = {"zero": 3, "offload_optimizer": True, "offload_parameters": True}
+    whole = training.model_copy(update={"zero": Zero()})
+    offloaded = Zero(stage=3, offload_optimizer=True, offload_parameters=True)
     full = whole.model_copy(update={"method": "full"})
-    lora = whole.model_copy(update={"method": "lora", "lora_rank": max(training.lora_rank, 64)})
+    adapter = training.adapter.model_copy(update={"rank": max(training.adapter.rank, 64)})
+    lora = whole.model_copy(update={"method": "lora", "adapter": adapter})
     return [
         full,
-        full.model_copy(update={"zero": 3}),
-        full.model_copy(update=offloaded),
+        full.model_copy(update={"zero": Zero(stage=3)}),
+        full.model_copy(update={"zero": offloaded}),
         lora,
-        lora.model_copy(update={"zero": 3}),
+        lora.model_copy(update={"zero": Zero(stage=3)}),
         lora.model_copy(update={"method": "qlora"}),
     ]
-
-
-def checkpoint_bytes(shape: ModelShape, training: TrainingSetup, *, with_optimizer: bool) -> int:
-    """Bytes of one checkpoint on disk: half-precision weights, or the adapter in fp32; plus the optimizer states, which
-    include fp32 weights under DeepSpeed."""
-    trained = trained_parameters(shape, training)
-    of_weights = (4 if training.method != "full" or not training.half or not training.zero else 2) * trained
-    of_optimizer = (ADAM_STATE_BYTES + (4 if training.zero and training.half else 0)) * trained
-    return of_weights + (of_optimizer if with_optimizer else 0)

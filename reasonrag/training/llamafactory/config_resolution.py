@@ -97,7 +97,7 @@ def base_settings(file: ConfigFile, changes: Mapping[str, Any]) -> dict[str, Any
     if "warmup_steps" in changes and "warmup_ratio" not in changes:
         config.pop("warmup_ratio", None)  # which would win over the steps in transformers 5
     settle_paths(config, file)
-    return with_warmup_ratio(config)
+    return config
 
 
 def resolve_config(
@@ -125,18 +125,6 @@ def resolve_config(
         )
     chosen = "cutoff_len" in changes or ("cutoff_len" in config and not file.shipped)
     return ResolvedConfig(config, Path(file.name).stem, entry, validation, chosen_cutoff=chosen, notes=notes)
-
-
-def with_warmup_ratio(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The same configuration, a share of all steps in `warmup_steps` as `warmup_ratio`.
-
-    transformers 5 takes both, up to 5.6 at least, the last that LLaMA-Factory 0.9.5 allows. transformers 4 refuses
-    `warmup_steps` that are not whole.
-    """
-    steps = config.get("warmup_steps")
-    if isinstance(steps, float) and 0 < steps < 1:
-        return {key: value for key, value in config.items() if key != "warmup_steps"} | {"warmup_ratio": steps}
-    return dict(config)
 
 
 def refuse_secrets(config: Mapping[str, Any]) -> None:

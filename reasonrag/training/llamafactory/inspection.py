@@ -1,4 +1,4 @@
-"""What a training would run on: GPUs by the driver, and what LLaMA-Factory's environment has and accepts.
+"""What a training would run on: what LLaMA-Factory's environment has, GPUs included, and what it accepts.
 
 Decides how the questions are put: `inspection_script` runs there and answers. What follows from the answers is decided
 in `preflight_checks`.
@@ -31,19 +31,16 @@ REPORTED_PACKAGES: Final = (
     "datasets",
     "deepspeed",
 )
-_MIB = 2**20
 
 
 class Gpu(BaseModel):
-    """A GPU. memory: total bytes. free: unused bytes, if the driver was asked. capability: CUDA compute capability, if
-    torch was asked."""
+    """A GPU that torch sees. memory: total bytes. capability: CUDA compute capability."""
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     memory: int
-    free: int | None = None
-    capability: tuple[int, int] | None = None
+    capability: tuple[int, int]
 
 
 class TrainingEnvironment(BaseModel):
@@ -52,7 +49,6 @@ class TrainingEnvironment(BaseModel):
     python: str
     versions: dict[str, str]
     devices: list[Gpu]
-    """Those that torch sees."""
 
     def has(self, package: str) -> bool:
         return package in self.versions
@@ -89,15 +85,10 @@ def lacks(stock: TrainingEnvironment, requirement: str) -> str | None:
     return None if numbers == sorted(numbers) else f"{package}_version"
 
 
-def query_driver() -> list[Gpu]:
-    """The GPUs that nvidia-smi lists, regardless of CUDA_VISIBLE_DEVICES; none without a driver."""
-    asked = ["nvidia-smi", "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True)
-        lines = (line.rsplit(",", 2) for line in done.stdout.splitlines() if line.strip())
-        return [Gpu(name=name, memory=int(size) * _MIB, free=int(free) * _MIB) for name, size, free in lines]
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return []
+def driver_gpus() -> list[str]:
+    """The names of the GPUs of this machine's driver, which has to be there."""
+    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()
 
 
 # -- LLaMA-Factory's answer ----------------------------------------------------------------------------------------

@@ -174,6 +174,8 @@ def run_trainer(trainer: Trainer, output: OutputDirectory, prepared: Startable, 
     if checkpoint:
         record.resumed_from = [*record.resumed_from, checkpoint.name]
         trainer.watcher.say(f"resuming from {checkpoint}")
+    elif before:
+        trainer.watcher.say("starting over: what was stopped left no checkpoint to resume from")
     output.write_record(record)
     if output.is_first:
         prepared.provenance.write(output.folder)
