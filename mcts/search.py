@@ -297,10 +297,6 @@ class Search(Generic[P]):
             for each_id, work in wave.items():
                 self._apply(work, told[each_id])
 
-    @property
-    def done(self) -> bool:
-        return not self.ask()
-
     # -- waves ---------------------------------------------------------------------------------
 
     def _selections(self) -> list[Work] | None:
@@ -523,9 +519,9 @@ class Search(Generic[P]):
 
     def _best_child(self, node: Node[P], pending: Counter[int]) -> Node[P]:
         """The child with the highest score, the earliest on a tie."""
-        score = SCORES[self.config.selection]
+        score, of_siblings = SCORES[self.config.selection], self.config.selection in OF_SIBLINGS
         children = self.tree.children(node)
-        above = children if self.config.selection in OF_SIBLINGS else [node]
+        above = children if of_siblings else [node]
         parent_visits = sum(each.visits + pending[each.id] for each in above)
         return max(
             children,
@@ -533,7 +529,7 @@ class Search(Generic[P]):
                 child.value,
                 visits=child.visits + pending[child.id],
                 parent_visits=parent_visits,
-                prior=1 / len(children),
+                prior=1 if of_siblings else 1 / len(children),
                 exploration=self.config.exploration,
             ),
         )

@@ -36,23 +36,14 @@ def puct_score(value: float, *, visits: int, parent_visits: int, prior: float, e
     return value + exploration * prior * math.sqrt(parent_visits) / (1 + visits)
 
 
-def unit_puct_score(value: float, *, visits: int, parent_visits: int, prior: float, exploration: float) -> float:
-    """``value + c * sqrt(sum of N over the siblings) / (1 + N)`` (arXiv 2505.14069, Eq. 5): PUCT with a prior of one.
-
-    parent_visits: the visits of all siblings together, without those that ended at their parent.
-    prior: not used by this rule.
-    exploration: c; the paper states no value.
-    """
-    return value + exploration * math.sqrt(parent_visits) / (1 + visits)
-
-
 class ScoreRule(Protocol):
     def __call__(self, value: float, *, visits: int, parent_visits: int, prior: float, exploration: float) -> float: ...
 
 
-SCORES: dict[str, ScoreRule] = {"uct": uct_score, "puct": puct_score, "unit_puct": unit_puct_score}
+SCORES: dict[str, ScoreRule] = {"uct": uct_score, "puct": puct_score, "unit_puct": puct_score}
 OF_SIBLINGS = frozenset({"unit_puct"})
-"""Rules whose N is the sum over siblings, not the parent's own."""
+"""Rules whose prior is one, and whose N is the sum over siblings, not the parent's own: arXiv 2505.14069, Eq. 5, which
+states no c."""
 
 
 ROOT_PRIOR = 0.5

@@ -88,11 +88,6 @@ class Node(Generic[P]):
         return self.step is not None and self.step.terminal
 
     @property
-    def plain(self) -> bool:
-        """Whether the step was ever a plain sample of its state's policy."""
-        return self.step is None or self.plain_draws > 0
-
-    @property
     def counted_draws(self) -> int:
         """Draws that count for the step above."""
         return self.plain_draws - self.decisive_draws

@@ -172,28 +172,24 @@ def cuts_in(refused: Iterable[str]) -> list[str]:
 
 
 def has_answers(directory: Path) -> bool:
-    """Whether the journal of a run holds any paid answer."""
-    return _holds_any(directory / JOURNAL)
-
-
-def _holds_any(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
+    """Whether a run holds any paid answer, or a line of a question."""
+    paths = (directory / JOURNAL, directory / ROLLOUTS)
+    return any(path.exists() and path.stat().st_size > 0 for path in paths)
 
 
 def recorded_effort(folder: Path) -> EffortName | None:
     """The --reasoning-effort of the run in a folder, or of another rank of its run; None if none has begun."""
     others = sorted(folder.parent.glob("*")) if folder.parent.name == RANKS else []
-    begun = (each for each in (folder, *others) if has_answers(each) or _holds_any(each / ROLLOUTS))
-    configs = filter(None, (find_config(each / CONFIG) for each in begun))
+    configs = filter(None, (find_config(each / CONFIG) for each in (folder, *others) if has_answers(each)))
     return next((each.decides_answers.reasoning_effort for each in configs), None)
 
 
-def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:
-    """Write config.json. held: something was made under the one that is there, which decides answers alike then.
+def keep_config(directory: Path, config: RunConfig) -> None:
+    """Write config.json. Where something was made under the one that is there, that decides answers alike.
 
     Raises InputError naming every setting that does not; and for a config.json of others, a model's for instance.
     """
-    path = directory / CONFIG
+    path, held = directory / CONFIG, has_answers(directory)
     earlier = read_config(path) if held or path.exists() else None
     changed = earlier.changed_to(config) if earlier else []
     if held and changed:

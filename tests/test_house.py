@@ -18,15 +18,15 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1517,
+    "mcts": 1499,
     "preference": 5387,
-    "hall": 3826,
+    "hall": 3822,
     "agent": 2245,
     "critics": 1437,
     "curation": 4337,
     "data": 3257,
     "evaluation": 3759,
-    "exploration": 2834,
+    "exploration": 2815,
     "llm": 4990,
     "publishing": 1216,
     "retrieval": 3937,
@@ -35,7 +35,7 @@ LINES = {
     "serving": 1185,
     "studies": 1517,
     "training": 4322,
-    "viewing": 2716,
+    "viewing": 2712,
     "tests": 47_902,
     "benchmarks": 8086,
 }

@@ -184,7 +184,7 @@ def observed_signs(rollout: RolloutRecord) -> frozenset[str]:
 
 def gives_a_pair(rollout: RolloutRecord) -> bool:
     """Whether two different steps of one state have rewards that differ, and not only by the length of their paths."""
-    if len({node.reward for node in _steps(rollout)}) < SEVERAL:  # all wrong, mostly: no need to compare
+    if len({node.reward for node in rollout.nodes[1:]}) < SEVERAL:  # all wrong, mostly: no need to compare
         return False
     kept = (each.pair for each in candidates(rollout, NO_FILTERS) if each.dropped is None)
     return any("efficiency_only" not in pair.tags for pair in kept)
@@ -295,13 +295,9 @@ def _repeats(step: RolloutNode, other: RolloutNode) -> bool:
     return equivalent_steps(step, other) or (step.content is other.content is None and step.response == other.response)
 
 
-def _steps(rollout: RolloutRecord) -> list[RolloutNode]:
-    return rollout.nodes[1:]
-
-
 def _all_ends(rollout: RolloutRecord) -> list[FinalScore]:
     """The ends of all continuations, with failed steps that count nowhere by the run's recipe."""
-    failed = [each for each in _steps(rollout) if each.parse_error and each.parse_error.cause not in OF_THE_STATE]
+    failed = [each for each in rollout.nodes[1:] if each.parse_error and each.parse_error.cause not in OF_THE_STATE]
     uncounted = [each for each in failed if not each.rollouts]
     return rollout.ends + [
         FinalScore(f1=None, em=None, steps=(each.layer or 0) + 1, end="failed") for each in uncounted
@@ -310,7 +306,7 @@ def _all_ends(rollout: RolloutRecord) -> list[FinalScore]:
 
 def _draws(rollout: RolloutRecord) -> Iterator[RolloutNode]:
     """Every step, repeated by its number of draws."""
-    return chain.from_iterable(repeat(node, node.draws) for node in _steps(rollout))
+    return chain.from_iterable(repeat(node, node.draws) for node in rollout.nodes[1:])
 
 
 def _all_have(rollout: RolloutRecord, *, outcome: float) -> bool:

@@ -247,13 +247,12 @@ async def _opened(
 ) -> tuple[dict[str, Role], list[ChatModel]]:
     """The models by their roles, as they are asked; and those that are open, none where the journal alone answers.
     recorded: the reasoning effort of its answers."""
-    teacher, student = plan.teacher, plan.student
-    if given.replay:
-        roles = {TEACHER: Role(teacher.resumed(recorded), _already(None))}
-        return roles | ({VALUE_MODEL: Role(student, _already(None))} if student else {}), []
-    values = (given.value_chat_model or student.open(opened, say=say)) if student else None
-    model = given.chat_model or teacher.open(opened, say=say)
-    roles = {TEACHER: Role(await teacher.settled(model, recorded), _already(model))}
+    teacher, student, model, values = plan.teacher, plan.student, None, None
+    if not given.replay:
+        values = (given.value_chat_model or student.open(opened, say=say)) if student else None
+        model = given.chat_model or teacher.open(opened, say=say)
+    asked = await teacher.settled(model, recorded) if model else teacher.resumed(recorded)
+    roles = {TEACHER: Role(asked, _already(model))}
     if student:
         roles[VALUE_MODEL] = Role(student, _already(values))
     return roles, [each for each in (model, values) if each]

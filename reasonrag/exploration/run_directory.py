@@ -34,7 +34,6 @@ from reasonrag.files import (
     ROLLOUTS,
     append_durably,
     checked_lines,
-    only_writer,
     storing,
     writing,
 )
@@ -42,8 +41,9 @@ from reasonrag.llm.budget import Tokens
 from reasonrag.llm.journal import JoinedJournals
 from reasonrag.ranks import Manifest, rank_of
 from reasonrag.rendering import counted
+from reasonrag.run.engine import claimed
 from reasonrag.run.failures import FailureLog
-from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, read_config, refused_by_any
+from reasonrag.run_config import RunConfig, read_config, refused_by_any
 
 
 class RunDirectory:
@@ -62,11 +62,9 @@ class RunDirectory:
     def __enter__(self) -> Self:
         with ExitStack() as files:
             with writing(f"the run directory {self.path}"):
-                files.enter_context(only_writer(self.path))
-                files.enter_context(config_restored(self.path))
+                files.enter_context(claimed(self.path, self._config))
                 self._rollouts = files.enter_context(open_private(self.rollouts_path, "a+b"))
                 self._read_back()
-                self._check_config()
                 (self.path / FAILURES).touch(PRIVATE)
                 self.failures = files.enter_context(FailureLog(self.path / FAILURES))
             self._files = files.pop_all()
@@ -119,10 +117,6 @@ class RunDirectory:
         write_json(self.path / SUMMARY, summary)
 
     # -- opening -------------------------------------------------------------------------------
-
-    def _check_config(self) -> None:
-        """Raises InputError for another configuration, unless the directory has neither a line nor an answer yet."""
-        keep_config(self.path, self._config, held=bool(self._lines) or has_answers(self.path))
 
     def _read_back(self) -> None:
         """Index the existing lines; cut off a last one that a crash left incomplete."""

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from preference import FinalScore, RolloutRecord, Usage
 from preference.best_path import ends_of
-from preference.candidates import is_training_split
 from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed
@@ -213,9 +212,7 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         empty_searches=counts.empty_searches,
         **{name: getattr(counts.usage, name) for name in USED},
         warnings=answers_rehearsed(numbers.model, numbers.outcome, reward=numbers.reward)
-        + counts.warnings(
-            numbers.split, max_tokens=numbers.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)
-        ),
+        + counts.warnings(numbers.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)),
         versions=versions(),
     )
 
@@ -313,16 +310,11 @@ class RunCounts:
             "repair_turns": self.usage.repairs,
         }
 
-    def warnings(self, split: str, *, max_tokens: int | None, cut_from: int | None) -> list[str]:
+    def warnings(self, max_tokens: int | None, *, cut_from: int | None) -> list[str]:
         """max_tokens: --max-reply-tokens, where it is known. cut_from: bytes from which prompts seem to be cut."""
         found = [f"an endpoint {CUT_WARNING.format(cut_from)}"] if cut_from else []
         if max_tokens:
             found += too_little_room(self.only_reasoning, max_tokens=max_tokens) + self._cut_replies(max_tokens)
-        if not is_training_split(split):
-            found.append(
-                f"the questions are from the {split} split: keep data made from them out of training, "
-                "or never evaluate on that split"
-            )
         found += nothing_found(self.empty_searches, self.searches, "searches")
         found += states_that_ended(self.parse_failures, self.done, "which counts nowhere")
         if self.usage.bounded_requests:

@@ -28,7 +28,7 @@ from reasonrag.run.consent import get_consent, needs_consent
 from reasonrag.run.failures import FailureLog
 from reasonrag.run.models import Models
 from reasonrag.run.session import Session
-from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config
+from reasonrag.run_config import RunConfig, config_restored, keep_config
 
 INTERNAL = "internal"
 """Cause of an item that failed by a bug of reasonrag."""
@@ -310,7 +310,7 @@ def claimed(folder: Path, config: RunConfig | None = None, *, flag: str = "--run
     """
     with only_writer(folder, flag=flag), config_restored(folder) if config else nullcontext():
         if config:
-            keep_config(folder, config, held=has_answers(folder))
+            keep_config(folder, config)
         yield
 
 

@@ -202,11 +202,7 @@ class OverviewCounts:
     def _warnings(self) -> list[str]:
         if (made := self._collection).kind == "data set":
             return made.warnings
-        found = (
-            self._run.warnings(split, max_tokens=made.max_tokens, cut_from=made.cut_from)
-            for split in sorted(self._known["splits"])
-        )
-        return list(dict.fromkeys(chain.from_iterable(found)))
+        return self._run.warnings(made.max_tokens, cut_from=made.cut_from)
 
 
 def _type(pair: KeptPairSummary) -> str:

@@ -125,7 +125,7 @@ def test_more_than_a_tenth_of_cut_replies_is_warned_of(cut: int, loops: int, sai
     """What is repaired counts once."""
     counts = RunCounts(usage=Usage(calls=120, repairs=20))
     counts.parse_failures.update({"cut_off": cut, "loop": loops})
-    warned = counts.warnings("train", max_tokens=24, cut_from=None)
+    warned = counts.warnings(24, cut_from=None)
     assert [each.partition(" in another")[0] for each in warned if "--max-reply-tokens 24" in each] == (
         [f"{cut + loops} replies reached --max-reply-tokens 24 {said}: raise it,"] if said else []
     )

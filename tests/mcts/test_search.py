@@ -58,7 +58,7 @@ def play(search: Search[str], waves: Sequence[Sequence[Exchange]]) -> None:
         assert search.ask() == [work for work, _ in wave]
         for work, result in wave:
             search.tell(work.id, result)
-    assert search.done
+    assert not search.ask()
 
 
 def visits(search: Search[str]) -> list[int]:

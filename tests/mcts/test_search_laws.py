@@ -358,7 +358,7 @@ def test_waves_keep_within_their_size_and_the_search_within_its_simulations(
     waves = list(waves_of(search, environment))
     assert search.simulations <= config.simulations
     assert len(waves) <= 2 * config.simulations
-    assert search.done
+    assert not search.ask()
     for wave in waves:
         states = {
             item.node_id if isinstance(item, Expand) else search.tree[item.node_id].parent_id for item in wave.work
