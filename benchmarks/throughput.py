@@ -341,7 +341,7 @@ class _Bench:
         return {
             "questions": self._questions,
             "corpus": self._corpus,
-            "index": self.scratch / "index",
+            "index_home": self.scratch / "indexes",
             "model": "offline",
             "limit": limit,
             "concurrency": in_flight,
@@ -580,7 +580,7 @@ def _remember(scratch: Path) -> tuple[dict[int, int], int, float]:
     reasonrag.generate(
         questions=world / "train.jsonl",
         corpus=world / "corpus.jsonl",
-        index=scratch / "atlas-index",
+        index_home=scratch / "indexes",
         model="offline",
         set={"search.simulations": 2},
         limit=MEMORY_AFTER[-1],
