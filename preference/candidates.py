@@ -17,13 +17,13 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from preference.answer_scores import label_em, normalize_answer
 from preference.records import (
+    AbsentIfEmpty,
     ActionType,
     AgentAction,
     Items,
     Message,
     QuestionError,
     Record,
-    SparseRecord,
     Usage,
     first_error,
 )
@@ -76,10 +76,8 @@ def is_training_split(name: str) -> bool:
     return not _FOR_TRAINING.isdisjoint(re.split(r"[^a-z]+", name.rpartition("/")[2].lower()))
 
 
-class Origin(SparseRecord):
+class Origin(Record):
     """Where a state comes from: the question's data set and the run that explored it. Unknown fields are null."""
-
-    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style", "sampled", "steps_by_hops", "cut_from")
 
     dataset: str
     split: str
@@ -97,17 +95,17 @@ class Origin(SparseRecord):
     """Names what swapped states into prompts; equal renderers give equal prompts."""
     top_k: int | None = None
     max_steps: int | None = None
-    steps_by_hops: bool = False
+    steps_by_hops: AbsentIfEmpty[bool] = False
     """Whether a question had the steps that its hops need, where these are more than `max_steps`."""
-    max_passage_chars: int | None = None
+    max_passage_chars: AbsentIfEmpty[int | None] = None
     """Null where passages were shown whole."""
-    passage_order: str | None = None
+    passage_order: AbsentIfEmpty[str | None] = None
     """Null where a prompt shows the best passage first."""
-    style: str | None = None
+    style: AbsentIfEmpty[str | None] = None
     """Of answers; null for short ones."""
-    sampled: bool = False
+    sampled: AbsentIfEmpty[bool] = False
     """Whether the questions were drawn from the split by the seed."""
-    cut_from: int | None = None
+    cut_from: AbsentIfEmpty[int | None] = None
     """Bytes of a prompt from which the run's endpoint seems to have cut it; null if it did not."""
 
 
@@ -277,30 +275,26 @@ _OF_RECIPES = ("visits", "trajectory_f1", "not_reached")
 """Fields of a state that only some recipes have."""
 
 
-class PathStep(SparseRecord):
+class PathStep(Record):
     """A step on the path to an answer."""
-
-    ABSENT_IF_EMPTY = ("critic_score",)
 
     layer: int
     action_type: ActionType
     prompt: Prompt
     response: str
     content: str
-    critic_score: float | None = None
+    critic_score: AbsentIfEmpty[float | None] = None
     """As of a `StepRecord`."""
 
 
-class QuestionRecord(SparseRecord):
+class QuestionRecord(Record):
     """An explored question: how it ended, what it cost, and the best path to a right answer."""
-
-    ABSENT_IF_EMPTY = ("hops",)
 
     schema_version: Literal["reasonrag.questions/1"] = QUESTIONS_SCHEMA
     question_id: str
     question: str
     golden_answers: Items[str]
-    hops: int | None = None
+    hops: AbsentIfEmpty[int | None] = None
     """Of the question, where they decided how many steps it had."""
     origin: Origin
     error: QuestionError | None = None

@@ -14,16 +14,14 @@ from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import orjson
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
     model_validator,
 )
 
@@ -37,6 +35,15 @@ SCHEMA_VERSION: Final = "reasonrag.rollouts/1"
 _Item = TypeVar("_Item")
 Items: TypeAlias = Annotated[list[_Item], Field(fail_fast=True)]
 """A list whose first wrong item ends the check: the errors of millions take gigabytes."""
+
+
+def _is_empty(value: object) -> bool:
+    return not value and not isinstance(value, float)  # 0.0 is a value
+
+
+AbsentIfEmpty: TypeAlias = Annotated[_Item, Field(exclude_if=_is_empty)]
+"""An optional field, absent from its record's JSON where it is empty: files of those who do not use it keep their
+bytes."""
 
 ActionType = Literal["query", "evidence", "answer"]
 AgentAction = Literal["think", "read", "conclude"]
@@ -67,21 +74,6 @@ class Record(BaseModel):
         return self.model_dump_json().encode() + b"\n"
 
 
-class SparseRecord(Record):
-    """A record with optional fields that are absent from its JSON where they are empty: files of those who do not use
-    them keep their bytes."""
-
-    ABSENT_IF_EMPTY: ClassVar[tuple[str, ...]] = ()
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, as_fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = as_fields(self)
-        for name in self.ABSENT_IF_EMPTY:
-            if not found.get(name, True) and not isinstance(found[name], float):  # 0.0 is a value
-                del found[name]
-        return found
-
-
 class Message(Record):
     """One turn of a chat prompt."""
 
@@ -89,17 +81,15 @@ class Message(Record):
     content: str
 
 
-class PassageRef(SparseRecord):
+class PassageRef(Record):
     """A passage as a read turn saw it, without its text. score: null if an imported tree lacks it. not_gold: whether it
     has a gold passage's title over another text. fallback: whether BM25 found it by character n-grams alone."""
-
-    ABSENT_IF_EMPTY = ("not_gold", "fallback")
 
     id: str
     title: str
     score: float | None
-    not_gold: bool = False
-    fallback: bool = False
+    not_gold: AbsentIfEmpty[bool] = False
+    fallback: AbsentIfEmpty[bool] = False
 
 
 OF_THE_STATE = frozenset({"withheld", "too_long", "rejected", "no_passages"})
@@ -151,7 +141,7 @@ class Outcome(Record):
     value: float | None
 
 
-class Usage(SparseRecord):
+class Usage(Record):
     """What the completions in this record cost, counted once however often a run was continued. Excludes retries.
 
     calls: completions; requests: HTTP requests that delivered them (several completions may share one).
@@ -160,13 +150,11 @@ class Usage(SparseRecord):
         are an upper bound, one token per byte.
     """
 
-    ABSENT_IF_EMPTY = ("reasoning_tokens",)
-
     calls: int = 0
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    reasoning_tokens: int = 0
+    reasoning_tokens: AbsentIfEmpty[int] = 0
     cached_tokens: int = 0
     repairs: int = 0
     judgements: int = 0
@@ -189,10 +177,8 @@ class QuestionError(Record):
     message: str
 
 
-class RolloutNode(SparseRecord):
+class RolloutNode(Record):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
-
-    ABSENT_IF_EMPTY = ("reasoning", "decisive_draws", "in_common")
 
     id: int
     parent_id: int | None
@@ -203,7 +189,7 @@ class RolloutNode(SparseRecord):
     prompt: Items[Message] | None = None
     """The state's own prompt, byte-identical to the one training and evaluation use."""
     response: str | None = None
-    reasoning: str = ""
+    reasoning: AbsentIfEmpty[str] = ""
     """What the model reasoned before `response`; never part of a prompt, and in no export."""
     action_type: ActionType | None = None
     content: str | None = None
@@ -233,12 +219,12 @@ class RolloutNode(SparseRecord):
     """How often the step was drawn in its state; repeats are one node."""
     plain_draws: int = 1
     """How many draws were plain samples of the state's policy (the value model's, if there is one)."""
-    decisive_draws: int = 0
+    decisive_draws: AbsentIfEmpty[int] = 0
     """How many of the plain ones lie on a path whose answer, unlike all before it, decided that the search goes on
     here. They count for no step above."""
     same_as: int | None = None
     """The earlier sibling that says the same, or found the same passages, whose estimate this step shares."""
-    in_common: dict[int, Annotated[float, Field(gt=0, le=1)]] = {}
+    in_common: AbsentIfEmpty[dict[int, Annotated[float, Field(gt=0, le=1)]]] = {}
     """By id of earlier siblings that reveal the same in part: the share that both have in common. Where the recipe
     shares estimates, the step's counts the continuations of both by it."""
     visits: int = 0
@@ -269,7 +255,7 @@ class FailedContinuation(Record):
     parse_error: ParseFailure
 
 
-class UnreadableJudgement(SparseRecord):
+class UnreadableJudgement(Record):
     """An unreadable judgement: it counts as missing and changes no number.
 
     kind: score and rank are about steps, answer about the answer at the end of a path, which then counts nowhere.
@@ -279,15 +265,13 @@ class UnreadableJudgement(SparseRecord):
     cause: `reasoning_cut` if that reply was nothing but reasoning, up to the token limit; else empty.
     """
 
-    ABSENT_IF_EMPTY = ("cause",)
-
     kind: Literal["score", "rank", "answer"] = "score"
     node_id: int
     response: str
-    cause: str = ""
+    cause: AbsentIfEmpty[str] = ""
 
 
-class RecipeRef(SparseRecord):
+class RecipeRef(Record):
     """How a record's rewards were computed.
 
     outcome: the answer quality behind them, an `OutcomeName` or the name of a user's function.
@@ -297,16 +281,14 @@ class RecipeRef(SparseRecord):
         reveal the same; absent where it does as the shipped recipe of this name, or else `merged` and `own`.
     """
 
-    ABSENT_IF_EMPTY = ("equal_steps", "estimates")
-
     name: str
     reward: str | None = None
     judge_sees_gold: bool | None = None
     outcome: str = "f1"
     alpha: float = Field(gt=0, le=1)
     margin_by_layer: bool
-    equal_steps: Literal["merged", "apart"] | None = None
-    estimates: Literal["own", "shared"] | None = None
+    equal_steps: AbsentIfEmpty[Literal["merged", "apart"] | None] = None
+    estimates: AbsentIfEmpty[Literal["own", "shared"] | None] = None
 
     @classmethod
     def of(cls, recipe: Recipe) -> RecipeRef:
@@ -335,10 +317,8 @@ class RecipeRef(SparseRecord):
         return self.estimates == "shared" if self.estimates else shipped is not None and shipped.search.share_estimates
 
 
-class RolloutRecord(SparseRecord):
+class RolloutRecord(Record):
     """Everything explored for one question, or why nothing was."""
-
-    ABSENT_IF_EMPTY = ("hops", "revision")
 
     schema_version: Literal["reasonrag.rollouts/1"] = SCHEMA_VERSION
     question_id: str
@@ -349,11 +329,11 @@ class RolloutRecord(SparseRecord):
     """The criteria answers were judged by; null unless the outcome is `rubric`."""
     gold_passages: Items[str] | None = None
     """Passages the answer rests on, by id or else by title; null if the question file names none."""
-    hops: int | None = None
+    hops: AbsentIfEmpty[int | None] = None
     """Where they decided how many steps it had; else absent."""
     dataset: str
     split: str
-    revision: str | None = None
+    revision: AbsentIfEmpty[str | None] = None
     """Of an imported tree the SHA-256 of its file; else absent."""
     config_hash: str
     seed: int

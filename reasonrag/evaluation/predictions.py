@@ -14,7 +14,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from preference.export.files import atomic_replacement
-from preference.records import Items, PassageRef, QuestionError, Record, SparseRecord, first_error
+from preference.records import AbsentIfEmpty, Items, PassageRef, QuestionError, Record, first_error
 from reasonrag.errors import InputError
 from reasonrag.files import reading
 
@@ -23,15 +23,13 @@ PREDICTIONS_SCHEMA: Final = "reasonrag.predictions/1"
 WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it after the last question; run the same command to continue"
 
 
-class PredictedStep(SparseRecord):
+class PredictedStep(Record):
     """One reply on the way to the answer."""
-
-    ABSENT_IF_EMPTY = ("reasoning", "uncertain", "query", "drafts", "score", "passed_over")
 
     action: str
     """think, read or conclude for the agent; a baseline's own word."""
     response: str
-    reasoning: str = ""
+    reasoning: AbsentIfEmpty[str] = ""
     """What the model reasoned before the response, where that is not part of the method's format."""
     content: str | None = None
     """The text inside the tag; null if the reply could not be parsed, see `parse_error`."""
@@ -41,15 +39,15 @@ class PredictedStep(SparseRecord):
     """Cause."""
     repaired: bool = False
     """Whether the repair turn mended it."""
-    uncertain: Items[tuple[str, float]] = Field(default_factory=list)
+    uncertain: AbsentIfEmpty[Items[tuple[str, float]]] = Field(default_factory=list)
     """Of `flare`: the tokens inside the tag that are below its threshold, with their probabilities."""
-    query: str = ""
+    query: AbsentIfEmpty[str] = ""
     """Of `flare`: what was searched because of them."""
-    drafts: int = 0
+    drafts: AbsentIfEmpty[int] = 0
     """With --best-of: the replies that were drawn in this state, of which this is one."""
-    score: float | None = None
+    score: AbsentIfEmpty[float | None] = None
     """With --best-of: the critic's raw score; absent if no draft took a step, and so none was scored."""
-    passed_over: Items[tuple[str, float]] = Field(default_factory=list)
+    passed_over: AbsentIfEmpty[Items[tuple[str, float]]] = Field(default_factory=list)
     """With --best-of: the other different replies that took a step, with their scores, best first."""
 
 
@@ -60,13 +58,11 @@ class CriticUsage(Record):
     prompt_tokens: int
 
 
-class Prediction(SparseRecord):
+class Prediction(Record):
     """A line of `predictions.jsonl`.
 
     Scores are null if the question failed (`error`); 0 if there are replies but no answer.
     """
-
-    ABSENT_IF_EMPTY = ("reasoning_tokens", "votes", "critic")
 
     schema_version: Literal["reasonrag.predictions/1"] = PREDICTIONS_SCHEMA
     question_id: str
@@ -91,14 +87,14 @@ class Prediction(SparseRecord):
     """Completions of the evaluated model, repair turns included, without the judge's."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    reasoning_tokens: int = 0
+    reasoning_tokens: AbsentIfEmpty[int] = 0
     """Completion tokens that are reasoning."""
     malformed: bool = False
     """Whether a reply could not be parsed, even after its repair turn."""
     steps: Items[PredictedStep] = Field(default_factory=list)
-    votes: Items[str | None] = Field(default_factory=list)
+    votes: AbsentIfEmpty[Items[str | None]] = Field(default_factory=list)
     """With --vote: the answers of all attempts, of which `steps` are those of the one that was taken."""
-    critic: CriticUsage | None = None
+    critic: AbsentIfEmpty[CriticUsage | None] = None
     """With --best-of: what the critic's scores have cost."""
     error: QuestionError | None = None
     """Why the question failed; the same command retries it."""

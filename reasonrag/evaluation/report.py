@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from preference.export.files import write_json
-from preference.records import Record, SparseRecord
+from preference.records import AbsentIfEmpty, Record
 from reasonrag.errors import InputError
 from reasonrag.evaluation.predictions import WRITTEN_AT_THE_END
 from reasonrag.files import read_record
@@ -43,7 +43,7 @@ class QuestionGroup(Record):
     metrics: dict[str, MetricMean]
 
 
-class EvaluationConditions(SparseRecord):
+class EvaluationConditions(Record):
     """How the model was asked: what must be as it was in training, and the retriever, which may be another. Same fields
     as `TrainingConditions`, one value each; null where it has no meaning for the method.
 
@@ -51,34 +51,30 @@ class EvaluationConditions(SparseRecord):
     absent where the best stood first. style: absent for short answers.
     """
 
-    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style")
-
     renderer: str | None
     top_k: int | None
-    max_passage_chars: int | None = None
-    passage_order: str | None = None
-    style: str | None = None
+    max_passage_chars: AbsentIfEmpty[int | None] = None
+    passage_order: AbsentIfEmpty[str | None] = None
+    style: AbsentIfEmpty[str | None] = None
     retriever: str | None
     max_steps: int
     """At most so many completions, repair turns apart, and a search for every two but the last."""
 
 
-class EvaluationUsage(SparseRecord):
+class EvaluationUsage(Record):
     """Completions and tokens of the evaluated model in `predictions.jsonl`, independent of how often the run was
     resumed; judge_*: those of the judge; critic_*: its scores, and what it read. Retries are not included; they are in
     `failures.jsonl`."""
 
-    ABSENT_IF_EMPTY = ("reasoning_tokens", "critic_calls", "critic_prompt_tokens")
-
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    reasoning_tokens: int = 0
+    reasoning_tokens: AbsentIfEmpty[int] = 0
     judge_calls: int = 0
     judge_prompt_tokens: int = 0
     judge_completion_tokens: int = 0
-    critic_calls: int = 0
-    critic_prompt_tokens: int = 0
+    critic_calls: AbsentIfEmpty[int] = 0
+    critic_prompt_tokens: AbsentIfEmpty[int] = 0
 
 
 class ConditionCheck(Record):

@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from preference import Message
-from preference.records import SparseRecord
+from preference.records import AbsentIfEmpty, Record
 
 MOST_BYTES_PER_TOKEN = 16
 """Token counts below that are replaced by bytes. Qwen2.5's vocabulary makes up to 12 bytes a token of single words, and
@@ -23,7 +23,7 @@ MOST_BYTES_PER_TOKEN = 16
 Only runs of one character have more."""
 
 
-class Sampling(SparseRecord):
+class Sampling(Record):
     """Sampling parameters of an endpoint. Frozen; part of every answer's key.
 
     extra_body: further fields of a request's body, as JSON. logprobs: whether the log-probabilities of the reply's
@@ -31,15 +31,14 @@ class Sampling(SparseRecord):
     """
 
     model_config = ConfigDict(extra="forbid")
-    ABSENT_IF_EMPTY = ("extra_body", "logprobs", "reasoning_effort")
 
     temperature: float = Field(ge=0, le=2)
     top_p: float = Field(gt=0, le=1)
     max_tokens: int = Field(ge=1)
     stop: tuple[str, ...] = ()
-    extra_body: dict[str, Any] | None = None
-    logprobs: bool = False
-    reasoning_effort: str | None = None
+    extra_body: AbsentIfEmpty[dict[str, Any] | None] = None
+    logprobs: AbsentIfEmpty[bool] = False
+    reasoning_effort: AbsentIfEmpty[str | None] = None
 
     @property
     def shown(self) -> dict[str, Any]:

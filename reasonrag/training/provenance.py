@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from preference.candidates import QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
-from preference.records import SparseRecord, first_error
+from preference.records import AbsentIfEmpty, Record, first_error
 from reasonrag.data.questions import SHORT
 from reasonrag.data.settings import ATLAS, HUB_SPLITS
 from reasonrag.errors import InputError
@@ -32,22 +32,21 @@ _CHECKPOINT = re.compile(r"checkpoint-\d+")
 """Checkpoint folders that the trainer makes in its output."""
 
 
-class TrainingConditions(SparseRecord):
+class TrainingConditions(Record):
     """How a model must be prompted; each with every value that the data have, null for an unknown one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style")
 
     renderer: str | None = None
     """Hash of prompts and layout, `prompting.renderer_hash`."""
     top_k: tuple[int | None, ...] = ()
     retriever: tuple[str | None, ...] = ()
     max_steps: tuple[int | None, ...] = ()
-    max_passage_chars: tuple[int | None, ...] = ()
+    max_passage_chars: AbsentIfEmpty[tuple[int | None, ...]] = ()
     """Null for passages shown whole; empty, and absent from the file, if all were."""
-    passage_order: tuple[str | None, ...] = ()
+    passage_order: AbsentIfEmpty[tuple[str | None, ...]] = ()
     """Null for the best first; empty, and absent from the file, if all were."""
-    style: tuple[str | None, ...] = ()
+    style: AbsentIfEmpty[tuple[str | None, ...]] = ()
     """Of answers; null for short ones; empty, and absent from the file, if all were."""
     warnings: tuple[str, ...] = Field(default=(), exclude=True)
     """What of the data could not be checked; not in the file."""
