@@ -62,12 +62,13 @@ class CostEstimate(BaseModel):
 
     def shown(self) -> Iterator[Part]:
         """The estimate, and how it was measured."""
+        cost = self.dollars
         rows = [
             ("questions", self.questions),
             ("completions", f"{self.calls} in {self.requests} requests"),
             ("prompt tokens", self.prompt_tokens),
             ("completion tokens", self.completion_tokens),
-            ("cost", _dollars(self.dollars) if self.dollars else "unknown, without a price"),
+            ("cost", f"{dollars(cost.low)} to {dollars(cost.high)}" if cost else "unknown, without a price"),
             ("hours", f"{self.hours.low:.1f} to {self.hours.high:.1f} at this --concurrency"),
         ]
         yield Table(f"estimate  recipe {self.recipe}  teacher {self.model}", rows)
@@ -76,12 +77,8 @@ class CostEstimate(BaseModel):
             f"low: two standard errors below the mean of {counted(self.measured_questions, 'question')} rehearsed "
             f"by the offline teacher; high: the whole budget of the recipe, with {long}. No request was sent"
         )
-        if self.dollars and self.dollars.high:
+        if cost and cost.high:
             yield f"prices: {self.prices_as_of}; prompts from the endpoint's cache may cost less"
-
-
-def _dollars(values: Range) -> str:
-    return f"{dollars(values.low)} to {dollars(values.high)}"
 
 
 @public_call(GenerateSettings)
@@ -113,8 +110,8 @@ def estimate(
         watcher.say(f"neither --model nor {KEY_VARIABLE} is set: estimated for {DEFAULT_TEACHER}")
         settings = settings.model_copy(update={"model": DEFAULT_TEACHER})
     plan = Plan.of(settings, function=function)
-    plan = plan.asking(plan.teacher.resumed(recorded_effort(settings.run_directory)), plan.student)
-    teacher = plan.teacher
+    teacher = plan.teacher.resumed(recorded_effort(settings.run_directory))
+    plan = replace(plan, teacher=teacher)
     source, corpus = plan.find_data(watcher.say)
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")

@@ -27,7 +27,6 @@ from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason
 from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import check_prices
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import Manifest, complete, join_ranks, leave_ranks, read_manifest
 from reasonrag.retrieval.opening import object_or_name
@@ -122,21 +121,15 @@ class Given:
         return self.shared_journal or own
 
 
-def check_whole(settings: GenerateSettings, watcher: Watcher) -> tuple[int, set[str]]:
-    """Check a run of which ranks elsewhere will explore their parts. Returns how many questions it has, and what was
-    said. Raises InputError."""
-    told = set[str]()
-
-    def say(message: str) -> None:
-        told.add(message)
-        watcher.say(message)
-
+def check_whole(settings: GenerateSettings, watcher: Watcher) -> int:
+    """Check a run of which ranks elsewhere will explore their parts. Returns how many questions it has. Raises
+    InputError."""
     plan = Plan.of(settings)
-    source, _ = plan.find_data(say)
-    check_prices(say, *plan.models, given=plan.prices, capped=plan.budget.caps.cost is not None)
+    source, _ = plan.find_data(watcher.say)
+    plan.say_terms(watcher)
     if needs_consent(plan.models, plan.budget.caps, yes=settings.yes):
         raise InputError("ranks cannot ask: give --max-cost DOLLARS, or --yes; generate --dry-run has an estimate")
-    return len(source.limited(settings.limit)), told
+    return len(source.limited(settings.limit))
 
 
 async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = Given()) -> RunSummary:
@@ -150,7 +143,7 @@ async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = G
         plan.say_terms(watcher)
     async with AsyncExitStack() as opened:
         roles, models = await _opened(opened, plan, given, recorded_effort(folder), say=watcher.say)
-        plan = plan.asking(*(each.spec for each in roles.values()))
+        plan = replace(plan, teacher=roles[TEACHER].spec)
         checks = [each.check for each in models]
         retriever = given.retriever or await plan.open_retriever(corpus, opened, watcher.say, checks)
         config = plan.config(settings, source, corpus, retriever)

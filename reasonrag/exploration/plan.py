@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,10 +89,6 @@ class Plan:
             Budget(Caps.of(budget, settings.parts), budget.yes),
             settings.price,
         )
-
-    def asking(self, teacher: ModelSpec, student: ModelSpec | None = None) -> Self:
-        """With models as they turned out to be asked."""
-        return replace(self, teacher=teacher, student=student)
 
     @property
     def models(self) -> list[ModelSpec]:

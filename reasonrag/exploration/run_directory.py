@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self
@@ -172,7 +173,8 @@ def join_runs(
         cut = joined.windows.lessons_by_model(config.decides_answers.model)
         config = config.with_refusals(refused).with_refusals(cut)
         for folder in folders:
-            failures.writelines(line for _, line, _ in checked_lines(folder / FAILURES, _failure, say))
+            found = checked_lines(folder / FAILURES, partial(_values, "failure", ["kind"]), say)
+            failures.writelines(line for _, line, _ in found)
         summary = added_up(
             run,
             folders,
@@ -228,11 +230,11 @@ def _find_lines(
     """The line of every question that has one, by its id. Raises InputError for a question that is missing though its
     rank is complete, in the wrong rank or in no manifest, and for one with two trees."""
     ranks, found = {each: rank_of(each, manifest.ranks) for each in manifest.question_ids}, dict[str, _Line]()
+    values = partial(_values, "rollout record", ["question_id", "config_hash", "error"])
     for rank, folder in enumerate(folders):
         start = 0
-        for number, line, record in checked_lines(folder / ROLLOUTS, _question_of, say):
-            question_id, config_hash, failed = record
-            new, earlier = _Line(folder / ROLLOUTS, number, start, len(line), failed), found.get(question_id)
+        for number, line, (question_id, config_hash, error) in checked_lines(folder / ROLLOUTS, values, say):
+            new, earlier = _Line(folder / ROLLOUTS, number, start, len(line), bool(error)), found.get(question_id)
             if ranks.get(question_id) != rank:
                 raise InputError(f"{new}: the question {question_id!r} is not of rank {rank}")
             if config_hash != manifest.config_hash:
@@ -250,21 +252,13 @@ def _find_lines(
     return found
 
 
-def _question_of(line: bytes) -> tuple[str, str, bool]:
-    """A record's question and configuration, and whether it holds no tree. Raises ValueError."""
+def _values(kind: str, keys: Sequence[str], line: bytes) -> list[Any]:
+    """What a record of that kind has under these keys. Raises ValueError."""
     try:
         record = orjson.loads(line)
-        return str(record["question_id"]), str(record["config_hash"]), bool(record["error"])
+        return [record[each] for each in keys]
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"is not a rollout record: {error}") from error
-
-
-def _failure(line: bytes) -> None:
-    """Raises ValueError."""
-    try:
-        orjson.loads(line)["kind"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"is not a failure: {error}") from error
+        raise ValueError(f"is not a {kind}: {error}") from error
 
 
 def _copied(lines: Iterable[_Line], to: BinaryIO) -> Iterator[RolloutRecord]:

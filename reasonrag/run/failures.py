@@ -24,8 +24,6 @@ class FailureLog:
     """Use as a context manager. Secrets are redacted; a failed write raises StorageError."""
 
     def __init__(self, path: Path) -> None:
-        self.attempts = 0
-        """Failed attempts of requests, most of which succeeded on a retry."""
         self.given_up: Counter[str] = Counter()
         """Abandoned work, by cause."""
         self._path = path
@@ -40,7 +38,6 @@ class FailureLog:
 
     def attempt(self, failure: CallFailure) -> None:
         """Log an attempt of a request that failed."""
-        self.attempts += 1
         self.note("call", **asdict(failure))
 
     def give_up(self, kind: str, cause: str, message: str, **where: Any) -> str:

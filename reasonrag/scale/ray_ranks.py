@@ -88,12 +88,12 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
     there = read_manifest(run)
     if there is None and (run / ROLLOUTS).exists():
         raise InputError(f"{run} holds a run of one process; go on without --on ray, or choose another --run")
-    total, told = check_whole(settings, watcher)
+    total = check_whole(settings, watcher)
     ranks = there.ranks if there else settings.workers or DEFAULT_WORKERS
     workers = min(settings.workers or ranks, ranks)
     watcher.say(f"run directory: {run}, {counted(ranks, 'rank')}, {counted(workers, 'worker')} at a time")
     with ray_cluster(workers=workers) as ray:
-        work = RayRanks(ray, settings, ranks, workers, total, watcher, told)
+        work = RayRanks(ray, settings, ranks, workers, total, watcher)
         await work.explore_all()
     stops = [each for _, each in sorted(work.ends.items()) if each and each.cause != CapReached.cause]
     if len(work.ends) == ranks and not stops:
@@ -109,8 +109,7 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
 class RayRanks:
     """Explores the ranks of a run on a connected cluster, `workers` at a time.
 
-    ray: the module. settings: of the whole run. total: its questions. told: messages that were shown, which ranks need
-    not repeat.
+    ray: the module. settings: of the whole run. total: its questions.
     """
 
     ray: Any
@@ -119,9 +118,10 @@ class RayRanks:
     workers: int
     total: int
     watcher: Watcher
-    told: set[str]
     ends: dict[int, StopReason | None] = field(default_factory=dict)
     """Why each rank ended early; None: it did not."""
+    _told: set[str] = field(default_factory=set)
+    """Messages of ranks that were shown."""
     _actors: dict[int, Any] = field(default_factory=dict)
     _latest: dict[int, tuple[int, SessionTally]] = field(default_factory=dict)
     """Of each rank that has begun: the questions done before, and its tally."""
@@ -194,8 +194,8 @@ class RayRanks:
         if done is not None:
             self._latest[rank] = done, tally
         for kind, message in messages:
-            if message not in self.told:
-                self.told.add(message)
+            if message not in self._told:
+                self._told.add(message)
                 getattr(self.watcher, kind)(f"rank {rank}: {message}")
 
     def _advance(self) -> None:

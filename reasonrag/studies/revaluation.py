@@ -249,6 +249,7 @@ async def revalue(
         session_calls=run.models.spent.calls - calls_before,
         cost_usd=run.models.cost,
         refused_parameters=run.models.refused_parameters,
+        failed_attempts=run.session.tally.failed_calls,
     )
 
 
@@ -403,7 +404,6 @@ def _summary(sample: list[RevaluedPair], failures: FailureLog, **known: Any) -> 
         pairs=len(sample),
         unvalued=len(sample) - len(decided),
         failures_by_cause=dict(failures.given_up.most_common()),
-        failed_attempts=failures.attempts,
         confidence_level=LABEL_LEVEL,
         confirmed=sign_agreement(decided),
         mean_margin=statistics.mean(each.margin for each in decided) if decided else None,

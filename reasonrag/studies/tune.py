@@ -211,9 +211,9 @@ async def _tune(
         opened.enter_context(another_run_named(settings.run))
         if chat_model is None:
             chat_model = plan.teacher.open(opened, say=watcher.say)
-        plan = plan.asking(await plan.teacher.settled(chat_model, recorded_effort(settings.run / TRIALS / BASE)))
+        teacher = await plan.teacher.settled(chat_model, recorded_effort(settings.run / TRIALS / BASE))
         if isinstance(chat_model, EndpointModel):
-            base = base.model_copy(update={"reasoning_effort": plan.teacher.sampling.reasoning_effort or OWN_EFFORT})
+            base = base.model_copy(update={"reasoning_effort": teacher.sampling.reasoning_effort or OWN_EFFORT})
         if retriever is None:
             retriever = await plan.open_retriever(corpus, opened, watcher.say, [chat_model.check])
         given = Given(chat_model, retriever=retriever, shared_journal=settings.run / JOURNAL)
