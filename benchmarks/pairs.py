@@ -73,7 +73,6 @@ def _speed(script: Path | None, trees: int, scratch: Path) -> Iterator[str]:
     if script is not None:
         ways["published script, imports supplied"] = ("published", _published_work(script, published, scratch))
     ways["pairs"] = ("ours", _our_work(ours, scratch / "one"))
-    ways["pairs, lengths estimated"] = ("ours", _our_work(ours, scratch / "estimated", tokenizer="estimate"))
     ways["pairs of the data set, another filter"] = ("ours", _our_work(scratch / "one", scratch / "again"))
     ways["reading the trees as JSON and nothing else"] = ("ours", _reading_work(ours))
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
@@ -173,11 +172,11 @@ def _published_work(script: Path, published: Path, scratch: Path) -> str:
     )
 
 
-def _our_work(source: Path, out: Path, tokenizer: str | None = None) -> str:
+def _our_work(source: Path, out: Path) -> str:
     return (
         "from reasonrag.curation.pairs import pairs as make\n"
         "began = time.perf_counter()\n"
-        f"pairs = make({str(source)!r}, out={str(out)!r}, tokenizer={tokenizer!r}, validation=0).pairs"
+        f"pairs = make({str(source)!r}, out={str(out)!r}, validation=0).pairs"
     )
 
 

@@ -19,16 +19,7 @@ from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
 from preference.filters import seeded_uniform
 from preference.records import shared_fields
-from preference.statistics import (
-    LABEL_LEVEL,
-    Bin,
-    Share,
-    SignAgreement,
-    reliability,
-    share_of,
-    sign_agreement,
-    sign_agreement_by,
-)
+from preference.statistics import LABEL_LEVEL, Bin, Share, SignAgreement, reliability, share_of, sign_agreement
 from preference.stratified_sample import StratifiedSample
 
 REPORT_SCHEMA: Final = "reasonrag.review_report/1"
@@ -43,35 +34,27 @@ _LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
-class PairFacts:
-    """A pair's fields without its texts; None where the data set lacks them.
+class ReviewPair:
+    """A pair to show; None where the data set lacks a field.
 
     pair: identifies it by its prompt and two replies, independent of the label. row: from 1, in `file`. action_type: of
-    the chosen step. chosen_first: whether the chosen reply sorts before the rejected one.
+    the chosen step.
     """
 
     pair: str
+    pair_id: str | None
     file: str
     row: int
-    pair_id: str | None
-    chosen_first: bool
     action_type: str
     confidence: float | None
     flipped: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReviewPair:
-    """A pair to show: its facts and texts."""
-
-    facts: PairFacts
     user: str
     chosen: str
     rejected: str
 
     def exchanged(self, seed: int) -> bool:
         """Whether the reply that sorts last is shown as A: a fair coin of the seed and the pair, whatever the label."""
-        return seeded_uniform(f"side:{self.facts.pair}", seed=seed) < 0.5  # noqa: PLR2004 - a fair coin
+        return seeded_uniform(f"side:{self.pair}", seed=seed) < 0.5  # noqa: PLR2004 - a fair coin
 
     def sides(self, *, exchanged: bool) -> tuple[str, str]:
         """The replies as A and B."""
@@ -79,58 +62,41 @@ class ReviewPair:
         return first, second
 
 
-@dataclass
-class DataSetCounts:
-    """Counts of one pass over a data set."""
-
-    rows: int = 0
-    unreadable: int = 0
-    """Rows without a prompt and two replies."""
-    same: int = 0
-    """Rows whose two replies are equal."""
-    pairs: int = 0
-    """Of rows with the same prompt and replies the first counts."""
-
-
-def read_pairs(directory: Path, contents: DataSetCounts | None = None) -> Iterator[ReviewPair]:
-    """Every distinct pair, one at a time. Raises MalformedFileError, OSError."""
-    contents = contents or DataSetCounts()
+def read_pairs(directory: Path) -> Iterator[ReviewPair]:
+    """Every distinct pair, one at a time; of rows with the same prompt and replies the first counts. Raises
+    MalformedFileError, OSError."""
     seen: set[str] = set()
     for path in pairs_files(directory).values():
         for item in read_items(path):
-            contents.rows += 1
             pair = _pair_of(item.value, path.name, item.number)
-            if pair is None:
-                contents.unreadable += 1
-            elif pair.chosen == pair.rejected:
-                contents.same += 1
-            elif pair.facts.pair not in seen:
-                seen.add(pair.facts.pair)
-                contents.pairs += 1
+            if pair is not None and pair.pair not in seen:
+                seen.add(pair.pair)
                 yield pair
 
 
 def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
-    """The pair of a row; None without a prompt or two replies. Any other field may be missing or malformed."""
+    """The pair of a row; None without a prompt and two different replies. Any other field may be missing or
+    malformed."""
     if not isinstance(row, dict):
         return None
     chosen, rejected = _text(row, "chosen"), _text(row, "rejected")
     system, user = _text(row, "instruction") or "", _text(row, "input")
-    if chosen is None or rejected is None or not user:
+    if chosen is None or rejected is None or chosen == rejected or not user:
         return None
     confidence: Any = row.get("confidence")
     pair_id, action_type = _text(row, "pair_id"), _text(row, "chosen_action_type")
-    facts = PairFacts(
+    return ReviewPair(
         pair=digest(system, user, *sorted((chosen, rejected))),
+        pair_id=pair_id if pair_id and len(pair_id) <= _LONGEST_NAME and pair_id.isprintable() else None,
         file=file,
         row=number,
-        pair_id=pair_id if pair_id and len(pair_id) <= _LONGEST_NAME and pair_id.isprintable() else None,
-        chosen_first=chosen < rejected,
         action_type=action_type if action_type in _TYPES else ACTION_TYPE_NAMES[None],
         confidence=float(confidence) if type(confidence) in (int, float) and 0 <= confidence <= 1 else None,
         flipped=row.get("flipped") is True,
+        user=user,
+        chosen=chosen,
+        rejected=rejected,
     )
-    return ReviewPair(facts, user, chosen, rejected)
 
 
 def _text(row: dict[str, Any], name: str) -> str | None:
@@ -147,18 +113,19 @@ def digest(*texts: str) -> str:
     return whole.hexdigest()[:16]
 
 
-def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewPair], DataSetCounts]:
-    """`size` pairs, or all, in display order, and the data set's counts.
+def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewPair], int]:
+    """`size` pairs, or all, in display order, and how many the data set has.
 
     Stratified by the chosen step's action type; each prefix is the sample of its size. Reads the
     data set twice, to hold only the sample's texts. Raises MalformedFileError, OSError.
     """
-    contents, sample = DataSetCounts(), StratifiedSample(size, seed=seed)
-    for pair in read_pairs(directory, contents):
-        sample.add(pair.facts.action_type, pair.facts.pair)
+    count, sample = 0, StratifiedSample(size, seed=seed)
+    for pair in read_pairs(directory):
+        count += 1
+        sample.add(pair.action_type, pair.pair)
     place = {key: number for number, key in enumerate(sample.draw())}
-    held = [pair for pair in read_pairs(directory) if pair.facts.pair in place] if place else []
-    return sorted(held, key=lambda pair: place[pair.facts.pair]), contents
+    held = [pair for pair in read_pairs(directory) if pair.pair in place]
+    return sorted(held, key=lambda pair: place[pair.pair]), count
 
 
 # -- judgements ------------------------------------------------------------------------------------------------
@@ -166,7 +133,7 @@ def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewP
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a person said of a pair. pair: `PairFacts.pair`. exchanged: whether A was the reply that sorts last, which
+    """What a person said of a pair. pair: `ReviewPair.pair`. exchanged: whether A was the reply that sorts last, which
     tells what was judged, not what the label was."""
 
     pair: str
@@ -180,12 +147,13 @@ class JudgedPair:
     """A judgement with the pair as the data set has it now."""
 
     judgement: Judgement
-    facts: PairFacts
+    pair: ReviewPair
 
     @property
     def label(self) -> Literal["a", "b"]:
         """The side that the data set prefers, as shown."""
-        return "a" if self.facts.chosen_first != self.judgement.exchanged else "b"
+        first, _ = self.pair.sides(exchanged=self.judgement.exchanged)
+        return "a" if first == self.pair.chosen else "b"
 
     @property
     def tied(self) -> bool:
@@ -197,14 +165,14 @@ class JudgedPair:
 
     @property
     def confidence(self) -> float | None:
-        return self.facts.confidence
+        return self.pair.confidence
 
 
 # -- the report -------------------------------------------------------------------------------------------
 
 
 class Disagreement(BaseModel):
-    """A pair whose rejected side the reviewer prefers, and its location; see `PairFacts`."""
+    """A pair whose rejected side the reviewer prefers, and its location; see `ReviewPair`."""
 
     pair: str
     pair_id: str | None
@@ -230,8 +198,6 @@ class ReviewerReport(BaseModel):
     """By the chosen step's type."""
     by_confidence: list[Bin]
     """Pairs whose label has a confidence."""
-    says_a: Share
-    """Share of A among the verdicts that are not ties; far from one half, the reviewer has a position bias."""
     disagreements: list[Disagreement]
 
 
@@ -257,33 +223,33 @@ class ReviewReport(BaseModel):
 
 
 def report_of(
-    directory: str, said: Mapping[str, Mapping[str, Judgement]], facts: Mapping[str, PairFacts], *, pairs: int
+    directory: str, said: Mapping[str, Mapping[str, Judgement]], judged: Mapping[str, ReviewPair], *, pairs: int
 ) -> ReviewReport:
-    """The review report. said: by person and pair. facts: of all these pairs. pairs: number in the data set."""
+    """The review report. said: by person and pair. judged: all these pairs. pairs: number in the data set."""
     return ReviewReport(
         directory=directory,
         pairs=pairs,
-        reviewers=[_reviewer_report(reviewer, each, facts) for reviewer, each in sorted(said.items())],
+        reviewers=[_reviewer_report(reviewer, each, judged) for reviewer, each in sorted(said.items())],
         between=[_between(one, other, said) for one, other in combinations(sorted(said), 2)],
     )
 
 
-def _reviewer_report(reviewer: str, said: Mapping[str, Judgement], facts: Mapping[str, PairFacts]) -> ReviewerReport:
-    there = [JudgedPair(each, facts[key]) for key, each in said.items()]
-    judged = [each for each in there if each.judgement.verdict != "skip"]
-    decided = [each for each in judged if not each.tied]
-    as_labelled = [each for each in judged if not each.facts.flipped]
+def _reviewer_report(reviewer: str, said: Mapping[str, Judgement], pairs: Mapping[str, ReviewPair]) -> ReviewerReport:
+    judged = [JudgedPair(each, pairs[key]) for key, each in said.items() if each.verdict != "skip"]
+    as_labelled = [each for each in judged if not each.pair.flipped]
+    types = sorted({each.pair.action_type for each in as_labelled})
     return ReviewerReport(
         reviewer=reviewer,
         judged=len(judged),
-        ties=len(judged) - len(decided),
-        skipped=len(there) - len(judged),
+        ties=sum(each.tied for each in judged),
+        skipped=len(said) - len(judged),
         agreement=sign_agreement(as_labelled),
-        by_action_type=sign_agreement_by(as_labelled, lambda each: each.facts.action_type),
+        by_action_type={
+            name: sign_agreement(each for each in as_labelled if each.pair.action_type == name) for name in types
+        },
         by_confidence=reliability(as_labelled),
-        says_a=share_of(sum(each.judgement.verdict == "a" for each in decided), len(decided)),
         disagreements=[
-            Disagreement(**shared_fields(each.facts, Disagreement), note=each.judgement.note)
+            Disagreement(**shared_fields(each.pair, Disagreement), note=each.judgement.note)
             for each in as_labelled
             if not (each.tied or each.confirmed)
         ],

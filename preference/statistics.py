@@ -6,11 +6,11 @@ Decides what agreement means, and the intervals of shares. Draws nothing itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from pydantic import BaseModel
 
@@ -64,9 +64,6 @@ class CheckedPair(Protocol):
         ...
 
 
-AnyPair = TypeVar("AnyPair", bound=CheckedPair)
-
-
 @dataclass(frozen=True, slots=True)
 class MarginCheck:
     """A pair checked by fresh continuations: the margin of its label, and that of the fresh means."""
@@ -102,14 +99,6 @@ def sign_agreement(pairs: Iterable[CheckedPair]) -> SignAgreement:
     wrong = len(pairs) - ties - right
     confirmed, of_all = share_of(right, right + wrong), share_of(right, len(pairs))
     return SignAgreement(confirmed=confirmed, ties=ties, right=of_all, wrong=wrong)
-
-
-def sign_agreement_by(pairs: Iterable[AnyPair], group: Callable[[AnyPair], str]) -> dict[str, SignAgreement]:
-    """Sign agreement by group, sorted by name."""
-    groups: dict[str, list[AnyPair]] = {}
-    for each in pairs:
-        groups.setdefault(group(each), []).append(each)
-    return {name: sign_agreement(groups[name]) for name in sorted(groups)}
 
 
 def reliability(pairs: Sequence[CheckedPair]) -> list[Bin]:

@@ -37,7 +37,7 @@ class DataSetExport:
 
     def __init__(self, rules: PairingRules, checks: CheckSettings, gate: DecontaminationSettings, out: Path) -> None:
         self._rules, self._gate, self._out = rules, gate, out
-        self.tokens, self._warnings = token_counter(checks.tokenizer)
+        self.tokens, self._warnings = token_counter()
         allowed = [*checks.allow, *(_ERRORS_OF_BUILDER if rules.as_published else ())]
         name = out.resolve().name
         self._inspector = DatasetAudit(self.tokens, allow=parse_allowed(allowed), name=name, trusted=True)

@@ -21,7 +21,6 @@ from preference.export.files import write_file, write_json
 from preference.export.formats import pairs_files, plain_types
 from preference.export.json_stream import MalformedFileError
 from preference.review_statistics import (
-    DataSetCounts,
     Judgement,
     ReviewerReport,
     ReviewPair,
@@ -86,12 +85,11 @@ def review_sample(directory: str | Path, out: str | Path, *, sample: int = REVIE
     if out.exists():
         raise InputError(f"{out} is there already, perhaps with verdicts in it; choose another --out")
     with _readable(directory):
-        chosen, contents = sample_pairs(directory, sample, seed=seed)
+        chosen, pairs = sample_pairs(directory, sample, seed=seed)
     if not chosen:
-        why = f"{contents.unreadable:,} lack a prompt or a reply, {contents.same:,} have equal replies"
         raise InputError(
-            f"{directory} has no pair that can be shown: of its {contents.rows:,} rows {why}. See "
-            f"{' and '.join(str(path) for path in pairs_files(directory).values())}"
+            f"{directory} has no pair that can be shown, a prompt and two different replies; what its rows lack says: "
+            f"reasonrag audit {directory}"
         )
     rows = [_blind(each, exchanged=each.exchanged(seed)) for each in chosen]
     with writing(out):
@@ -100,7 +98,7 @@ def review_sample(directory: str | Path, out: str | Path, *, sample: int = REVIE
             write_json(out, [{"data": row} for row in rows])
         else:
             write_file(out, _as_csv(rows))
-    return ReviewSample(out=str(out), directory=str(directory), sampled=len(rows), pairs=contents.pairs)
+    return ReviewSample(out=str(out), directory=str(directory), sampled=len(rows), pairs=pairs)
 
 
 @public_call()
@@ -130,15 +128,18 @@ def review_report(directory: str | Path, judgements: str | Path | Sequence[str |
     if not said:
         raise InputError(f"no verdict in {', '.join(map(str, paths))}: write {_VERDICTS} into the column verdict")
     wanted = {key for theirs in said.values() for key in theirs}
-    contents = DataSetCounts()
+    judged, pairs = dict[str, ReviewPair](), 0
     with _readable(directory):
-        facts = {each.facts.pair: each.facts for each in read_pairs(directory, contents) if each.facts.pair in wanted}
+        for each in read_pairs(directory):
+            pairs += 1
+            if each.pair in wanted:
+                judged[each.pair] = each
     for theirs in said.values():
         for place, judgement in theirs.values():
-            if judgement.pair not in facts:
+            if judgement.pair not in judged:
                 raise InputError(f"{place}: {directory} has no such pair; give the data set that the sample was of")
-    found = {who: {key: each for key, (_, each) in theirs.items()} for who, theirs in said.items()}
-    return report_of(str(directory), found, facts, pairs=contents.pairs)
+    found = {who: {key: one for key, (_, one) in theirs.items()} for who, theirs in said.items()}
+    return report_of(str(directory), found, judged, pairs=pairs)
 
 
 _VERDICTS = ", ".join(get_args(Verdict))
@@ -170,7 +171,7 @@ def _check_suffix(path: Path, flag: str) -> None:
 def _blind(pair: ReviewPair, *, exchanged: bool) -> dict[str, str]:
     """A pair without its label."""
     first, second = pair.sides(exchanged=exchanged)
-    return {"pair": f"{pair.facts.pair}-{exchanged:d}", "prompt": pair.user, "a": first, "b": second}
+    return {"pair": f"{pair.pair}-{exchanged:d}", "prompt": pair.user, "a": first, "b": second}
 
 
 def _as_csv(rows: Sequence[Mapping[str, str]]) -> bytes:
@@ -270,6 +271,5 @@ def _rows(report: ReviewerReport) -> Iterator[tuple[str, object]]:
         if each.mean_confidence is not None:
             claimed = f"{agreement_text(each)}; claimed {each.mean_confidence:.2f}"
             yield f"  confidence {each.low:.1f} to {each.high:.1f}", claimed
-    yield "A chosen", report.says_a
     disagreements = counted(len(report.disagreements), "pair")
     yield "disagreements with labels", f"{disagreements}: --json has them"

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from reasonrag.curation.token_counters import TokenizerName
 from reasonrag.settings import (
     Panel,
     Places,
@@ -22,11 +21,6 @@ from reasonrag.settings import (
 class CheckSettings(Settings):
     """How rows are audited: the settings of `audit`."""
 
-    tokenizer: TokenizerName | None = setting(
-        "How tokens are counted: qwen2.5 or estimate, four characters a token "
-        "[default: qwen2.5 if the tokens extra is installed, else estimate]",
-        Panel.CHECKS,
-    )
     allow: Words = setting("Accept this error of the audit, by its name; repeatable", Panel.CHECKS, default=[])
 
 

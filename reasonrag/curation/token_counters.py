@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any
 
 from preference import Message
 from preference.labelling import TokenCounter
@@ -22,8 +22,6 @@ from reasonrag.data.qwen_vocabulary import qwen_vocabulary
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import estimate_tokens
 
-TokenizerName = Literal["qwen2.5", "estimate"]
-QWEN, ESTIMATE = get_args(TokenizerName)
 QWEN_DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 """The system turn that template `qwen` uses for rows without one."""
 _REMEMBERED = 512
@@ -56,19 +54,11 @@ class QwenTokenCounter:
         return _qwen_length(f"{text}<|im_end|>\n")
 
 
-def token_counter(name: TokenizerName | None) -> tuple[TokenCounter, list[str]]:
-    """The counter that `--tokenizer` names, and warnings about it.
-
-    None: Qwen2.5's vocabulary if the extra is installed, else the estimate and a warning. Raises InputError if what is
-    named is not available.
-    """
-    if name == ESTIMATE:
-        return EstimatingCounter(), []
+def token_counter() -> tuple[TokenCounter, list[str]]:
+    """Qwen2.5's vocabulary if the extra is installed, else the estimate and a warning."""
     try:
         _check_qwen()
     except InputError as error:
-        if name == QWEN:
-            raise InputError(f"--tokenizer {QWEN}: {error}") from error
         return EstimatingCounter(), [f"token lengths are estimates, four characters per token: {error}"]
     return QwenTokenCounter(), []
 

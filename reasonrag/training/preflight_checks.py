@@ -312,7 +312,7 @@ def _lengths(
         rows = next((each.countable for each in data.entries.values() if each.ranked and each.countable), None)
     if rows is None or not all(Path(file).is_file() for file in rows.files):
         return None
-    counter, warnings = token_counter(None)
+    counter, warnings = token_counter()
     found.notes += warnings
     counted: dict[tuple[str, str], int] = {}
     prompts, replies = [], []

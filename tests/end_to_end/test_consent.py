@@ -147,7 +147,7 @@ COMMANDS: dict[str, tuple[tuple[object, ...], str, str]] = {
         "cost_usd",
     ),
     "labels by a judge": (
-        ("pairs", "runs/offline", "--out", "out", "--tokenizer", "estimate", "--label", "judge", *AT),
+        ("pairs", "runs/offline", "--out", "out", "--label", "judge", *AT),
         " states: ",
         "judging.cost_usd",
     ),

@@ -24,7 +24,7 @@ from tests.helpers.shared import Shared
 from tests.helpers.trees import answer, siblings
 
 Words = tuple[object, ...]
-LOOSE: Words = ("--tokenizer", "estimate", "--min-confidence", 0, "--validation", 0.5)
+LOOSE: Words = ("--min-confidence", 0, "--validation", 0.5)
 """Settings that leave pairs of several questions, of which half are held out."""
 JUDGE: Words = ("--label", "judge", "--model", "offline")
 
@@ -36,7 +36,7 @@ def sources(shared: Shared) -> Path:
     def make() -> None:
         for seed, name in enumerate("ab"):
             package.generate(dataset="atlas", model="offline", limit=6, run=name, seed=seed)
-            rows = package.pairs(name, out=f"{name}-rows", min_confidence=0.0, tokenizer="estimate").out
+            rows = package.pairs(name, out=f"{name}-rows", min_confidence=0.0).out
             shutil.copy(Path(rows, "RAG_ProGuide.json"), f"{name}.json")
             Path(f"{name}-trees.json").write_bytes(orjson.dumps([published_tree(f"{name}{each}") for each in range(3)]))
 

@@ -13,7 +13,7 @@ def test_each_command_says_it_once(reasonrag: Reasonrag, endpoint: str) -> None:
     """Trials of one tune, and a judge that is not asked, say nothing of their own."""
     at = ("--base-url", endpoint)
     tried = ("--dataset", "atlas", "--pilot", 2, "--vary", "search.siblings=3,4,6", "--run", "tunes/a")
-    labelled = ("runs/a", "--out", "data/a", "--tokenizer", "estimate", "--label", "judge")
+    labelled = ("runs/a", "--out", "data/a", "--label", "judge")
     for words in (
         ("generate", *FEW, *at),
         ("calibrate", "runs/a", "--revalue", 2, "--k", 1),

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from preference.review_statistics import (
-    DataSetCounts,
     Judgement,
     ReviewPair,
     ReviewReport,
@@ -61,7 +60,7 @@ def shown(pair: ReviewPair, seed: int) -> tuple[str, str]:
 def test_both_parts_of_a_data_set_are_read(tmp_path: Path) -> None:
     """Rows are counted from 1 in each file."""
     found = pairs_of(data_set(tmp_path, row(1), row(2), validation=[row(3)]))
-    assert [(each.facts.file, each.facts.row) for each in found] == [
+    assert [(each.file, each.row) for each in found] == [
         ("RAG_ProGuide.json", 1),
         ("RAG_ProGuide.json", 2),
         ("RAG_ProGuide.validation.json", 1),
@@ -85,20 +84,16 @@ def test_both_parts_of_a_data_set_are_read(tmp_path: Path) -> None:
 def test_our_fields_are_used_where_they_make_sense(tmp_path: Path, fields: dict[str, Any], known: object) -> None:
     """A review file from elsewhere may hold anything: odd values count as missing, and stop no review."""
     [pair] = pairs_of(data_set(tmp_path, row(1, **fields)))
-    facts = pair.facts
-    assert (facts.action_type, facts.confidence, facts.pair_id, facts.flipped) == known
+    assert (pair.action_type, pair.confidence, pair.pair_id, pair.flipped) == known
 
 
-def test_rows_that_show_no_choice_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_rows_that_show_no_choice_are_left_out(tmp_path: Path) -> None:
     """No reply, no prompt, no object; equal replies; a pair once more, and once more the other way round."""
     exchanged = row(1, chosen=row(1)["rejected"], rejected=row(1)["chosen"])
     no_prompt = row(2, input="", prompt="")
     same = row(2, rejected=row(2)["chosen"])
-    contents = DataSetCounts()
-    rows = [row(1), row(1), exchanged, None, 3, row(2, chosen=None), no_prompt, same]
-    found = list(read_pairs(data_set(tmp_path, *rows), contents))
-    assert [each.facts.row for each in found] == [1]
-    assert contents == DataSetCounts(rows=8, unreadable=4, same=1, pairs=1)
+    found = pairs_of(data_set(tmp_path, row(1), row(1), exchanged, None, 3, row(2, chosen=None), no_prompt, same))
+    assert [each.row for each in found] == [1]
 
 
 def test_texts_are_told_apart_wherever_one_ends() -> None:
@@ -126,7 +121,7 @@ def said(pair: ReviewPair, better: str, *, seed: int = 0, note: str = "") -> Jud
     place: Any = better
     if better in ("chosen", "rejected"):
         place = "ab"[shown(pair, seed).index(getattr(pair, better))]
-    return Judgement(pair.facts.pair, exchanged=pair.exchanged(seed), verdict=place, note=note)
+    return Judgement(pair.pair, exchanged=pair.exchanged(seed), verdict=place, note=note)
 
 
 # -- the report ------------------------------------------------------------------------------------------------
@@ -135,7 +130,7 @@ def said(pair: ReviewPair, better: str, *, seed: int = 0, note: str = "") -> Jud
 def reported(folder: Path, **said_by: list[Judgement]) -> ReviewReport:
     pairs = pairs_of(folder)
     said = {name: {each.pair: each for each in lines} for name, lines in said_by.items()}
-    return report_of(str(folder), said, {each.facts.pair: each.facts for each in pairs}, pairs=len(pairs))
+    return report_of(str(folder), said, {each.pair: each for each in pairs}, pairs=len(pairs))
 
 
 def shares(found: dict[str, SignAgreement]) -> dict[str, tuple[float | None, int, int]]:

@@ -67,7 +67,7 @@ def audit(directory: str | Path, **flags: Any) -> AuditReport:
     settings = resolve(CheckSettings, "audit", flags)
     place = audited_place(Path(directory))
     files = row_files(place)
-    counter, _ = token_counter(settings.tokenizer)
+    counter, _ = token_counter()
     seen = DatasetAudit(counter, allow=parse_allowed(settings.allow), name=place.resolve().name)
     for file in files:
         for item in read_items(file.path):

@@ -72,7 +72,7 @@ def sample_of(folder: Path, name: str = "sample.csv", **flags: Any) -> list[dict
 
 def by_label(folder: Path, row: dict[str, str], *, wrong: bool = False) -> str:
     """The verdict that agrees with the label."""
-    pair = next(each for each in read_pairs(folder) if row["pair"].startswith(each.facts.pair))
+    pair = next(each for each in read_pairs(folder) if row["pair"].startswith(each.pair))
     return "ab"[(row["a"] != pair.chosen) != wrong]
 
 
@@ -281,7 +281,7 @@ def test_wrong_flags_are_refused(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ('[{"chosen": 1}]', "has no pair that can be shown: of its 1 rows 1 lack a prompt or a reply"),
+        ('[{"chosen": 1}]', "has no pair that can be shown, a prompt and two different replies"),
         ('[{"a": 1}, {', "RAG_ProGuide.json is cut off: it ends after 1 whole items"),
         (None, "there is no RAG_ProGuide.json in {}. Make one with: reasonrag pairs RUN"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tracemalloc
 from itertools import product
 from pathlib import Path
@@ -253,7 +254,7 @@ def test_keys_are_found_and_shown_nowhere(where: str, tmp_path: Path, reasonrag:
     }[where]
     rows = [row(number, **fields(key)) for number, key in enumerate(KEYS.values())]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
-    done = reasonrag("audit", tmp_path / "rows.json", "--tokenizer", "estimate")
+    done = reasonrag("audit", tmp_path / "rows.json")
     report = json.loads((tmp_path / "rows.audit.json").read_bytes())
     [check] = [each for each in report["checks"] if each["name"] == "secret"]
     assert check["details"] == {f"{kind} in {where}": 1 for kind in KEY_SHAPES}
@@ -296,7 +297,7 @@ def test_files_of_others_are_found_in_a_directory(tmp_path: Path, run: Path) -> 
 def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> None:
     """Three pairs that ReasonRAG's own rule yields of real trees: ten fields, quoted tags, text after them."""
     name = "ragproguide_format_pairs_from_real_trees.json"
-    report = audit(shutil.copy(shared_data / "rollouts" / name, tmp_path), tokenizer="estimate")
+    report = audit(shutil.copy(shared_data / "rollouts" / name, tmp_path))
     assert found(report) == {}
 
 
@@ -377,19 +378,23 @@ def test_an_error_keeps_the_rows_from_their_place(
     assert reasonrag("audit", out, "--allow", "secret").status == 0
 
 
-def test_lengths_never_pass_for_those_of_another_counter(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
+def test_lengths_never_pass_for_those_of_another_counter(
+    run: Path, tmp_path: Path, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A data set that is exported again by another counter is counted again, and says by whom."""
     pytest.importorskip("tiktoken", reason="the tokens extra is not installed")
     if vocabulary() is None:
         pytest.skip("Qwen's vocabulary cannot be had here")
     first, second = tmp_path / "first", tmp_path / "second"
-    assert reasonrag("pairs", run, "--out", first, "--tokenizer", "estimate").status == 0
-    assert reasonrag("pairs", first, "--out", second, "--tokenizer", "qwen2.5").status == 0
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "tiktoken", None)  # not installed
+        assert reasonrag("pairs", run, "--out", first).status == 0
+    assert reasonrag("pairs", first, "--out", second).status == 0
     fresh = tmp_path / "fresh"
-    assert reasonrag("pairs", run, "--out", fresh, "--tokenizer", "qwen2.5").status == 0
+    assert reasonrag("pairs", run, "--out", fresh).status == 0
     assert (second / "candidates.jsonl").read_bytes() == (fresh / "candidates.jsonl").read_bytes()
     assert (second / "RAG_ProGuide.json").read_bytes() == (fresh / "RAG_ProGuide.json").read_bytes()
-    assert reasonrag("pairs", first, "--out", first, "--tokenizer", "qwen2.5").status == 0
+    assert reasonrag("pairs", first, "--out", first).status == 0
     assert (first / "candidates.jsonl").read_bytes() == (fresh / "candidates.jsonl").read_bytes()
     summaries = [json.loads((each / "summary.json").read_bytes())["token_counter"] for each in (first, second)]
     assert summaries == ["Qwen2.5's vocabulary, template qwen"] * 2
