@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from preference.answer_scores import comparable
 from preference.candidates import (
@@ -73,6 +73,10 @@ SURE_TO_DIFFER, DRAWS_TO_DIFFER = 0.95, 4
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
+Allowed = Literal["malformed", "cut_prompts", "ungrounded", "repeated_query", "same_findings"]
+"""malformed: a rejected side that did not parse. ungrounded, repeated_query: of the chosen side."""
+ALLOWED: tuple[Allowed, ...] = get_args(Allowed)
+
 
 @dataclass(frozen=True, slots=True)
 class PairingRules:
@@ -86,7 +90,7 @@ class PairingRules:
     min_draws: smallest effective sample size of a side, unless both are answers, whose scores are exact.
     max_per_state: two good and two bad of four siblings make four pairs; more only says the same again, and of a state
         with many draws too often.
-    allow_malformed: as the rejected side. allow_ungrounded, allow_repeated_query: as the chosen side.
+    allow: what is kept all the same.
     consensus: whether a second witness must prefer the chosen step: of a judge's label the values, by min_margin and
         min_confidence; of others the critics that have scored both steps.
     as_published: keep what the system whose recipe made the tree keeps, by `preference.published.pair_rules`; the other
@@ -101,13 +105,24 @@ class PairingRules:
     max_row_tokens: int | None = None
     max_efficiency_only: float = 0.1
     max_style_only: float = 0.1
-    allow_malformed: bool = False
-    allow_cut_prompts: bool = False
-    allow_ungrounded: bool = False
-    allow_repeated_query: bool = False
-    allow_same_findings: bool = False
+    allow: frozenset[Allowed] = frozenset()
     consensus: bool = False
     as_published: bool = False
+
+    @classmethod
+    def of(cls, flags: Mapping[str, Any]) -> PairingRules:
+        """The rules that the flags of `pairs` make, as `flags` gives them. Raises TypeError for an unknown one."""
+        allow = {f"allow_{each}": each for each in ALLOWED}
+        others = {name: value for name, value in flags.items() if name not in allow}
+        return cls(**others, allow=frozenset(each for flag, each in allow.items() if flags.get(flag)))
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The flags of `pairs` that make these rules, as `summary.json` has them."""
+        found: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            found |= {f"allow_{each}": each in value for each in ALLOWED} if name == "allow" else {name: value}
+        return found
 
 
 NO_FILTERS = PairingRules(
@@ -117,14 +132,11 @@ NO_FILTERS = PairingRules(
     max_per_state=None,
     max_efficiency_only=1.0,
     max_style_only=1.0,
-    allow_cut_prompts=True,
-    allow_ungrounded=True,
-    allow_repeated_query=True,
-    allow_same_findings=True,
+    allow=frozenset(ALLOWED) - {"malformed"},
 )
 """Every optional filter off, except the one against rejected steps that did not parse."""
 
-AS_PUBLISHED = replace(NO_FILTERS, min_margin=LEAST_DIFFERENCE, allow_malformed=True, as_published=True)
+AS_PUBLISHED = replace(NO_FILTERS, min_margin=LEAST_DIFFERENCE, allow=frozenset(ALLOWED), as_published=True)
 """The labels and filters of the published systems."""
 
 
@@ -203,17 +215,17 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
     valued = pair.label in ("value", "outcome")
     ranked = _reason_of_rank(each)
     reasons: tuple[tuple[DropReason, bool], ...] = (
-        ("malformed", bool(chosen.parse_error or (rejected.parse_error and not rules.allow_malformed))),
+        ("malformed", bool(chosen.parse_error or (rejected.parse_error and "malformed" not in rules.allow))),
         ("unvalued", valued and pair.margin is None),
         ("wrong_trajectory", ranked == "wrong_trajectory"),
         ("not_ranked_apart", ranked == "not_ranked_apart"),
         ("same_content", pair.same),
         ("few_visits", pair.label is None and _is_unshown(each)),
         ("not_picked", pair.label is None),
-        ("prompt_cut", "prompt_cut" in pair.tags and not rules.allow_cut_prompts),
-        ("ungrounded", chosen.grounded is False and not rules.allow_ungrounded),
-        ("repeated_query", not rules.allow_repeated_query and _repeats_a_query(each)),
-        ("same_findings", valued and not rules.allow_same_findings and _reveals_the_same(each)),
+        ("prompt_cut", "prompt_cut" in pair.tags and "cut_prompts" not in rules.allow),
+        ("ungrounded", chosen.grounded is False and "ungrounded" not in rules.allow),
+        ("repeated_query", "repeated_query" not in rules.allow and _repeats_a_query(each)),
+        ("same_findings", valued and "same_findings" not in rules.allow and _reveals_the_same(each)),
         ("small_margin", valued and (each.margin < rules.min_margin or each.margin <= TOLERANCE)),
         ("uncertain", valued and pair.confidence is not None and pair.confidence < rules.min_confidence),
         ("few_draws", pair.label == "value" and _fewest_draws(each) < rules.min_draws - TOLERANCE),

@@ -19,11 +19,11 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1499,
-    "preference": 5361,
+    "preference": 5321,
     "hall": 3822,
     "agent": 2245,
     "critics": 1437,
-    "curation": 4337,
+    "curation": 4306,
     "data": 3257,
     "evaluation": 3751,
     "exploration": 2795,
@@ -35,9 +35,9 @@ LINES = {
     "serving": 1185,
     "studies": 1517,
     "training": 4321,
-    "viewing": 2712,
-    "tests": 47_902,
-    "benchmarks": 8086,
+    "viewing": 2711,
+    "tests": 47_880,
+    "benchmarks": 8085,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from preference.candidates import GoldVerdict, PathStep, QuestionRecord, is_training_split, question_key
-from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
+from preference.export.formats import ACTION_TYPE_NAMES, FormatName, Row, SplitName
 from preference.filters import DROP_REASONS, Candidate, PairingRules
 from preference.records import Usage, shared_fields
 from preference.statistics import effective_sample_size
@@ -266,7 +266,7 @@ class ExportTally:
             dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
             **{name: sorted(values) for name, values in self.seen.items()},
             usage=self.usage,
-            rules=asdict(rules),
+            rules=rules.flags,
             options=asdict(options),
             **told | {"warnings": [*self._warnings(options), *facts.warnings]},
         )
@@ -292,11 +292,6 @@ class ExportTally:
             found.append(
                 "all pairs come from one question, so there are none for validation: train without "
                 "eval_dataset and the other evaluation settings"
-            )
-        if self.counts["flipped"] and "sft-chosen" in options.formats:
-            found.append(
-                f"--flip exchanged the sides of {self.counts['flipped']:,} training pairs: "
-                f"{FORMATS['sft-chosen'].file_name('train')} holds their worse replies as targets"
             )
         if cut := self.counts["prompt_cut"]:
             found.append(

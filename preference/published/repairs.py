@@ -92,9 +92,10 @@ class RepairCount(BaseModel):
     examples: list[str] = []
     """Where it occurred first."""
 
-    def add(self, count: int, examples: list[str]) -> None:
-        self.count += count
-        self.examples = [*self.examples, *(each[:_LONGEST_EXAMPLE] for each in examples)][:_EXAMPLES]
+    def add(self, where: str) -> None:
+        self.count += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(where[:_LONGEST_EXAMPLE])
 
 
 class RepairLog:
@@ -105,29 +106,29 @@ class RepairLog:
         self.refusals: dict[str, RepairCount] = {}
 
     def repaired(self, name: str, where: str) -> None:
-        self.repairs.setdefault(name, RepairCount(meaning=REPAIRS[name])).add(1, [where])
+        self.repairs.setdefault(name, RepairCount(meaning=REPAIRS[name])).add(where)
+
+    def include(self, note: Notes) -> None:
+        """Count the repairs of an item that was kept."""
+        for name, where in note.found:
+            self.repaired(name, where)
 
     def refused(self, name: str, where: str) -> None:
-        self.refusals.setdefault(name, RepairCount(meaning=REFUSALS[name])).add(1, [where])
-
-    def include(self, other: RepairLog) -> None:
-        """Add the repairs of an item that was kept."""
-        for name, found in other.repairs.items():
-            self.repairs.setdefault(name, RepairCount(meaning=found.meaning)).add(found.count, found.examples)
+        self.refusals.setdefault(name, RepairCount(meaning=REFUSALS[name])).add(where)
 
 
 @dataclass(frozen=True)
 class Notes:
-    """Records repairs at one location."""
+    """Notes repairs at one location of an item; those of a refused one are not counted. found: names and locations."""
 
-    repair_log: RepairLog
     where: str
+    found: list[tuple[str, str]] = field(default_factory=list)
 
     def __call__(self, name: str) -> None:
-        self.repair_log.repaired(name, self.where)
+        self.found.append((name, self.where))
 
     def at(self, place: object) -> Notes:
-        return Notes(self.repair_log, f"{self.where}, {place}")
+        return Notes(f"{self.where}, {place}", self.found)
 
 
 @dataclass(frozen=True)

@@ -89,11 +89,11 @@ class PublishedRowReader:
         """
         if not isinstance(item, dict):
             raise Unusable("not_an_object")
-        found = RepairLog()  # a refused row counts no repairs
-        row = _read(item, Notes(found, where))
+        note = Notes(where)
+        row = _read(item, note)
         key = question_key(row.question)
         known = self._questions.get(key)
-        question, states = known or (self._about(item, row.question, revision, Notes(found, where)), {})
+        question, states = known or (self._about(item, row.question, revision, note), {})
         state_id = state_key(row.turns.messages)
         state = states.get(state_id) or _PublishedState(row.turns, row.layer)
         pair = row.chosen.response, row.rejected.response
@@ -106,7 +106,7 @@ class PublishedRowReader:
             state.steps.setdefault(side.response, side)
         states[state_id] = state
         self._questions[key] = question, states
-        self._findings.include(found)
+        self._findings.include(note)
         self.rows += 1
 
     def _about(self, item: dict[str, Any], question: str, revision: str, note: Notes) -> QuestionRecord:

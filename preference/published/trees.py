@@ -22,7 +22,6 @@ from preference.published.repairs import (
     ImportRules,
     KnownQuestion,
     Notes,
-    RepairLog,
     StepReply,
     Turns,
     Unusable,
@@ -68,16 +67,15 @@ def is_tree(item: object) -> bool:
     return ("output" in item and "question" in item) or _nodes_of(item) is not None
 
 
-def read_tree(item: object, rules: ImportRules, repair_log: RepairLog, *, where: str, revision: str) -> RolloutRecord:
+def read_tree(item: object, rules: ImportRules, note: Notes, *, revision: str) -> RolloutRecord:
     """The record of a published item. Raises Unusable if it cannot be repaired.
 
-    where: location, which names the item if it has no id. revision: SHA-256 of its file.
+    note: its location names the item if it has no id. revision: SHA-256 of its file.
     """
     if not isinstance(item, dict):
         raise Unusable("not_an_object")
     given = _id_of(item)
-    found = RepairLog()  # a refused tree counts no repairs
-    note = Notes(found, given or where)
+    note = Notes(given or note.where, note.found)
     output = _nodes_of(item)
     if output is None:
         reason = text(item.get("error")) or text(item.get("status"))
@@ -85,7 +83,6 @@ def read_tree(item: object, rules: ImportRules, repair_log: RepairLog, *, where:
     nodes, answers = _steps(_by_id(output), note)
     question, facts = _about(item, nodes, rules, note)
     nodes = _rewarded(nodes, answers, facts.golden_answers)
-    repair_log.include(found)
     return RolloutRecord(
         question_id=given or facts.id,
         question=question,

@@ -205,11 +205,11 @@ def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuest
     found = []
     if not summary.checked:
         found.append(
-            "no evaluation split was available, so overlap with evaluation sets is unknown: give --eval FILE, a folder "
-            "with <dataset>/<split>.jsonl, or hub"
+            "no evaluation split was available, so overlap with evaluation sets is unknown: give pairs --eval FILE, a "
+            "folder with <dataset>/<split>.jsonl, or hub"
         )
     found += [
-        f"not checked against {each.name}: {each.reason}. Give --eval FILE if you have it elsewhere"
+        f"not checked against {each.name}: {each.reason}. Give pairs --eval FILE if you have it elsewhere"
         for each in summary.unchecked
     ]
     by_name = {f"{each.dataset}/{each.split}" for each in flagged}
@@ -222,7 +222,7 @@ def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuest
         where = ", ".join(f"{name} {count}" for name, count in summary.matched_by_split.items())
         found.append(
             f"removed {counted(summary.dropped, 'question')} found in evaluation splits ({where}); see "
-            f"{CONTAMINATION}. --allow-eval NAME keeps those of a split that you will never evaluate on"
+            f"{CONTAMINATION}. pairs --allow-eval NAME keeps those of a split that you will never evaluate on"
         )
     if summary.kept:
         found.append(

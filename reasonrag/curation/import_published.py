@@ -26,7 +26,7 @@ from preference.export.formats import PAIRS_FILE
 from preference.export.staging import LAST, UNFINISHED, staging_folder
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from preference.labelled_runs import recount_tokens
-from preference.published.repairs import ImportRules, KnownQuestion, RepairCount, RepairLog, Unusable
+from preference.published.repairs import ImportRules, KnownQuestion, Notes, RepairCount, RepairLog, Unusable
 from preference.published.rows import PublishedRowReader
 from preference.published.trees import RECIPE, read_tree
 from reasonrag.agent.prompting import PROMPTS, renderer_hash
@@ -292,8 +292,8 @@ class _TreeImporter:
 
     def take(self, item: object, *, where: str, revision: str) -> None:
         """Raises Unusable."""
-        found = RepairLog()
-        record = read_tree(item, self._rules, found, where=where, revision=revision)
+        note = Notes(where)
+        record = read_tree(item, self._rules, note, revision=revision)
         mark = hashlib.sha256(record.model_copy(update={"revision": None}).to_line()).digest()
         if mark in self._seen:
             raise Unusable("duplicate_tree")
@@ -303,9 +303,9 @@ class _TreeImporter:
             number += 1
             name = f"{record.question_id}-{number}"
         if number > 1:
-            found.repaired("id_taken", name)
+            Notes(name, note.found)("id_taken")
             record = record.model_copy(update={"question_id": name})
-        self._log.include(found)
+        self._log.include(note)
         self._ids.add(name)
         self.questions.add(question_key(record.question))
         self.counts["kept"] += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -184,11 +183,11 @@ class PairsSettings(
     @property
     def rules(self) -> PairingRules:
         """Raises InputError for filters beside `as_published`, which has its own."""
-        given: dict[str, Any] = {name: getattr(self, name) for name in PairingRules.__dataclass_fields__}
-        rules = PairingRules(**given | {name: given[name] or None for name in _NO_LIMIT})
+        given: dict[str, Any] = {name: getattr(self, name) for name in _RULES.flags}
+        rules = PairingRules.of(given | {name: given[name] or None for name in _NO_LIMIT})
         if not self.as_published:
             return rules
-        changed = [name for name, value in asdict(rules).items() if value != getattr(_RULES, name)]
+        changed = [name for name, value in rules.flags.items() if value != _RULES.flags[name]]
         if beside := [flag_of(name) for name in changed if name != "as_published"]:
             raise InputError(f"--as-published has filters of its own: leave out {', '.join(beside)}")
         return AS_PUBLISHED

@@ -125,25 +125,19 @@ class Sources:
         """Whether a judge is to label the states as the published system's does; not if it has done so.
 
         by_judge: whether the user asks for one. Raises InputError where no published system has labels for a source,
-        or two have different ones.
+        and for other sources beside those of a judge.
         """
-        recipes = {each.recipe for each in self.origins if each.recipe}
-        if ours := sorted(each for each in recipes if each not in SYSTEM_OF_RECIPE):
+        recipes = sorted({each.recipe for each in self.origins if each.recipe})
+        if ours := [each for each in recipes if each not in SYSTEM_OF_RECIPE]:
             raise InputError(
                 f"--as-published: no published system labels the runs of recipe {', '.join(ours)}; leave it out"
             )
-        of_prorag = [each for each in self.folders if "prorag" in {origin.recipe for origin in _origins_of([each])}]
-        judged = [is_data_set(each) and _occurs(_JUDGED, each) for each in of_prorag]
-        alone = len(recipes) == 1 and len(of_prorag) == len(self.folders)
-        if not all(judged) and (any(judged) or not alone):
-            raise InputError(
-                "--as-published: a judge labels the runs of prorag, and no others. Make a data set of each recipe, "
-                "then one of these data sets: reasonrag pairs DATA1 DATA2 --as-published --out DATA"
-            )
+        if len({each.recipe == "prorag" for each in self.origins}) > 1:
+            raise InputError("--as-published: a judge labels the runs of prorag, and no others; give them alone")
         if by_judge and "prorag" not in recipes:
-            of = f"the runs of recipe {', '.join(sorted(recipes))}" if recipes else "imported rows"
+            of = f"the runs of recipe {', '.join(recipes)}" if recipes else "imported rows"
             raise InputError(f"--as-published: no published judge labels {of}; leave out --label")
-        return not all(judged)
+        return "prorag" in recipes and not all(is_data_set(each) and _occurs(_JUDGED, each) for each in self.folders)
 
     def judged_before(self, gathered: Path) -> tuple[dict[str, Any], list[str]]:
         """The judge recorded in a source's summary, for labels in the candidates; a warning if there is no single

@@ -13,7 +13,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -333,7 +333,7 @@ def _tuning(
         split=asked.source.split,
         seed=base.seed,
         questions=len(asked),
-        rules=asdict(settings.rules),
+        rules=settings.rules.flags,
         unit=unit,
         planned=tried.planned,
         trials=reports,

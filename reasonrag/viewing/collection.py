@@ -233,7 +233,7 @@ class DataSetCollection(Collection):
         check_finished(path)
         summary = _summary(path)
         try:
-            self.rules = PairingRules(**summary.rules) if summary else PairingRules()
+            self.rules = PairingRules.of(summary.rules) if summary else PairingRules()
         except TypeError as error:
             raise InputError(f"the rules of {path / SUMMARY} are none of `pairs`: {error}. {_AGAIN}") from error
         self.teachers = set(summary.teachers) if summary else set[str]()

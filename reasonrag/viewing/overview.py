@@ -9,7 +9,6 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from itertools import chain
 from typing import Any, Literal
 
@@ -191,7 +190,7 @@ class OverviewCounts:
             histograms=_histograms(self._values, kept),
             length_unit=_unit(kept),
             trees=self._tree_facts() if collection.kind == "run" else None,
-            rules=asdict(collection.rules),
+            rules=collection.rules.flags,
             warnings=self._warnings(),
         )
 

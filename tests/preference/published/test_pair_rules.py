@@ -18,7 +18,7 @@ from preference.export.formats import proguide_row
 from preference.filters import AS_PUBLISHED, PairingRules, select
 from preference.labelling import labelled_states
 from preference.published.pair_rules import builder_reading
-from preference.published.repairs import ImportRules, RepairLog
+from preference.published.repairs import ImportRules, Notes
 from preference.published.trees import read_tree
 from preference.records import RecipeRef
 from tests.helpers.published_trees import builder_rewards, builder_rows, random_tree
@@ -29,7 +29,7 @@ SEEDS = st.integers(0, 10**6)
 
 
 def imported(tree: dict[str, Any]) -> RolloutRecord:
-    return read_tree(copy.deepcopy(tree), ImportRules(), RepairLog(), where="file.json:1", revision="f00")
+    return read_tree(copy.deepcopy(tree), ImportRules(), Notes("file.json:1"), revision="f00")
 
 
 def rows_of(record: RolloutRecord) -> list[dict[str, Any]]:

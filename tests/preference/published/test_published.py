@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, PairingRules, RolloutRecord, export_pairs
 from preference.candidates import question_key
-from preference.filters import AS_PUBLISHED
+from preference.filters import ALLOWED, AS_PUBLISHED
 from preference.labelled_runs import write_candidates
 from preference.published.repairs import (
     REFUSALS,
@@ -38,7 +39,7 @@ QUESTION = "Which river flows through the capital of France?"
 SYSTEM = "Answer, or search.\nSay <answer>..</answer> or <query>..</query>.\n"
 FIELDS = 10
 NOTHING_KNOWN = ImportRules()
-PUBLISHED_RULE = replace(NO_FILTERS, min_margin=0.01, allow_malformed=True)
+PUBLISHED_RULE = replace(NO_FILTERS, min_margin=0.01, allow=frozenset(ALLOWED))
 
 Json = dict[str, Any]
 
@@ -108,9 +109,9 @@ def nodes_of(tree: Json) -> Json:
 
 def read(tree: object, rules: ImportRules = NOTHING_KNOWN) -> tuple[RolloutRecord, dict[str, int]]:
     """The record, and how often each repair was made."""
-    findings = RepairLog()
-    record = read_tree(tree, rules, findings, where="file.json:1", revision="f00")
-    return record, {name: each.count for name, each in findings.repairs.items()}
+    note = Notes("file.json:1")
+    record = read_tree(tree, rules, note, revision="f00")
+    return record, Counter(name for name, _ in note.found)
 
 
 def exported(records: list[RolloutRecord], rules: PairingRules) -> list[Json]:
@@ -298,14 +299,12 @@ REFUSED: list[tuple[str, Callable[[Json], None]]] = [
 
 @pytest.mark.parametrize(("cause", "spoil"), REFUSED)
 def test_what_cannot_be_repaired_is_refused_with_its_cause(cause: str, spoil: Callable[[Json], None]) -> None:
-    """Nothing of such a tree is counted as repaired."""
-    tree, findings = published_tree(), RepairLog()
+    tree = published_tree()
     spoil(tree)
     with pytest.raises(Unusable) as refused:
-        read_tree(tree, NOTHING_KNOWN, findings, where="file.json:1", revision="f00")
+        read_tree(tree, NOTHING_KNOWN, Notes("file.json:1"), revision="f00")
     assert refused.value.cause == cause
     assert cause in REFUSALS
-    assert findings.repairs == {}
 
 
 def test_golden_answers_and_names_come_from_a_question_file() -> None:
@@ -401,7 +400,7 @@ GLUED = "Be brief.\n\nQuestion: Who?"
 )
 def test_prompts_are_read_in_every_known_form_and_no_other_is_guessed_at(prompt: object, known: bool) -> None:
     """Messages, ChatML and Llama 3; not even where the text has special tokens of its own."""
-    assert read_prompt(prompt, Notes(RepairLog(), "")) == (("Be brief.", "Question: Who?") if known else None)
+    assert read_prompt(prompt, Notes("")) == (("Be brief.", "Question: Who?") if known else None)
 
 
 @pytest.mark.parametrize(
@@ -420,7 +419,7 @@ def test_a_reply_has_the_last_word_on_itself(
     response: str, stated: Any, action_type: str | None, content: str | None, cause: str | None
 ) -> None:
     """The stated type decides between several tags only."""
-    said = read_reply(response, Notes(RepairLog(), ""), stated=stated)
+    said = read_reply(response, Notes(""), stated=stated)
     assert (said.action_type, said.content) == (action_type, content)
     assert (said.parse_error and said.parse_error.cause) == cause
 
@@ -506,7 +505,7 @@ def test_a_rejected_reply_that_does_not_parse_is_a_candidate_and_no_row() -> Non
     )
     assert list(findings.repairs) == ["no_tag"]
     assert rows_of(reader) == []
-    for rules in (replace(NO_FILTERS, allow_malformed=True), AS_PUBLISHED):
+    for rules in (replace(NO_FILTERS, allow=frozenset(ALLOWED)), AS_PUBLISHED):
         [row] = rows_of(reader, rules)
         assert (row["rejected_action_type"], row["rejected_content"]) == ("Other", "")
 
@@ -568,7 +567,7 @@ def test_no_row_however_broken_is_a_crash(changes: list[tuple[str, Any]]) -> Non
     reader = PublishedRowReader(ImportRules(), RepairLog())
     with suppress(Unusable):
         reader.add(published_row(**dict(changes)), where="rows.json:1", revision="f00")
-    assert len(rows_of(reader, replace(NO_FILTERS, allow_malformed=True))) <= 1
+    assert len(rows_of(reader, replace(NO_FILTERS, allow=frozenset(ALLOWED)))) <= 1
 
 
 def test_the_real_rows_come_out_as_they_went_in(shared_data: Path) -> None:
