@@ -9,7 +9,7 @@ models; `docs/troubleshooting/degenerate-trees.md` has a section for every sign.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -70,62 +70,13 @@ class Sign:
         return f"{told}; see {PAGE}#{self.name.replace('_', '-')}"
 
 
-SIGNS: list[Sign] = []
-"""Ordered from causes to consequences: a stopped run names the first that holds."""
-_Shown = Callable[[RolloutRecord], bool]
-
-
-def _sign(means: str, remedy: str, *, fault: bool = False) -> Callable[[_Shown], _Shown]:
-    """Make a sign of the function that follows; see `Sign`."""
-
-    def named(shown_by: _Shown) -> _Shown:
-        SIGNS.append(Sign(shown_by.__name__, means, remedy, shown_by, fault))
-        return shown_by
-
-    return named
-
-
-# -- the signs -------------------------------------------------------------------------------------------------
-
-
-@_sign(
-    "most replies are nothing but reasoning",
-    f"If --max-reply-tokens cut them, {more_room()}; if they ended by themselves, {parser_advice()}",
-    fault=True,
-)
-def only_reasoning(rollout: RolloutRecord) -> bool:
+def _only_reasoning(rollout: RolloutRecord) -> bool:
     """Most draws are nothing but reasoning, perhaps unseen: cut by the token limit, or ended by themselves."""
     failed = ((each.parse_error, each.reasoning and not each.response) for each in _draws(rollout))
     return _most(error is not None and (error.cause == "reasoning_cut" or bool(only)) for error, only in failed)
 
 
-@_sign(
-    "steps sampled in the same state are equivalent, so there is nothing to compare",
-    "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and check that the server "
-    "honours temperature, top_p and seed",
-    fault=True,
-)
-def identical_siblings(rollout: RolloutRecord) -> bool:
-    """In `NEARLY_ALL` states with at least two draws, all steps are equivalent; not where they have no text."""
-    return not only_reasoning(rollout) and _most(_alike(rollout), share=NEARLY_ALL)
-
-
-@_sign(
-    "every continuation ends in a reply that does not parse",
-    "Read some replies: the model does not follow the format that the prompt asks for (--prompts)",
-    fault=True,
-)
-def never_parses(rollout: RolloutRecord) -> bool:
-    """All continuations, at least two, end in a failed step."""
-    ends = _all_ends(rollout)
-    return len(ends) >= SEVERAL and all(each.end == "failed" for each in ends)
-
-
-@_sign(
-    "an answer came only when it was forced: nearly all continuations end in the forced conclusion or in failed steps",
-    "Read some replies: the model may ignore the prompt (--prompts), omit the tags, or find nothing",
-)
-def answered_only_when_forced(rollout: RolloutRecord) -> bool:
+def _answered_only_when_forced(rollout: RolloutRecord) -> bool:
     """More than `NEARLY_ALL` of at least two continuations end in a failed step, or in a conclusion after more than
     `STEPS_TO_AN_ANSWER` steps; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
     ends = _all_ends(rollout)
@@ -137,43 +88,70 @@ def answered_only_when_forced(rollout: RolloutRecord) -> bool:
     return _most(unwilling, share=NEARLY_ALL)
 
 
-@_sign(
-    "most first steps are answers, so the pairs teach no searching",
-    "Use questions that the teacher cannot answer from memory, or tell it to search first (--prompts)",
+SIGNS = (
+    Sign(
+        "only_reasoning",
+        "most replies are nothing but reasoning",
+        f"If --max-reply-tokens cut them, {more_room()}; if they ended by themselves, {parser_advice()}",
+        _only_reasoning,
+        fault=True,
+    ),
+    Sign(
+        "identical_siblings",
+        "steps sampled in the same state are equivalent, so there is nothing to compare",
+        "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and check that the server "
+        "honours temperature, top_p and seed",
+        lambda rollout: not _only_reasoning(rollout) and _most(_alike(rollout), share=NEARLY_ALL),  # no text, no step
+        fault=True,
+    ),
+    Sign(
+        "never_parses",
+        "every continuation ends in a reply that does not parse",
+        "Read some replies: the model does not follow the format that the prompt asks for (--prompts)",
+        lambda rollout: _all(_all_ends(rollout), lambda each: each.end == "failed"),
+        fault=True,
+    ),
+    Sign(
+        "answered_only_when_forced",
+        "an answer came only when it was forced: nearly all continuations end in the forced conclusion or in failed "
+        "steps",
+        "Read some replies: the model may ignore the prompt (--prompts), omit the tags, or find nothing",
+        _answered_only_when_forced,
+    ),
+    Sign(
+        "instant_answer",
+        "most first steps are answers, so the pairs teach no searching",
+        "Use questions that the teacher cannot answer from memory, or tell it to search first (--prompts)",
+        lambda rollout: _most(
+            node.action_type == "answer"
+            for node in _draws(rollout)
+            if node.layer == 0 and node.action == "think"  # with --max-steps 1 it must conclude
+        ),
+    ),
+    Sign(
+        "none_loop",
+        "most read turns report None",
+        "Check that the corpus covers the questions, and raise --top-k",
+        lambda rollout: _most(
+            normalize_answer(node.content or "") == "none" for node in _draws(rollout) if node.action_type == "evidence"
+        ),
+    ),
+    Sign(
+        "all_wrong",
+        "no continuation ends in a right answer that the evidence supports, so all steps have the same reward",
+        "Compare its answers with the gold answers: the teacher may be too weak, the corpus wrong, or the gold "
+        "answers too long; if it answers from memory, --outcome f1 counts such answers",
+        lambda rollout: _all(rollout.ends, lambda each: each.quality == 0),
+    ),
+    Sign(
+        "all_right",
+        "every continuation is right, so steps differ only in the length of their paths",
+        "Use harder questions or a weaker teacher",
+        # where a judge alone decides, right steps differ by more than their paths
+        lambda rollout: rollout.recipe.reward != "rank" and _all(rollout.ends, lambda each: each.quality == 1),
+    ),
 )
-def instant_answer(rollout: RolloutRecord) -> bool:
-    """Most draws of the first turn are answers; not where that turn must conclude (`--max-steps 1`)."""
-    return _most(node.action_type == "answer" for node in _draws(rollout) if node.layer == 0 and node.action == "think")
-
-
-@_sign(
-    "most read turns report None",
-    "Check that the corpus covers the questions, and raise --top-k",
-)
-def none_loop(rollout: RolloutRecord) -> bool:
-    """Most draws of evidence report nothing."""
-    said = (normalize_answer(node.content or "") for node in _draws(rollout) if node.action_type == "evidence")
-    return _most(each == "none" for each in said)
-
-
-@_sign(
-    "no continuation ends in a right answer that the evidence supports, so all steps have the same reward",
-    "Compare its answers with the gold answers: the teacher may be too weak, the corpus wrong, or the gold "
-    "answers too long; if it answers from memory, --outcome f1 counts such answers",
-)
-def all_wrong(rollout: RolloutRecord) -> bool:
-    """All continuations, at least two, have outcome 0: F1 0, or an answer that no evidence supports."""
-    return _all_have(rollout, outcome=0.0)
-
-
-@_sign(
-    "every continuation is right, so steps differ only in the length of their paths",
-    "Use harder questions or a weaker teacher",
-)
-def all_right(rollout: RolloutRecord) -> bool:
-    """All continuations, at least two, have outcome 1; not where a judge alone decides which step is better."""
-    return rollout.recipe.reward != "rank" and _all_have(rollout, outcome=1.0)
-
+"""Ordered from causes to consequences: a stopped run names the first that holds."""
 
 # -- counting over a run ---------------------------------------------------------------------------------------
 
@@ -309,5 +287,6 @@ def _draws(rollout: RolloutRecord) -> Iterator[RolloutNode]:
     return chain.from_iterable(repeat(node, node.draws) for node in rollout.nodes[1:])
 
 
-def _all_have(rollout: RolloutRecord, *, outcome: float) -> bool:
-    return len(rollout.ends) >= SEVERAL and all(end.quality == outcome for end in rollout.ends)
+def _all(ends: Sequence[FinalScore], holds: Callable[[FinalScore], bool]) -> bool:
+    """Of all continuations, at least two."""
+    return len(ends) >= SEVERAL and all(map(holds, ends))
