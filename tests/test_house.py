@@ -26,7 +26,7 @@ LINES = {
     "curation": 4306,
     "data": 3257,
     "evaluation": 3751,
-    "exploration": 2795,
+    "exploration": 2774,
     "llm": 4989,
     "publishing": 1216,
     "retrieval": 3937,
