@@ -68,8 +68,9 @@ class World:
     def saved(self, name: str) -> Path:
         return self.place / "saves" / name
 
-    def start(self, *words: object) -> Command:
-        return Command(*words, cwd=self.place, environment=environment(self.place, self.python))
+    def start(self, *words: object, killed_at: str | None = None) -> Command:
+        known = environment(self.place, self.python)
+        return Command(*words, cwd=self.place, environment=known, killed_at=killed_at)
 
     def run(self, *words: object) -> Done:
         """`reasonrag ..` in a process of its own."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -20,9 +19,9 @@ from reasonrag.llm.critic import find_critic
 from reasonrag.terminal import show
 from reasonrag.training.provenance import read_provenance
 from tests.helpers.command_line import next_commands
-from tests.helpers.critic_world import SMALL, CriticWorld, make_critic_world
+from tests.helpers.critic_world import CriticWorld, make_critic_world
 from tests.helpers.shared import Shared, held
-from tests.helpers.training_world import edited, interrupted
+from tests.helpers.training_world import edited, ended, interrupted
 
 
 @pytest.fixture
@@ -66,18 +65,13 @@ def test_a_training_that_was_interrupted_goes_on_from_its_checkpoint_and_then_is
     assert orjson.loads(third.out)["state"] == "finished already"
 
 
-def test_a_training_is_not_finished_before_its_rows_are_removed(
-    world: CriticWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_training_is_not_finished_before_its_rows_are_removed(world: CriticWorld) -> None:
     """A finished one is not looked at again. This one was killed when its trainer had ended."""
-    folder = shutil.copytree(world.trained("pairwise"), tmp_path / "critic")
+    folder = shutil.copytree(world.trained("pairwise"), world.critic("killed"))
     edited(folder / "training.json", lambda record: record.update(state="trained"))
     (folder / ".rows").mkdir()
-    monkeypatch.setattr("reasonrag.critics.train.sum_up", Mock(side_effect=KeyboardInterrupt))
-    monkeypatch.chdir(world.place)
-    with pytest.raises(KeyboardInterrupt):
-        reasonrag.train_critic("smoke-cpu", data="data/a", out=folder, set=list(SMALL))
-    assert not (folder / ".rows").exists()
+    killed = ended(world.start(*world.training("killed"), killed_at="critics/killed/training.json"))
+    assert (killed.status, (folder / ".rows").exists()) == (-9, False)
 
 
 def test_without_lora_all_weights_are_trained(world: CriticWorld) -> None:

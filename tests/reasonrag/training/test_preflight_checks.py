@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import orjson
 import pytest
@@ -26,7 +25,6 @@ from hypothesis import strategies as st
 
 from reasonrag.errors import InputError
 from reasonrag.run_config import config_hash
-from reasonrag.training.llamafactory import launcher
 from reasonrag.training.llamafactory.config_files import as_yaml, changes_of, find_config, shipped_names
 from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_questions, read_training_data
@@ -379,14 +377,22 @@ def test_everything_a_child_says_is_kept_but_for_what_it_overwrites(tmp_path: Pa
     assert last[-1] == "the end"
 
 
-def test_a_child_whose_words_cannot_be_kept_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Here the disk is full once the log has the command."""
-    full, opened = OSError("No space left on device"), MagicMock()
-    opened.return_value.__enter__.return_value.write.side_effect = [None, *[full] * 99]
-    monkeypatch.setattr(launcher, "open_private", opened)
-    command, python = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], Path(sys.executable)
-    with pytest.raises(OSError, match="No space left on device"):
-        run_child(command, python=python, environment={}, log=tmp_path / "log", last=deque(), tick=lambda: None)
+def runs_child(code: str, log: Path, room: int = 10**6) -> list[str]:
+    """A command that does nothing else. room: the most bytes of a file."""
+    outer = (
+        "import resource, sys; from collections import deque; from pathlib import Path\n"
+        "from reasonrag.training.llamafactory.launcher import run_child\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))\n"
+        f"run_child([sys.executable, '-c', {code!r}], python=Path(sys.executable), environment={{}}, "
+        f"log=Path({str(log)!r}), last=deque(), tick=lambda: None)"
+    )
+    return [sys.executable, "-c", outer]
+
+
+def test_a_child_whose_words_cannot_be_kept_is_ended(tmp_path: Path) -> None:
+    code = "import time; print(999 * 'o ', 'o', sep='\\n', flush=True); time.sleep(60)"
+    done = subprocess.run(runs_child(code, tmp_path / "log", 999), capture_output=True, check=False)
+    assert b"File too large" in done.stderr
 
 
 def test_a_training_stands_where_the_trainers_log_says(tmp_path: Path) -> None:
@@ -432,13 +438,7 @@ def test_a_child_and_its_children_end_with_us(tmp_path: Path) -> None:
         "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
         f"pathlib.Path({str(mark)!r}).write_text(f'{{os.getpid()}} {{other.pid}}')\ntime.sleep(60)"
     )
-    outer = (
-        "import sys; from collections import deque; from pathlib import Path\n"
-        "from reasonrag.training.llamafactory.launcher import run_child\n"
-        f"run_child([sys.executable, '-c', {code!r}], python=Path(sys.executable), environment={{}}, "
-        f"log=Path({str(tmp_path / 'log')!r}), last=deque(), tick=lambda: None)"
-    )
-    with subprocess.Popen([sys.executable, "-c", outer], stderr=subprocess.PIPE) as running:
+    with subprocess.Popen(runs_child(code, tmp_path / "log"), stderr=subprocess.PIPE) as running:
         until(lambda: mark.exists() and mark.read_text() != "")
         running.send_signal(signal.SIGTERM)
         running.wait(60)
