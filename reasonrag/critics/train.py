@@ -26,13 +26,13 @@ from reasonrag.errors import InputError
 from reasonrag.files import read_small
 from reasonrag.llm.critic import CriticFacts
 from reasonrag.progress import JobWatcher, SilentWatcher
-from reasonrag.rendering import Part, Table, next_command
+from reasonrag.rendering import Part, next_command
 from reasonrag.run_config import config_hash
 from reasonrag.serving.local_server import count_gpus
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.llamafactory.config_files import changes_of, find_config, shipped_names
-from reasonrag.training.llamafactory.config_resolution import refuse_secrets, settle_paths
+from reasonrag.training.llamafactory.config_resolution import base_settings
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from reasonrag.training.llamafactory.inspection import driver_gpus
@@ -68,30 +68,18 @@ class CriticResult(TrainingResult):
     folds: list[CriticResult] = []  # noqa: RUF012 - pydantic copies it
     """With --folds, one critic each; the other fields are then of the first."""
 
-    def shown(self) -> Iterator[Part]:
-        """What was trained, its last metrics, and the next command."""
-        for each in self.folds or [self]:
-            yield Table("Critic", each._rows())
-            yield from (f"- {said}" for said in [*each.record.notes, *each.warnings, *each.objections])
-        if self.state == "dry run":
-            return
+    def _told(self) -> Iterator[Part]:
+        for each in self.folds:
+            yield from each._told()
+        if not self.folds:
+            yield from super()._told()
+
+    def _next(self) -> Iterator[Part]:
         if self.folds:
-            yield next_command(
-                "pairs", "RUN", "--consensus", *(word for each in self.folds for word in ("--critic", each.out))
-            )
+            critics = (word for each in self.folds for word in ("--critic", each.out))
+            yield next_command("pairs", "RUN", "--consensus", *critics)
         else:
             yield next_command("evaluate-critic", self.out, "RUN")
-
-    def _rows(self) -> Iterator[tuple[str, object]]:
-        data, resumed = self.record.data, self.record.resumed_from[-1:]
-        trained = {"rows": data["rows"], "held_out_rows": data["eval_rows"]} | self.record.lengths
-        yield "critic", f"{self.state}: {self.out}"
-        yield "labels", data["labels"]
-        yield "rows", f"{trained['rows']:,}, {trained['held_out_rows']:,} held out"
-        if self.steps is not None:
-            yield "steps", ", resumed from ".join([f"{self.steps:,}", *resumed])
-        told = {"loss": "loss", "eval_loss": "loss, held out", "eval_accuracy": "pairs ranked as labelled, held out"}
-        yield from ((said, f"{self.results[name]:.3f}") for name, said in told.items() if name in self.results)
 
 
 @public_call(TrainCriticSettings)
@@ -148,14 +136,11 @@ def _plan(settings: TrainCriticSettings) -> CriticPlan:
     if settings.data is None:
         raise InputError("--data is needed: a folder that reasonrag pairs wrote")
     file = find_config(settings.config, CONFIGS)
-    config = {**file.values, **changes_of(settings.set)}
-    config = {key: value for key, value in config.items() if value is not None}
-    refuse_secrets(config)
+    config = base_settings(file, changes_of(settings.set))
     if not config.get("model_name_or_path"):
         raise InputError("no base model: --set model_name_or_path=FOLDER, or a name on the Hub")
     if "stage" in config:
         raise InputError(f"{file.name} is LLaMA-Factory's; reasonrag train takes it")
-    settle_paths(config, file)
     data = read_training_data(settings.data)
     out = settings.out or HOME / data.directory.resolve().name
     permitted = Permissions(settings.prompts, tuple(settings.allow), tuple(settings.allow_eval))

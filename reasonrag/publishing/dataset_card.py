@@ -8,7 +8,7 @@ front matter is written by the Hub's own client.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -107,20 +107,19 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "facts": _facts(facts),
         "rows": {split: inventory.rows_of(split) for split in ("train", "validation")},
         "runs": inventory.runs,
-        "judging": _named(_flat(without_addresses(summary.judging))),
         "licence": _licence(facts),
         "licence_is_derived": facts.licence is None,
         "licences": [(code(name), each.licence, each.source, each.passages) for name, each in known],
         "by_split": inventory.candidate_questions,
         "yields": Table("", summary_rows(summary)).cells,
-        "filters": _named(_filters(summary)),
+        "filters": list(_rows(summary.rules | summary.options)),
         "checks": [
             (code(each.name), each.severity, each.count, each.checked, each.finds) for each in facts.audit.checks
         ],
         "cutoff_len": facts.audit.advised_cutoff,
         "tokenizer": f"{counter.name}{'' if counter.exact else ', an estimate'}",
         "compared": _compared(summary.contamination),
-        "contamination": _named(_flat(without_addresses(overlap))),
+        "contamination": list(_rows(without_addresses(overlap))),
         "aside": facts.aside,
         "limits": _limits(summary),
         "configs": hub_configs(inventory),
@@ -144,14 +143,23 @@ def _facts(facts: DatasetCardFacts) -> list[tuple[str, object]]:
         ("teacher", _names(summary.teachers)),
         ("recipe", _names(summary.recipes)),
         ("labels", counts_text(summary.pairs_by_label)),
+        *([("judge", code(judge))] if (judge := summary.judging.get("model")) else []),
         ("cost", _cost(summary)),
         ("made on", f"{_date(inventory)} (UTC)"),
         ("licence", Verbatim(f"{code(_licence(facts))}{derived}")),
     ]
 
 
-def _named(values: dict[str, Any]) -> list[tuple[Verbatim, str]]:
-    return [(code(name), str(value)) for name, value in values.items()]
+def _rows(values: Mapping[str, Any]) -> Iterator[tuple[Verbatim, str]]:
+    """Settings and counts by their names; those of a part have its name before theirs."""
+    for name, value in values.items():
+        match value:
+            case dict():
+                yield from ((code(f"{name}.{key}"), str(each)) for key, each in value.items())
+            case list() | tuple():
+                yield code(name), ", ".join(str(each["name"] if isinstance(each, dict) else each) for each in value)
+            case _:
+                yield code(name), "none" if value is None else str(value)
 
 
 # -- facts -----------------------------------------------------------------------------------------------------
@@ -179,11 +187,6 @@ def _date(inventory: DatasetInventory) -> str:
     return datetime.fromtimestamp(changed, tz=UTC).date().isoformat()
 
 
-def _filters(summary: PairSummary) -> dict[str, Any]:
-    shown = {name: "none" if value is None else value for name, value in (summary.rules | summary.options).items()}
-    return {name: ", ".join(value) if isinstance(value, list | tuple) else value for name, value in shown.items()}
-
-
 def _compared(contamination: dict[str, Any]) -> list[tuple[object, ...]]:
     """The evaluation splits that questions were compared with."""
     checked = contamination.get("checked")
@@ -196,27 +199,6 @@ def _compared(contamination: dict[str, Any]) -> list[tuple[object, ...]]:
         )
         for each in found
     ]
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested facts flattened to dotted names; lists on one line."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, list):
-            found[prefix + name] = "; ".join(map(_in_words, value)) if value else "none"
-        else:
-            found[prefix + name] = "unknown" if value is None else value
-    return found
-
-
-def _in_words(value: object) -> str:
-    """An entry of a list as text; for an object its name first."""
-    if not isinstance(value, dict):
-        return str(value)
-    others = [f"{key} {each}" for key, each in value.items() if key != "name" and each is not None]
-    return f"{value.get('name', '')} ({', '.join(others)})".strip()
 
 
 def _limits(summary: PairSummary) -> list[str]:

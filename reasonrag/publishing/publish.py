@@ -88,7 +88,7 @@ def publish(
     content = (
         _DataSetToPublish(Path(directory), repo, with_trees=settings.with_trees, licence=licence)
         if directory
-        else ModelToPublish(settings.model or Path(), repo, base=settings.base_model, licence=licence)
+        else ModelToPublish(settings.model or Path(), base=settings.base_model, licence=licence)
     )
     aside = refuse_unless_allowed(content.blockers(), allow=settings.allow, allow_eval=settings.allow_eval)
     place = content.place / STAGED

@@ -75,14 +75,14 @@ class ModelPublication(PublicationResult):
 class ModelToPublish:
     """A model's folder. base: its base model's name on the Hub; licence: its name there; None: as its files say."""
 
-    def __init__(self, folder: Path, repo: str, *, base: str | None, licence: str | None) -> None:
+    def __init__(self, folder: Path, *, base: str | None, licence: str | None) -> None:
         self._model = open_model(folder)
         self.place = self._model.path
         _check_weights(self._model)
         self._provenance = read_provenance(self.place)
         self._base = _base_on_the_hub(self._model, self._provenance, base)
         self._files = _files_of(self.place)
-        self._repo, self._licence = repo, licence
+        self._licence = licence
 
     def blockers(self) -> list[Blocker]:
         if self._provenance is None:
@@ -111,31 +111,25 @@ class ModelToPublish:
         return [*(path for path in self._files if path != CARD), CARD]
 
     def _write_card(self, path: Path) -> None:
-        """README.md: the one of the training with what was asked for, or else one of what is known."""
+        """README.md: the one in the folder, with what was asked for. Raises InputError for a blank form."""
         from huggingface_hub import ModelCard
 
-        written = read_small_text(path) if path.is_file() else ""
+        own, written = self.place / CARD, read_small_text(path) if path.is_file() else ""
+        if not written.strip() or _FORM in written.lower():
+            raise InputError(
+                f"{own} is missing or not filled in. train writes it when it ends; a checkpoint has none: copy that of "
+                "its training, and correct its steps"
+            )
         try:
             front_matter_of(written)  # huggingface_hub, which reads it next, sets no bounds
         except ValueError as error:
-            raise InputError(f"the metadata of {path} cannot be read: {error}; correct its beginning") from error
-        own = written.strip() and _FORM not in written.lower()
-        card = ModelCard(written if own else self._new_card(), ignore_metadata_errors=True)
+            raise InputError(f"the metadata of {own} cannot be read: {error}; correct its beginning") from error
+        card = ModelCard(written, ignore_metadata_errors=True)
         card.data.base_model = self._base  # a folder's name would be a link to another user's model
         if self._licence is not None:
             card.data.license = self._licence
-        if not own:
-            card.data.tags = ["reasonrag", "agentic-rag", "arxiv:2505.14069"]
         path.write_text(str(card), "utf-8")
         self._licence = card.data.to_dict().get("license")
-
-    def _new_card(self) -> str:
-        library, kind = ("peft", "An adapter") if self._model.is_adapter else ("transformers", "A model")
-        told = "Its training is unknown."
-        if self._provenance is not None:
-            told = f"`{PROVENANCE}` says how it was trained and how it must be asked; `reasonrag evaluate` checks it."
-        about = f"{kind} for the agent of reasonrag ([ReasonRAG](https://arxiv.org/abs/2505.14069)). {told}"
-        return f"---\nlibrary_name: {library}\n---\n# {self._repo.rpartition('/')[2]}\n\n{about}\n"
 
     def published(self, **facts: Any) -> ModelPublication:
         warnings = []

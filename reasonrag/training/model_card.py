@@ -19,9 +19,10 @@ from reasonrag.files import read_small_text
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import Verbatim, code, markdown_templates, one_line
 from reasonrag.training.llamafactory.batch import effective_batch
+from reasonrag.training.llamafactory.config_resolution import OPERATIONAL
 from reasonrag.training.metrics import SHOWN_METRICS, Metrics
 from reasonrag.training.output_directory import TrainingRecord
-from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
+from reasonrag.training.provenance import Provenance, TrainingConditions
 from reasonrag.training.stages.runner import FOLDER
 
 CARD: Final = "README.md"
@@ -34,12 +35,6 @@ _WHAT = {
     "kto": "A preference-tuned policy (KTO)",
     "critic": "A critic, which scores the steps",
 }
-_SHOWN = (
-    *("pref_loss", "pref_beta", "pref_ftx", "kto_chosen_weight", "kto_rejected_weight", "lora_rank", "lora_alpha"),
-    *("lora_target", "quantization_bit", "learning_rate", "lr_scheduler_type", "warmup_ratio", "warmup_steps"),
-    *("num_train_epochs", "max_steps", "max_samples", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("cutoff_len", "template", "bf16", "fp16", "deepspeed", "seed"),
-)
 
 
 def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, metrics: Metrics) -> str:
@@ -64,7 +59,7 @@ def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, me
         "data_names": [_named(each) for each in (*told.data[:-1], record.data["directory"])],
         "batch": effective_batch(record.resolved | {"stage": told.stage}, processes),
         "hyperparameters": [
-            (code(key), code(_shown(record.resolved[key]))) for key in _SHOWN if key in record.resolved
+            (code(key), code(_shown(value))) for key, value in record.resolved.items() if key not in OPERATIONAL
         ],
         "conditions": _conditions(told.asked),
         "results": _results(metrics),
@@ -96,21 +91,11 @@ def _front_matter(told: Provenance, trainer: str, *, adapter: bool) -> str:
         "pipeline_tag": "text-classification" if told.stage in ("rm", "critic") else "text-generation",
         "tags": ["reasonrag", "agentic-rag", trainer.lower(), told.stage, "arxiv:2505.14069"],
     }
-    origin = told.base_model if adapter else _origin(told)
-    if not Path(origin).is_absolute():
-        values["base_model"] = origin
+    if not Path(told.base_model).is_absolute():
+        values["base_model"] = told.base_model
     if (licence := licence_of_base(told.base_model)) != UNKNOWN:
         values["license"] = licence
     return yaml.safe_dump(values, sort_keys=False)
-
-
-def _origin(told: Provenance) -> str:
-    """The model that its trainings began with, as far as is known; an adapter fits its own base alone."""
-    base = told.base_model
-    for _ in told.trainings[1:]:  # no more: a folder may hold a later model than the one that was trained on
-        known = read_provenance(Path(base)) if Path(base).is_absolute() else None
-        base = known.base_model if known else base
-    return base
 
 
 def _named(model: str) -> str:

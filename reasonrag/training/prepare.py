@@ -103,9 +103,9 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
     processes = launch.nodes * (launch.gpus_per_node or gpus)  # 0: who will train has not been said
     standing = permitted.standing(found.objections)
     provenance = Provenance(
-        base_model=resolution.base_model,
+        base_model=str(config["model_name_or_path"]),
         stage=resolution.stage,
-        finetuning_type=resolution.finetuning_type,
+        finetuning_type=str(config["finetuning_type"]),
         asked=conditions,
         data=[str(data.directory.resolve())],
         splits=list(asked.by_split),

@@ -57,14 +57,6 @@ class ResolvedConfig:
         return str(self.config["stage"])
 
     @property
-    def finetuning_type(self) -> str:
-        return str(self.config["finetuning_type"])
-
-    @property
-    def base_model(self) -> str:
-        return str(self.config["model_name_or_path"])
-
-    @property
     def out(self) -> Path:
         return Path(self.config["output_dir"])
 

@@ -83,7 +83,7 @@ class Recipe:
     def first(self) -> ResolvedConfig:
         """The configuration of the first training; an adapter is merged afterwards."""
         found = resolve_config(*self.sft, self.job.data, out=self.folder(SFT))
-        if found.finetuning_type == "lora":
+        if found.config["finetuning_type"] == "lora":
             found.config["output_dir"] = str(self.folder(_ADAPTER))
         return found
 
@@ -91,7 +91,7 @@ class Recipe:
         """The configuration of the last training. warmed_up: whether what it starts from was trained; else it is known
         as far as with the base of the first."""
         file, changes = self.dpo
-        base = str(self.folder(SFT)) if warmed_up else self.first.base_model
+        base = str(self.folder(SFT)) if warmed_up else self.first.config["model_name_or_path"]
         return resolve_config(file, {**changes, "model_name_or_path": base}, self.job.data, out=self.out)
 
     def stages(self) -> list[Stage]:

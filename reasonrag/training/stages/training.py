@@ -75,6 +75,11 @@ class TrainingResult(BaseModel):
 
     def shown(self) -> Iterator[Part]:
         """What was trained, its metrics, warnings, and the next command; of a dry run the plan."""
+        yield from self._told()
+        if self.state not in ("dry run", "script written"):
+            yield from self._next()
+
+    def _told(self) -> Iterator[Part]:
         if self.state == "dry run":
             yield from self._plan()
             return
@@ -85,30 +90,35 @@ class TrainingResult(BaseModel):
         if self.script:
             yield Line(f"wrote {self.script}; nothing was started. Submit it with: sbatch {shlex.quote(self.script)}")
             return
-        out, stage, kind = Path(self.out), self.record.resolved["stage"], self.record.resolved["finetuning_type"]
-        rows = [("stage", f"{stage}, {kind}"), ("steps", f"{self.steps or 0:,}")]
+        data, out = self.record.data, Path(self.out)
+        kinds = (data["stage"], self.record.resolved.get("finetuning_type"), data.get("labels"))
+        rows = [("stage", ", ".join(filter(None, kinds))), ("steps", f"{self.steps or 0:,}")]
         rows += [(said, f"{self.results[name]:.4g}") for name, said in SHOWN_METRICS.items() if name in self.results]
         yield Table(out.name, rows)
         yield from warned(self.warnings)
         if self.steps is not None:
             yield Line(f"model: {out}; card: {out / CARD}; numbers: {out / METRICS}")
+
+    def _next(self) -> Iterator[Part]:
+        stage, kind = self.record.resolved["stage"], self.record.resolved["finetuning_type"]
         if kind == "lora" and stage != "rm":
-            yield next_command("train", "--merge", out, "--out", f"{out}-merged")
+            yield next_command("train", "--merge", self.out, "--out", f"{self.out}-merged")
         elif stage != "rm":
-            yield evaluation_of(out)
+            yield evaluation_of(Path(self.out))
 
     def _plan(self) -> Iterator[Part]:
         """The configurations on stdout, what is said of them beside it."""
         record = self.record
         for name, config in list(self.stages.items())[:-1]:
             yield Line(as_yaml(config, f"stage {name}: what LLaMA-Factory would read"))
-        header = f"reasonrag train would have LLaMA-Factory read this; hash {record.config_hash}"
+        header = f"what the trainer would read; hash {record.config_hash}"
         yield Line(as_yaml(record.resolved, header))
         yield from (Aside(f"note: {each}") for each in record.notes)
         yield from (Aside(f"allowed: {each}") for each in record.set_aside)
         yield from (Aside(f"would be refused: {each}") for each in self.objections)
-        variables = [f"{name}={value}" for name, value in record.environment.items()]
-        yield Aside(f"would be started: {' '.join(variables + record.command)}")
+        if record.command:
+            variables = [f"{name}={value}" for name, value in record.environment.items()]
+            yield Aside(f"would be started: {' '.join(variables + record.command)}")
 
 
 def train_resolved(resolution: ResolvedConfig, job: TrainingJob, *, dry_run: bool = False) -> TrainingResult:

@@ -32,6 +32,7 @@ SHARED = {
     "chat_template.jinja": "{{ messages }}",
     "prompts/think.txt": "Think about /home/of/the/fox.\n",
     "metrics.json": '{"loss": 1}',
+    "README.md": "---\ntags: [reasonrag]\n---\n\n# Student\n",
     "train.yaml": "model_name_or_path: /home/me/models/qwen\ndataset_dir: /scratch/data/a\n",
 }
 LEFT = {
@@ -83,7 +84,7 @@ def model(tmp_path: Path) -> Path:
     head = f"tags: [reasonrag]\nlicense: apache-2.0\nbase_model: {base}"
     card = f"---\n{head}\n---\n\n# Student\n\nOf `{base}`, by reasonrag."
     config = json.dumps({"model_type": "qwen2", "_name_or_path": base})
-    files = {"config.json": config, "model.safetensors": WEIGHTS, "README.md": card, **SHARED, **LEFT}
+    files = {"config.json": config, "model.safetensors": WEIGHTS, **SHARED, **LEFT, "README.md": card}
     return folder_of(tmp_path, files, provenance_of(base))
 
 
@@ -111,6 +112,7 @@ def test_only_files_of_the_model_go_up(adapter: Path) -> None:
         *("prompts/think.txt", "reasonrag.json", "tokenizer.json", "tokenizer_config.json", "train.yaml", "README.md"),
     ]
     assert (done.kind, done.base_model) == ("adapter", BASE)
+    assert "the card names no licence" in done.warnings[0]
     shards = ("model-00001-of-00004.safetensors", "model.safetensors.index.json", "value_head.safetensors")
     assert all(map(is_model_file, (*shards, "generation_config.json")))
     assert not any(map(is_model_file, ("optimizer.safetensors", "pytorch_model.bin", "prompts/../secret.txt")))
@@ -156,24 +158,6 @@ def test_the_card_of_the_training_goes_up_with_what_was_asked_for(model: Path) -
     assert "does not name the base model" in unnamed.warnings[0]
 
 
-def test_without_a_card_one_is_made_of_what_is_known(adapter: Path) -> None:
-    """It leads to reasonrag.json; a form that nobody filled in counts as none, wherever its base model lies."""
-    (adapter / "README.md").write_text(
-        "---\nlibrary_name: peft\nbase_model: /home/me/reasonrag/tiny\n---\n# Model Card for Model ID\n"
-        "[More Information Needed]"
-    )
-    done = rehearsed(adapter)
-    card = (Path(done.folder) / "README.md").read_text()
-    assert front_matter(card) == {
-        "base_model": BASE,
-        "library_name": "peft",
-        "tags": ["reasonrag", "agentic-rag", "arxiv:2505.14069"],
-    }
-    assert "More Information Needed" not in card
-    assert "`reasonrag.json` says how it was trained" in card
-    assert "the card names no licence" in done.warnings[0]
-
-
 def test_a_checkpoint_goes_up_with_what_its_training_says(adapter: Path) -> None:
     """So that whoever loads it is told how it must be asked."""
     checkpoint = adapter.rename(adapter.with_name("checkpoint-20"))
@@ -216,6 +200,8 @@ def test_a_model_that_was_trained_on_evaluation_questions_is_not_published(tmp_p
         ("adapter_config.json", '{"base_model_name_or_path": "/home/me/qwen"}', "names /home/me/qwen.*`base_model`"),
         ("adapter_config.json", "{}", None),
         ("train.yaml", "\udcff", "not UTF-8 text"),
+        ("README.md", None, "README.md is missing or not filled in"),
+        ("README.md", "# Model Card for Model ID\n[More Information Needed]", "README.md is missing or not filled in"),
         ("README.md", BOMB, "cannot be read: line 6: more than 10,000 values, aliases expanded"),
     ],
 )
