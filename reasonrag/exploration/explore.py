@@ -23,7 +23,7 @@ from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
-from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
+from reasonrag.exploration.summary import RunFacts, RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
@@ -275,27 +275,27 @@ def _check_place(run: Path, whole: Path | None, given: Given) -> Path:
 
 def _summarise(work: Exploring, engine: Run) -> RunSummary:
     identity, run, models, session = work.identity, work.run, engine.models, engine.session
-    return count_run(
-        read_rollouts(run.rollouts_path),
-        SessionNumbers(
-            run=str(run.path),
-            config_hash=identity.config_hash,
-            recipe=identity.recipe.name,
-            outcome=identity.recipe.outcome,
-            reward=identity.recipe.reward,
-            model=models.main.name,
-            value_model=models.by_role[VALUE_MODEL].name if VALUE_MODEL in models.by_role else None,
-            dataset=identity.dataset,
-            split=identity.split,
-            seed=identity.seed,
-            max_reply_tokens=work.agent.sampling.max_tokens,
-            questions=len(work.questions),
-            cost_usd=models.cost,
-            refused_parameters=engine.refused,
-            session_questions=session.tally.questions,
-            session_seconds=round(session.seconds, 2),
-            session_failed_calls=session.tally.failed_calls,
-            session_cached_calls=models.cached_calls,
-            stopped=StopReason.of(session.stopped, run.path) if session.stopped else None,
-        ),
+    facts = RunFacts(
+        run=str(run.path),
+        config_hash=identity.config_hash,
+        recipe=identity.recipe.name,
+        outcome=identity.recipe.outcome,
+        reward=identity.recipe.reward,
+        model=models.main.name,
+        value_model=models.by_role[VALUE_MODEL].name if VALUE_MODEL in models.by_role else None,
+        dataset=identity.dataset,
+        split=identity.split,
+        seed=identity.seed,
+        max_reply_tokens=work.agent.sampling.max_tokens,
     )
+    numbers = SessionNumbers(
+        questions=len(work.questions),
+        cost_usd=models.cost,
+        refused_parameters=engine.refused,
+        session_questions=session.tally.questions,
+        session_seconds=round(session.seconds, 2),
+        session_failed_calls=session.tally.failed_calls,
+        session_cached_calls=models.cached_calls,
+        stopped=StopReason.of(session.stopped, run.path) if session.stopped else None,
+    )
+    return count_run(read_rollouts(run.rollouts_path), facts, numbers)

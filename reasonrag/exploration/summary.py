@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from preference import FinalScore, RolloutRecord, Usage
 from preference.best_path import ends_of
 from preference.export.summary import SUMMARY
-from preference.records import OF_THE_STATE
+from preference.records import OF_THE_STATE, shared_fields
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed
 from reasonrag.errors import CapReached, DegenerateRun, InputError, RunStopped
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
@@ -81,8 +81,8 @@ class StopReason(BaseModel):
         return cls(cause=stopped.cause, message=message, raise_cap=raised, instead=instead)
 
 
-class SessionNumbers(BaseModel):
-    """Numbers that only the session knows."""
+class RunFacts(BaseModel):
+    """What a run explores, and with what."""
 
     run: str
     config_hash: str
@@ -99,6 +99,11 @@ class SessionNumbers(BaseModel):
     seed: int
     max_reply_tokens: int
     """Maximum length of a completion, reasoning included."""
+
+
+class SessionNumbers(BaseModel):
+    """Numbers that only the session knows."""
+
     questions: int
     """Requested number: the data set's, or --limit."""
     cost_usd: float | None
@@ -117,7 +122,7 @@ class SessionNumbers(BaseModel):
     """Null if the session finished."""
 
 
-class RunSummary(SessionNumbers):
+class RunSummary(SessionNumbers, RunFacts):
     """The content of a run directory and of its last session; the content of `summary.json`."""
 
     done: int
@@ -195,13 +200,14 @@ class RunSummary(SessionNumbers):
         yield "this session", f"{session}, {counted(self.session_failed_calls, 'failed attempt')}"
 
 
-def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> RunSummary:
+def count_run(rollouts: Iterable[RolloutRecord], facts: RunFacts, numbers: SessionNumbers) -> RunSummary:
     """The summary of a run: counts of its records, and the session's numbers."""
     counts = RunCounts()
     for rollout in rollouts:
         counts.add(rollout)
     return RunSummary(
-        **numbers.model_dump(),
+        **shared_fields(facts, RunFacts),
+        **shared_fields(numbers, SessionNumbers),
         **counts.of_trees,
         done=counts.done,
         failed=len(counts.failed),
@@ -211,8 +217,8 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         searches=counts.searches,
         empty_searches=counts.empty_searches,
         **{name: getattr(counts.usage, name) for name in USED},
-        warnings=answers_rehearsed(numbers.model, numbers.outcome, reward=numbers.reward)
-        + counts.warnings(numbers.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)),
+        warnings=answers_rehearsed(facts.model, facts.outcome, reward=facts.reward)
+        + counts.warnings(facts.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)),
         versions=versions(),
     )
 
@@ -233,18 +239,18 @@ def added_up(
     parts = [found for each in folders if (found := read_record(each / SUMMARY, RunSummary, advice))]
     if not parts:
         raise InputError(f"no rank of {run} has a {SUMMARY}; run them again")
-    costs, added = [each.cost_usd for each in parts], ("questions", "failed_calls", "cached_calls")
-    refused = refused_by_any([each.refused_parameters for each in parts]) if refused is None else refused
-    numbers = {name: getattr(parts[0], name) for name in SessionNumbers.model_fields} | {
-        "run": str(run),
-        "questions": questions,
-        "cost_usd": None if None in costs else sum(filter(None, costs)),
-        "refused_parameters": refused,
-        **{name: sum(getattr(each, name) for each in parts) for name in (f"session_{name}" for name in added)},
-        "session_seconds": max(each.session_seconds for each in parts),
-        "stopped": stopped,
-    }
-    return count_run(rollouts, SessionNumbers(**numbers))
+    costs = [each.cost_usd for each in parts]
+    numbers = SessionNumbers(
+        questions=questions,
+        cost_usd=None if None in costs else sum(filter(None, costs)),
+        refused_parameters=refused_by_any([each.refused_parameters for each in parts]) if refused is None else refused,
+        session_questions=sum(each.session_questions for each in parts),
+        session_seconds=max(each.session_seconds for each in parts),
+        session_failed_calls=sum(each.session_failed_calls for each in parts),
+        session_cached_calls=sum(each.session_cached_calls for each in parts),
+        stopped=stopped,
+    )
+    return count_run(rollouts, parts[0].model_copy(update={"run": str(run)}), numbers)
 
 
 @dataclass
