@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from io import BytesIO, TextIOWrapper
-from itertools import count, takewhile
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -31,9 +31,6 @@ TUNING, TRIALS = "tuning.json", "trials"
 """Files of a `tune` directory, which has no rollouts."""
 RUN_HOME, DATA_HOME, EVALUATION_HOME = Path("runs"), Path("data"), Path("evals")
 """Where runs, data sets and evaluations are written that are given no other place."""
-_OF_A_START = (CONFIG, ROLLOUTS, FAILURES, JOURNAL, CANDIDATES, QUESTIONS)
-"""What a start writes before anything is asked."""
-_ANSWERS = (ROLLOUTS, JOURNAL)
 _MANIFESTS = (
     CONFIG,
     QUESTIONS,
@@ -42,8 +39,6 @@ _MANIFESTS = (
 )
 _MARKS, _BEGINNING = (b'"reasonrag.', b'"config_hash"'), 1 << 16
 """What the beginning of such a file holds if reasonrag wrote it."""
-_RACES = 100
-"""How often a folder or its lock may be removed, by other starts that fail, before it is locked."""
 
 
 def made_here(folder: Path) -> bool:
@@ -59,11 +54,7 @@ def made_here(folder: Path) -> bool:
 @contextmanager
 def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
     """Lock a directory for writing, creating it if needed. Raises InputError if that fails, another process holds the
-    lock, or a run would be written into a data set.
-
-    A block that ends by an InputError, so that nothing was started, leaves no file of a start and no folder that was
-    not there before; unless an answer was recorded, or other files came to be: a trained model has a config.json, too.
-    flag: the flag that names the directory."""
+    lock, or a run would be written into a data set. flag: the flag that names the directory."""
 
     def taken() -> None:
         raise InputError(f"{directory} is being written by another reasonrag; wait for it or choose another {flag}")
@@ -71,20 +62,7 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
     if flag == "--run" and (directory / CANDIDATES).exists():
         raise InputError(f"{directory} is a data set, whose summary would be overwritten; choose another --run")
     with locked(directory / ".lock", directory, taken):
-        before, answers = set(directory.iterdir()), _sizes(directory, _ANSWERS)
-        try:
-            yield
-        except InputError:
-            new = set(directory.iterdir()) - before
-            if _sizes(directory, _ANSWERS) == answers and new <= {directory / name for name in _OF_A_START}:
-                for path in new:
-                    path.unlink()
-            raise
-
-
-def _sizes(directory: Path, names: Iterable[str]) -> list[int]:
-    paths = [directory / name for name in names]
-    return [path.stat().st_size if path.exists() else 0 for path in paths]
+        yield
 
 
 def rollouts_in(run: Path) -> Path:
@@ -248,48 +226,18 @@ def build_lock(directory: Path, *, say: Callable[[str], None] = lambda _: None) 
 
 @contextmanager
 def locked(path: Path, directory: Path, taken: Callable[[], None]) -> Iterator[BinaryIO]:
-    """Hold the lock of a file of `directory`, which is created with its folders; after an InputError, what was created
-    is removed, folders only where they are empty. taken: called before waiting for another process, unless it raises.
-    """
-    created, lock = list[Path](), None
-    try:
+    """Hold the lock of a file of `directory`, which is created with its folders. taken: called before waiting for
+    another process, unless it raises."""
+    with ExitStack() as opened:
         try:
-            created += takewhile(lambda each: not each.exists(), (path, *path.parents))
-            lock = _open_locked(path, taken)
-        except OSError as error:  # also a file system without locks
-            raise unwritable(directory, error) from error
-        yield lock
-    except InputError:
-        if lock and os.name == "nt":
-            lock.close()  # an open file cannot be removed there
-        for each in created:
-            with suppress(OSError):
-                if each != path:
-                    each.rmdir()
-                elif lock:
-                    each.unlink()
-        raise
-    finally:
-        if lock:
-            lock.close()
-
-
-def _open_locked(path: Path, taken: Callable[[], None]) -> BinaryIO:
-    """Raises OSError."""
-    races = count(1)
-    while True:
-        # FileExistsError: mkdir found the folder, and it was gone when pathlib looked whether it is one
-        passing = () if next(races) == _RACES else (FileNotFoundError, FileExistsError)
-        with ExitStack() as opened, suppress(*passing):
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = opened.enter_context(path.open("ab"))
             if not lock_descriptor(lock.fileno(), blocking=False):
                 taken()
                 lock_descriptor(lock.fileno())
-            if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
-                opened.pop_all()
-                return lock
-            # a start that failed has removed it: that lock protects nothing
+        except OSError as error:  # also a file system without locks
+            raise unwritable(directory, error) from error
+        yield lock
 
 
 @contextmanager

@@ -219,20 +219,6 @@ def another_run_named(directory: Path) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def config_restored(directory: Path) -> Iterator[None]:
-    """Put config.json back as it was where the block ends by an InputError, so that nothing was started with it."""
-    path = directory / CONFIG
-    earlier = path.read_bytes() if path.exists() else None
-    try:
-        with another_run_named(directory):
-            yield
-    except InputError:
-        if earlier is not None:
-            write_file(path, earlier)
-        raise
-
-
 def refused_by_any(sessions: Sequence[dict[str, list[str]]]) -> dict[str, list[str]]:
     """What endpoints refused in several sessions or ranks, together."""
     names = sorted({name for each in sessions for name in each})

@@ -24,7 +24,7 @@ from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunFacts, RunSummary, SessionNumbers, StopReason, count_run
-from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
+from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING, bytes_of
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
 from reasonrag.progress import SilentWatcher, Watcher
@@ -261,7 +261,7 @@ def _check_place(run: Path, whole: Path | None, given: Given) -> Path:
             f"{run} is made by {there.ranks:,} ranks: give --shard i/{there.ranks} or --on ray to go on, and "
             f"`reasonrag merge {run}` to join them; or choose another --run"
         )
-    if whole and (whole / ROLLOUTS).exists() and read_manifest(whole) is None:
+    if whole and bytes_of(whole) and read_manifest(whole) is None:
         raise InputError(f"{whole} holds a run of one process; go on without --shard, or choose another --run")
     if given.shared_journal is None and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
         raise InputError(f"{run} holds the trials of a tune; choose another --run")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
@@ -28,7 +28,7 @@ from reasonrag.run.consent import get_consent, needs_consent
 from reasonrag.run.failures import FailureLog
 from reasonrag.run.models import Models
 from reasonrag.run.session import Session
-from reasonrag.run_config import RunConfig, config_restored, keep_config
+from reasonrag.run_config import RunConfig, another_run_named, keep_config
 
 INTERNAL = "internal"
 """Cause of an item that failed by a bug of reasonrag."""
@@ -305,10 +305,10 @@ def _at(positions: Collection[int], items: Iterable[Item]) -> Iterator[tuple[int
 def claimed(folder: Path, config: RunConfig | None = None, *, flag: str = "--run") -> Iterator[None]:
     """Be the only writer of a folder. config: of what is made there, kept in its config.json; None: it has none.
 
-    Raises InputError where the folder is in use, or was made with another configuration. A start that ends by an
-    InputError before any answer leaves no file. flag: names the folder in messages.
+    Raises InputError where the folder is in use, or was made with another configuration. flag: names the folder in
+    messages.
     """
-    with only_writer(folder, flag=flag), config_restored(folder) if config else nullcontext():
+    with only_writer(folder, flag=flag), another_run_named(folder):
         if config:
             keep_config(folder, config)
         yield
