@@ -389,7 +389,10 @@ class Search(Generic[P]):
         nodes = [self.tree[node_id] for node_id in self._unvalued]
         self._unvalued.clear()
         if self.config.valuation == "rank":
-            return [self._rank(nodes)] if nodes and self._calls_left([]) >= 1 else []
+            if not nodes or self._calls_left([]) < 1:
+                return []
+            state = self.tree[self._chain_end]
+            return [Rank(self._work_id(), state.id, len(nodes), self._draw(Rank, state, 1))]
         for node in self._one_of_each_state(nodes) if self.config.value_one else nodes:
             wanted = self._wanted_values(node)
             count = int(min(wanted, self._calls_left(wave) / self.calls_per_value))
@@ -400,10 +403,6 @@ class Search(Generic[P]):
             else:
                 wave.append(Continue(self._work_id(), node.id, count, self._draw(Continue, node, count)))
         return wave
-
-    def _rank(self, steps: Sequence[Node[P]]) -> Rank:
-        state = self.tree[self._chain_end]
-        return Rank(self._work_id(), state.id, len(steps), self._draw(Rank, state, 1))
 
     def _one_of_each_state(self, nodes: Sequence[Node[P]]) -> list[Node[P]]:
         """One unvalued step of each state, drawn by the seed. An answer among them is backed up at once: its value is

@@ -18,7 +18,7 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1499,
+    "mcts": 1498,
     "preference": 5321,
     "hall": 3756,
     "agent": 2245,
@@ -26,7 +26,7 @@ LINES = {
     "curation": 4306,
     "data": 3257,
     "evaluation": 3751,
-    "exploration": 2780,
+    "exploration": 2773,
     "llm": 4989,
     "publishing": 1192,
     "retrieval": 3937,

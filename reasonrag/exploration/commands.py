@@ -67,24 +67,19 @@ def generate(
     """
     if replay and dry_run:
         raise InputError("--replay sends no request, so there is nothing to estimate; leave out --dry-run")
+    from reasonrag.terminal import TerminalWatcher
+
     if dry_run:
-        _estimate(flags, as_json=as_json)
+        from reasonrag.exploration.cost_estimate import CostEstimate, estimate
+
+        print_result(estimate(watcher=TerminalWatcher(), **flags), CostEstimate.shown, as_json=as_json)
         return
     from reasonrag.exploration.explore import generate as generate_run
     from reasonrag.exploration.summary import RunSummary
-    from reasonrag.terminal import TerminalWatcher
 
     summary = generate_run(watcher=TerminalWatcher(), replay=replay, launch=context.obj.explore, **flags)
     print_result(summary, RunSummary.shown, as_json=as_json)
     leave(summary.stopped, failed=summary.failed)
-
-
-def _estimate(flags: dict[str, Any], *, as_json: bool) -> None:
-    from reasonrag.exploration.cost_estimate import CostEstimate, estimate
-    from reasonrag.terminal import TerminalWatcher
-
-    found = estimate(watcher=TerminalWatcher(), **flags)
-    print_result(found, CostEstimate.shown, as_json=as_json)
 
 
 def leave(stopped: StopReason | None, *, failed: int) -> None:

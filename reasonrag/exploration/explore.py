@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from preference import OutcomeName, read_rollouts
+from preference.export.files import write_json
+from preference.export.summary import SUMMARY
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import DegenerateRun, InputError, Interrupted, StorageError
@@ -218,7 +220,7 @@ async def _explored(engine: Run, work: Exploring, whole: Path, given: Given) -> 
     if stopped is None or isinstance(stopped, DegenerateRun):
         run.sort_by_question(question.id for question in work.questions)
     summary = _summarise(work, engine)
-    run.write_summary(summary.model_dump())
+    write_json(run.path / SUMMARY, summary.model_dump())
     if rank and stopped is None:
         complete(whole, rank.rank, len(every))
     if isinstance(stopped, Interrupted):

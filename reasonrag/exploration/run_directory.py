@@ -23,8 +23,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 import orjson
 
 from preference import MalformedRolloutsError, RolloutRecord
-from preference.export.files import PRIVATE, atomic_replacement, open_private, write_file, write_json
-from preference.export.summary import SUMMARY
+from preference.export.files import PRIVATE, atomic_replacement, open_private, write_file
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary, added_up
@@ -113,9 +112,6 @@ class RunDirectory:
                     ordered.write(self._rollouts.read(length))
             self._rollouts.close()  # Windows replaces no file that is open
         self._rollouts = self._files.enter_context(open_private(self.rollouts_path, "a+b"))
-
-    def write_summary(self, summary: dict[str, Any]) -> None:
-        write_json(self.path / SUMMARY, summary)
 
     # -- opening -------------------------------------------------------------------------------
 
