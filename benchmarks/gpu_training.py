@@ -118,7 +118,7 @@ class Bench:
         """What this machine lacks, each with what helps."""
         if not self.on_cpu and not self.stock.devices:
             return ["torch sees no GPU: reasonrag doctor says why; --shape tiny --device cpu tries this out"]
-        found = [] if self.stock.has("llamafactory") else [f"{self.python} has no llamafactory: make train-env"]
+        found = [] if "llamafactory" in self.stock.versions else [f"{self.python} has no llamafactory: make train-env"]
         for method in methods:
             for needed_by, requirement in required_packages(find_config(str(self._config(method))).values).items():
                 if lacks(self.stock, requirement):

@@ -34,7 +34,7 @@ LINES = {
     "scale": 562,
     "serving": 1185,
     "studies": 1517,
-    "training": 4308,
+    "training": 4290,
     "viewing": 2711,
     "tests": 47_775,
     "benchmarks": 8085,

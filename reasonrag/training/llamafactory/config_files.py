@@ -43,8 +43,8 @@ class ConfigFile:
 
     name: str
     text: str
-    place: Path | None
-    """Folder that its relative paths may be relative to; None inside an archive."""
+    place: Path
+    """Folder that its relative paths may be relative to."""
     shipped: bool
 
     @property

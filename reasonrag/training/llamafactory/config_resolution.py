@@ -88,7 +88,9 @@ def base_settings(file: ConfigFile, changes: Mapping[str, Any]) -> dict[str, Any
     refuse_secrets(config)
     if "warmup_steps" in changes and "warmup_ratio" not in changes:
         config.pop("warmup_ratio", None)  # which would win over the steps in transformers 5
-    settle_paths(config, file)
+    for key in _PATHS:  # which shall mean the same wherever the file is read
+        if isinstance(value := config.get(key), str):
+            config[key] = ",".join(str(_place(each, file) or each) for each in listed(value))
     return config
 
 
@@ -157,16 +159,8 @@ def _validation(
     return None
 
 
-def settle_paths(config: dict[str, Any], file: ConfigFile | None) -> None:
-    """Make paths relative to here or to the file absolute, so that they mean the same wherever the file is read."""
-    for key in _PATHS:
-        value = config.get(key)
-        if isinstance(value, str):
-            config[key] = ",".join(str(_place(each, file) or each) for each in listed(value))
-
-
-def _place(name: str, file: ConfigFile | None) -> Path | None:
+def _place(name: str, file: ConfigFile) -> Path | None:
     """Resolves a relative path: from here, else from the file's folder or its parent."""
     path = Path(name).expanduser()
-    bases = [Path.cwd(), *([file.place, file.place.parent] if file and file.place else [])]
+    bases = (Path.cwd(), file.place, file.place.parent)
     return next(((base / path).resolve() for base in bases if (base / path).exists()), None)

@@ -50,13 +50,10 @@ class TrainingEnvironment(BaseModel):
     versions: dict[str, str]
     devices: list[Gpu]
 
-    def has(self, package: str) -> bool:
-        return package in self.versions
-
     @property
     def named(self) -> dict[str, str]:
         """The versions that a training records."""
-        return {name: self.versions[name] for name in REPORTED_PACKAGES if self.has(name)}
+        return {name: self.versions[name] for name in REPORTED_PACKAGES if name in self.versions}
 
 
 _NEEDED: Final = {

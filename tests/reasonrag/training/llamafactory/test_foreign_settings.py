@@ -337,7 +337,7 @@ def test_the_file_of_a_folder_does_not_run(
     world = make_world(shared, train_python)
     brought(world, tmp_path)
     monkeypatch.setenv("MARKER", str(tmp_path / "marker"))
-    told = world.run(*words, tmp_path / "their.yaml", "--data", world.data, "--out", tmp_path / "saves")
+    told = world.run(*words, tmp_path / "their.yaml", "--data", world.data)
     assert told.status in (1, 2)
     assert "trust_remote_code" in told.out + told.err
     assert "auto_map" in told.out + told.err
