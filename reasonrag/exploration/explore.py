@@ -17,10 +17,11 @@ from typing import Any, Protocol
 from preference import OutcomeName, read_rollouts
 from preference.export.files import write_json
 from preference.export.summary import SUMMARY
+from preference.labelled_runs import rare_garbage_collection
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import DegenerateRun, InputError, Interrupted, StorageError
-from reasonrag.exploration.exploring import TEACHER, VALUE_MODEL, Exploring, rare_garbage_collection
+from reasonrag.exploration.exploring import TEACHER, VALUE_MODEL, Exploring
 from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.settings import GenerateSettings

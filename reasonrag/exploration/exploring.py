@@ -6,9 +6,7 @@ the agents, not how they were made.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from preference import QuestionError
@@ -125,17 +123,3 @@ class Exploring:
                 self._warned_of.add(sign)
                 self.watcher.warn(message)
         return DegenerateRun(self._decision.reason) if self._decision.reason else None
-
-
-@contextmanager
-def rare_garbage_collection() -> Iterator[None]:
-    """Make garbage collection rare: neither trees nor requests have cycles, and scanning them took a fifth of the
-    time. Earlier garbage waits until after: looking for it took up to a third of a second where much is loaded."""
-    thresholds = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()

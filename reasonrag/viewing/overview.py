@@ -20,7 +20,7 @@ from preference.candidates import QuestionRecord
 from preference.causes import CauseCount, CauseCounts
 from preference.export.summary import GoldAgreement, gold_agreement
 from preference.filters import DROP_REASONS
-from preference.labelled_runs import without_cycle_collection
+from preference.labelled_runs import rare_garbage_collection
 from reasonrag.exploration.summary import RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.question_rows import KeptPairSummary, QuestionRow, capped_row, question_row
@@ -92,7 +92,7 @@ class Overview(BaseModel):
     warnings: list[str]
 
 
-@without_cycle_collection()
+@rare_garbage_collection()
 def read_all(collection: Collection, *, watch: Callable[[float], None]) -> OverviewCounts:
     """Every question as a row of the list, and the counts of all. watch: is told the share that was read."""
     counts = OverviewCounts(collection)

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from preference.export.files import atomic_replacement
 from preference.filters import seeded_uniform
-from preference.labelled_runs import without_cycle_collection
+from preference.labelled_runs import rare_garbage_collection
 from reasonrag import __version__
 from reasonrag.rendering import html_templates
 from reasonrag.terminal import on_one_line
@@ -51,7 +51,7 @@ class Listing(BaseModel):
     """Share of the files that has been read."""
 
 
-@without_cycle_collection()
+@rare_garbage_collection()
 def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[[float], None]) -> None:
     """Write the page.
 

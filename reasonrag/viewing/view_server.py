@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from preference.labelled_runs import without_cycle_collection
+from preference.labelled_runs import rare_garbage_collection
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact
 from reasonrag.viewing.collection import Collection
@@ -51,7 +51,7 @@ class BackgroundScan:
 
     def _read(self) -> None:
         try:
-            with without_cycle_collection():
+            with rare_garbage_collection():
                 for explored in self.collection.scan():
                     if self._given_up:
                         break
