@@ -27,17 +27,13 @@ from mcts import (
     visit_weighted_rewards,
 )
 from mcts.rewards import ANSWER_REWARDS, REWARDS, distinct_spre_rewards, search_values
+from tests.mcts.test_tree import same
 
 Exchange = tuple[Work, Result[str]]
 
 
 def step(payload: str, *, plain: bool = True) -> Step[str]:
     return Step(payload, plain=plain)
-
-
-def same(payload: str, *, plain: bool = True) -> Step[str]:
-    """A step that is one node however often it is drawn."""
-    return Step(payload, plain=plain, identity=payload)
 
 
 def answer(outcome: float, *, plain: bool = True) -> Step[str]:

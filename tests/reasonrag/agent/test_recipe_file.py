@@ -18,7 +18,6 @@ from tests.helpers.command_line import Reasonrag
 
 SHIPPED = Path(__file__).parents[3] / "mcts" / "recipes"
 ECONOMY = (SHIPPED / "economy.yaml").read_text("utf-8")
-OFFLINE: dict[str, Any] = {"dataset": "atlas", "model": "offline", "limit": 3}
 
 
 @pytest.mark.parametrize("name", RECIPES)

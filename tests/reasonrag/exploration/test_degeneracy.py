@@ -86,7 +86,6 @@ def chain(*contents: str) -> list[Fields]:
 # -- the signs -------------------------------------------------------------------------------------------------
 
 TWO_STATES_ALIKE = [query("Ada"), query("Ada"), evidence("None", 1), evidence("None", 1)]
-DIFFERENT_READS = [evidence("a", 1), evidence("b", 1)]
 FORCED, LATE, EARLY = (0.0, 7, "conclusion"), (0.0, 7, "answer"), (0.0, 3, "conclusion")
 
 

@@ -137,7 +137,6 @@ RESTED = Useful(None, frozenset({FRANCE.contents, PARIS.contents}))
 MANY = [Passage(str(number), f"Town {number}", "A town.") for number in range(50)]
 NO_IDS = [replace(each, id="") for each in (FRANCE, PARIS, ROME, OSLO)]
 ONE_ID = [replace(each, id="doc") for each in (FRANCE, PARIS)]
-ELSEWHERE = Passage("5", "France", "France has many rivers.", 0.4)
 CAPITAL, COUNTRY, SEINE, TIBER = (
     "Its capital is Paris.",
     "France is a country.",

@@ -16,6 +16,7 @@ from reasonrag.errors import CapReached, ModelError
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.prices import Price
+from tests.reasonrag.llm.endpoint.test_scheduler import settle
 
 PRICE = Price(2.0, 8.0, cached_in=0.5)
 TEMPLATE = 16
@@ -167,12 +168,6 @@ def test_no_cap_is_ever_crossed(asks: list[Ask], caps: Caps, spent: Tokens) -> N
 
 
 # -- near a cap ----------------------------------------------------------------------------------------------------
-
-
-async def settle() -> None:
-    """Let every task run until it waits."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(

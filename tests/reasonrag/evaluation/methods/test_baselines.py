@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import Message, exact_match
+from preference import exact_match
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import ParseError, parse_tagged
@@ -41,6 +41,7 @@ from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
 from tests.helpers.indexes import open_or_build
 from tests.helpers.scripted_model import ScriptedModel
+from tests.reasonrag.agent.test_prompting import as_text
 
 PROMPTS = load_baseline_prompts()
 AGENT_PROMPTS = load_prompts()
@@ -76,11 +77,6 @@ def answering(request: ChatRequest, _: int) -> str:
 def routes(request: ChatRequest) -> bool:
     """Whether it asks for the route."""
     return "<route>" in request.messages[0].content
-
-
-def as_text(messages: Sequence[Message]) -> bytes:
-    """Messages as one file that a person can read."""
-    return "".join(f"=== {message.role}\n{message.content}\n" for message in messages).encode()
 
 
 # -- what a model is shown -------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
-from reasonrag.llm.endpoint.address import Answer, OneAddress
 from reasonrag.llm.endpoint.attempts import MAX_ATTEMPTS
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, Limits
@@ -428,35 +427,28 @@ async def test_a_request_that_waits_to_be_tried_again_ends_with_the_run() -> Non
             await asyncio.wait_for(waiting, timeout=20)  # of the 30 that it would wait
 
 
-class NotingModel(EndpointModel):
-    """Notes which question's request goes to which address."""
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self.sent: list[tuple[str, str]] = []
-
-    async def _post(self, endpoint: OneAddress, request: ChatRequest) -> Answer:
-        self.sent.append((request.question_id, endpoint.connection.base_url))
-        return await super()._post(endpoint, request)
-
-    async def ask(self, question: str) -> str:
-        """Where the question's request went, at last."""
-        request = request_for(1, question=f"Where was {question}?")
-        await self.complete(request.model_copy(update={"question_id": question}))
-        return next(address for asked, address in reversed(self.sent) if asked == question)
-
-
 async def test_a_question_stays_at_its_address_and_leaves_it_when_it_dies() -> None:
     """The servers then have its prompts in their caches; no request fails with the address."""
-    questions = [f"q{number}" for number in range(12)]
-    async with serving(EndpointBehaviour()) as (first, traffic), serving(EndpointBehaviour()) as (second, _):
-        model = NotingModel("offline", Limits(concurrency=24, timeout=60), base_urls=[first, second])
-        home = {each: await model.ask(each) for each in questions}
-        assert set(home.values()) == {first, second}
-        assert {each: await model.ask(each) for each in questions} == home
-        traffic.down = True
-        assert set(await asyncio.gather(*map(model.ask, questions))) == {second}
-        await model.close()
+    questions, dead = [f"q{number}" for number in range(12)], set[str]()
+
+    async def chat(request: web.Request) -> web.Response:
+        return refusal(503, "down") if request.host in dead else answer(f"<answer>{request.host}</answer>")
+
+    async with (
+        endpoint_of(chat) as first,
+        endpoint_of(chat) as second,
+        client_of(first, second, concurrency=24) as (client, _),
+    ):
+
+        async def place_of(question: str) -> str:
+            [reply] = await client.complete(request_for(1).model_copy(update={"question_id": question}))
+            return reply.text
+
+        home = {each: await place_of(each) for each in questions}
+        assert len(set(home.values())) == 2
+        assert {each: await place_of(each) for each in questions} == home
+        dead.add(urlsplit(first).netloc)
+        assert set(await asyncio.gather(*map(place_of, questions))) == {f"<answer>{urlsplit(second).netloc}</answer>"}
 
 
 async def test_an_answer_that_cannot_be_accounted_for_is_returned_and_the_last_that_is_requested() -> None:
@@ -499,19 +491,15 @@ async def test_what_speaks_another_language_fails_the_check() -> None:
 
 @pytest.mark.parametrize("key", ["sk-no-break\u00a0space", "sk-two\nlines"])
 def test_a_key_with_characters_that_no_key_has_is_refused(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copied line break at the end is forgiven; the message does not hold the key."""
+    """As is none at all for OpenAI; a copied line break at the end is forgiven; the message does not hold the key."""
+    with pytest.raises(InputError, match=r"OPENAI_API_KEY.*--model offline"):
+        EndpointModel("gpt-4o", Limits(concurrency=1, timeout=1))
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(InputError, match="OPENAI_API_KEY contains characters") as raised:
         EndpointModel("gpt-4o", Limits(concurrency=1, timeout=1))
     assert "sk-" not in str(raised.value)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-fine\n")
     EndpointModel("gpt-4o", Limits(concurrency=1, timeout=1))
-
-
-def test_openai_without_a_key_is_refused() -> None:
-    """The default endpoint needs a key; the message says which variable, and what works without."""
-    with pytest.raises(InputError, match=r"OPENAI_API_KEY.*--model offline"):
-        EndpointModel("gpt-4o", Limits(concurrency=1, timeout=1))
 
 
 @pytest.mark.parametrize(

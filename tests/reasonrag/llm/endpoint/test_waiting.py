@@ -49,6 +49,7 @@ ABSENT: dict[str, Callable[[], dict[str, str]]] = {
     "a date in 2037": lambda: {"retry-after": "Fri, 31 Dec 2037 23:59:59 GMT"},
     "a time of day instead of a duration": lambda: {"retry-after": str(int(datetime.now(UTC).timestamp()) + 60)},
     "a word": lambda: {"retry-after": "later"},
+    "a year without end": lambda: {"retry-after": "Mon, 01 Jan 90000000000000000000 00:00:00 GMT"},
     "endless digits": lambda: {"retry-after": "9" * 5_000},
     "a date without a zone": lambda: {"retry-after": "Wed, 21 Oct 2037 07:28:00"},
     "negative milliseconds": lambda: {"retry-after-ms": "-250"},

@@ -90,14 +90,18 @@ def found(retriever: IndexRetriever, query: str, top_k: int = 5) -> list[str]:
 
 
 def test_another_type_is_built_from_the_stored_vectors(tmp_path: Path) -> None:
-    """Nothing is encoded again; the type built last is searched, the others stay at hand."""
-    corpus, index, first = built(tmp_path, 1500)
+    """Nothing is encoded again, and whatever was set when they were made need not be repeated; the type built last is
+    searched, the others stay at hand."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl", 1500), tmp_path / "index"
+    choice = EncoderChoice(model="hashing-64", max_length=20)
+    first = build_dense(corpus, index, BuildOptions(encoder=choice, index_type="flat"))
     before = (index / "vectors.npy").stat().st_mtime_ns
     watcher = Listening()
     for index_type in ("sq8", "hnsw", "ivf-sq", "ivf-pq"):
-        manifest = build_dense(corpus, index, options(index_type), watcher)
+        manifest = build_dense(corpus, index, BuildOptions(index_type=index_type), watcher)
         assert manifest.searched == index_type
     assert "encoding" not in watcher.stages
+    assert not any("encoder" in each for each in watcher.said), "none is loaded"
     assert (index / "vectors.npy").stat().st_mtime_ns == before
     assert set(manifest.indexes) == {"flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"}
     assert manifest.indexes["flat"] == first.indexes["flat"]
@@ -108,7 +112,7 @@ def test_another_type_is_built_from_the_stored_vectors(tmp_path: Path) -> None:
         rows = rows_of(index, manifest, index_type, queries)
         recall = sum(len(one & other) for one, other in zip(rows, exact, strict=True)) / (5 * len(queries))
         assert recall >= (0.9 if "ivf" in index_type else 0.99), index_type
-    assert build_dense(corpus, index, options("flat")).searched == "flat"
+    assert build_dense(corpus, index, BuildOptions(index_type="flat")).searched == "flat"
 
 
 def rows_of(index: Path, manifest: DenseManifest, index_type: IndexType, queries: list[str]) -> list[set[int]]:
@@ -132,17 +136,6 @@ def test_a_type_that_is_there_is_not_built_again(tmp_path: Path) -> None:
     path.write_bytes(whole[:100])
     build_dense(corpus, index, options("flat"), watcher)
     assert path.read_bytes() == whole
-
-
-def test_a_type_is_added_without_a_word_about_the_encoder(tmp_path: Path) -> None:
-    """The vectors are there; whatever was set when they were made need not be repeated, and nothing is loaded."""
-    corpus = write_corpus(tmp_path / "corpus.jsonl")
-    choice = EncoderChoice(model="hashing-64", query_instruction="query: ", max_length=20)
-    build_dense(corpus, tmp_path / "index", BuildOptions(encoder=choice))
-    watcher = Listening()
-    manifest = build_dense(corpus, tmp_path / "index", BuildOptions(index_type="sq8"), watcher)
-    assert list(manifest.indexes) == ["flat", "sq8"]
-    assert not any("encoder" in each for each in watcher.said)
 
 
 def touch(corpus: Path) -> Path:
@@ -298,34 +291,24 @@ def test_a_corpus_that_is_changed_while_it_is_encoded_is_an_error(tmp_path: Path
     assert not (tmp_path / "index").exists()
 
 
-def interrupted(home: Path) -> tuple[Path, Path]:
-    """A corpus and the place of an index whose build was killed."""
-    corpus, index = write_corpus(home / "corpus.jsonl", PIECE + 50), home / "index"
+def test_an_interrupted_build_is_not_thrown_away_for_another_one(tmp_path: Path) -> None:
+    """Hours of encoding are deleted by the user, never by a flag that was forgotten. Nor does a build go on with other
+    weights: a folder that was trained further keeps its name, and half of the vectors would be of another model."""
+    corpus, index = write_corpus(tmp_path / "corpus.jsonl", PIECE + 50), tmp_path / "index"
     command = [sys.executable, "-c", KILLED, corpus, index, "encoding", str(PIECE + 50), "flat"]
     subprocess.run(command, check=False)
-    assert (home / ".index.encoding").is_dir()
-    return corpus, index
-
-
-def test_an_interrupted_build_is_not_thrown_away_for_another_one(tmp_path: Path) -> None:
-    """Hours of encoding are deleted by the user, never by a flag that was forgotten."""
-    corpus, index = interrupted(tmp_path)
+    record = tmp_path / ".index.encoding" / "build.json"
+    content = orjson.loads(record.read_bytes())
+    weights = load_encoder(EncoderChoice(model="hashing-64", query_instruction="king "))
+    record.write_bytes(orjson.dumps(content | {"probe": encoded_probe(weights)}))
+    refused(r"something else \(the encoder's weights have changed\)", corpus, index)
+    record.write_bytes(orjson.dumps(content))
     other = r"unfinished build of something else \(model: 'hashing-64' there, 'hashing' now\)"
     refused(other, corpus, index, options(model="hashing"))
     append_a_passage(corpus)
     refused(r"unfinished build of something else \(corpus_sha256: .*delete it, or choose", corpus, index)
     build_bm25(corpus, index)
     assert (tmp_path / ".index.encoding" / "encoded.jsonl").exists()
-
-
-def test_a_build_does_not_go_on_with_other_weights(tmp_path: Path) -> None:
-    """A folder that was trained further keeps its name; half of the vectors would be of another model."""
-    corpus, index = interrupted(tmp_path)
-    record = tmp_path / ".index.encoding" / "build.json"
-    content = orjson.loads(record.read_bytes())
-    other = load_encoder(EncoderChoice(model="hashing-64", query_instruction="king "))
-    record.write_bytes(orjson.dumps(content | {"probe": encoded_probe(other)}))
-    refused(r"something else \(the encoder's weights have changed\)", corpus, index)
     record.write_bytes(b"{")
     refused(r"build\.json is damaged: .*delete .*\.index\.encoding", corpus, index)
 
