@@ -118,18 +118,10 @@ def _only(values: Sequence[Any]) -> Any:
 
 
 def _conditions(asked: TrainingConditions) -> list[tuple[str, object]]:
-    """How it was prompted in training, of what is known."""
-    chars, retriever = _only(asked.max_passage_chars), _only(asked.retriever)
-    rows = [
-        ("prompts", Verbatim(f"`prompts/`, renderer {code(asked.renderer)}")),
-        ("passages per search", _only(asked.top_k)),
-        ("passages cut at", f"{chars} characters" if chars else None),
-        ("order of passages", _only(asked.passage_order)),
-        ("answer style", _only(asked.style)),
-        ("maximum steps", _only(asked.max_steps)),
-        ("retriever of the training data", code(retriever) if retriever else None),
-    ]
-    return [(name, value) for name, value in rows if value]
+    """How it was prompted in training, of what is known, by the names in `reasonrag.json`."""
+    known = ((name, _only(values)) for name, values in asked if name not in ("renderer", "warnings"))
+    rows: list[tuple[str, object]] = [("prompts", Verbatim(f"`prompts/`, renderer {code(asked.renderer)}"))]
+    return rows + [(code(name), code(value)) for name, value in known if value]
 
 
 def _results(metrics: Metrics) -> list[tuple[str, str, str]]:

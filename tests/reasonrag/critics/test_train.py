@@ -66,12 +66,18 @@ def test_a_training_that_was_interrupted_goes_on_from_its_checkpoint_and_then_is
 
 
 def test_a_training_is_not_finished_before_its_rows_are_removed(world: CriticWorld) -> None:
-    """A finished one is not looked at again. This one was killed when its trainer had ended."""
+    """A finished one is not looked at again. This one was killed when its trainer had ended; had it been before its
+    first checkpoint, it would say that it starts over."""
     folder = shutil.copytree(world.trained("pairwise"), world.critic("killed"))
     edited(folder / "training.json", lambda record: record.update(state="trained"))
     (folder / ".rows").mkdir()
     killed = ended(world.start(*world.training("killed"), killed_at="critics/killed/training.json"))
     assert (killed.status, (folder / ".rows").exists()) == (-9, False)
+    edited(folder / "training.json", lambda record: record.update(state="started"))
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    again = world.run(*world.training("killed"))
+    assert (again.status, "starting over: what was stopped left no checkpoint" in again.err) == (0, True)
 
 
 def test_without_lora_all_weights_are_trained(world: CriticWorld) -> None:
