@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,6 @@ from reasonrag.run.scoring import AskedCritic
 from reasonrag.run_config import (
     RunConfig,
     has_answers,
-    note_refusals,
     recorded_effort,
     shown_settings,
     shown_urls,
@@ -249,8 +248,8 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         lambda owed: setup.source.described(owed, len(setup.questions), limited=limited),
     )
     with claimed(folder, setup.config):
-        budget, note = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes), partial(note_refusals, folder)
-        async with open_run(folder, setup.roles(parts), watcher, budget, note) as run:
+        budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
+        async with open_run(folder, setup.roles(parts), watcher, budget, recorded_in=folder) as run:
             await run.complete(work, work)
         outcomes = [work.outcomes[each.id] for each in setup.questions]
         report = _report(setup, outcomes, run)

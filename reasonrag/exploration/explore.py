@@ -36,7 +36,7 @@ from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
 from reasonrag.run.engine import Budget, Role, Run
-from reasonrag.run_config import note_refusals, recorded_effort
+from reasonrag.run_config import recorded_effort
 from reasonrag.settings import EffortName, resolve
 from reasonrag.signatures import public_call
 
@@ -191,7 +191,7 @@ async def _engine(
         watcher,
         roles,
         budget,
-        partial(note_refusals, run.path),
+        run.path,
         wrapped=partial(BilledModel, bill=bill) if bill else lambda model: model,
         interrupt=given.interrupt,
     )

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from reasonrag.concurrency import work_off
 from reasonrag.errors import InputError, Interrupted, ReasonragError, RunStopped
@@ -28,7 +28,7 @@ from reasonrag.run.consent import get_consent, needs_consent
 from reasonrag.run.failures import FailureLog
 from reasonrag.run.models import Models
 from reasonrag.run.session import Session
-from reasonrag.run_config import RunConfig, another_run_named, keep_config
+from reasonrag.run_config import RunConfig, another_run_named, keep_config, note_refusals
 
 INTERNAL = "internal"
 """Cause of an item that failed by a bug of reasonrag."""
@@ -141,16 +141,13 @@ class Budget(NamedTuple):
     yes: bool = False
 
 
-NoteRefusals: TypeAlias = Callable[[dict[str, list[str]]], dict[str, list[str]]]
-"""Notes what endpoints refused in this session, by model; returns that of all sessions."""
-
-
 @dataclass
 class Run:
     """A session in a folder that is claimed.
 
-    roles: the main model first. note: records what endpoints refused and returns `refused`; None: nothing is recorded.
-    wrapped: gives the model that bills the requests. interrupt: set from outside, it acts as the first Ctrl-C.
+    roles: the main model first. recorded_in: the folder whose config.json records what endpoints refused in all
+    sessions; None: `refused` is that of this one. wrapped: gives the model that bills the requests. interrupt: set from
+    outside, it acts as the first Ctrl-C.
     """
 
     journal: Journal
@@ -158,7 +155,7 @@ class Run:
     watcher: Watcher
     roles: Mapping[str, Role]
     budget: Budget
-    note: NoteRefusals | None = None
+    recorded_in: Path | None = None
     wrapped: Callable[[ChatModel], ChatModel] = lambda model: model
     interrupt: asyncio.Event | None = None
     refused: dict[str, list[str]] = field(default_factory=dict)
@@ -280,9 +277,10 @@ class Run:
         self.session = Session(self.models, self.watcher, self.failures.attempt, self.interrupt)
 
     def _note_refusals(self) -> None:
-        if self.note and self.models.lessons != self._lessons:
-            self._lessons = self.models.lessons
-            self.refused = self.note(self._lessons)
+        if (lessons := self.models.lessons) != self._lessons:
+            self._lessons = lessons
+            found = note_refusals(self.recorded_in, lessons) if self.recorded_in else lessons
+            self.refused = {name: refused for name, refused in found.items() if refused}
 
 
 class _Owed(NamedTuple):
@@ -316,9 +314,9 @@ def claimed(folder: Path, config: RunConfig | None = None, *, flag: str = "--run
 
 @asynccontextmanager
 async def open_run(
-    folder: Path, roles: Mapping[str, Role], watcher: Watcher, budget: Budget, note: NoteRefusals | None = None
+    folder: Path, roles: Mapping[str, Role], watcher: Watcher, budget: Budget, recorded_in: Path | None = None
 ) -> AsyncIterator[Run]:
     """A session with the journal and the failures of a folder that is claimed; see `Run`."""
     async with open_journal(folder / JOURNAL, say=watcher.say) as journal:
         with FailureLog(folder / FAILURES) as failures:
-            yield Run(journal, failures, watcher, roles, budget, note)
+            yield Run(journal, failures, watcher, roles, budget, recorded_in)

@@ -86,11 +86,6 @@ class Models:
         return next((each for each in reasons if each is not None), None)
 
     @property
-    def refused_parameters(self) -> dict[str, list[str]]:
-        """What the endpoints of this session refused, by name of the model; without those that refused nothing."""
-        return {name: parameters for name, parameters in self.lessons.items() if parameters}
-
-    @property
     def lessons(self) -> dict[str, list[str]]:
         """By name of the model, what its endpoints refused in this session, and from which lengths they cut prompts. A
         model that was not checked is left out."""

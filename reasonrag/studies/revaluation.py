@@ -248,7 +248,7 @@ async def revalue(
         calls=run.models.spent.calls,
         session_calls=run.models.spent.calls - calls_before,
         cost_usd=run.models.cost,
-        refused_parameters=run.models.refused_parameters,
+        refused_parameters=run.refused,
         failed_attempts=run.session.tally.failed_calls,
     )
 

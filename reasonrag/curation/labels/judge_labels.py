@@ -164,7 +164,7 @@ async def label_by_judge(
         calls=run.models.spent.calls,
         session_calls=run.models.spent.calls - calls_before,
         cost_usd=run.models.cost,
-        refused_parameters=run.models.refused_parameters,
+        refused_parameters=run.refused,
     )
 
 
