@@ -32,8 +32,8 @@ from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.extraction.habits import sentences
 from reasonrag.llm.extraction.parsed_prompt import ParsedPrompt, parse_prompt
-from reasonrag.llm.extraction.words import sentences
 from reasonrag.llm.offline import as_completions
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.manifest import default_index_directory

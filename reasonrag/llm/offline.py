@@ -20,8 +20,8 @@ import orjson
 from preference import Message, f1_score
 from reasonrag.llm.chat import ChatRequest, Completion, TokenLogprob, estimate_tokens
 from reasonrag.llm.extraction import habits
-from reasonrag.llm.extraction.parsed_prompt import MOST_READ, ParsedPrompt, parse_prompt
-from reasonrag.llm.extraction.words import STOP_WORDS, WORD, Proposal, draw, sentences, share, stems, tagged
+from reasonrag.llm.extraction.habits import STOP_WORDS, WORD, Proposal, draw, share, stems
+from reasonrag.llm.extraction.parsed_prompt import MOST_READ, ParsedPrompt, parse_prompt, tagged
 
 NAME = "offline"
 STUDENT = "offline-student"
@@ -32,9 +32,8 @@ MOST_COMPARED = 200
 LIKELY, UNLIKELY = round(math.log(0.95), 6), round(math.log(0.2), 6)
 _TOKEN = re.compile(r"\s*(?:</?\w+>|\w+|[^\w\s])|\s+")
 _TAGS = ("query", "evidence", "answer")
-_GIVEN = re.compile(
-    r"^(Correct answer|Reasoning|Answer|Candidate [0-9]+|Passage [0-9]+|Criterion [0-9]+): (.*)$", re.MULTILINE
-)
+_GIVEN = re.compile(r"^(Correct answer|Reasoning|Answer|Candidate [0-9]+|Criterion [0-9]+): (.*)$", re.MULTILINE)
+"""A judge's inputs besides the question, by the label at the beginning of their line."""
 
 
 def rehearsed_judge(judge: str, scores: str, flag: str) -> list[str]:
@@ -189,9 +188,8 @@ class _Turn:
 
 def _score(prompt: ParsedPrompt, dice: random.Random) -> str:
     """A noisy score of the reasoning, or of an answer."""
-    given = _given(prompt)
-    rated = _answer_quality if "Answer" in given else _quality
-    quality = rated(prompt, given, given.get("Reasoning", ""))
+    given = dict(_GIVEN.findall(prompt.question))
+    quality = _quality(prompt, given, given.get("Reasoning", ""))
     score = round(min(100.0, max(0.0, 100 * quality + dice.gauss(-5, 8))))
     return f"Judged by the answer it leads to. So the score is <score>{score}</score>"
 
@@ -213,7 +211,7 @@ def _pick(prompt: ParsedPrompt, dice: random.Random) -> str:
 
 def _qualities(prompt: ParsedPrompt, dice: random.Random) -> dict[str, float]:
     """Noisy quality of every candidate by its number."""
-    given = _given(prompt)
+    given = dict(_GIVEN.findall(prompt.question))
     names = [name for name in given if name.startswith("Candidate ")][:MOST_COMPARED]
     reasoning = given.get("Reasoning", "")[:MOST_READ]
     return {
@@ -223,38 +221,20 @@ def _qualities(prompt: ParsedPrompt, dice: random.Random) -> dict[str, float]:
     }
 
 
-def _given(prompt: ParsedPrompt) -> dict[str, str]:
-    """A judge's inputs besides the question, by the label at the beginning of their line."""
-    return dict(_GIVEN.findall(prompt.question))
-
-
 def _quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> float:
-    """Quality in [0, 1]: how well the last answer, else the evidence, covers the correct answer, else the question."""
-    if "Correct answer" not in given:
-        said = " ".join(text for tag in _TAGS for text in tagged(tag, reasoning))
-        return share(stems(prompt.question.partition("\n")[0]), stems(said))
+    """Quality in [0, 1]: how well the answer, else the evidence, covers the correct answer; without one, how many words
+    of the criteria, else of the question, are in what was said."""
+    said = [text for tag in _TAGS for text in tagged(tag, reasoning)]
+    answers = [given["Answer"][:MOST_READ]] if "Answer" in given else tagged("answer", reasoning)
+    rubric = [stems(text) for name, text in given.items() if name.startswith("Criterion ")]
+    if "Correct answer" not in given or rubric:
+        asked = rubric or [stems(prompt.question.partition("\n")[0])]
+        known = stems(" ".join([*said, *answers]))
+        return sum(share(each, known) for each in asked) / len(asked)
     golden = given["Correct answer"][:MOST_READ].split(" or ")[:MOST_COMPARED]
-    answers = tagged("answer", reasoning)
     if answers:
         return f1_score(answers[-1], golden)
     return 0.3 + 0.4 * any(gold.casefold() in reasoning.casefold() for gold in golden)
-
-
-def _answer_quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> float:
-    """Quality of an answer in [0, 1]: how well it meets the criteria, by their words, if any; else how well it covers
-    the correct answer; if none was shown, how much of the question is in a passage's sentence that holds the answer."""
-    answer = given["Answer"]
-    rubric = [stems(text) for name, text in given.items() if name.startswith("Criterion ")]
-    if rubric:
-        met = stems(f"{reasoning} {answer}")
-        return sum(share(asked, met) for asked in rubric) / len(rubric)
-    if "Correct answer" in given:
-        return f1_score(answer[:MOST_READ], given["Correct answer"][:MOST_READ].split(" or ")[:MOST_COMPARED])
-    read = " ".join(text for name, text in given.items() if name.startswith("Passage "))
-    wanted = answer.casefold()
-    holding = [each for each in sentences(read) if wanted in each.casefold()]
-    asked = stems(prompt.question.partition("\n")[0])
-    return max((0.3 + 0.7 * share(asked, stems(each)) for each in holding), default=0.0)
 
 
 def _answer(option: Proposal) -> str:

@@ -15,9 +15,8 @@ import orjson
 from preference import Message
 from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.extraction.habits import two_of, wants_verdict
+from reasonrag.llm.extraction.habits import names, two_of, wants_verdict
 from reasonrag.llm.extraction.parsed_prompt import parse_prompt
-from reasonrag.llm.extraction.words import names
 
 
 class WeakTeacher(offline.OfflineTeacher):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preference import Message
-from reasonrag.llm.extraction.words import tagged
 
 _CUT = "[...]"
 """Ends a passage that `--max-passage-chars` cut. No evidence: a student trained on the offline teacher would say it."""
@@ -52,6 +51,12 @@ class ParsedPrompt:
         return [each for each in self.said("evidence") if each.casefold() != "none"]
 
 
+def tagged(tag: str, text: str) -> list[str]:
+    """Texts between a tag and the next closing one."""
+    closed = text.split(f"</{tag}>")[:-1]
+    return [each.partition(f"<{tag}>")[2] for each in closed if f"<{tag}>" in each]
+
+
 def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     """Read turn, question, thoughts and passages from the first system and user turn."""
     system = next((m.content for m in messages if m.role == "system"), "")
@@ -60,29 +65,22 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     if not system and "<search>" in user:
         return _parse_loop_prompt(messages)
     if turn in ("conclude", "sentence") and (asked := _RAG_TURN.match(user)):
-        passages = tuple(_PASSAGE_LINE.findall(user))
         said = " ".join(f"<evidence>{each[:MOST_READ]}</evidence>" for each in _SO_FAR.findall(user))
         if turn == "conclude":
             turn = "reason" if _LAST_LINE in system else "answer"
-        return ParsedPrompt(turn, asked["question"][:MOST_READ], said, passages)
+        return ParsedPrompt(turn, asked["question"][:MOST_READ], said, tuple(_PASSAGE_LINE.findall(user)))
     if not user.startswith(_QUESTION):
         shown = user if turn in ("judge", "rank", "pick") else user[:MOST_READ]
         return ParsedPrompt(turn, question=shown, thoughts="", passages=())
-    question, thoughts, reference = _parts(user)
-    titled = (passage.partition("\n") for passage in reference.split("Wikipedia Title: ")[1:])
+    said, _, reference = user.partition(_REFERENCE) if user.endswith(_END) else (user, "", "")
+    question, _, thoughts = said.removeprefix(_QUESTION).partition(_THOUGHTS)
+    titled = (each.partition("\n") for each in reference.removesuffix(_END).split("Wikipedia Title: ")[1:])
     return ParsedPrompt(
         turn=turn,
         question=question.strip()[:MOST_READ],
         thoughts=thoughts[:MOST_READ],
         passages=tuple((title.strip(), text.strip().removesuffix(_CUT).rstrip()) for title, _, text in titled),
     )
-
-
-def _parts(user: str) -> tuple[str, str, str]:
-    """Question, thoughts and reference of a user turn; empty if absent."""
-    said, _, reference = user.partition(_REFERENCE) if user.endswith(_END) else (user, "", "")
-    question, _, thoughts = said.removeprefix(_QUESTION).partition(_THOUGHTS)
-    return question, thoughts, reference.removesuffix(_END)
 
 
 def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:
