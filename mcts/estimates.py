@@ -56,6 +56,8 @@ class Estimates:
         """By node: that of all its equivalent siblings."""
         self._alone: list[Estimate | None] = []
         """By node: the same, where the step has nothing in common with a sibling."""
+        self._common: list[dict[int, float]] = []
+        """By node: what it has in common with which siblings."""
 
     def update(self, changed: Iterable[int]) -> list[Estimate | None]:
         """The estimate of each node. changed: ids of all nodes that were drawn, or continued, since the last call."""
@@ -66,6 +68,9 @@ class Estimates:
             self._own.append(None)
             self._shared.append(None)
             self._alone.append(None)
+            self._common.append(dict(node.in_common))
+            for earlier, share in node.in_common.items():
+                self._common[earlier][node.id] = share
         due = set[int]()
         for each in changed:
             for above in self._tree.path_up(self._tree[each]):
@@ -80,11 +85,7 @@ class Estimates:
                 alone = both and _pooled([(both, 1.0)])
                 for one in self._equal[each]:
                     self._shared[one], self._alone[one] = both, alone
-        common = [dict(node.in_common) for node in self._tree.nodes]
-        for node in self._tree.nodes:
-            for earlier, share in node.in_common.items():
-                common[earlier][node.id] = share
-        steps = zip(self._alone, self._shared, map(common.__getitem__, self._firsts), strict=True)
+        steps = zip(self._alone, self._shared, map(self._common.__getitem__, self._firsts), strict=True)
         _, *found = [self._with_common(shared, alike) if alike else alone for alone, shared, alike in steps]
         return [self._shared[0], *found]
 

@@ -552,7 +552,7 @@ class Search(Generic[P]):
         return sum(steps * count for steps, count in self._lengths.items()) / draws if draws else 1.0
 
     def _usual_outcome_chances(self) -> list[float]:
-        """For each node by id, the chance that an answer below it has the tree's usual outcome.
+        """For each state by id, the chance that an answer below it has the tree's usual outcome; 0 for an answer.
 
         A state that is half right every time has converged as much as one that is always right. All draws count, plain
         or not, and so does what steps brought to light: they only guide the search.
@@ -569,6 +569,9 @@ class Search(Generic[P]):
         self._grown.clear()
         expected: list[float] = []
         for node, estimate in zip(self.tree.nodes, found, strict=True):  # parents come before their children
+            if node.terminal:
+                expected.append(0.0)
+                continue
             above, weight = (0.5, ROOT_PRIOR) if node.parent_id is None else (expected[node.parent_id], PARENT_PRIOR)
             progress = None if node.step is None else node.step.progress
             above = after_progress(above, progress) if usually_right else 1 - after_progress(1 - above, progress)

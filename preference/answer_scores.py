@@ -147,7 +147,7 @@ def comparable(text: str) -> str:
     with do, and thousands are joined: 1,450 is 1450, 14,5 is 14.5, 1.450 is 1.45. €145 is 145 eur. Articles count only
     at the end, as in `type A`. Of scripts without spaces every letter is a word.
     """
-    folded = _BOXED.sub(r" \1 ", text)
+    folded = _BOXED.sub(lambda found: f" {found[1]} ", text)
     if not folded.isascii():
         folded = unicodedata.normalize("NFKC", _NARROW_BLANK.sub("", folded))
     folded = folded.translate(_FOLDED).casefold().replace("us$", "$")
@@ -156,7 +156,7 @@ def comparable(text: str) -> str:
     folded = _BARE_POINT.sub("0.", folded)
     for sign, code in _CURRENCIES.items():
         folded = folded.replace(sign, f" {code} ")
-    folded = folded if folded.isascii() else _UNSPACED.sub(r" \g<0> ", folded)
+    folded = folded if folded.isascii() else _UNSPACED.sub(lambda found: f" {found[0]} ", folded)
     chunks = [chunk.strip(_AROUND) for chunk in folded.split()]
     words = [word for chunk in chunks for word in ([chunk] if chunk.isalpha() else _words(chunk))]
     told = [word for place, word in enumerate(words) if word not in ARTICLES or place == len(words) - 1]

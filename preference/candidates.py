@@ -22,6 +22,7 @@ from preference.records import (
     AgentAction,
     Items,
     Message,
+    OptionalScore,
     QuestionError,
     Record,
     Usage,
@@ -283,7 +284,7 @@ class PathStep(Record):
     prompt: Prompt
     response: str
     content: str
-    critic_score: AbsentIfEmpty[float | None] = None
+    critic_score: OptionalScore = None
     """As of a `StepRecord`."""
 
 

@@ -18,16 +18,16 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1498,
+    "mcts": 1502,
     "preference": 5324,
     "hall": 3756,
-    "agent": 2245,
+    "agent": 2240,
     "critics": 1422,
     "curation": 4306,
     "data": 3257,
     "evaluation": 3750,
     "exploration": 2758,
-    "llm": 4921,
+    "llm": 4917,
     "publishing": 1192,
     "retrieval": 3937,
     "run": 808,

@@ -15,4 +15,4 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 def plain_text(text: str) -> str:
     """The text without special tokens, placeholders and control characters."""
-    return _SPECIAL_TOKEN.sub(r"(\1)", _UNPRINTABLE.sub(" ", text)).replace(PLACEHOLDER, "(idx)")
+    return _SPECIAL_TOKEN.sub(lambda found: f"({found[1]})", _UNPRINTABLE.sub(" ", text)).replace(PLACEHOLDER, "(idx)")

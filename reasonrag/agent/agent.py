@@ -123,7 +123,6 @@ def steps_of_hops(hops: int, *, least: int) -> int:
 class Agent:
     """The policy (model, retriever, prompts, sampling) and what it has spent. Keeps no steps.
 
-    priority: of its requests among waiting ones; smaller first.
     repair: whether an unreadable reply gets a repair turn; without it, it is a failed step at once.
     steps_by_hops: whether a question whose hops are known has the steps for one search more than hops, if these are
         more than `max_steps`.
@@ -136,7 +135,6 @@ class Agent:
     top_k: int
     max_steps: int
     seed: int
-    priority: int = 0
     spending: Spending = field(default_factory=Spending)
     passage_order: PassageOrder = BEST_FIRST
     repair: bool = True
@@ -145,9 +143,7 @@ class Agent:
     @cached_property
     def caller(self) -> ModelCaller:
         """Sends requests to the agent's model and records their usage."""
-        return ModelCaller(
-            self.model, self.prompts, self.sampling, self.seed, self.priority, self.spending, repair=self.repair
-        )
+        return ModelCaller(self.model, self.prompts, self.sampling, self.seed, self.spending, repair=self.repair)
 
     def most_steps(self, question: Question) -> int:
         """Most steps of an answer, the conclusion included."""

@@ -95,7 +95,6 @@ RepairTurn = Callable[[str, ParseError], tuple[Message, ...]]
 class ModelCaller:
     """Sends requests to a model with fixed sampling and seed, and records their usage.
 
-    priority: of its requests among waiting ones; smaller first.
     repair: whether an unreadable reply gets a repair turn.
     think_in_format: whether the prompts ask for think tags, which then are part of a reply.
     """
@@ -104,7 +103,6 @@ class ModelCaller:
     prompts: Prompts
     sampling: Sampling
     seed: int
-    priority: int = 0
     spending: Spending = field(default_factory=Spending)
     think_in_format: bool = False
     repair: bool = True
@@ -122,7 +120,6 @@ class ModelCaller:
             sampling=(sampling or self.sampling).model_copy(update={"stop": stop}),
             samples=tuple(samples),
             seeds=tuple(sample_seed(self.seed, question_id, messages, each) for each in samples),
-            priority=self.priority,
             question_id=question_id,
             think_in_format=self.think_in_format,
         )

@@ -179,8 +179,10 @@ _MARKS = re.compile(r"[^\w]+")
 def _plain(name: str) -> str:
     """A name padded with blanks, to match whole words: normalised, without accents, each mark a blank, its
     numbers up to 99 in figures."""
-    letters = unicodedata.normalize("NFKD", _MARKS.sub(" ", name))
-    return _in_figures(comparable("".join(each for each in letters if not unicodedata.combining(each))))
+    letters = _MARKS.sub(" ", name)
+    if not letters.isascii():
+        letters = "".join(each for each in unicodedata.normalize("NFKD", letters) if not unicodedata.combining(each))
+    return _in_figures(comparable(letters))
 
 
 # -- other forms of an answer ---------------------------------------------------------------------------------------

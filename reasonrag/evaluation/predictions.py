@@ -14,7 +14,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from preference.export.files import atomic_replacement
-from preference.records import AbsentIfEmpty, Items, PassageRef, QuestionError, Record, first_error
+from preference.records import AbsentIfEmpty, Items, OptionalScore, PassageRef, QuestionError, Record, first_error
 from reasonrag.errors import InputError
 from reasonrag.files import reading
 
@@ -45,7 +45,7 @@ class PredictedStep(Record):
     """Of `flare`: what was searched because of them."""
     drafts: AbsentIfEmpty[int] = 0
     """With --best-of: the replies that were drawn in this state, of which this is one."""
-    score: AbsentIfEmpty[float | None] = None
+    score: OptionalScore = None
     """With --best-of: the critic's raw score; absent if no draft took a step, and so none was scored."""
     passed_over: AbsentIfEmpty[Items[tuple[str, float]]] = Field(default_factory=list)
     """With --best-of: the other different replies that took a step, with their scores, best first."""

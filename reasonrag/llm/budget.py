@@ -9,8 +9,8 @@ import asyncio
 import operator
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
-from typing import Literal, Self, TypeAlias
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Self, TypeAlias
 
 from reasonrag.errors import CapReached
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, ChatRequest, Completion
@@ -25,8 +25,7 @@ TEMPLATE_TOKENS = 16
 """Tokens that a chat template adds to a prompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """Sums over answers. `cached`: prompt tokens at the cached price. `reasoning`: completion tokens in no text."""
 
     calls: int = 0
@@ -36,11 +35,11 @@ class Tokens:
     cached: int = 0
     reasoning: int = 0
 
-    def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(*map(operator.add, _AMOUNTS(self), _AMOUNTS(other)))
+    def __add__(self, other: Tokens) -> Tokens:  # type: ignore[override]
+        return Tokens(*map(operator.add, self, other))
 
     def __sub__(self, other: Tokens) -> Tokens:
-        return Tokens(*map(operator.sub, _AMOUNTS(self), _AMOUNTS(other)))
+        return Tokens(*map(operator.sub, self, other))
 
     @staticmethod
     def of(completions: Iterable[Completion]) -> Tokens:
@@ -52,7 +51,6 @@ class Tokens:
         return price.cost(self.prompt, self.completion, cached_tokens=self.cached)
 
 
-_AMOUNTS = operator.attrgetter(*(each.name for each in fields(Tokens)))
 _AMOUNTS_OF_A_REPLY = operator.attrgetter(
     "requests", "prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens"
 )
@@ -79,6 +77,9 @@ class Caps:
             None if self.calls is None else self.calls // number,
             None if self.tokens is None else self.tokens // number,
         )
+
+
+NO_CAPS = Caps()
 
 
 @dataclass(slots=True)
@@ -180,7 +181,7 @@ class Ledger:
     def _cap_crossed_by(self, bound: Tokens, *, with_promised: bool) -> CapReached | None:
         """The cap that `bound` more tokens of this model could exceed; None if they fit."""
         caps = self.caps
-        if caps == Caps():
+        if caps == NO_CAPS:
             return None
         total = self._total(bound, promised=with_promised)
         cost = None if self.cost is None else caps.cost

@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -46,7 +47,8 @@ class Sampling(Record):
         return self.model_dump(mode="json", exclude={"stop"})
 
 
-class ChatRequest(BaseModel):
+@dataclass(frozen=True)
+class ChatRequest:
     """`len(samples)` draws of a reply to the same messages.
 
     samples: number of each draw within its question; different numbers are independent draws.
@@ -56,8 +58,6 @@ class ChatRequest(BaseModel):
     think_in_format: whether the prompt asks for think tags, so that a reply that leaves one open is whole.
     Neither priority, question_id nor think_in_format determines the answer.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     messages: tuple[Message, ...]
     sampling: Sampling
@@ -69,19 +69,14 @@ class ChatRequest(BaseModel):
 
     def draws(self, start: int, stop: int) -> ChatRequest:
         """The request for a slice of its draws."""
-        return self.model_copy(update={"samples": self.samples[start:stop], "seeds": self.seeds[start:stop]})
+        return replace(self, samples=self.samples[start:stop], seeds=self.seeds[start:stop])
 
     def without_stop(self) -> ChatRequest:
         """The request without stop strings."""
-        return self.model_copy(update={"sampling": self.sampling.model_copy(update={"stop": ()})})
+        return replace(self, sampling=self.sampling.model_copy(update={"stop": ()}))
 
     def wire_messages(self) -> list[dict[str, str]]:
         return [{"role": message.role, "content": message.content} for message in self.messages]
-
-    def __copy__(self) -> Self:
-        copied = super().__copy__()
-        copied.__dict__.pop("size", None)  # a copy may get other messages
-        return copied
 
     @cached_property
     def size(self) -> int:

@@ -10,7 +10,7 @@ import asyncio
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -53,7 +53,7 @@ class ItemModel(WrappedModel):
         self._position = position
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        completions = await self.inner.complete(request.model_copy(update={"priority": self._position}))
+        completions = await self.inner.complete(replace(request, priority=self._position))
         self.spent += Tokens.of(completions)
         return completions
 

@@ -148,7 +148,7 @@ async def test_continuations_from_one_state_share_their_first_request(agent_of: 
 async def test_siblings_are_asked_for_in_one_request(agent_of: Callable[..., Agent]) -> None:
     """With the state's own prompt, the turn's stop strings, and a seed of its own for every draw."""
     model = ScriptedModel([QUERY, ANSWER, QUERY])
-    agent = agent_of(model, priority=9)
+    agent = agent_of(model)
     steps = await agent.sample(agent.start(QUESTION), [4, 5, 6])
     prompt = render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
     assert model.requests == [
@@ -157,7 +157,6 @@ async def test_siblings_are_asked_for_in_one_request(agent_of: Callable[..., Age
             sampling=Sampling(temperature=0.7, top_p=0.9, max_tokens=64, stop=("</query>", "</answer>")),
             samples=(4, 5, 6),
             seeds=tuple(sample_seed(5, "q1", prompt, sample) for sample in (4, 5, 6)),
-            priority=9,
             question_id="q1",
         )
     ]

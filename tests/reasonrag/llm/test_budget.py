@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import pytest
@@ -258,7 +258,7 @@ async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(caps: Cap
 async def test_a_request_is_promised_its_most_expensive_outcome(characters: int, draws: int, max_tokens: int) -> None:
     """A token for each byte, as a character may be several tokens; a template's few; every draw at its longest."""
     ledger, asked = Ledger(), request(characters=characters, draws=draws, max_tokens=max_tokens)
-    dense = asked.model_copy(update={"messages": (Message(role="user", content="中" * characters),)})
+    dense = replace(asked, messages=(Message(role="user", content="中" * characters),))
     for each, size in ((asked, characters), (dense, 3 * characters)):
         async with ledger.reserve(each):
             assert ledger.promised == Tokens(draws, 1, size + TEMPLATE, draws * max_tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ def test_a_part_of_a_request_asks_for_the_same_draws(start: int, length: int) ->
     part = request(priority=3).draws(start, start + length)
     assert part.samples == (4, 5, 6)[start : start + length]
     assert part.seeds == (14, 15, 16)[start : start + length]
-    assert part.model_copy(update={"samples": (4, 5, 6), "seeds": (14, 15, 16)}) == request(priority=3)
+    assert replace(part, samples=(4, 5, 6), seeds=(14, 15, 16)) == request(priority=3)
 
 
 # -- seeds -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -531,7 +532,7 @@ class Thinking(Paid):
 
 
 def stopping(samples: Iterable[int]) -> ChatRequest:
-    return request(samples).model_copy(update={"sampling": STOPPING})
+    return replace(request(samples), sampling=STOPPING)
 
 
 @given(cut=st.sets(st.integers(0, 3)), replayed=st.permutations(range(4)), size=st.integers(1, 4))

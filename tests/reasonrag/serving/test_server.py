@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +235,7 @@ async def test_it_works_with_our_client_and_tells_its_health(made: Made) -> None
     await model.check()
     first, second = await model.complete(request)
     probable = request.sampling.model_copy(update={"logprobs": True})
-    [again] = await model.complete(request.draws(0, 1).model_copy(update={"sampling": probable}))
+    [again] = await model.complete(replace(request.draws(0, 1), sampling=probable))
     assert "".join(each.text for each in again.logprobs or ()) == again.text == first.text
     await model.close()
     assert (first.requests, second.requests, first.tokens_bounded) == (1, 0, False)

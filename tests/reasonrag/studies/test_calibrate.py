@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Certain(OfflineTeacher):
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         sampling = request.sampling.model_copy(update={"temperature": 0.0})
-        return await super().complete(request.model_copy(update={"sampling": sampling}))
+        return await super().complete(replace(request, sampling=sampling))
 
 
 @pytest.mark.parametrize("recipe", ["continuation", "economy"])

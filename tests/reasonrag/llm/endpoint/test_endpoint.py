@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -173,7 +173,7 @@ async def test_log_probabilities_are_of_the_reply_or_the_check_says_that_there_a
         else:
             with pytest.raises(InputError, match=r"offline at .* gives no log-probabilities .* use an endpoint that"):
                 await client.check()
-        [reply] = await client.complete(request_for(1).model_copy(update={"sampling": sampling}))
+        [reply] = await client.complete(replace(request_for(1), sampling=sampling))
         await client.close()
     read = without_reasoning(reply)
     assert read.text.startswith("Nothing is known yet.")
@@ -207,7 +207,7 @@ async def test_fields_of_the_user_are_sent_and_change_the_key_of_an_answer() -> 
     """`--extra-body`: a request with it is another request; one without it has the key that it always had."""
     plain = request_for(1)
     thinking = plain.sampling.model_copy(update={"extra_body": {"reasoning_effort": "low"}})
-    asked = plain.model_copy(update={"sampling": thinking})
+    asked = replace(plain, sampling=thinking)
     async with client_at(lambda _: answer("<answer>x</answer>")) as at:
         await at.client.complete(asked)
     assert at.bodies[0].pop("reasoning_effort") == "low"
@@ -369,9 +369,7 @@ async def test_requests_that_break_an_endpoint_do_not_always_go_first() -> None:
 
     async with client_at(fragile, concurrency=2) as at:
         poisoned = asyncio.create_task(at.client.complete(request_for(1, question="poison?")))
-        others = [
-            at.client.complete(request_for(1, question=f"{i}?").model_copy(update={"priority": 1})) for i in range(20)
-        ]
+        others = [at.client.complete(replace(request_for(1, question=f"{i}?"), priority=1)) for i in range(20)]
         assert all(each[0].text for each in await asyncio.wait_for(asyncio.gather(*others), timeout=100))
         poisoned.cancel()
 
@@ -441,7 +439,7 @@ async def test_a_question_stays_at_its_address_and_leaves_it_when_it_dies() -> N
     ):
 
         async def place_of(question: str) -> str:
-            [reply] = await client.complete(request_for(1).model_copy(update={"question_id": question}))
+            [reply] = await client.complete(replace(request_for(1), question_id=question))
             return reply.text
 
         home = {each: await place_of(each) for each in questions}
@@ -600,7 +598,7 @@ async def test_a_trial_that_shows_reasoning_spares_the_first_requests_their_stop
     async with client_at(thinking) as at:
         await at.client.check()
         await at.client.complete(request_for(1))
-        await at.client.complete(request_for(1).model_copy(update={"think_in_format": True}))
+        await at.client.complete(replace(request_for(1), think_in_format=True))
         assert at.client.refused == ["stop"]
     assert ["stop" in each for each in at.bodies] == [True, False, True]
 
