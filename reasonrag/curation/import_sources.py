@@ -75,19 +75,12 @@ def common_kind(found: Sequence[FoundFile]) -> ImportKind:
 
 def _kind_of(source: ImportSource, path: Path) -> ImportKind:
     """The kind of the first item that is recognised."""
-    keys: list[str] = []
-    item: JsonItem | None = None
     for item in read_items(path):
         if is_row(item.value):
             return "pairs"
         if is_tree(item.value):
             return "trees"
-        if isinstance(item.value, dict):
-            keys = keys or [str(key)[:40] for key in list(item.value)[:8]]
-    if item is None:
-        raise InputError(f"{source.name} is empty; it should hold trees or pairs, as a JSON list or as JSON lines")
     raise InputError(
         f"{source.name} holds neither trees (objects with question, golden_answers and output of "
-        "intermediate_node_*) nor pairs (with chosen and rejected); its first object has "
-        f"{', '.join(keys) or 'nothing'}"
+        "intermediate_node_*) nor pairs (with chosen and rejected), as a JSON list or as JSON lines"
     )

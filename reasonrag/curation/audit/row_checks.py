@@ -78,18 +78,6 @@ class RowFacts:
     renderer: str | None = None
 
 
-@dataclass(frozen=True)
-class _PromptFacts:
-    """Findings in the two turns of a prompt, computed once for all rows of a state."""
-
-    findings: tuple[RowFinding, ...]
-    instruction: int
-    state: int
-    tokens: int
-    may: frozenset[str]
-    """Tags that a reply may have."""
-
-
 def _own_system_turns() -> frozenset[str]:
     """The package's own system turns, in each style of answers."""
     prompts = load_prompts()
@@ -99,7 +87,7 @@ def _own_system_turns() -> frozenset[str]:
 
 
 class RowChecker:
-    """Checks rows one by one. Caches the last prompts and system turns, so that each is checked once.
+    """Checks rows one by one. Caches the last turns of prompts, so that each is checked once.
 
     counter: of tokens. secrets: values of the environment to search for, besides everything that looks like a key.
     trusted: whether the lengths in the rows were just counted by the same counter.
@@ -110,46 +98,41 @@ class RowChecker:
         self._secrets = secrets
         self._trusted = trusted
         self._own_prompts = _own_system_turns()
-        self._prompt_of = lru_cache(maxsize=4)(self._prompt)
-        self._system = lru_cache(maxsize=256)(self._text)
+        self._turn = lru_cache(maxsize=8)(self._text)
 
     def facts(self, row: object) -> RowFacts:
         """The findings and numbers of a row, which may be any object; one that cannot be trained on is `broken`."""
         if not isinstance(row, Mapping) or not all(isinstance(row.get(name), str) for name in TEXTS):
             return RowFacts(findings=[("broken_row", _broken(row))], broken=True)
         instruction, user, chosen, rejected = (row[name] for name in TEXTS)
-        prompt = self._prompt_of(instruction, user, row.get("prompt_tokens") if self._trusted else None)
-        facts = RowFacts(findings=list(prompt.findings))
-        facts.instruction, facts.state = prompt.instruction, prompt.state
-        facts.question = _question_number(_question(row, user))
-        facts.prompt_tokens = prompt.tokens
-        facts.chosen_tokens = self._reply_tokens(row, "chosen")
-        facts.rejected_tokens = self._reply_tokens(row, "rejected")
-        facts.findings += (*self._text(chosen, "chosen"), *self._text(rejected, "rejected"))
-        facts.findings += self._text(_rest(row), "other fields")
-        _check_sides(row, prompt.may, facts)
-        self._look_for_gold(row, facts)
-        facts.renderer = _short(row.get("renderer"))
-        return facts
-
-    def _reply_tokens(self, row: Mapping[str, Any], side: str) -> int:
-        counted = row.get(f"{side}_tokens") if self._trusted else None
-        return counted if isinstance(counted, int) else self._counter.reply(row[side])
-
-    def _prompt(self, instruction: str, user: str, counted: int | None) -> _PromptFacts:
-        turns = [Message(role="system", content=instruction), Message(role="user", content=user)]
-        findings = self._system(instruction, "instruction") + self._text(user, "input")
-        if PLACEHOLDER in user:
-            findings += (("special_token", f"{PLACEHOLDER} in input"),)
-        if not user.strip():
-            findings += (("empty_prompt", ""),)
-        return _PromptFacts(
-            findings=findings,
+        facts = RowFacts(
+            findings=[*self._turn(instruction, "instruction"), *self._turn(user, "input")],
             instruction=hash64(instruction),
             state=hash64(instruction, user),
-            tokens=self._counter.prompt(turns) if counted is None else counted,
-            may=_tags_allowed(instruction, user),
+            question=_question_number(_question(row, user)),
+            prompt_tokens=self._tokens(row, "prompt"),
+            chosen_tokens=self._tokens(row, "chosen"),
+            rejected_tokens=self._tokens(row, "rejected"),
+            renderer=_short(row.get("renderer")),
         )
+        if PLACEHOLDER in user:
+            facts.findings.append(("special_token", f"{PLACEHOLDER} in input"))
+        if not user.strip():
+            facts.findings.append(("empty_prompt", ""))
+        facts.findings += (*self._text(chosen, "chosen"), *self._text(rejected, "rejected"))
+        facts.findings += self._text(_rest(row), "other fields")
+        _check_sides(row, _tags_allowed(instruction, user), facts)
+        self._look_for_gold(row, facts)
+        return facts
+
+    def _tokens(self, row: Mapping[str, Any], part: str) -> int:
+        counted = row.get(f"{part}_tokens") if self._trusted else None
+        if isinstance(counted, int):
+            return counted
+        if part != "prompt":
+            return self._counter.reply(row[part])
+        turns = {"system": row["instruction"], "user": row["input"]}
+        return self._counter.prompt([Message(role=role, content=text) for role, text in turns.items()])
 
     def _text(self, text: str, where: str) -> tuple[RowFinding, ...]:
         findings: list[RowFinding] = [("secret", f"{kind} in {where}") for kind in keys_in(text, self._secrets)]

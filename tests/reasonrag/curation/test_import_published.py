@@ -331,7 +331,7 @@ def test_question_files_tell_golden_answers_and_splits(tmp_path: Path, reasonrag
 
 BAD: list[tuple[str, Callable[[Path], object], str]] = [
     ("nothing there", lambda _: None, "there is no bad to import"),
-    ("empty", lambda path: path.write_text(""), "is empty"),
+    ("empty", lambda path: path.write_text(""), "holds neither trees"),
     ("not JSON", lambda path: path.write_text("<html>"), "comes '<html>'"),
     ("cut off", lambda path: path.write_text(json.dumps([tree()] * 2)[:-9]), "ends after 1 whole items"),
     ("something else", lambda path: path.write_text('[{"messages": []}]'), "neither trees"),
