@@ -1,7 +1,7 @@
 """Candidates as files: rows in every format, LLaMA-Factory's `dataset_info.json`, dropped candidates, a summary.
 
 Reads `candidates.jsonl` and `questions.jsonl` twice, question by question, so that memory does not grow with the texts:
-once to decide, once to write. Files are put in place when all are written. Knows neither how labels are made nor how
+once to decide, once to write. Knows neither how labels are made nor how
 pairs are filtered.
 """
 
@@ -30,7 +30,6 @@ from preference.export.formats import (
     proguide_row,
     sft_rows,
 )
-from preference.export.staging import put_in_place, staging_folder
 from preference.export.summary import (
     CANDIDATES,
     DATASET_INFO_FILE,
@@ -67,37 +66,19 @@ class RowInspector(Protocol):
 
 def export_pairs(
     source: Path,
-    out: Path,
+    folder: Path,
     rules: PairingRules,
     options: ExportOptions = ExportOptions(),
     facts: ExportFacts = ExportFacts(),
     *,
     inspector: RowInspector | None = None,
+    out: Path | None = None,
 ) -> PairSummary:
-    """Write the rows of `source`, a folder with `candidates.jsonl` and `questions.jsonl`, below `out`.
+    """Write the rows of `source`, a folder with `candidates.jsonl` and `questions.jsonl`, into a folder without an
+    earlier export. out: where they will be, for the summary, if they do not stay there.
 
-    Raises OSError if `out` cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
-    raises; files of an earlier export then stay as they were: none is replaced before all are written.
-    """
-    with staging_folder(out) as staged:
-        summary = write_export(source, staged, rules, options, facts, inspector=inspector, out=out)
-        put_in_place(staged, out)
-    return summary
-
-
-def write_export(
-    source: Path,
-    folder: Path,
-    rules: PairingRules,
-    options: ExportOptions,
-    facts: ExportFacts,
-    *,
-    inspector: RowInspector | None,
-    out: Path,
-) -> PairSummary:
-    """Write all files of an export into a folder without an earlier one. out: where they will be, for the summary.
-
-    Raises what `export_pairs` does.
+    Raises OSError if a file cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
+    raises; no file is written then.
     """
     decided, held_out = _decide(source / CANDIDATES, rules, options, facts)
     reasons, tally = iter(decided), ExportTally()
@@ -136,7 +117,7 @@ def write_export(
         written = writers.finish()
         info.write(orjson.dumps(dataset_info(writers.kinds), option=INDENTED))
         refinement = refined.model_dump() if refined else {}
-        more = {"out": str(out), "files": written, "sha256": writers.digests, "refinement": refinement}
+        more = {"out": str(out or folder), "files": written, "sha256": writers.digests, "refinement": refinement}
         summary = tally.summary(rules, options, facts, **more)
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary

@@ -12,7 +12,7 @@ from typing import Any
 
 from preference import PairingRules, PairSummary
 from preference.candidates import QuestionRecord, StateRecord, read_lines
-from preference.export.export_pairs import write_export
+from preference.export.export_pairs import export_pairs
 from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
@@ -71,7 +71,7 @@ class DataSetExport:
             warnings=(*self._warnings, *warnings, *gated.warnings),
             versions=versions(),
         )
-        summary = write_export(staged, staged, self._rules, options, facts, inspector=self._inspector, out=self._out)
+        summary = export_pairs(staged, staged, self._rules, options, facts, inspector=self._inspector, out=self._out)
         gated.write(staged)
         write_audit(self._inspector.report(), staged / AUDIT_PAGE)
         return summary

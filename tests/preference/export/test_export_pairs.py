@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from preference import NO_FILTERS, ExportOptions, PairingRules, PairSummary, RolloutRecord, export_pairs
 from preference.candidates import question_key
 from preference.export.formats import Row, SplitName
-from preference.export.staging import is_unfinished
+from preference.export.staging import is_unfinished, put_in_place, staging_folder
 from preference.export.summary import ExportFacts
 from preference.filters import ALLOWED, DROP_REASONS
 from tests.helpers.trees import (
@@ -58,7 +59,15 @@ def export(
     options: ExportOptions = ALL_TO_TRAIN,
     facts: ExportFacts = NO_FACTS,
 ) -> PairSummary:
-    return export_pairs(candidates_in(out, *records), out, rules, options, facts)
+    return put(candidates_in(out, *records), out, rules, options, facts)
+
+
+def put(source: Path, out: Path, *how: Any, **more: Any) -> PairSummary:
+    """As `pairs` does, an earlier export is replaced when all files are written."""
+    with staging_folder(out) as staged:
+        summary = export_pairs(source, staged, *how, out=out, **more)
+        put_in_place(staged, out)
+    return summary
 
 
 def pairs(out: Path, split: SplitName = "train") -> list[Fields]:
@@ -210,7 +219,7 @@ def test_critics_leave_the_best_paths_whose_every_step_scores_the_threshold(
     question["path"] = [question["path"][-1] | {"response": f"{each}", "critic_score": each} for each in scores]
     (source / "questions.jsonl").write_text(json.dumps(question) + "\n")
     options = ExportOptions(formats=("sft",), validation=0, critic_threshold=0.0)
-    summary = export_pairs(source, tmp_path / "out", PairingRules(), options)
+    summary = put(source, tmp_path / "out", PairingRules(), options)
     assert summary.refinement == {"threshold": 0.0, "paths": 1, "kept": kept, "unscored": unscored}
     assert len(rows(tmp_path / "out" / "sft.json")) == 2 * kept
 
@@ -231,7 +240,7 @@ def test_the_summary_of_a_mixture_names_its_parts_and_no_cost_that_one_of_them_l
     assert (summary.usage.calls, summary.usage.cost_usd) == (5, None)
     first, *others = rows(tmp_path / "questions.jsonl")
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, [first | {"usage": None}, *others])) + "\n")
-    assert export_pairs(tmp_path, tmp_path, DEFAULTS, ALL_TO_TRAIN).usage is None
+    assert put(tmp_path, tmp_path, DEFAULTS, ALL_TO_TRAIN).usage is None
 
 
 @pytest.mark.parametrize(
@@ -481,7 +490,7 @@ def test_an_inspector_sees_every_row_as_it_is_written(tmp_path: Path) -> None:
     records = [asked(number) for number in range(20)]
     inspector = Objector()
     options = ExportOptions(validation=0.2, flip=0.5)
-    export_pairs(candidates_in(tmp_path, *records), tmp_path, PairingRules(), options, inspector=inspector)
+    put(candidates_in(tmp_path, *records), tmp_path, PairingRules(), options, inspector=inspector)
     for part in ("train", "validation"):
         assert [row for row, split in inspector.seen if split == part] == pairs(tmp_path, part)
 
@@ -493,7 +502,7 @@ def test_a_refused_export_leaves_the_earlier_one_as_it_was(objector: Objector, t
     before = contents(tmp_path)
     for out in (tmp_path, tmp_path / "new"):
         with pytest.raises(PermissionError):
-            export_pairs(tmp_path, out, NO_FILTERS, ExportOptions(("sft", "trl"), validation=0), inspector=objector)
+            put(tmp_path, out, NO_FILTERS, ExportOptions(("sft", "trl"), validation=0), inspector=objector)
         objector.seen.clear()
     assert (contents(tmp_path), list((tmp_path / "new").iterdir())) == (before, [])
 
@@ -504,10 +513,10 @@ def test_an_export_that_cannot_put_its_pairs_in_place_is_unfinished(tmp_path: Pa
     (tmp_path / "RAG_ProGuide.json").unlink()
     (tmp_path / "RAG_ProGuide.json").mkdir()
     with pytest.raises(OSError, match=r"RAG_ProGuide\.json"):
-        export_pairs(tmp_path, tmp_path, NO_FILTERS, ALL_TO_TRAIN)
+        put(tmp_path, tmp_path, NO_FILTERS, ALL_TO_TRAIN)
     assert is_unfinished(tmp_path)
     (tmp_path / "RAG_ProGuide.json").rmdir()
-    export_pairs(tmp_path, tmp_path, NO_FILTERS, ALL_TO_TRAIN)
+    put(tmp_path, tmp_path, NO_FILTERS, ALL_TO_TRAIN)
     assert not is_unfinished(tmp_path)
 
 
@@ -517,7 +526,7 @@ def test_a_summary_that_somebody_broke_removes_nothing(summary: bytes, tmp_path:
     export(tmp_path, asked(1))
     (tmp_path / "kto.json").write_bytes(b"[]")
     (tmp_path / "summary.json").write_bytes(summary)
-    export_pairs(tmp_path, tmp_path, PairingRules(), ALL_TO_TRAIN)
+    put(tmp_path, tmp_path, PairingRules(), ALL_TO_TRAIN)
     assert set(contents(tmp_path)) == FILES | {"kto.json"}
 
 
@@ -528,7 +537,7 @@ def test_memory_does_not_grow_with_the_data_set(tmp_path: Path) -> None:
         out = tmp_path / str(questions)
         candidates_in(out, *_long(questions))
         tracemalloc.start()
-        export_pairs(out, out, NO_FILTERS, ExportOptions(("kto", "trl"), validation=0.1))
+        put(out, out, NO_FILTERS, ExportOptions(("kto", "trl"), validation=0.1))
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found
