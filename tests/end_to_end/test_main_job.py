@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 import reasonrag as package
@@ -24,7 +23,7 @@ from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.scripted_model import ScriptedModel
-from tests.helpers.trees import digest
+from tests.helpers.trees import digest, paid
 
 PROGUIDE_FIELDS = (
     "instruction input prompt chosen rejected chosen_action_type chosen_content "
@@ -111,11 +110,6 @@ def test_a_search_stopped_by_a_cap_ends_like_an_undisturbed_one(recipe: str, rea
     assert reasonrag(*command, "runs/a").status == 0
     assert digest("runs/a") == digest("runs/whole")
     assert len(paid("runs/a")) == len(set(paid("runs/a"))) == len(paid("runs/whole"))
-
-
-def paid(run: str) -> list[str]:
-    """Keys of all answers in a run's journal."""
-    return [key for line in Path(run, "journal.jsonl").read_bytes().splitlines() for key in orjson.loads(line)["keys"]]
 
 
 # -- failures --------------------------------------------------------------------------------------------------

@@ -213,6 +213,11 @@ def digest(run: str | Path) -> str:
     return hashlib.sha256(Path(run, "rollouts.jsonl").read_bytes()).hexdigest()
 
 
+def paid(run: str | Path) -> list[str]:
+    """Keys of all answers in a run's journal."""
+    return [key for line in Path(run, "journal.jsonl").read_bytes().splitlines() for key in json.loads(line)["keys"]]
+
+
 def trees(run: str | Path = "runs/a") -> list[RolloutRecord]:
     return list(read_rollouts(Path(run) / "rollouts.jsonl"))
 

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 
 from mcts import Estimate, Node, Rollout, Step, Tree, estimates, evenly_drawn_rewards, spre_rewards
 from mcts.estimates import Estimates
-
-
-def same(payload: str, *, plain: bool = True) -> Step[str]:
-    return Step(payload, plain=plain, identity=payload)
+from tests.mcts.test_tree import same
 
 
 def answer(outcome: float, *, plain: bool = True) -> Step[str]:

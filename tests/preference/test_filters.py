@@ -433,11 +433,15 @@ def names(found: Iterable[Candidate]) -> list[tuple[int, Pair]]:
 
 @given(states=runs, how=rules)
 def test_every_candidate_has_one_fate(states: list[StateRecord], how: PairingRules) -> None:
-    """Each is kept, or dropped under a reason that exists: none is lost, added or moved."""
+    """Each is kept, or dropped under a reason that exists: none is lost, added or moved. Of a state as many are kept as
+    the cap says, and never fewer where there are more."""
     found = select(states, how)
     assert names(found) == [name for state in states for name in names(candidates_of(state))]
     assert {each.dropped for each in found} <= {None, *get_args(DropReason)}
     assert fates(found).total() == sum(len(state.pairs) for state in states)
+    numbers = Counter(each.state.state_id for each in found if each.dropped is None)
+    for state, number in Counter(each.state.state_id for each in found if each.dropped in (None, "state_full")).items():
+        assert numbers[state] == (number if how.max_per_state is None else min(number, how.max_per_state))
 
 
 @given(states=runs, how=rules)
@@ -510,15 +514,6 @@ def test_without_filters_only_what_cannot_be_trained_on_is_dropped(
     caps_only = replace(NO_FILTERS, max_per_state=how.max_per_state)
     for free, capped in zip(found, select(states, caps_only), strict=True):
         assert free.dropped == capped.dropped or (free.dropped is None and capped.dropped == "state_full")
-
-
-@given(states=runs, how=rules)
-def test_states_hold_as_many_pairs_as_they_may(states: list[StateRecord], how: PairingRules) -> None:
-    """Never more than the cap says, and never fewer where there are more."""
-    found = select(states, how)
-    numbers = Counter(each.state.state_id for each in found if each.dropped is None)
-    for state, number in Counter(each.state.state_id for each in found if each.dropped in (None, "state_full")).items():
-        assert numbers[state] == (number if how.max_per_state is None else min(number, how.max_per_state))
 
 
 # -- shares of the whole data set ---------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import reasonrag as package
 from reasonrag.errors import InputError
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
+from tests.reasonrag.curation.test_import_published import read_json
 
 PICK = "So the pick is <pick>1 2</pick>"
 
@@ -44,10 +44,6 @@ def contents(folder: Path) -> dict[str, bytes]:
         for each in folder.rglob("*")
         if each.is_file() and each.name != ".lock"
     }
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_bytes())
 
 
 def test_other_runs_do_not_replace_a_data_set(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:

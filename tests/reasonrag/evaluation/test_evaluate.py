@@ -30,9 +30,9 @@ from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
 from tests.helpers.command_line import CORPUS, Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
+from tests.helpers.trees import paid
 
 RUN = Path("evals/a")
-JOURNAL = RUN / "journal.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,6 @@ def evaluated(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Repo
 
 def flags(run: str | Path = RUN, *more: object, limit: int = 6) -> list[object]:
     return ["evaluate", "--dataset", "atlas", "--limit", limit, "--run", run, "--bootstrap", 50, *more]
-
-
-def keys(journal: Path = JOURNAL) -> list[str]:
-    return [key for line in journal.read_bytes().splitlines() for key in orjson.loads(line)["keys"]]
 
 
 def predictions(run: Path = RUN) -> list[Prediction]:
@@ -297,14 +293,14 @@ def test_the_command_writes_and_shows_what_it_measured(reasonrag: Reasonrag, hom
 def test_a_second_run_asks_nothing_and_changes_no_byte(evaluated: Callable[..., Report]) -> None:
     """At any concurrency; more questions go on from there."""
     first = evaluated()
-    before, asked = (RUN / "predictions.jsonl").read_bytes(), keys()
+    before, asked = (RUN / "predictions.jsonl").read_bytes(), paid(RUN)
     again = evaluated(concurrency=3)
     assert (RUN / "predictions.jsonl").read_bytes() == before
-    assert keys() == asked
+    assert paid(RUN) == asked
     assert (again.metrics, again.usage) == (first.metrics, first.usage)
     more = evaluated(limit=8)
     assert (RUN / "predictions.jsonl").read_bytes().startswith(before)
-    assert (more.questions, len(keys()) > len(asked)) == (8, True)
+    assert (more.questions, len(paid(RUN)) > len(asked)) == (8, True)
     evaluated(limit=8, run="evals/b", concurrency=1)
     assert Path("evals/b/predictions.jsonl").read_bytes() == (RUN / "predictions.jsonl").read_bytes()
 
@@ -375,7 +371,7 @@ def test_a_cap_ends_it_and_more_goes_on(reasonrag: Reasonrag, home: Path) -> Non
     done = reasonrag(*continued[1].split())
     assert done.status == 0, done.err
     assert (RUN / "predictions.jsonl").read_bytes() == Path("evals/whole/predictions.jsonl").read_bytes()
-    assert len(keys()) == len(set(keys())) == len(keys(Path("evals/whole/journal.jsonl")))
+    assert len(paid(RUN)) == len(set(paid(RUN))) == len(paid("evals/whole"))
 
 
 def test_caps_of_money_need_a_price(evaluated: Callable[..., Report]) -> None:

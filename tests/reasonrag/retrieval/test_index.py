@@ -140,10 +140,6 @@ def test_a_server_with_a_token_is_searched_by_who_has_it(reasonrag: Reasonrag, m
         (("--retriever", "dense", "--encoder", "./nowhere"), "there is no encoder ./nowhere: no such folder"),
         (("--retriever", "bm25", "--encoder", "minilm"), "--encoder is not for --retriever bm25; leave it out"),
         (("--retriever", "http://127.0.0.1:9"), "the retriever http://127.0.0.1:9 cannot be used"),
-        (
-            ("--retriever", "http://127.0.0.1:9", "--encoder", "x"),
-            "--encoder is not for --retriever http://127.0.0.1:9; leave it out",
-        ),
         (("--retriever", "dense", "--language", "de"), "--language is not for --retriever dense; leave it out"),
         (("--index", "a"), "a has no manifest.json: its build did not finish, or it is not an index"),
         (("--top-k", 0), "--top-k: must be at least 1"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import reasonrag as package
 from preference import read_rollouts
-from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Passage, scan_corpus
+from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Passage
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.retrieval.passage_length import MARK, cut
@@ -79,8 +79,9 @@ def test_sentences_then_words_then_anywhere(text: str, shown: str) -> None:
 
 @pytest.fixture
 def long_world() -> dict[str, Any]:
-    """Flags of a question whose passages are short, but for two of more than 12,000 characters."""
+    """Flags of a question whose passages are usual, but for two of more than 12,000 characters."""
     passages = {"paris": SENTENCE * 230, "seine": SENTENCE * 225, "rome": "Rome lies on the Tiber."}
+    passages["x"] = "x" * LONG_PASSAGE_CHARS
     write_passages(Path("corpus.jsonl"), ((each, each.title(), text) for each, text in passages.items()))
     asked = {"id": "q", "question": "Which river flows through Paris?", "golden_answers": ["Seine"]}
     write_rows(Path("q.jsonl"), [asked])
@@ -108,12 +109,6 @@ def test_long_passages_are_told_when_they_are_indexed(reasonrag: Reasonrag) -> N
     assert [each.err.count(TOLD) for each in (built, whole)] == [1, 1]
     tokens = [orjson.loads(each.out)["prompt_tokens"]["low"] for each in (whole, less)]
     assert tokens[1] < tokens[0] / 4
-
-
-def test_a_corpus_of_usual_passages_says_nothing(tmp_path: Path) -> None:
-    path, said = write_passages(tmp_path / "corpus.jsonl", [("a", "T", "x" * LONG_PASSAGE_CHARS)]), list[str]()
-    scan_corpus(path, say=said.append)
-    assert said == []
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------

@@ -28,10 +28,6 @@ ANIMALS = (
 )
 
 
-def write_corpus(path: Path, rows: tuple[tuple[str, str, str], ...] = ANIMALS) -> Path:
-    return write_passages(path, rows)
-
-
 def found(retriever: IndexRetriever, query: str, top_k: int = 10) -> list[str]:
     return [passage.id for passage in retriever.search(query, top_k)]
 
@@ -40,7 +36,7 @@ def found(retriever: IndexRetriever, query: str, top_k: int = 10) -> list[str]:
 def animals(tmp_path_factory: pytest.TempPathFactory) -> IndexRetriever:
     """An index of five passages."""
     home = tmp_path_factory.mktemp("animals")
-    build_bm25(write_corpus(home / "corpus.jsonl"), home / "index")
+    build_bm25(write_passages(home / "corpus.jsonl", ANIMALS), home / "index")
     return open_index(home / "index")
 
 
@@ -87,7 +83,7 @@ async def test_what_is_no_query_is_an_error_of_that_search(
 def test_equal_scores_stand_in_corpus_order(top_k: int, ids: list[str], tmp_path: Path) -> None:
     """Where BM25 cannot tell, the file's order decides, also at the cut; a better one behind them comes first."""
     rows = (*((f"p{i}", "Same", "the same words") for i in range(9)), ("best", "Same words", "same words"))
-    retriever = open_or_build(tmp_path / "i", write_corpus(tmp_path / "c.jsonl", rows))
+    retriever = open_or_build(tmp_path / "i", write_passages(tmp_path / "c.jsonl", rows))
     assert found(retriever, "same words", top_k) == ids
 
 
@@ -125,7 +121,7 @@ def change_a_letter(corpus: Path) -> None:
 @pytest.mark.parametrize("change", [append_a_passage, change_a_letter])
 def test_an_index_is_built_again_when_its_corpus_has_changed(change: Callable[[Path], None], tmp_path: Path) -> None:
     """The user is told, and searches see the new text; the run's configuration shows another corpus."""
-    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    corpus, index = write_passages(tmp_path / "corpus.jsonl", ANIMALS), tmp_path / "index"
     before = open_or_build(index, corpus)
     assert found(before, "late") == []
     change(corpus)
@@ -138,17 +134,17 @@ def test_an_index_is_built_again_when_its_corpus_has_changed(change: Callable[[P
 
 def test_an_index_that_is_open_survives_being_built_again(tmp_path: Path) -> None:
     """Its files are mapped into memory; a build must never write to them."""
-    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    corpus, index = write_passages(tmp_path / "corpus.jsonl", ANIMALS), tmp_path / "index"
     retriever = open_or_build(index, corpus)
     before = found(retriever, "fish")
-    build_bm25(write_corpus(tmp_path / "other.jsonl", (("q", "Fish", "A fish."),)), index)
+    build_bm25(write_passages(tmp_path / "other.jsonl", (("q", "Fish", "A fish."),)), index)
     assert found(retriever, "fish") == before
     assert found(open_index(index), "fish") == ["q"]
 
 
 def test_two_runs_that_need_the_same_index_build_it_once(tmp_path: Path) -> None:
     """The second waits for the first, then finds it built."""
-    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    corpus, index = write_passages(tmp_path / "corpus.jsonl", ANIMALS), tmp_path / "index"
     said: list[str] = []
     with ThreadPoolExecutor(4) as pool:
         retrievers = list(pool.map(lambda _: open_or_build(index, corpus, say=said.append), range(4)))
@@ -160,7 +156,7 @@ def test_two_runs_that_need_the_same_index_build_it_once(tmp_path: Path) -> None
 
 def test_a_corpus_that_was_changed_during_a_search_is_an_error_of_that_search(tmp_path: Path) -> None:
     """What is read by offset is no longer a passage: a RetrievalError, the question's, not the run's."""
-    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    corpus = write_passages(tmp_path / "corpus.jsonl", ANIMALS)
     retriever = open_or_build(tmp_path / "index", corpus)
     size = corpus.stat().st_size
     with corpus.open("r+b") as file:
@@ -172,7 +168,7 @@ def test_a_corpus_that_was_changed_during_a_search_is_an_error_of_that_search(tm
 @pytest.mark.parametrize("change", [Path.unlink, append_a_passage, change_a_letter])
 def test_an_index_whose_corpus_is_gone_or_changed_is_not_opened(change: Callable[[Path], None], tmp_path: Path) -> None:
     """Passages are read from the corpus by offset, so a changed one would give other text."""
-    corpus, index = write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index"
+    corpus, index = write_passages(tmp_path / "corpus.jsonl", ANIMALS), tmp_path / "index"
     build_bm25(corpus, index)
     change(corpus)
     with pytest.raises(

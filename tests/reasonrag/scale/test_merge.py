@@ -23,6 +23,7 @@ from reasonrag.progress import SilentWatcher
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.listener import Listener
 from tests.helpers.shared import Shared
+from tests.helpers.trees import paid
 
 QUESTIONS = {"dataset": "atlas", "limit": 12, "model": "offline"}
 
@@ -81,7 +82,7 @@ def test_ranks_that_a_cap_stopped_are_named_and_finished_by_the_command_that_mer
     asked += ["--max-cost", 40, "--max-tokens", 6_000_000]
     part = reasonrag(*asked, "--run", "it's capped", "--shard", "0/3", "--max-calls", one.calls)
     assert part.status == 3
-    assert len(drawn("it's capped/ranks/00000")) <= one.calls // 3
+    assert len(paid("it's capped/ranks/00000")) <= one.calls // 3
     assert "It was this rank's part" in " ".join(part.out.split())
     assert """continue with: reasonrag merge 'it'"'"'s capped'""" in part.err
     for rank in (1, 2):
@@ -90,8 +91,8 @@ def test_ranks_that_a_cap_stopped_are_named_and_finished_by_the_command_that_mer
     summary = orjson.loads(Path("it's capped/summary.json").read_bytes())
     stopped = summary["stopped"]
     assert (merged.status, stopped["cause"], 0 < summary["done"] < 12) == (3, "cap", True), summary
-    spent = len(drawn("it's capped"))
-    assert 0 < spent < one.calls == len(drawn("one"))
+    spent = len(paid("it's capped"))
+    assert 0 < spent < one.calls == len(paid("one"))
     left = f"; $40.00 of --max-cost 40, {one.calls - spent:,} of --max-calls {one.calls:,}, "
     assert (left in stopped["message"], " of --max-tokens 6,000,000 is left, with" in stopped["message"]) == (
         True,
@@ -103,13 +104,9 @@ def test_ranks_that_a_cap_stopped_are_named_and_finished_by_the_command_that_mer
     done = reasonrag(*finish[1:-1], one.calls)  # it proposes more than is needed, so that it is enough for sure
     assert done.status == 0, done.err
     assert lines("it's capped") == lines("one")
-    assert sorted(drawn("it's capped")) == sorted(drawn("one"))
+    assert sorted(paid("it's capped")) == sorted(paid("one"))
     for refused in (["merge", "it's capped"], [*asked, "--run", "it's capped", "--shard", "0/3"]):
         assert reasonrag(*refused).status == 2
-
-
-def drawn(run: str) -> list[str]:
-    return [key for line in Path(run, "journal.jsonl").read_bytes().splitlines() for key in orjson.loads(line)["keys"]]
 
 
 def test_ranks_that_a_cap_stopped_go_on_under_a_higher_one() -> None:

@@ -19,6 +19,7 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command, finished, simulated_endpoint, until
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
+from tests.helpers.trees import paid
 
 QUESTIONS = 16
 RUN = Path("runs/atlas-train-economy")
@@ -50,7 +51,7 @@ def test_each_rank_has_its_part_of_a_cap_and_one_process_finishes_the_run(whole:
     stopped = finished(*words("--workers", 2, "--max-calls", 800))
     assert stopped.returncode == 3, stopped.stderr
     stop = json.loads(stopped.stdout)["stopped"]
-    keys = [key for each in (RUN / "ranks").glob("*/journal.jsonl") for key in drawn(each)]
+    keys = [key for each in (RUN / "ranks").glob("*/journal.jsonl") for key in paid(each.parent)]
     assert len(keys) == len(set(keys)) <= 800
     assert (stop["cause"], f"{800 - len(keys):,} of --max-calls 800 is left" in stop["message"]) == ("cap", True)
     assert f"continue with: {stop['instead']}" in stopped.stderr
@@ -68,10 +69,6 @@ def test_a_run_goes_on_with_fewer_workers(whole: bytes) -> None:
     assert "2 ranks, 1 worker at a time" in done.stderr
     assert json.loads(done.stdout)["done"] == QUESTIONS
     assert rollouts() == whole
-
-
-def drawn(journal: Path) -> list[str]:
-    return [key for line in journal.read_text().splitlines() for key in json.loads(line)["keys"]]
 
 
 @pytest.mark.usefixtures("ray_address")

@@ -29,7 +29,7 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
 from tests.helpers.scripted_model import RecordedOffline, ScriptedModel
 from tests.helpers.shared import Shared
-from tests.helpers.trees import trees
+from tests.helpers.trees import paid, trees
 
 REPORT = Path("runs/a/calibration/report.json")
 JOURNAL = Path("runs/a/calibration/journal.jsonl")
@@ -44,10 +44,6 @@ def run(shared: Shared) -> Path:
     """A run of the offline teacher."""
     shared.copy("run-to-calibrate", lambda: package.generate(**SMALL))
     return Path("runs/a")
-
-
-def keys(journal: Path) -> list[str]:
-    return [key for line in journal.read_bytes().splitlines() for key in orjson.loads(line)["keys"]]
 
 
 def told(report: Any) -> Any:
@@ -207,9 +203,9 @@ def test_states_are_rebuilt_and_continued_with_draws_of_their_own(run: Path) -> 
     firsts = [request for request in teacher.requests if len(request.samples) == 4]
     assert len(firsts) > 10
     assert {request.messages for request in firsts} <= prompts
-    assert not set(keys(JOURNAL)) & set(keys(run / "journal.jsonl"))
-    assert max(Counter(keys(JOURNAL)).values()) == 1
-    assert len(keys(JOURNAL)) == found.calls == found.session_calls
+    assert not set(paid(JOURNAL.parent)) & set(paid(run))
+    assert max(Counter(paid(JOURNAL.parent)).values()) == 1
+    assert len(paid(JOURNAL.parent)) == found.calls == found.session_calls
 
 
 def test_a_question_is_continued_with_the_steps_that_its_hops_gave_it() -> None:
@@ -260,18 +256,18 @@ def test_a_calibration_that_was_stopped_again_and_again_pays_once(run: Path, rea
     assert stopped.status == CapReached.exit_status
     assert "--max-calls: " in stopped.err
     assert f"continue with: reasonrag calibrate {run} --revalue 8 --k 6 --max-calls" in stopped.err
-    assert 0 < len(keys(JOURNAL)) <= 20
+    assert 0 < len(paid(JOURNAL.parent)) <= 20
     cap = 20
     while True:
         cap += 60
         try:
             parts = package.calibrate(run, revalue=8, k=6, max_calls=cap)
         except CapReached:
-            assert len(keys(JOURNAL)) <= cap
+            assert len(paid(JOURNAL.parent)) <= cap
             continue
         break
     assert cap > 80
-    assert max(Counter(keys(JOURNAL)).values()) == 1
+    assert max(Counter(paid(JOURNAL.parent)).values()) == 1
     JOURNAL.unlink()
     assert told(parts)["revaluation"] == told(package.calibrate(run, revalue=8, k=6))["revaluation"]
 

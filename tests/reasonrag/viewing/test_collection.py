@@ -223,17 +223,6 @@ def assert_own(view: QuestionView, explored: ExploredQuestion) -> None:
         assert steps[pair.rejected].response == each.rejected.response
 
 
-def test_candidates_that_do_not_belong_to_the_rows_are_not_counted_as_kept(
-    made: Made, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
-    """Someone copied files of two exports into one folder."""
-    data = shutil.copytree(made.data, tmp_path / "data")
-    path = data / "candidates.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"pair_id":"', b'"pair_id":"other-'))
-    done = reasonrag("stats", data)
-    assert (done.status, "does not belong to the rows" in done.err) == (2, True), done.err
-
-
 def without_verdicts(data: Path) -> None:
     for file in ("dropped.jsonl", "RAG_ProGuide.json", "summary.json"):
         (data / file).unlink()
@@ -243,6 +232,11 @@ def with_a_rule_of_none(data: Path) -> None:
     summary = json.loads((data / "summary.json").read_text())
     summary["rules"]["max_tokens"] = 9
     (data / "summary.json").write_text(json.dumps(summary))
+
+
+def of_another_export(data: Path) -> None:
+    path = data / "candidates.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"pair_id":"', b'"pair_id":"other-'))
 
 
 def half(file: str) -> Callable[[Path], object]:
@@ -256,6 +250,7 @@ def half(file: str) -> Callable[[Path], object]:
         (with_a_rule_of_none, r"the rules of .*summary\.json are none .*max_tokens.*Make the data"),
         (half("dropped.jsonl"), r"data/dropped\.jsonl"),
         (half("RAG_ProGuide.json"), r"data/RAG_ProGuide\.json"),
+        (of_another_export, "does not belong to the rows"),
     ],
 )
 def test_a_data_set_that_is_damaged_is_refused_with_what_is_wrong(
@@ -264,7 +259,7 @@ def test_a_data_set_that_is_damaged_is_refused_with_what_is_wrong(
     """Half of the verdicts would be shown as all of them."""
     damage(data := shutil.copytree(made.data, tmp_path / "data"))
     with pytest.raises(InputError, match=says):
-        open_collection(data)
+        package.stats(data)
 
 
 def test_an_imported_data_set_has_states_and_no_trees(made: Made, tmp_path: Path) -> None:

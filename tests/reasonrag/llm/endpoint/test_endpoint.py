@@ -232,13 +232,15 @@ async def test_passing_trouble_is_survived_and_written_down() -> None:
 
 
 async def test_never_more_requests_are_in_flight_than_allowed() -> None:
-    """--concurrency bounds HTTP requests, also where one request for siblings becomes several."""
+    """--concurrency bounds HTTP requests, also where one request for siblings becomes several. Rates are learned from
+    headers."""
     async with (
-        serving(EndpointBehaviour(latency=0.01, ignore_n=True)) as (base_url, traffic),
+        serving(EndpointBehaviour(latency=0.01, ignore_n=True, rpm=6000)) as (base_url, traffic),
         client_of(base_url, concurrency=3) as (client, _),
     ):
         await asyncio.gather(*(all_of(client, request_for(4, question=f"Who is {i}?")) for i in range(5)))
-    assert traffic.requests == 20
+        [(_, pace)] = client.paces
+    assert (traffic.requests, pace.requests.limit) == (20, 6000)
     assert traffic.most_in_flight == 3
 
 
@@ -463,13 +465,6 @@ async def test_an_answer_that_cannot_be_accounted_for_is_returned_and_the_last_t
             await at.client.complete(request_for(1))
     assert (completion.text, len(at.bodies), at.failures) == ("<answer>x</answer>", 1, [])
     assert (stop.value.cause, stop.value.exit_status) == ("internal", 1)
-
-
-async def test_limits_are_learned_from_headers() -> None:
-    async with serving(EndpointBehaviour(rpm=600)) as (base_url, _), client_of(base_url) as (client, _):
-        await client.complete(request_for(1))
-        [(_, pace)] = client.paces
-    assert pace.requests.limit == 600
 
 
 async def test_an_address_without_its_path_is_given_a_hint() -> None:
