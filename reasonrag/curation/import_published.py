@@ -237,8 +237,6 @@ def _known_questions(
         its_dataset = (alone and dataset) or (path.absolute().parent.name if in_layout else path.stem)
         its_split = (alone and split) or (path.stem if in_layout else split or UNKNOWN)
         source = open_questions(path, dataset=its_dataset, split=its_split, home=home, say=say)
-        if source.unread:
-            say(source.unread)
         for each in source.read():
             about = KnownQuestion(each.id, each.golden_answers, its_dataset, its_split, source.sha256)
             known.setdefault(question_key(each.question), about)

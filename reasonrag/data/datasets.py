@@ -142,8 +142,6 @@ def find_data(
     check_names(settings)
     sample = Sample(settings.sample, seed) if settings.sample else None
     file = _questions(settings, check, home, sample=sample, say=say)
-    if file.unread:
-        say(file.unread)
     if settings.sample and file.total < settings.sample:
         has = counted(file.total, "question")
         say(f"{file.name} has {has}, fewer than --sample {settings.sample:,}: all are used")

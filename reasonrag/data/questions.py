@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from preference.records import first_error, title_key
 from preference.stratified_sample import StratifiedSample
 from reasonrag.data.compressed import as_lines
-from reasonrag.data.dataset_fields import UnreadColumns, fact_titles, gold_texts, question_record
+from reasonrag.data.dataset_fields import fact_titles, gold_texts, question_record
 from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
@@ -213,8 +213,7 @@ class QuestionFile:
         the whole file, so that a larger `--limit` is the same source. partition: how the file was cut out of another
         one. drawn: byte offsets of the questions of a sample, in the order in which they were drawn; None: no sample.
         sample_seed: of the sample. has_gold_ids: whether the corpus has the ids of its gold passages; else titles name
-        them. rows: the file that is read, one question per line, where `path` has another form. unread: a notice that
-        names the columns that are not read.
+        them. rows: the file that is read, one question per line, where `path` has another form.
     """
 
     dataset: str
@@ -229,7 +228,6 @@ class QuestionFile:
     sample_seed: int | None = None
     has_gold_ids: bool = True
     rows: Path | None = None
-    unread: str | None = None
 
     @property
     def name(self) -> str:
@@ -309,13 +307,12 @@ def open_questions(
     read. say: told of that. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
-    unread = UnreadColumns()
     rows = path if home is None or not path.is_file() else as_lines(path, home, say=say)
     unit = "line" if rows == path else "row"
     draw, places, position = sample and StratifiedSample(sample.size, seed=sample.seed), array("q"), 0
     with reading(f"the questions {path}"), rows.open("rb") as lines:
         for number, line in numbered_lines(path, lines):
-            question = parse_question(line, where=f"{path}, {unit} {number}", check=check, unread=unread)
+            question = parse_question(line, where=f"{path}, {unit} {number}", check=check)
             if first_seen.setdefault(question.id, number) != number:
                 raise InputError(
                     f"{path}, {unit} {number}: question id {question.id!r} was already used in {unit} "
@@ -332,18 +329,13 @@ def open_questions(
     total = len(first_seen) if drawn is None else len(drawn)
     found = QuestionFile(dataset, split, path, digest.hexdigest(), total, check=check, drawn=drawn)
     seed = sample.seed if sample else None
-    return replace(found, sample_seed=seed, rows=None if rows == path else rows, unread=unread.notice(path))
+    return replace(found, sample_seed=seed, rows=None if rows == path else rows)
 
 
-def parse_question(
-    line: bytes, *, where: str, check: Check = require_golden_answers, unread: UnreadColumns | None = None
-) -> Question:
-    """One line of a question file. unread: collects its columns that are not read. Raises InputError naming `where`."""
+def parse_question(line: bytes, *, where: str, check: Check = require_golden_answers) -> Question:
+    """One line of a question file. Raises InputError naming `where`."""
     try:
-        record = orjson.loads(line)
-        question = Question.model_validate(record)
-        if unread is not None:
-            unread.add_question(record)
+        question = Question.model_validate(orjson.loads(line))
         check(question)
     except orjson.JSONDecodeError as error:
         raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error

@@ -1,4 +1,4 @@
-"""Reads YAML from untrusted files within limits of size, expanded aliases and depth.
+"""Reads YAML from untrusted files within limits of size and depth, without aliases.
 
 Knows neither files nor the meaning of keys. Changes of single keys (`--set`) are read here, too.
 """
@@ -12,47 +12,26 @@ import yaml
 
 from reasonrag.errors import InputError
 
-MOST_CHARACTERS = 1 << 18
+MOST_CHARACTERS = 1 << 16
 """Limit per text. The longest configuration among LLaMA-Factory's examples has 2,000."""
-MOST_VALUES = 10_000
-"""Limit of keys and values, with aliases expanded: nine levels of nine aliases each expand 81 values to 400 million."""
 _SHOWN = 200
 """Characters of a change in a message about it."""
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """A SafeLoader that refuses more than MOST_VALUES values; duplicate keys are errors."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._values = 0
-        self._behind: dict[str, int] = {}
-        """Number of values behind an anchor, aliases expanded."""
+    """A SafeLoader that reads no aliases, a few of which expand to millions of values; duplicate keys are errors."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        anchor: Any
-        where: Any
-        before, anchor, where = self._values, getattr(event, "anchor", None), event.start_mark
-        if isinstance(event, yaml.AliasEvent):
-            if anchor in self.anchors and anchor not in self._behind:
-                raise yaml.composer.ComposerError(None, None, f"*{anchor} contains itself", where)
-            self._values += self._behind.get(anchor, 0)
-        else:
-            self._values += 1
-        if self._values > MOST_VALUES:
-            what = f"more than {MOST_VALUES:,} values, aliases expanded; write fewer of them"
+        if type(event) is yaml.AliasEvent:
+            where: Any = event.start_mark
+            what = f"*{event.anchor}: aliases are not read; write the value itself"
             raise yaml.composer.ComposerError(None, None, what, where)
-        node = super().compose_node(parent, index)
-        if anchor is not None and not isinstance(event, yaml.AliasEvent):
-            self._behind[anchor] = self._values - before
-        return node
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
         seen: set[Any] = set()
         for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                continue
             name = self.construct_object(key, deep=True)
             if name.__hash__ is not None and name in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"duplicate key {name!r}", key.start_mark)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.data.yaml_text import MOST_CHARACTERS, MOST_VALUES, read_yaml
+from reasonrag.data.yaml_text import MOST_CHARACTERS, read_yaml
 from reasonrag.files import SMALL_FILE
 from tests.helpers.command_line import Reasonrag
 
@@ -30,9 +30,9 @@ MEMORY = 1_500_000_000
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (BOMB, r"line 6: more than 10,000 values"),
-        ("a: &a {x: 1}\nb: {<<: [" + "*a," * MOST_VALUES + "]}", "line 2: more than 10,000 values"),
-        ("a: &a [*a]", r"line 1: \*a contains itself"),
+        (BOMB, r"line 2: \*a0: aliases are not read; write the value itself"),
+        ("a: &a {x: 1}\nb: {<<: *a}", r"line 2: \*a: aliases"),
+        ("a: &a [*a]", r"line 1: \*a: aliases"),
         ("a: " + NESTED, "it is nested too deeply"),
         ("a: " + "[" * 2000 + "]" * 2000, "it is nested too deeply"),
         (f"a: {DIGITS}", "a value cannot be read .*4300 digits"),
@@ -41,7 +41,7 @@ MEMORY = 1_500_000_000
         ("a: 1\nb: 2\na: 3", "line 3: duplicate key 'a'"),
         ("{[1]: 2}", "line 1: found unhashable key"),
         ("a: b: c", "line 1: mapping values are not allowed here"),
-        ("a: " + "x" * MOST_CHARACTERS, "it has 262,147 characters, more than 262,144"),
+        ("a: " + "x" * MOST_CHARACTERS, "it has 65,539 characters, more than 65,536"),
         ("a: \x00", "unacceptable character"),
     ],
 )
@@ -49,15 +49,6 @@ def test_yaml_beyond_its_bounds_is_refused_with_the_line(text: str, cause: str) 
     """By a ValueError, whatever PyYAML raises."""
     with pytest.raises(ValueError, match=cause):
         read_yaml(text)
-
-
-def test_aliases_within_the_bounds_are_read() -> None:
-    """And merged."""
-    assert read_yaml("a: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]") == {
-        "a": {"x": 1},
-        "b": {"x": 1, "y": 2},
-        "c": [{"x": 1}, {"x": 1}],
-    }
 
 
 @pytest.mark.parametrize(
