@@ -23,7 +23,7 @@ STEPS=${STEPS:-9}                        # the budget of every method: 9 complet
 RETRIEVAL=${RETRIEVAL-}                  # flags of generate and evaluate: --index ..
 GENERATE=${GENERATE-}                    # more flags of generate: --max-cost ..
 TRAIN=${TRAIN---set max_steps=2 --set max_samples=8 --set plot_loss=false}
-EVALUATE=${EVALUATE---max-reply-tokens 16 --bootstrap 200}
+EVALUATE=${EVALUATE---max-reply-tokens 16}
 SEARCHES=${SEARCHES:-1 2 3 4 5}          # Figure 6: most searches of a question; N of them are 2N + 1 steps
 TOP_K=${TOP_K:-1 3 5}                    # Figure 7: passages per search; 3 everywhere else
 

@@ -135,38 +135,13 @@ _FLAG_COLUMN = 26
 """Widest column of flags; longer ones have a line of their own."""
 
 
-class _PlainHelp:
-    """Help that breaks no word, not even at a hyphen, so that a flag can be searched and copied."""
-
-    help: str | None
-
-    def get_help(self, ctx: Any) -> str:
-        return str(super().get_help(ctx)).replace(_HYPHEN, "-")  # type: ignore[misc]
-
-    def format_help_text(self, _: Any, formatter: Any) -> None:
-        if self.help:
-            formatter.write_paragraph()
-            with formatter.indentation():
-                formatter.write_text(_unbroken(cleandoc(self.help)))
-
-
-_HYPHEN = "\N{NON-BREAKING HYPHEN}"
-
-
-def _unbroken(text: str) -> str:
-    return text.replace("-", _HYPHEN)
-
-
 def _write_panels(formatter: Any, panels: dict[str, list[tuple[str, str]]]) -> None:
     for panel, rows in panels.items():
         with formatter.section(typer.style(panel, bold=True)):
-            formatter.write_dl(
-                [(name, _unbroken(text.replace("  [", " ["))) for name, text in rows],
-                col_max=_FLAG_COLUMN,
-            )
+            formatter.write_dl([(name, text.replace("  [", " [")) for name, text in rows], col_max=_FLAG_COLUMN)
 
 
-class HelpOfCommand(_PlainHelp, TyperCommand):
+class HelpOfCommand(TyperCommand):
     """Shows the flags by panel: the common ones, or with --help-all every one. A command that marks none shows all."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -195,7 +170,7 @@ class HelpOfCommand(_PlainHelp, TyperCommand):
         formatter.write(f"{typer.style('Example', bold=True)}:\n  {getattr(self.callback, 'example', '')}\n")
 
 
-class HelpOfGroup(_PlainHelp, TyperGroup):
+class HelpOfGroup(TyperGroup):
     """Shows the commands by panel, each with its first sentence."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -130,15 +130,11 @@ def _refuse_another(run: Path, there: Manifest, wanted: Manifest) -> None:
     known, now = there.question_ids, wanted.question_ids
     if there.ranks != wanted.ranks:
         other = f"{there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}"
-    elif there.config_hash != wanted.config_hash:
+    elif there.config_hash != wanted.config_hash or now[: len(known)] != known:
         other = (
-            f"ranks of the configuration {there.config_hash}, not {wanted.config_hash}: give all the same settings "
-            "(--reasoning-effort is one) and versions"
+            f"ranks of {len(known):,} questions and the configuration {there.config_hash}, not of these {len(now):,} "
+            f"and {wanted.config_hash}: give all the same questions, settings (--reasoning-effort is one) and versions"
         )
-    elif known[: len(now)] == now:
-        other = f"ranks of {len(known):,} questions, not the first {len(now):,}: give all the same --limit and --sample"
-    elif now[: len(known)] != known:
-        other = "ranks of other questions, or in another order: give all the same"
     else:
         return
     raise InputError(f"{run} is made by {other}, or choose another --run")

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from preference.export.files import INDENTED, write_file
+from preference.statistics import COMPARISON_LEVEL
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import (
     Condition,
@@ -37,6 +38,8 @@ from reasonrag.evaluation.pages.comparison_page import PAGE, render_comparison
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import (
+    RESAMPLES,
+    RESAMPLING_SEED,
     MetricDelta,
     Values,
     changes,
@@ -84,11 +87,11 @@ def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[
         split=first.split,
         questions=len(questions),
         left_out=left_out,
-        confidence=settings.confidence,
-        bootstrap=settings.bootstrap,
-        seed=settings.seed,
+        confidence=COMPARISON_LEVEL,
+        bootstrap=RESAMPLES,
+        seed=RESAMPLING_SEED,
         conditions=[_condition(each, questions) for each in conditions],
-        pairs=[_PairComparer(reference, each, questions, settings).pair() for each in others],
+        pairs=[_PairComparer(reference, each, questions).pair() for each in others],
         warnings=comparability_warnings(conditions, left_out),
         versions=versions(),
     )
@@ -130,10 +133,8 @@ def _mean(values: Values) -> float | None:
 class _PairComparer:
     """Compares one condition with the reference on these questions."""
 
-    def __init__(
-        self, reference: Condition, other: Condition, questions: Sequence[str], settings: CompareSettings
-    ) -> None:
-        self.reference, self.other, self.questions, self.settings = reference, other, questions, settings
+    def __init__(self, reference: Condition, other: Condition, questions: Sequence[str]) -> None:
+        self.reference, self.other, self.questions = reference, other, questions
         self.values = {name: (reference.values(name, questions), other.values(name, questions)) for name in METRICS}
         self.em, self.cover = (changes(*self.values[name]) for name in TESTED)
 
@@ -145,14 +146,7 @@ class _PairComparer:
             reference=self.reference.name,
             other=self.other.name,
             verdict=verdict,
-            sentence=sentence(
-                verdict,
-                deltas,
-                tests,
-                reference=self.reference.name,
-                other=self.other.name,
-                confidence=self.settings.confidence,
-            ),
+            sentence=sentence(verdict, deltas, tests, reference=self.reference.name, other=self.other.name),
             metrics=deltas,
             tests=tests,
             outcomes=self._outcomes(np.arange(len(self.questions))),
@@ -165,12 +159,7 @@ class _PairComparer:
 
     def _deltas(self, names: Iterable[str], columns: np.ndarray[Any, Any]) -> dict[str, MetricDelta]:
         chosen = {name: tuple(side[:, columns] for side in self.values[name]) for name in names}
-        found = paired_differences(
-            [(one, other) for one, other in chosen.values()],
-            resamples=self.settings.bootstrap,
-            seed=self.settings.seed,
-            confidence=self.settings.confidence,
-        )
+        found = paired_differences([(one, other) for one, other in chosen.values()])
         return {name: each for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS}
 
     def _tests(self) -> dict[str, float]:
@@ -180,7 +169,7 @@ class _PairComparer:
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> ComparisonVerdict:
         if all(np.array_equal(one, other, equal_nan=True) for one, other in self.values.values()):
             return "identical"
-        em, cover = (significant_direction(name, deltas, tests, self.settings.confidence) for name in TESTED)
+        em, cover = (significant_direction(name, deltas, tests) for name in TESTED)
         if em == 0:
             return "no_difference"
         if em > 0:
@@ -216,11 +205,9 @@ class _PairComparer:
 # -- the sentence ----------------------------------------------------------------------------------------------
 
 
-def significant_direction(
-    metric: str, deltas: dict[str, MetricDelta], tests: dict[str, float], confidence: float
-) -> int:
+def significant_direction(metric: str, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> int:
     """1 or -1 if a metric is significantly higher or lower, by its interval and by its test; else 0."""
-    return deltas[metric].side if metric in tests and tests[metric] <= 1 - confidence else 0
+    return deltas[metric].side if metric in tests and tests[metric] <= 1 - COMPARISON_LEVEL else 0
 
 
 def sentence(
@@ -230,12 +217,11 @@ def sentence(
     *,
     reference: str,
     other: str,
-    confidence: float,
 ) -> str:
     """The result in a sentence that claims no more than intervals and tests support."""
-    em = f"EM: {other} - {reference} = {in_points(deltas['em'], confidence, tests.get('em'))}"
-    cover = in_points(deltas["cover_em"], confidence)
-    side = significant_direction("cover_em", deltas, tests, confidence)
+    em = f"EM: {other} - {reference} = {in_points(deltas['em'], tests.get('em'))}"
+    cover = in_points(deltas["cover_em"])
+    side = significant_direction("cover_em", deltas, tests)
     verb = {0: "does not change significantly", 1: "gains", -1: "loses"}[side]
     said: dict[ComparisonVerdict, str] = {
         "gain": f"{other} is better",
@@ -260,10 +246,10 @@ def _why_not_significant(em: MetricDelta, p: float | None) -> str:
     return f"With n = {em.n:,} the smallest detectable difference is about {50 * (em.high - em.low):.1f} points"
 
 
-def in_points(delta: MetricDelta, confidence: float, p: float | None = None) -> str:
+def in_points(delta: MetricDelta, p: float | None = None) -> str:
     """`+7.5 points (95 % CI 0.0 to 15.0; McNemar p = 0.25)`: a difference in percentage points, with its interval."""
     if delta.value is None or delta.low is None or delta.high is None:
         return "nothing to compare"
     value, low, high = (round(100 * each, 1) + 0.0 for each in (delta.value, delta.low, delta.high))  # no -0.0
-    ends = interval_text(f"{low:.1f}", f"{high:.1f}", confidence)
+    ends = interval_text(f"{low:.1f}", f"{high:.1f}", COMPARISON_LEVEL)
     return f"{value:+.1f} points {ends if p is None else f'{ends[:-1]}; {mcnemar_text(p)})'}"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from preference.candidates import is_training_split
+from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import style_identity
 from reasonrag.concurrency import run_to_end
@@ -29,7 +30,7 @@ from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, load_
 from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
-from reasonrag.evaluation.metrics import MetricAggregator
+from reasonrag.evaluation.metrics import grouped_means, metric_means
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
 from reasonrag.evaluation.predictions import Prediction, write_predictions
@@ -40,6 +41,7 @@ from reasonrag.evaluation.report import (
     Report,
 )
 from reasonrag.evaluation.settings import EvaluateSettings
+from reasonrag.evaluation.significance import RESAMPLES, RESAMPLING_SEED
 from reasonrag.exploration.summary import states_that_ended
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Caps, Tokens
@@ -263,7 +265,6 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
 def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Report:
     settings = setup.settings
     predictions = [each.prediction for each in outcomes]
-    means = MetricAggregator(settings.bootstrap, settings.confidence, settings.bootstrap_seed)
     causes = Counter(each.error.cause for each in predictions if each.error)
     answered = [each for each in predictions if each.error is None]
     unjudged = Counter(each.unjudged for each in outcomes if each.unjudged)
@@ -289,12 +290,12 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
         repair=settings.repair,
         config_hash=setup.config.config_hash,
         seed=settings.seed,
-        confidence=settings.confidence,
-        bootstrap=settings.bootstrap,
-        bootstrap_seed=settings.bootstrap_seed,
-        metrics=means.of(predictions),
-        by_type=means.groups(predictions, lambda each: each.type),
-        by_hops=means.groups(predictions, lambda each: each.hops),
+        confidence=COMPARISON_LEVEL,
+        bootstrap=RESAMPLES,
+        bootstrap_seed=RESAMPLING_SEED,
+        metrics=metric_means(predictions),
+        by_type=grouped_means(predictions, lambda each: each.type),
+        by_hops=grouped_means(predictions, lambda each: each.hops),
         parse_failures_by_cause=unreadable,
         usage=_spent(outcomes),
         cost_usd=None if run.models.cost is None else round(run.models.cost, 8),

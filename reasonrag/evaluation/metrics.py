@@ -8,7 +8,6 @@ is scored as that option's text. Knows no model and no file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from preference import cover_em, exact_match, f1_score, token_precision, token_recall
@@ -137,35 +136,27 @@ def _gold_recall(question: Question, attempt: Attempt) -> float | None:
 # -- many questions ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class MetricAggregator:
-    """Computes means with their intervals; see `significance.mean_interval`."""
+def metric_means(predictions: Iterable[Prediction]) -> dict[str, MetricMean]:
+    """Every metric that any answered question has, with its interval; see `significance.mean_interval`."""
+    answered = [each for each in predictions if each.error is None]
+    found = {name: _mean_of(map(metric.value, answered)) for name, metric in METRICS.items()}
+    return {name: metric for name, metric in found.items() if metric.n}
 
-    samples: int
-    confidence: float
-    seed: int
 
-    def of(self, predictions: Iterable[Prediction]) -> dict[str, MetricMean]:
-        """Every metric that any answered question has."""
-        answered = [each for each in predictions if each.error is None]
-        found = {name: self.metric(map(metric.value, answered)) for name, metric in METRICS.items()}
-        return {name: metric for name, metric in found.items() if metric.n}
+def _mean_of(values: Iterable[float | None]) -> MetricMean:
+    """The mean of the values that are not None."""
+    known = [each for each in values if each is not None]
+    ends = mean_interval(known)
+    mean, low, high = (None, None, None) if ends is None else (_rounded(each) for each in ends)
+    return MetricMean(value=mean, low=low, high=high, n=len(known))
 
-    def metric(self, values: Iterable[float | None]) -> MetricMean:
-        """The mean of the values that are not None."""
-        known = [each for each in values if each is not None]
-        ends = mean_interval(known, samples=self.samples, confidence=self.confidence, seed=self.seed)
-        mean, low, high = (None, None, None) if ends is None else (_rounded(each) for each in ends)
-        return MetricMean(value=mean, low=low, high=high, n=len(known))
 
-    def groups(
-        self, predictions: Sequence[Prediction], key: Callable[[Prediction], object]
-    ) -> dict[str, QuestionGroup]:
-        """The metrics of groups by `key`, sorted; questions with key None are in no group."""
-        answered = [each for each in predictions if each.error is None]
-        keys = sorted({found for each in answered if (found := key(each)) is not None}, key=_order)
-        members = {each: [one for one in answered if key(one) == each] for each in keys}
-        return {str(each): QuestionGroup(questions=len(ones), metrics=self.of(ones)) for each, ones in members.items()}
+def grouped_means(predictions: Sequence[Prediction], key: Callable[[Prediction], object]) -> dict[str, QuestionGroup]:
+    """The metrics of groups by `key`, sorted; questions with key None are in no group."""
+    answered = [each for each in predictions if each.error is None]
+    keys = sorted({found for each in answered if (found := key(each)) is not None}, key=_order)
+    members = {each: [one for one in answered if key(one) == each] for each in keys}
+    return {str(each): QuestionGroup(questions=len(ones), metrics=metric_means(ones)) for each, ones in members.items()}
 
 
 def _order(key: object) -> tuple[bool, object]:

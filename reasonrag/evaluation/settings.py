@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from mcts import AgentDefaults
-from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import choices
@@ -24,17 +23,11 @@ from reasonrag.settings import (
     Opposite,
     Panel,
     PlaceOrName,
-    Seed,
     Settings,
     Words,
     names_of_settings,
     setting,
 )
-
-RESAMPLES = 2000
-"""Resamples of every bootstrap, by default."""
-Resamples: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
-Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 
 
 class AskSettings(
@@ -154,9 +147,6 @@ class EvaluateSettings(AskSettings):
         Panel.CONSISTENCY,
         default=[],
     )
-    bootstrap: Resamples = setting("Bootstrap resamples per interval", Panel.STATISTICS, default=RESAMPLES)
-    bootstrap_seed: Seed = setting("Seed of the resamples", Panel.STATISTICS, default=0)
-    confidence: Level = setting("Confidence level of the intervals", Panel.STATISTICS, default=COMPARISON_LEVEL)
 
     @property
     def judging(self) -> ModelSettings:
@@ -201,6 +191,3 @@ class CompareSettings(Settings):
         "compared after single runs",
         default=[],
     )
-    confidence: Level = setting("Confidence level of the intervals", default=COMPARISON_LEVEL)
-    bootstrap: Resamples = setting("Bootstrap resamples per interval", default=RESAMPLES)
-    seed: Seed = setting("Seed of the resamples", default=0)

@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from preference.records import Record
+from preference.statistics import COMPARISON_LEVEL
 
 Values: TypeAlias = NDArray[np.float64]
 """Values of one metric, shape (seeds, questions); nan without a value."""
 
+RESAMPLES, RESAMPLING_SEED = 2000, 0
+"""Of every bootstrap."""
 _CELLS = 4_000_000
 """Numbers of a resampling held at a time: 32 MB."""
 _SMALLEST_P = 1e-4
@@ -46,7 +49,11 @@ class MetricDelta(Record):
 
 
 def paired_differences(
-    pairs: Sequence[tuple[Values, Values]], *, resamples: int, seed: int, confidence: float
+    pairs: Sequence[tuple[Values, Values]],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = RESAMPLING_SEED,
+    confidence: float = COMPARISON_LEVEL,
 ) -> list[MetricDelta]:
     """Differences of each metric's (reference, other). All metrics have the same questions as columns and are resampled
     together; the reference has the same seeds in every pair, and so has the other side."""
@@ -143,7 +150,11 @@ def mcnemar_text(p: float) -> str:
 
 
 def mean_interval(
-    values: Sequence[float], *, samples: int, confidence: float, seed: int
+    values: Sequence[float],
+    *,
+    samples: int = RESAMPLES,
+    confidence: float = COMPARISON_LEVEL,
+    seed: int = RESAMPLING_SEED,
 ) -> tuple[float, float, float] | None:
     """Mean, and the ends of its interval; None of no values.
 

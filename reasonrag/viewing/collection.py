@@ -7,7 +7,6 @@ goes on. Knows nothing of pages or terminals.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import weakref
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias, TypeVar, cast
+from typing import BinaryIO, Literal, TypeAlias, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -40,9 +39,7 @@ from reasonrag.run_config import find_config
 
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
-_LONGEST_VALUE = 1 << 10
 _AGAIN = "Make the data set again from its runs: reasonrag pairs RUN --out DIR"
-_DECODER = json.JSONDecoder()
 ID = "question_id"
 LineSpan: TypeAlias = tuple[int, int]
 """Offset and length of a line in its file, in bytes."""
@@ -194,12 +191,12 @@ class RunCollection(Collection):
     def find(self, question_id: str) -> ExploredQuestion | None:
         found = None
         for _, line, where in self._lines.all():
-            if _field(line, ID) == question_id and (record := _rollout(line, where)):
+            if _fields(line, ID) == [question_id] and (record := _rollout(line, where)):
                 found = record  # a later line is the tree of a question that failed before
         return None if found is None else self._explored(0, found, 0)
 
     def ids(self) -> Iterator[str]:
-        found = (_field(line, ID) for _, line, _ in self._lines.all())
+        found = (value for _, line, _ in self._lines.all() for value in _fields(line, ID))
         return (each for each in found if isinstance(each, str))
 
     def _explored(self, number: int, record: RolloutRecord, first_pair: int) -> ExploredQuestion:
@@ -314,7 +311,7 @@ class DataSetCollection(Collection):
                 f"reasonrag view {self.path}"
             )
         names = {each.question_id for each, _ in every[named[0]]}
-        states = [place for place, line, _ in self._candidates.all() if _field(line, ID) in names]
+        states = [place for place, line, _ in self._candidates.all() if _fields(line, ID)[0] in names]
         return self._read_at(named[0], states, [place for _, place in every[named[0]]])
 
     def ids(self) -> Iterator[str]:
@@ -426,7 +423,7 @@ class _TreeIndex:
         places: dict[_TreeKey, tuple[int, LineSpan]] = {}
         for number, (_, lines) in enumerate(self._runs):
             for place, line, where in lines.all():
-                configuration, seed, question = (_field(line, each) for each in ("config_hash", "seed", ID))
+                configuration, seed, question = _fields(line, "config_hash", "seed", ID)
                 if isinstance(configuration, str) and isinstance(seed, int) and isinstance(question, str):
                     name = configuration, seed, question
                     if name not in places or places[name][0] == number:  # a later line is the tree after a failure
@@ -471,22 +468,12 @@ class _LineFile:
             return read(self._file, self._size - place)
 
 
-def _field(line: bytes, name: str) -> object:
-    """A short value of a record, found without parsing its trees; None if the line is cut off or has no such field.
-
-    The name must be that of one field only. Quotes inside texts are escaped, so no text can be mistaken for it.
-    """
-    key = b'"%s":' % name.encode()
-    place = line.find(key)
-    if place >= 0:
-        rest = line[place + len(key) : place + len(key) + _LONGEST_VALUE].decode(errors="replace").lstrip()
-        with suppress(json.JSONDecodeError):  # longer than that, or cut off
-            return cast("object", _DECODER.raw_decode(rest)[0])
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return record.get(name) if isinstance(record, dict) else None
+def _fields(line: bytes, *names: str) -> list[object]:
+    """Values of a record; None if the line is cut off or has no such field."""
+    with suppress(orjson.JSONDecodeError):
+        if isinstance(record := orjson.loads(line), dict):
+            return [record.get(name) for name in names]
+    return [None for _ in names]
 
 
 def _rollout(line: bytes, where: str) -> RolloutRecord | None:

@@ -279,7 +279,7 @@ def test_what_was_published_is_imported_trained_and_measured(
         assert (asked["renderer"], asked["max_steps"], asked.get("passage_order")) == (theirs, steps, order)
         assert report["answered"] == 2
     model = ScriptedModel(["<answer>x</answer>"])
-    asked_once = {"dataset": "atlas", "limit": 1, "run": "evals/seen", "bootstrap": 1}
+    asked_once = {"dataset": "atlas", "limit": 1, "run": "evals/seen"}
     reasonrag.evaluate(chat_model=model, trained_on="saves/released", **asked_once)
     assert model.requests[0].messages[0].content == BEGIN
 

@@ -11,7 +11,6 @@ import pytest
 
 from preference.review_statistics import ReviewReport
 from preference.statistics import COMPARISON_LEVEL, LABEL_LEVEL, share_of
-from reasonrag.evaluation.settings import CompareSettings, EvaluateSettings
 from reasonrag.rendering import interval_text, percent, share_with_interval
 from reasonrag.studies.pareto import interval
 from tests.helpers.command_line import Reasonrag
@@ -29,8 +28,6 @@ def test_the_levels_are_those_of_all_that_computes_intervals() -> None:
     """Of shares of labels .9, of comparisons .95, and no third one."""
     assert (LABEL_LEVEL, COMPARISON_LEVEL) == (0.9, 0.95)
     assert ReviewReport.model_fields["level"].default == LABEL_LEVEL
-    for settings in (EvaluateSettings, CompareSettings):
-        assert settings.model_fields["confidence"].default == COMPARISON_LEVEL
     low, high = interval(np.array([0.0, *(each / 1000 for each in range(1, 1001))]))
     assert high - low == pytest.approx(COMPARISON_LEVEL, abs=0.002)
     half = share_of(5000, 10_000)

@@ -121,7 +121,7 @@ def test_every_flag_of_every_command_has_a_help_text() -> None:
 
 
 OF_EACH_COMMAND = set(
-    "--allow --allow-critic --allow-eval --base-model --base-url --bootstrap --concurrency --corpus --critic "
+    "--allow --allow-critic --allow-eval --base-model --base-url --concurrency --corpus --critic "
     "--data --dataset --dry-run --encoder --gpu --index --index-home --limit --max-calls --max-cost "
     "--max-steps --min-confidence --model --out --port --price --prompts --questions --recipe --replace --run "
     "--sample --seed --set --split --temperature --top-k --workers".split()

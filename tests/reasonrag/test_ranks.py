@@ -59,9 +59,9 @@ def test_ranks_that_start_at_once_agree_on_one_manifest(tmp_path: Path) -> None:
     ("other", "why"),
     [
         (manifest("a", "b", ranks=3), "is made by 2 ranks, not 3"),
-        (manifest("a", "b", config_hash="xyz"), "is made by ranks of the configuration abc, not xyz"),
-        (manifest("a"), "is made by ranks of 2 questions, not the first 1"),
-        (manifest("b", "a"), "other questions, or in another order"),
+        (manifest("a", "b", config_hash="xyz"), "of 2 questions and the configuration abc, not of these 2 and xyz"),
+        (manifest("a"), "of 2 questions and the configuration abc, not of these 1"),
+        (manifest("b", "a"), "give all the same questions"),
     ],
 )
 def test_a_rank_of_another_run_is_refused(tmp_path: Path, other: Manifest, why: str) -> None:

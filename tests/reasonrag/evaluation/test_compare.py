@@ -95,7 +95,7 @@ def _line(number: int, answer: str | None) -> Prediction:
 
 def pair_of(*runs: Path, **flags: Any) -> Any:
     """The only pair of a comparison."""
-    [pair] = compare(runs, bootstrap=400, **flags).pairs
+    [pair] = compare(runs, **flags).pairs
     return pair
 
 
@@ -294,7 +294,7 @@ def test_seeds_of_one_condition_are_grouped(make_run: MakeRun) -> None:
     with them, may differ; top-k may not."""
     a = make_run("a", [WRONG] * 6)
     runs = [make_run(f"s{seed}", [RIGHT] * 3 + [WRONG] * (3 - seed), config={"seed": seed}) for seed in range(3)]
-    comparison = compare([a], group=[f"dpo={','.join(map(str, runs))}"], bootstrap=100)
+    comparison = compare([a], group=[f"dpo={','.join(map(str, runs))}"])
     assert comparison.questions == 4
     assert comparison.conditions[1].runs == [str(each) for each in runs]
     assert comparison.pairs[0].metrics["em"].value == 0.75

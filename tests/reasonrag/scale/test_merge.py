@@ -147,7 +147,7 @@ def test_one_process_does_not_go_on_with_a_run_of_ranks() -> None:
     with pytest.raises(InputError, match=r"has no manifest\.json: give the folder that was the `run` of ranks"):
         reasonrag.merge("whole")
     shutil.rmtree("ranks/ranks/00001")
-    with pytest.raises(InputError, match="ranks is made by ranks of the configuration"):
+    with pytest.raises(InputError, match=r"ranks is made by ranks of .* the configuration"):
         explore("ranks", shard="1/3", seed=1)
     assert not Path("ranks/ranks/00001/rollouts.jsonl").stat().st_size
 
