@@ -298,12 +298,8 @@ class ExportTally:
                 f"{cut:,} candidates are of states whose prompt the endpoint seems to have cut (tag prompt_cut)"
             )
         if not self.counts["pairs"]:
-            unread = 2 * self.dropped["malformed"] > self.counts["candidates"]
-            advice = (
-                "most candidates have a step that could not be read (malformed), which more questions do not change: "
-                "`reasonrag stats RUN` says why, docs/troubleshooting/replies.md what helps"
-                if unread
-                else "see why the candidates were dropped (dropped.jsonl), or explore more questions"
+            found.append(
+                f"no pair was kept: {self.dropped['malformed']:,} of {self.counts['candidates']:,} candidates have a "
+                "step that could not be read (docs/troubleshooting/replies.md); dropped.jsonl has the reasons of all"
             )
-            found.append(f"no pair was kept: {advice}")
         return found

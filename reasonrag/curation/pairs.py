@@ -169,12 +169,11 @@ def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judge
         )
     if not found:
         return None
-    if judged and settings.consensus and not paths:
-        raise InputError(
-            "--critic: the second witness of a judge's labels are the values; leave it out, or add --format sft"
-        )
     if not (confirms or paths):
-        raise InputError("--critic goes with --consensus, or with --format sft; give one of them")
+        raise InputError(
+            "--critic goes with --consensus, unless a judge labels (the values are its second witness), or with "
+            "--format sft"
+        )
     limits = Limits.of(settings.part(LimitSettings))
     return CriticWitnesses(
         tuple(AskedCritic(each, critic_spec(each, limits), critic_model) for each in found),

@@ -99,10 +99,10 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "no witness": ({"consensus": True}, "`consensus=True` needs a second witness"),
     "a judge has its witness": (
         {"consensus": True, "label": "judge", "model": "offline", "critic_model": ScriptedModel(lambda *_: "1")},
-        "witness of a judge's labels are the values; leave it out",
+        "unless a judge labels .the values are its second witness.",
     ),
     "a judge without a name": ({"label": "judge"}, "`label` judge needs `model`"),
-    "nothing to do": ({}, "goes with `consensus=True`, or with `format` sft"),
+    "nothing to do": ({}, "goes with `consensus=True`, unless"),
 }
 
 
