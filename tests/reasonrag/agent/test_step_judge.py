@@ -21,6 +21,7 @@ from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.endpoint.endings import Ending
 from tests.helpers.scripted_model import Script, turn
 from tests.reasonrag.agent.conftest import Explored
+from tests.reasonrag.agent.test_outcomes import shown
 
 PROMPTS = load_prompts()
 GOLDEN = "zq-golden-4711"
@@ -32,11 +33,6 @@ GUESS = "So the answer is <answer>Tiber</answer>"
 NO_TAG = "I would rather not say."
 EVIDENCE = "<evidence>It lies on the Seine.</evidence>"
 FOUND = "So the answer is <answer>Seine</answer>"
-
-
-def shown(request: ChatRequest) -> str:
-    """The user turn."""
-    return request.messages[1].content
 
 
 def candidates_in(request: ChatRequest) -> list[str]:

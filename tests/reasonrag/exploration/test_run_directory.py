@@ -18,6 +18,7 @@ from reasonrag.files import CONFIG, FAILURES, ROLLOUTS
 from reasonrag.run_config import RunConfig, note_refusals
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.trees import failure, siblings
+from tests.reasonrag.data.test_compressed import silent
 
 CONFIGURATION = RunConfig.model_validate(
     {"config_hash": "c0", "decides_answers": {"seed": 0, "model": "m"}, "operational": {}}
@@ -28,10 +29,6 @@ def rollout(question_id: str, *, failed: bool = False) -> RolloutRecord:
     """A tree, or the line of a question that has none."""
     made = failure(question_id) if failed else siblings(question_id=question_id)
     return made.model_copy(update={"config_hash": CONFIGURATION.config_hash})
-
-
-def silent(message: str) -> None:
-    raise AssertionError(f"nothing should have been said, but was: {message}")
 
 
 def open_run(path: Path, **decides_answers: Any) -> RunDirectory:

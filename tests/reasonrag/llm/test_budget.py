@@ -225,29 +225,23 @@ async def test_a_request_that_is_cancelled_while_it_waits_was_promised_nothing()
 
 
 @pytest.mark.parametrize(
-    ("caps", "cap", "message"),
+    ("caps", "cap", "flag", "used"),
     [
-        (
-            Caps(calls=1_200),
-            "max_calls",
-            "--max-calls: 1,200 of 1,200 calls are used; the next request could cross it",
-        ),
-        (
-            Caps(tokens=30_010),
-            "max_tokens",
-            "--max-tokens: 30,000 of 30,010 tokens are used; the next request could cross it",
-        ),
-        (Caps(cost=0.12), "max_cost", "--max-cost: $0.12 of $0.12 are spent; the next request could cross it"),
-        (Caps(cost=0.0), "max_cost", "--max-cost: $0.12 of $0.00 are spent; the next request could cross it"),
+        (Caps(calls=1_200), "max_calls", "--max-calls", "1,200 of 1,200 calls are used"),
+        (Caps(tokens=30_010), "max_tokens", "--max-tokens", "30,000 of 30,010 tokens are used"),
+        (Caps(cost=0.12), "max_cost", "--max-cost", "$0.12 of $0.12 are spent"),
+        (Caps(cost=0.0), "max_cost", "--max-cost", "$0.12 of $0.00 are spent"),
     ],
 )
-async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(caps: Caps, cap: str, message: str) -> None:
+async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(
+    caps: Caps, cap: str, flag: str, used: str
+) -> None:
     """The flag to raise, how much there was, and exit status 3."""
     ledger = Ledger(PRICE, caps, spent=Tokens(calls=1_200, requests=600, prompt=20_000, completion=10_000))
     with pytest.raises(CapReached) as info:
         async with ledger.reserve(request()):
             pass
-    assert (info.value.cap, str(info.value)) == (cap, message)
+    assert (info.value.cap, str(info.value)) == (cap, f"{flag}: {used}; the next request could cross it")
     assert (info.value.exit_status, info.value.cause) == (3, "cap")
 
 
