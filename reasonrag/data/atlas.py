@@ -65,7 +65,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    title: str
+    name: str
     author: Person
     year: int
     genre: str
@@ -77,6 +77,9 @@ class Organisation:
     founder: Person
     seat: Town
     founded: int
+
+
+Subject: TypeAlias = Town | Person | Work | Organisation
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ class County:
         return SPLITS[max(0, self.number % 10 - 7)]
 
     @property
-    def subjects(self) -> tuple[Town | Person | Work | Organisation, ...]:
+    def subjects(self) -> tuple[Subject, ...]:
         return (*self.towns, *self.people, *self.works, self.organisation)
 
 
@@ -135,8 +138,7 @@ def passages(counties: int = DEFAULT_COUNTIES) -> Iterator[dict[str, str]]:
     """The corpus in FlashRAG's format, county by county."""
     for number in range(counties):
         for position, subject in enumerate(county(number).subjects):
-            title, text = _describe(subject)
-            yield {"id": _passage_id(number, position), "contents": f"{title}\n{text}"}
+            yield {"id": f"atlas_{number}_{position}", "contents": f"{subject.name}\n{_describe(subject)}"}
 
 
 def questions(split: Split, counties: int = DEFAULT_COUNTIES) -> Iterator[dict[str, Any]]:
@@ -154,53 +156,43 @@ def write_world(directory: Path, counties: int = DEFAULT_COUNTIES) -> Path:
     """
     home = directory / f"atlas-v{VERSION}-seed0-{counties}"
     home.mkdir(parents=True, exist_ok=True)
-    for split in SPLITS:
-        _write_lines(home / f"{split}.jsonl", questions(split, counties))
-    _write_lines(home / "corpus.jsonl", passages(counties))
+    files: dict[str, Iterable[dict[str, Any]]] = {split: questions(split, counties) for split in SPLITS}
+    for name, records in (files | {"corpus": passages(counties)}).items():
+        if not (path := home / f"{name}.jsonl").exists():
+            with atomic_replacement(path, shared=True) as file:
+                file.writelines(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in records)
     return home
-
-
-def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    if path.exists():
-        return
-    with atomic_replacement(path, shared=True) as file:
-        file.writelines(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in records)
 
 
 # -- names: the n-th name of a kind is a scrambled n written in syllables, so no two are the same ------------------
 
 
-def _scramble(number: int, size: int, *, kind: int = 0) -> tuple[int, int]:
-    """A permutation of range(size) applied to number, and how often number has wrapped around."""
+def _scramble(number: int, size: int, *, kind: int = 0) -> tuple[int, str]:
+    """A permutation of range(size) applied to number, and what ends the name: a number if it has come around."""
     rounds, position = divmod(number, size)
     step = 7_368_787 + 2 * kind
     while math.gcd(step, size) != 1:
         step += 1
-    return (position * step + 104_729 * (kind + 1)) % size, rounds
-
-
-def _numbered(name: str, rounds: int) -> str:
-    return name if rounds == 0 else f"{name} {rounds + 1}"
+    return (position * step + 104_729 * (kind + 1)) % size, f" {rounds + 1}" if rounds else ""
 
 
 def _word(number: int, *, kind: int, syllables: int, ending: str = "") -> str:
     """A capitalised word of open syllables, then the ending."""
     size = len(_SYLLABLES) ** syllables
-    position, rounds = _scramble(number, size, kind=kind)
+    position, again = _scramble(number, size, kind=kind)
     parts = []
     for _ in range(syllables):
         position, digit = divmod(position, len(_SYLLABLES))
         parts.append(_SYLLABLES[digit])
-    return _numbered("".join(parts).capitalize() + ending, rounds)
+    return "".join(parts).capitalize() + ending + again
 
 
 def _work_title(number: int) -> str:
     size = len(_QUALITIES) * len(_THINGS) * len(_COMPANIONS)
-    position, rounds = _scramble(number, size)
+    position, again = _scramble(number, size)
     position, quality = divmod(position, len(_QUALITIES))
     companion, thing = divmod(position, len(_THINGS))
-    title = f"The {_QUALITIES[quality]} {_THINGS[thing]} and the {_COMPANIONS[companion]}"
-    return _numbered(title, rounds)
+    return f"The {_QUALITIES[quality]} {_THINGS[thing]} and the {_COMPANIONS[companion]}{again}"
 
 
 def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random) -> Person:
@@ -214,26 +206,26 @@ def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random
 # -- text ------------------------------------------------------------------------------------------------------
 
 
-def _describe(subject: Town | Person | Work | Organisation) -> tuple[str, str]:
-    """Title and text of a subject's passage."""
+def _describe(subject: Subject) -> str:
+    """The text of a subject's passage."""
     match subject:
         case Town():
-            return subject.name, (
+            return (
                 f"{subject.name} is a town in the region of {subject.region}. It was founded in {subject.founded} and "
                 f"has {subject.population:,} inhabitants. The river {subject.river} flows through {subject.name}."
             )
         case Person():
-            return subject.name, (
+            return (
                 f"{subject.name} (born {subject.born}) was {_article(subject.occupation)}. {subject.name} was born in "
                 f"{subject.birthplace.name} and later lived in {subject.home.name}, where most of the work was done."
             )
         case Work():
-            return subject.title, (
-                f"{subject.title} is {_article(subject.genre)} by {subject.author.name}, published in {subject.year}. "
+            return (
+                f"{subject.name} is {_article(subject.genre)} by {subject.author.name}, published in {subject.year}. "
                 f"It was first printed in {subject.author.home.name}."
             )
         case Organisation():
-            return subject.name, (
+            return (
                 f"The {subject.name} is an organisation with its seat in {subject.seat.name}. "
                 f"It was founded in {subject.founded} by {subject.founder.name}."
             )
@@ -241,10 +233,6 @@ def _describe(subject: Town | Person | Work | Organisation) -> tuple[str, str]:
 
 def _article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
-
-
-def _passage_id(number: int, position: int) -> str:
-    return f"atlas_{number}_{position}"
 
 
 def _ask(place: County) -> Iterator[dict[str, Any]]:
@@ -256,49 +244,37 @@ def _ask(place: County) -> Iterator[dict[str, Any]]:
             "golden_answers": [answer],
             "metadata": {
                 "type": kind,
-                "gold_titles": [_describe(subject)[0] for subject in gold],
-                "gold_ids": [_passage_id(place.number, place.subjects.index(each)) for each in gold],
+                "gold_titles": [subject.name for subject in gold],
+                "gold_ids": [f"atlas_{place.number}_{place.subjects.index(each)}" for each in gold],
             },
         }
 
 
-_Asked: TypeAlias = tuple[str, str, str, tuple[Any, ...]]
-"""Type, question, answer, and what is known of these."""
-
-
-def _asked_along_a_path(place: County) -> Iterator[_Asked]:
+def _asked_along_a_path(place: County) -> Iterator[tuple[str, str, str, tuple[Subject, ...]]]:
+    """Type, question, answer, and what it rests on."""
     first, _, third = place.works
     house, walker, author = place.organisation, place.people[1], third.author
-    asked = f"Where was the author of {first.title} born?"
+    asked = f"Where was the author of {first.name} born?"
     yield "bridge", asked, first.author.birthplace.name, (first, first.author)
     asked = f"What was the occupation of the founder of the {house.name}?"
     yield "bridge", asked, house.founder.occupation, (house, house.founder)
     asked = f"Which river flows through the town where {walker.name} was born?"
     yield "composition", asked, walker.birthplace.river, (walker, walker.birthplace)
-    asked = f"In what year was the town founded in which the author of {third.title} was born?"
+    asked = f"In what year was the town founded in which the author of {third.name} was born?"
     yield "composition", asked, str(author.birthplace.founded), (third, author, author.birthplace)
     asked = f"How many inhabitants has the town where the {house.name} has its seat?"
     yield "composition", asked, f"{house.seat.population:,}", (house, house.seat)
 
 
-def _asked_of_two(place: County) -> Iterator[_Asked]:
+def _asked_of_two(place: County) -> Iterator[tuple[str, str, str, tuple[Subject, ...]]]:
     (first, second, _), (one, other, *_) = place.works, place.people
     earlier, later = sorted((one, other), key=lambda person: person.born)
     yield "comparison", f"Who was born first, {one.name} or {other.name}?", earlier.name, (earlier, later)
     sooner, _ = sorted((first, second), key=lambda work: work.year)
-    asked = f"Which was published first, {first.title} or {second.title}?"
-    yield "comparison", asked, sooner.title, (first, second)
-    left, right = _pair_to_compare(place)
+    asked = f"Which was published first, {first.name} or {second.name}?"
+    yield "comparison", asked, sooner.name, (first, second)
+    # born in the same town in every second ten of counties, where possible: splits are decided within tens
+    pairs, wanted = list(permutations(place.people, 2)), place.number // 10 % 2 == 0
+    left, right = next((pair for pair in pairs if (pair[0].birthplace == pair[1].birthplace) == wanted), pairs[0])
     same = "yes" if left.birthplace == right.birthplace else "no"
     yield "yes_no", f"Were {left.name} and {right.name} born in the same town?", same, (left, right)
-
-
-def _pair_to_compare(place: County) -> tuple[Person, Person]:
-    """Two people for the yes/no question: born in the same town in every second ten of counties, where possible.
-
-    By tens, because splits are decided within tens.
-    """
-    wanted = place.number // 10 % 2 == 0
-    pairs = list(permutations(place.people, 2))
-    fitting = [pair for pair in pairs if (pair[0].birthplace == pair[1].birthplace) == wanted]
-    return (fitting or pairs)[0]

@@ -34,14 +34,13 @@ _LETTER = re.compile(
 def spelled_out(record: dict[str, Any]) -> dict[str, Any]:
     """A question's record with its options in the question's text and its gold answers as the texts of options.
 
-    Options are a list of texts or a mapping of the letters A, B, .. to texts, at `metadata.choices` or, as in FlashRAG,
-    at `choices`; gold answers are texts, letters or positions from 0. A record without options is returned as it is.
-    Raises ValueError for malformed options and for a gold answer that is none of them.
+    Options are a list of texts or a mapping of the letters A, B, .. to texts, at `choices` (FlashRAG's name) or
+    `options` (MedQA's), of the record or its metadata; gold answers are texts, letters or positions from 0. A record
+    without options is returned as it is. Raises ValueError for malformed options and for a gold answer that is none of
+    them.
     """
-    metadata = record.get("metadata")
-    given = (metadata.get("choices") if isinstance(metadata, dict) else None) or record.get("choices")
-    if not given:
-        _check_other_names(record, metadata)
+    places = [each for each in (record.get("metadata"), record) if isinstance(each, dict)]
+    given = next((each[name] for name in ("choices", "options") for each in places if each.get(name)), None)
     if not given or not isinstance(record.get("question"), str):
         return record
     texts = _texts(given)
@@ -52,20 +51,6 @@ def spelled_out(record: dict[str, Any]) -> dict[str, Any]:
         listed = " ".join(f"({letter}) {_shown(each)}" for letter, each in zip(ascii_uppercase, texts, strict=False))
         record = record | {"question": f"{question} Options: {listed}"}
     return record
-
-
-def _check_other_names(record: dict[str, Any], metadata: object) -> None:
-    """Raises ValueError for options by MedQA's own name whose letters are the gold answers: asked without the options,
-    no answer would be right."""
-    answers = record.get("golden_answers")
-    for place, named in (("", record), ("metadata.", metadata)):
-        options = named.get("options") if isinstance(named, dict) else None
-        letters = list(options) if isinstance(options, dict) else []
-        if isinstance(answers, list) and answers and all(each in letters for each in answers):
-            raise ValueError(
-                f"golden_answers: {answers[0]!r:.80} is the letter of one of {place}options, which are not read; "
-                "name them metadata.choices"
-            )
 
 
 def _texts(given: object) -> list[str]:

@@ -28,10 +28,12 @@ def question(**fields: Any) -> Question:
 @pytest.mark.parametrize("answers", [["Aspirin"], ["B"], [1], ["b"], [" aspirin "]])
 @pytest.mark.parametrize("choices", [DRUGS, dict(zip("DABC", [DRUGS[3], *DRUGS[:3]], strict=True))])
 def test_every_form_of_options_and_gold_answers_is_the_same_question(choices: Any, answers: list[Any]) -> None:
-    """In the metadata, or beside them as FlashRAG has it; a letter, a position from 0 or the text is right."""
+    """In the metadata, or beside them as FlashRAG and MedQA have it; a letter, a position or the text is right."""
     inside = question(golden_answers=answers, metadata={"choices": choices})
-    beside = question(golden_answers=answers, choices=choices)
-    assert (inside.question, inside.golden_answers) == (beside.question, beside.golden_answers) == (ASKED, ["Aspirin"])
+    for name in ("choices", "options"):
+        beside = question(golden_answers=answers, **{name: choices})
+        assert (inside.question, inside.golden_answers) == (beside.question, beside.golden_answers)
+    assert (inside.question, inside.golden_answers) == (ASKED, ["Aspirin"])
     again = Question.model_validate(inside.model_dump())
     assert again == inside
     assert options_of(inside.question) == DRUGS
@@ -127,10 +129,7 @@ def test_awkward_options_are_told_apart_where_they_can_be(answer: str, options: 
         ({"choices": ["one", "two"], "golden_answers": ["three"]}, "'three' is none of the choices; write an option's"),
         ({"choices": ["one", "two"], "golden_answers": [True]}, "True is none of the choices"),
         ({"choices": ["one", "two"], "golden_answers": [2]}, r"\[2\] are positions in choices, which has only 2"),
-        (
-            {"options": {"A": "one", "B": "two"}, "golden_answers": ["B"]},
-            "'B' is the letter of one of metadata",
-        ),
+        ({"options": {"A": "one", "B": "two"}, "golden_answers": ["C"]}, "'C' is none of the choices"),
         ({"choices": ["B", "A"], "golden_answers": ["A"]}, "'A' names several of the choices"),
         ({"choices": ["5", "-5"], "golden_answers": ["5."]}, "'5.' names several of the choices"),
     ],
