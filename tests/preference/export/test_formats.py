@@ -78,29 +78,18 @@ def test_a_row_has_the_columns_in_their_order_and_values_of_their_types() -> Non
             assert value is None or isinstance(value, TYPES[COLUMNS[column]]), column
 
 
-# -- the same pair for every trainer ------------------------------------------------------------------------------
+# -- KTO and SFT --------------------------------------------------------------------------------------------------
 
 
-# -- KTO ----------------------------------------------------------------------------------------------------------
-
-
-def test_kto_has_every_reply_once_wanted_or_not() -> None:
-    """Best and worst of a state of three; the one in between is preferred once and rejected once, and so left out."""
+def test_a_reply_of_several_pairs_stands_once() -> None:
+    """Of a state of three, KTO has the best and the worst: the one in between is preferred once and rejected once. SFT
+    of chosen replies has the best and the middle one, in the order of the pairs."""
     three = proguide_rows(siblings(query("best", 0.9), query("middle", 0.5), query("worst", 0.1)))
     assert len(three) == 3
     assert [(row["output"], row["kto_tag"]) for row in kto_rows(three)] == [
         ("So <query>best</query>", True),
         ("So <query>worst</query>", False),
     ]
-
-
-# -- SFT ----------------------------------------------------------------------------------------------------------
-
-
-def test_sft_of_chosen_replies_has_each_once() -> None:
-    """Best and middle of a state of three, in the order of the pairs: the middle one is rejected once, and taken like
-    the chosen side of any pair. The worst one is none."""
-    three = proguide_rows(siblings(query("best", 0.9), query("middle", 0.5), query("worst", 0.1)))
     found = list(sft_chosen_rows(three))
     assert [row["output"] for row in found] == ["So <query>best</query>", "So <query>middle</query>"]
     copied = ("instruction", "input", "layer", "state_id", "question_id", "dataset", "split", "config_hash")
