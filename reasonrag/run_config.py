@@ -193,17 +193,14 @@ def keep_config(directory: Path, config: RunConfig) -> None:
     earlier = read_config(path) if held or path.exists() else None
     changed = earlier.changed_to(config) if earlier else []
     if held and changed:
-        advice = f". As to prompts, {OTHER_PROMPTS}" if any(each.startswith("prompts ") for each in changed) else ""
         raise InputError(
             f"{directory} holds a run with another configuration; its trees and answers cannot be used for this one. "
-            f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}{advice}"
+            f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}. "
+            "As to prompts, give the folder they are in by --prompts"
         )
     if held and earlier and earlier.operational and earlier.operational.refused_parameters:
         config = config.with_refusals(earlier.operational.refused_parameters)
     write_file(path, config.to_bytes())
-
-
-OTHER_PROMPTS = "give the folder they are in by --prompts"
 
 
 @contextmanager

@@ -39,16 +39,12 @@ class PredictedStep(Record):
     """Cause."""
     repaired: bool = False
     """Whether the repair turn mended it."""
-    uncertain: AbsentIfEmpty[Items[tuple[str, float]]] = Field(default_factory=list)
-    """Of `flare`: the tokens inside the tag that are below its threshold, with their probabilities."""
     query: AbsentIfEmpty[str] = ""
-    """Of `flare`: what was searched because of them."""
+    """Of `flare`: what was searched because tokens inside the tag are below its threshold."""
     drafts: AbsentIfEmpty[int] = 0
     """With --best-of: the replies that were drawn in this state, of which this is one."""
     score: OptionalScore = None
     """With --best-of: the critic's raw score; absent if no draft took a step, and so none was scored."""
-    passed_over: AbsentIfEmpty[Items[tuple[str, float]]] = Field(default_factory=list)
-    """With --best-of: the other different replies that took a step, with their scores, best first."""
 
 
 class CriticUsage(Record):

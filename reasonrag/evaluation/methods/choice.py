@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from reasonrag.errors import InputError
 
@@ -11,8 +11,11 @@ BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1", "irco
 MethodName = Literal["agent", BaselineName]
 SEARCHLESS: tuple[MethodName, ...] = ("direct", "cot")
 """Methods that are shown no passages."""
-SEEN = "trained_questions"
-ALLOWABLE = ("renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style", SEEN)
+SEEN: Final = "trained_questions"
+ConditionName = Literal[
+    "renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style", "trained_questions"
+]
+ALLOWABLE: tuple[ConditionName, ...] = get_args(ConditionName)
 """Conditions that may differ from training if --allow names them."""
 
 

@@ -63,11 +63,10 @@ async def flare(at: BaselineAttempt) -> str | None:
         if isinstance(reply.content, ParseError):
             continue
         said = tokens_of(reply, reply.content)
-        doubtful = [each for each in said if math.exp(each.logprob) < THETA]
+        doubtful = any(math.exp(each.logprob) < THETA for each in said)
         if doubtful and not anew and at.searches < at.budget.searches:
             query = masked(said) or reply.content.content
-        at.steps[-1] = at.steps[-1].model_copy(update={"uncertain": list(map(_shown, doubtful)), "query": query})
-        if query:
+            at.steps[-1] = at.steps[-1].model_copy(update={"query": query})
             continue
         if reply.content.tag == "answer":
             return reply.content.content
@@ -89,7 +88,3 @@ def masked(tokens: Sequence[TokenLogprob]) -> str:
     """The sentence without its least likely tokens; empty where no word is left."""
     left = folded("".join(each.text if math.exp(each.logprob) >= BETA else " " for each in tokens))
     return plain_text(left).strip() if re.search(r"\w", left) else ""
-
-
-def _shown(token: TokenLogprob) -> tuple[str, float]:
-    return plain_text(token.text), round(math.exp(token.logprob), 3)

@@ -60,7 +60,7 @@ class LinearAgent:
         )
 
     async def _chosen(self, drafts: Sequence[AgentStep]) -> tuple[AgentStep, PredictedStep]:
-        """The best of the drafts, with what is recorded of it and of the others."""
+        """The best of the drafts, with what is recorded of it."""
         parsed = [each for each in drafts if not each.parse_error]
         if self.critic is None:
             return drafts[0], _recorded(drafts[0])
@@ -71,16 +71,8 @@ class LinearAgent:
             drafts[0].prompt, [each.response for each in parsed], question_id=state.question.id
         )
         best = max(range(len(parsed)), key=lambda place: (scores[place], -place))
-        others = {each.response: score for each, score in zip(parsed, scores, strict=True)}
-        others.pop(parsed[best].response)
         recorded = _recorded(parsed[best])
-        return parsed[best], recorded.model_copy(
-            update={
-                "drafts": len(drafts),
-                "score": scores[best],
-                "passed_over": sorted(others.items(), key=lambda each: -each[1]),
-            }
-        )
+        return parsed[best], recorded.model_copy(update={"drafts": len(drafts), "score": scores[best]})
 
 
 @dataclass(frozen=True)

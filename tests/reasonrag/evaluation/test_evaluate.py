@@ -559,7 +559,7 @@ def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[.
         (["--trained-on", "nowhere"], "--trained-on nowhere: there is no such folder"),
         (["--trained-on", "empty"], "it has no reasonrag.json, which reasonrag train writes, and neither"),
         (["--trained-on", "damaged"], "damaged/reasonrag.json is damaged"),
-        (["--allow", "everything"], "--allow: no condition is called 'everything'; choose from max_passage_chars,"),
+        (["--allow", "everything"], "--allow: must be 'renderer', 'top_k', 'max_steps',"),
         (["--split", "validation"], "atlas has no split 'validation'; choose from dev, test, train"),
         (
             ["--questions", "own.jsonl", "--corpus", "own.jsonl", "--model", "offline"],

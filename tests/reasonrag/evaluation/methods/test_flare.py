@@ -79,14 +79,13 @@ async def test_it_searches_with_an_uncertain_sentence_and_with_no_other(
     draft: Completion, query: str | None, retriever: IndexRetriever
 ) -> None:
     """From THETA on a token is certain; from BETA on it is part of the query. The first search is the question's. The
-    step shows what was uncertain, and what was searched because of it."""
+    step shows what was searched because of it."""
     certain = reply(ANSWER)
     attempt, queries, _ = await attempted([draft, certain, certain], retriever)
     assert queries == [QUESTION.question, *([query] if query else [])]
     assert attempt.searches == len(queries)
     assert [each.action for each in attempt.steps] == ["draft", "rewrite" if query else "draft"]
-    assert (attempt.steps[0].query, bool(attempt.steps[0].uncertain)) == (query or "", query is not None)
-    assert all(probability < THETA for _, probability in attempt.steps[0].uncertain)
+    assert attempt.steps[0].query == (query or "")
     assert attempt.answer == "Seine"
 
 
@@ -113,7 +112,6 @@ async def test_a_sentence_is_written_anew_from_what_was_found_and_then_kept(retr
     assert [each.messages[1].content.partition("Reasoning so far: ")[2] for each in model.requests] == [
         "", "", "Cats are animals.", "Cats are animals. Rome is no cat."
     ]  # fmt: skip
-    assert [each.uncertain for each in attempt.steps] == [[(" rule", 0.5)], [(" animals", 0.5)], [], []]
     assert len({each.keys(model="m")[0] for each in model.requests}) == len(model.requests)
 
 
