@@ -1,7 +1,7 @@
 """One or several OpenAI-compatible endpoints as a `ChatModel`.
 
 Decides how draws become HTTP requests, when a request fails, and when a run waits no longer: the trial request is one
-of its requests. `attempts` decides the waits between attempts, `address` what is left out of a request, `rate_limits`
+of its requests. `trouble` decides the waits between attempts, `address` what is left out of a request, `rate_limits`
 and `scheduler` when it is sent and where. Knows no agent and no tree.
 """
 
@@ -22,15 +22,17 @@ from preference import Message
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError, WaitTooLong
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.llm.endpoint.address import Answer, OneAddress, clean
-from reasonrag.llm.endpoint.attempts import FIRST_WAIT_S, MAX_WAIT_S, Attempts
 from reasonrag.llm.endpoint.endings import CUT
-from reasonrag.llm.endpoint.error_objects import end_of_draws, lacks_model
+from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model, refused_parameters
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
-from reasonrag.llm.endpoint.refusals import is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.llm.endpoint.trouble import (
+    FIRST_WAIT_S,
+    MAX_ATTEMPTS,
+    MAX_WAIT_S,
     WORDS,
+    Attempts,
     asked_to_wait,
     clock_time,
     error_cause,
@@ -65,8 +67,8 @@ LONG_WAIT_S, MOST_WAIT_S = 300.0, 2 * 24 * 3600.0
 """Waits that the user is told of, and after which a run ends where the user does not say."""
 MAX_GIVEN_UP = 5
 """After this many failed requests in a row, with no answer between, the endpoint counts as down."""
-MAX_FORBIDDEN = 20
-"""After this many, one of status 403 is blamed on no prompt, and ends the run."""
+MAX_REJECTED = 20
+"""After this many, one that a prompt may cause is blamed on none, and ends the run."""
 _REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_large"})
 """Failures that a prompt may cause by itself."""
 _BY_THIS_PROMPT = re.compile("bad_answer|http_4(?!01|02|04|08|29)..")
@@ -266,7 +268,7 @@ class EndpointModel:
                     self._say_all(endpoint, endpoint.learn(paid[0], trial))
                     self._say_all(endpoint, endpoint.learn_of_trial(paid[0].completions[0], flags=self._flags))
             except Exception as error:
-                self._note_trial(error, endpoint, trials)
+                self._note_trial(error, endpoint, trials, last_hope=last_hope)
                 raise
             return paid[0].completions[0]
 
@@ -292,10 +294,12 @@ class EndpointModel:
         if self.sampling.logprobs and reply.text and reply.logprobs is None:
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
 
-    def _note_trial(self, error: Exception, endpoint: OneAddress, trials: Attempts) -> None:
-        """Count a failed trial, and heed how long the address asks to wait. Raises WaitTooLong."""
+    def _note_trial(self, error: Exception, endpoint: OneAddress, trials: Attempts, *, last_hope: bool) -> None:
+        """Count a failed trial, unless capacity is waited for, and heed how long the address asks to wait. Raises
+        WaitTooLong."""
         now, asked = self.scheduler.clock(), asked_to_wait(error)
-        trials.counted += 1
+        waits, waited = last_hope and trouble_of(error) == "scarce", now - (self._useless_since or now)
+        trials.counted += MAX_ATTEMPTS * (waited > self._limits.max_wait) if waits else 1
         if is_busy(error) and asked:
             endpoint.pace.asked_until = endpoint.pace.paused_until = now + asked
         if is_retryable(error):
@@ -381,15 +385,15 @@ class EndpointModel:
             self.on_failure(failure)
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
-            forbidden, alone = failure.cause == "http_403", self._answered > before  # others were answered meanwhile
-            self._given_up += is_retryable(error) or forbidden  # other failures are the request's own fault
-            rejected = failure.cause in _REJECTING or (alone and bool(_BY_THIS_PROMPT.fullmatch(failure.cause)))
+            rejected, alone = failure.cause in _REJECTING, self._answered > before  # others were answered meanwhile
+            self._given_up += is_retryable(error) or rejected
             gone = is_status(error) and lacks_model(error, self.name) and not alone
             if is_account_refused(error):
                 shut = f"{self._shown()} {self._shut(error, failure.message)}"
                 raise EndpointLost(f"{shut}, then run the same command to continue") from error
-            if gone or (forbidden and self._given_up >= MAX_FORBIDDEN):
+            if gone or (rejected and self._given_up >= MAX_REJECTED):
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
+            rejected |= alone and bool(_BY_THIS_PROMPT.fullmatch(failure.cause))
             raise ModelError(message, cause=failure.cause, of_prompt=rejected) from error
 
     async def _send(self, request: ChatRequest, trials: Attempts) -> list[Completion]:

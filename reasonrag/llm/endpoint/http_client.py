@@ -7,6 +7,7 @@ transport is aiohttp: that package's client takes nearly three times the CPU for
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,10 +22,9 @@ from urllib.request import getproxies, proxy_bypass
 import orjson
 
 from reasonrag.errors import InputError
-from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
+from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling, TokenLogprob, tokens_within
 from reasonrag.llm.endpoint.endings import FILTERED, closes_a_tag, meaning_of
 from reasonrag.llm.endpoint.error_objects import decoded, error_in, is_blocked, leaves, status_of
-from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
 
@@ -56,6 +56,11 @@ _REASONING = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second; Ollama the third. Also types of parts."""
 NEAR = 0.95
 """Share of the token limit from which one of several replies counts as cut, as its tokens are an estimate."""
+
+_DECIMALS = 6
+"""Of a log-probability that are kept: a journal is read often, and no threshold needs more."""
+_LEAST = -9999.0
+"""Lower ones count as this, which vLLM gives for a probability of 0: sums stay finite."""
 
 
 class BadAnswerError(Exception):
@@ -223,7 +228,7 @@ def completions_of(
     for choice in choices:
         try:
             reply = _reply(choice, known_secrets)
-            tokens = tokens_of(choice, reply) if asked and asked.logprobs else None
+            tokens = _tokens_of(choice, reply) if asked and asked.logprobs else None
             replies.append(reply.model_copy(update={"logprobs": tokens}) if tokens is not None else reply)
         except BadAnswerError as error:
             if not replies:
@@ -375,3 +380,34 @@ def _count(said: object) -> int:
 def _detail(usage: Mapping[str, Any], details: str, name: str) -> int:
     told = usage.get(details)
     return _count(told.get(name)) if isinstance(told, dict) else 0
+
+
+def _tokens_of(choice: Mapping[str, Any], reply: Completion) -> tuple[TokenLogprob, ...] | None:
+    """The tokens of exactly the reply's text, by `logprobs.content`; None where what is listed cannot be believed.
+
+    Each entry has a token's text (or its bytes, as a character may be several tokens) and a finite number of at most 0.
+    Endpoints also list tokens of the reasoning before the text and of the stop string after it.
+    """
+    listed = choice.get("logprobs")
+    listed = listed.get("content") if isinstance(listed, dict) else None
+    try:
+        tokens = tuple(_whole_characters(listed)) if isinstance(listed, list) else ()
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # anything may stand there
+        return None
+    said = "".join(each.text for each in tokens)
+    start = said.rfind(reply.text) if reply.reasoning else said.find(reply.text)
+    return tokens_within(tokens, start, start + len(reply.text)) if tokens and start >= 0 else None
+
+
+def _whole_characters(listed: list[Any]) -> Iterator[TokenLogprob]:
+    """The entries as text; those of one character are one token, with their numbers' sum. May raise any error."""
+    decoder, total = codecs.getincrementaldecoder("utf-8")(), 0.0
+    for entry in listed:
+        number, written = entry["logprob"], entry.get("bytes")
+        if isinstance(number, bool) or not isinstance(number, int | float) or not -math.inf < number <= 0:
+            raise ValueError("not a log-probability")
+        total += max(number, _LEAST)
+        raw = bytes(written) if isinstance(written, list) else entry["token"].encode("utf-8", "replace")
+        if text := decoder.decode(raw):
+            yield TokenLogprob(text, round(total, _DECIMALS))
+            total = 0.0

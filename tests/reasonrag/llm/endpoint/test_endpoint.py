@@ -22,11 +22,11 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
-from reasonrag.llm.endpoint.attempts import MAX_ATTEMPTS
 from reasonrag.llm.endpoint.endings import ending_of
-from reasonrag.llm.endpoint.endpoint import MAX_FORBIDDEN, MAX_GIVEN_UP, CallFailure, EndpointModel, Limits
+from reasonrag.llm.endpoint.endpoint import MAX_GIVEN_UP, MAX_REJECTED, CallFailure, EndpointModel, Limits
+from reasonrag.llm.endpoint.error_objects import DISPENSABLE
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
-from reasonrag.llm.endpoint.refusals import DISPENSABLE
+from reasonrag.llm.endpoint.trouble import MAX_ATTEMPTS
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.reasoning import without_reasoning
@@ -310,8 +310,11 @@ GONE = {"error": {"message": "The model `gpt-4o` does not exist", "code": "model
 
 @pytest.mark.parametrize(
     ("status", "body", "times"),
-    [(404, GONE, 1), (403, {"error": {"message": "your project was archived"}}, MAX_FORBIDDEN)],
-    ids=["a model that is gone", "a key that was disabled"],
+    [
+        (404, GONE, 1),
+        *((each, {"error": {"message": "your project was archived"}}, MAX_REJECTED) for each in (400, 403)),
+    ],
+    ids=["a model that is gone", "a fault of every request", "a key that was disabled"],
 )
 async def test_a_refusal_that_no_other_question_would_escape_ends_the_run(status: int, body: Any, times: int) -> None:
     """At once, but for what may be about a prompt."""
