@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from preference.export.json_stream import JsonItem
 from preference.published.rows import is_row
 from preference.published.trees import is_tree
-from reasonrag.data.compressed import is_on_the_hub, plain_file
+from reasonrag.data.compressed import on_the_hub, plain_file
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
 from reasonrag.files import reading
@@ -50,7 +50,7 @@ def find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> list[F
         source = Path(each)
         if source.is_dir():
             raise InputError(f"{each} is a folder; name its files, such as {each}/chunk_*/reward_*.json")
-        if not is_on_the_hub(source) and not source.is_file():
+        if not on_the_hub(source) and not source.is_file():
             raise InputError(f"there is no {each} to import")
         files.append(_file(str(each), plain_file(source, scratch, say=say)))
     return files

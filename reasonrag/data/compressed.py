@@ -69,7 +69,7 @@ def plain_file(source: Path, home: Path, *, say: Callable[[str], None] = lambda 
     source: a file, `wiki-18`, or `hf://datasets/ORG/NAME[@REVISION]/FILE`. Raises InputError if it is missing or
     damaged, or the Hub cannot be used.
     """
-    if there := _on_the_hub(source):
+    if there := on_the_hub(source):
         name, revision, file = there.group("name", "revision", "file")
         if not file:
             raise InputError(f"hf://datasets/{name} names no file; give hf://datasets/{name}/FILE")
@@ -82,12 +82,8 @@ def plain_file(source: Path, home: Path, *, say: Callable[[str], None] = lambda 
     return _unpacked(source, home, say=say) if packed else source
 
 
-def is_on_the_hub(source: Path) -> bool:
-    """Whether a corpus is named by its address on the Hub."""
-    return _on_the_hub(source) is not None
-
-
-def _on_the_hub(source: Path) -> re.Match[str] | None:
+def on_the_hub(source: Path) -> re.Match[str] | None:
+    """The parts of a corpus' address on the Hub; None for a file."""
     named = str(source)
     return _ON_THE_HUB.fullmatch(WIKI_18 if named == "wiki-18" and not source.exists() else named)
 

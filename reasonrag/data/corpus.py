@@ -109,10 +109,6 @@ class Corpus:
         with path.open("rb") as file:
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
-    @property
-    def offsets(self) -> npt.NDArray[np.int64]:
-        return self._offsets
-
     def __len__(self) -> int:
         return len(self._offsets)
 

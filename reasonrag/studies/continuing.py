@@ -19,7 +19,7 @@ from reasonrag.agent.agent import Agent
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import AgentSettings
-from reasonrag.data.compressed import is_on_the_hub
+from reasonrag.data.compressed import on_the_hub
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG
@@ -152,7 +152,7 @@ class RecordedRun:
         """The run's retriever. Raises InputError if its corpus or an index is gone."""
         retrieval, corpus = self.recorded(RetrievalSettings), self._operational.corpus
         place, named = Path(corpus) if corpus else None, bool(self.recorded(QuestionSettings).corpus)
-        kept = retrieval.is_remote or (place and is_on_the_hub(place))
+        kept = retrieval.is_remote or (place and on_the_hub(place))
         if gone := [each for each in (None if kept else place, *retrieval.index) if each and not each.exists()]:
             raise InputError(f"what the run searched, {gone[0]}, no longer exists: {MOVED}")
         top_k = self.recorded(ReadingSettings).top_k

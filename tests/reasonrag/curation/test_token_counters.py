@@ -18,7 +18,7 @@ from reasonrag.curation.token_counters import (
     QwenTokenCounter,
     token_counter,
 )
-from reasonrag.data.qwen_vocabulary import PACKAGES
+from reasonrag.data.qwen_vocabulary import PACKAGE
 from tests.helpers.command_line import AskLlamaFactory
 from tests.helpers.qwen_files import vocabulary, write_tokenizer
 
@@ -109,7 +109,7 @@ def test_a_million_blanks_are_counted() -> None:
     ("packages", "missing"),
     [
         (["tiktoken"], "the package tiktoken is not installed"),
-        (PACKAGES, "Qwen2.5's vocabulary is not installed"),
+        ((PACKAGE,), "Qwen2.5's vocabulary is not installed"),
     ],
 )
 def test_without_the_extra_or_its_file_lengths_are_estimates_and_say_so(
