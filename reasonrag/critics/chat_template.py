@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from reasonrag.llm.endpoint.score_endpoint import TRIAL
+from reasonrag.llm.critic import TRIAL
 
 _BEFORE: Final = (
     "{% set step = messages[-1]['content'] %}{% set messages = messages[:-1] %}{% set add_generation_prompt = true %}"

@@ -6,7 +6,6 @@ Decides which of a model's prices counts. Never asks the network: prices change 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider, TieredPrices
 
 PACKAGE = "genai-prices"
-_DATE = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
-"""Ends the name of a dated snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ def find_price(
     extra_body: Mapping[str, Any] | None = None,
     given: Price | None = None,
 ) -> Price | None:
-    """The price of a model; None if unknown. A dated snapshot of a model has its model's price, unless listed itself.
+    """The price of a model; None if unknown.
 
     addresses: where it is asked; none: OPENAI_BASE_URL. The provider at the first known one decides, else the model's
         name: a gateway has the prices of those behind it.
@@ -87,8 +84,7 @@ def is_sold_at(addresses: Sequence[str]) -> bool:
 
 
 def _listed(model: str, addresses: Sequence[str], extra_body: Mapping[str, Any]) -> Price | None:
-    places = addresses or [os.environ.get("OPENAI_BASE_URL", "")]
-    found = _find_model(model, places) or _find_model(_DATE.sub("", model), places)
+    found = _find_model(model, addresses or [os.environ.get("OPENAI_BASE_URL", "")])
     if found is None:
         return None
     today = datetime.now(UTC)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from reasonrag.errors import RunStopped
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.critic import ScoreEndpoint
 from reasonrag.llm.endpoint.endpoint import CallFailure, EndpointModel
-from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
 from reasonrag.llm.journal import Journal, JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
 

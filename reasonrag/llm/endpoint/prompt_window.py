@@ -33,26 +33,20 @@ class PromptWindow:
     """What one address counted: two numbers for each size, of which there are a few hundred."""
 
     def __init__(self) -> None:
-        self._known: tuple[int | None] | None = None
+        self.cut_from: int | None = None
+        """Bytes from which prompts are cut; None if none seem to be, by all that was counted until now."""
         self._told = False
-        self._least, self._most = dict[int, int](), dict[int, int]()
-        """Tokens by size, in steps of `GRAIN`."""
+        self._counts = dict[int, tuple[int, int]]()
+        """Least and most tokens by size, in steps of `GRAIN`."""
 
     def add(self, size: int, tokens: int) -> None:
         """A prompt of so many bytes and tokens."""
         step = int(math.log(max(size, 1), GRAIN))
-        before = self._least.get(step), self._most.get(step)
-        self._least[step] = min(tokens, self._least.get(step, tokens))
-        self._most[step] = max(tokens, self._most.get(step, tokens))
-        if before != (self._least[step], self._most[step]):
-            self._known = None
-
-    @property
-    def cut_from(self) -> int | None:
-        """Bytes from which prompts are cut; None if none seem to be, by all that was counted until now."""
-        if self._known is None:
-            self._known = (self._cut_from(),)
-        return self._known[0]
+        before = self._counts.get(step)
+        least, most = before or (tokens, tokens)
+        self._counts[step] = min(tokens, least), max(tokens, most)
+        if self._counts[step] != before:
+            self.cut_from = self._cut_from()
 
     def news(self) -> str:
         """That prompts are cut, once; else empty."""
@@ -62,14 +56,14 @@ class PromptWindow:
         return CUT_WARNING.format(self.cut_from)
 
     def _cut_from(self) -> int | None:
-        window = max(self._most.values(), default=0)
-        only = sum(least == window for least in self._least.values())
+        window = max(most for _, most in self._counts.values())
+        only = sum(least == window for least, _ in self._counts.values())
         if window < LEAST_WINDOW or only < EQUAL:
             return None
-        others = {*self._least.values(), *self._most.values()} - {window}
-        if len(others) < max(OTHERS, len(self._least) - only):
+        others = {each for counts in self._counts.values() for each in counts} - {window}
+        if len(others) < max(OTHERS, len(self._counts) - only):
             return None
-        steps = sorted(step for step, most in self._most.items() if most == window)
+        steps = sorted(step for step, (_, most) in self._counts.items() if most == window)
         return round(GRAIN ** steps[0]) if GRAIN ** (steps[-2] - steps[0]) >= GROWTH else None
 
 

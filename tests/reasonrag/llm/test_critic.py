@@ -20,7 +20,7 @@ from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.run.models import Models
 from tests.helpers.scripted_model import ScriptedModel
-from tests.reasonrag.llm.endpoint.test_score_endpoint import endpoint, serving
+from tests.reasonrag.llm.test_score_endpoint import endpoint, serving
 
 STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
 FACTS: dict[str, Any] = {"labels": "value", "end_token": "<|im_end|>", "trial_score": 0.5}

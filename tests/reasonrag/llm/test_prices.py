@@ -22,7 +22,6 @@ GATEWAY = "https://gateway.example.org/v1"
     ("model", "price"),
     [
         ("gpt-4o-2024-11-20", GPT_4O),  # a dated snapshot costs what its model costs
-        ("gpt-4o-2099-01-31", GPT_4O),  # one that is newer than the list, too
         ("claude-sonnet-4-5-20250929", Price(3.0, 15.0, cached_in=0.3)),  # the first of two tiers
         ("gemini-2.5-pro", Price(1.25, 10.0, cached_in=0.125)),
         ("deepseek-chat", Price(0.27, 1.10, cached_in=0.07)),  # half of it at night

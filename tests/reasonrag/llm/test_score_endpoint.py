@@ -12,10 +12,9 @@ from aiohttp import web
 
 from preference import Message
 from reasonrag.errors import InputError, ModelError
-from reasonrag.llm.critic import Critic
+from reasonrag.llm.critic import Critic, ScoreEndpoint, ScoreTrial
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, score_of
-from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint, ScoreTrial
 from reasonrag.web.server import listening
 
 STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
