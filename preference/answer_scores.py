@@ -106,13 +106,14 @@ def _overlap(left: Sequence[str], right: Sequence[str]) -> tuple[float, float]:
 
 # -- for labels -----------------------------------------------------------------------------------------------------
 
-_FOLDED = str.maketrans(
+_FOLDED = (
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
     | dict.fromkeys("\u2018\u2019\u201a\u201b\u02bc\u00b4`", "'")
     | dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb", '"')
     | {"\u2044": "/"}
 )
 """Dashes, quotes and the slash of fractions. (`½` is 1/2 after NFKC.)"""
+_TO_FOLD = re.compile(f"[{''.join(_FOLDED)}]")  # ten times as fast as str.translate, as few are there
 _CURRENCIES = {"€": "eur", "$": "usd", "£": "gbp", "¥": "jpy"}
 _MONEY_FIRST = re.compile(
     rf"(?<!\w)([-+]?)([{''.join(_CURRENCIES)}]|(?<!\d\s)(?:{'|'.join(_CURRENCIES.values())})\b)\s*([-+]?\d[\d.,']*)"
@@ -150,22 +151,27 @@ def comparable(text: str) -> str:
     folded = _BOXED.sub(lambda found: f" {found[1]} ", text)
     if not folded.isascii():
         folded = unicodedata.normalize("NFKC", _NARROW_BLANK.sub("", folded))
-    folded = folded.translate(_FOLDED).casefold().replace("us$", "$")
+    folded = _TO_FOLD.sub(lambda found: _FOLDED[found[0]], folded).casefold().replace("us$", "$")
     if any(sign in folded or code in folded for sign, code in _CURRENCIES.items()):
         folded = _MONEY_FIRST.sub(r"\1\3 \2 ", folded)
     folded = _BARE_POINT.sub("0.", folded)
     for sign, code in _CURRENCIES.items():
         folded = folded.replace(sign, f" {code} ")
     folded = folded if folded.isascii() else _UNSPACED.sub(lambda found: f" {found[0]} ", folded)
-    chunks = [chunk.strip(_AROUND) for chunk in folded.split()]
-    words = [word for chunk in chunks for word in ([chunk] if chunk.isalpha() else _words(chunk))]
-    told = [word for place, word in enumerate(words) if word not in ARTICLES or place == len(words) - 1]
-    return " ".join(told)
+    words = [word for chunk in folded.split() for word in _told(chunk)]
+    return " ".join([*(word for word in words[:-1] if word not in ARTICLES), *words[-1:]])
+
+
+@lru_cache(maxsize=1 << 16)  # most of a text's words were in others before
+def _told(chunk: str) -> tuple[str, ...]:
+    return tuple(_words(chunk.strip(_AROUND)))
 
 
 def _words(chunk: str) -> Iterator[str]:
-    """The words of what stands between two blanks."""
-    if quantity := _QUANTITY.fullmatch(chunk):
+    """The words of what stands between two blanks, marks around it left out."""
+    if chunk.isalpha():
+        yield chunk
+    elif quantity := _QUANTITY.fullmatch(chunk):
         sign, digits, unit = quantity.groups()
         number = f"{'-' * (sign == '-')}{_number(digits)}"
         yield from [number + unit] if unit in _SUFFIXES else [number, *_unit(unit)]

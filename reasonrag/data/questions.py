@@ -58,6 +58,10 @@ class GoldPassages:
         one."""
         return self.keys & {self.key(each) for each in passages}
 
+    def has(self, passage: Passage) -> bool:
+        """Whether this is one of them."""
+        return self.key(passage) in self.keys
+
     def only_by_title(self, passage: Passage) -> bool:
         """Whether a passage has a gold title and the text of another paragraph."""
         key = title_key(passage.title)

@@ -64,9 +64,9 @@ def _reads(after: State | None) -> TypeGuard[State]:
     return after is not None and after.action == "read"
 
 
-def _told(state: State) -> list[Passage]:
-    """The passages read from which evidence reports."""
-    return [each for each in state.read if any(reports(said, each) for said in state.evidence)]
+def _told(passages: Iterable[Passage], evidence: Sequence[str]) -> list[str]:
+    """The contents of passages from which some evidence reports."""
+    return _keys(each for each in passages if any(reports(said, each) for said in evidence))
 
 
 def _keys(passages: Iterable[Passage]) -> list[str]:
@@ -90,15 +90,17 @@ class Useful:
     def known(self) -> bool:
         return self.gold is not None or self.contents is not None
 
+    def has(self, passage: Passage) -> bool:
+        """Whether this is one of them."""
+        return passage.contents in (self.contents or ()) if self.gold is None else self.gold.has(passage)
+
     def among(self, passages: Iterable[Passage]) -> frozenset[str]:
         """Contents of those among these passages."""
-        if self.gold is not None:
-            return frozenset(_keys(each for each in passages if self.gold.found_in([each])))
-        return frozenset(_keys(passages)) & (self.contents or frozenset())
+        return frozenset(_keys(filter(self.has, passages)))
 
     def unreported(self, state: State) -> frozenset[str]:
         """Those that a read turn shows and from which no evidence before it reports."""
-        return self.among(state.passages) - self.among(_told(state))
+        return self.among(state.passages).difference(_told(filter(self.has, state.read), state.evidence))
 
     def news(self, step: AgentStep) -> frozenset[str] | None:
         """The sentences of evidence that no earlier evidence holds, without titles in front of them; from useful
@@ -121,7 +123,7 @@ def rested_on(answers: Sequence[State]) -> frozenset[str] | None:
     answers: the states in which right answers were given. Measured with a teacher that knows the gold passages: a
     third of them names nearly the same passages as useful; one of them also names what was read by mistake.
     """
-    found = Counter(each for state in answers for each in set(_keys(_told(state))))
+    found = Counter(each for state in answers for each in set(_told(state.read, state.evidence)))
     useful = frozenset(each for each, count in found.items() if 3 * count >= len(answers))
     return useful or None
 
@@ -173,7 +175,7 @@ def _shown(question: Question, passages: Sequence[Passage]) -> frozenset[str]:
 
 def _reported(question: Question, evidence: str, passages: Sequence[Passage]) -> frozenset[str]:
     if question.gold:
-        return question.gold.found_in(each for each in passages if reports(evidence, each))
+        return question.gold.found_in(each for each in filter(question.gold.has, passages) if reports(evidence, each))
     return _holding(question, [evidence])
 
 
