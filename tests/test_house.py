@@ -27,7 +27,7 @@ LINES = {
     "data": 3118,
     "evaluation": 3703,
     "exploration": 2760,
-    "llm": 4853,
+    "llm": 4845,
     "publishing": 1192,
     "retrieval": 3937,
     "run": 808,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -169,24 +169,16 @@ async def open_critic(
     if found.folder is None or found.facts is None:
         raise InputError(f"the critic {found.name} has no folder that could be served")
     server = await opened.enter_async_context(served(found.folder, say=say, vllm=VllmOptions(beside=beside)))
-    trained = ScoreTrial(found.facts.trial_score, found.facts.trial_tokens)
-    model = ScoreEndpoint(server.name, server.base_url, spec.limits, trained)
+    model = ScoreEndpoint(server.name, server.base_url, spec.limits, found.facts)
     opened.push_async_callback(model.close)
     return model
-
-
-class ScoreTrial(NamedTuple):
-    """What a critic gave for `TRIAL` when it was trained, and the tokens in which it read it; None: not known."""
-
-    score: float | None = None
-    tokens: int | None = None
 
 
 class ScoreEndpoint:
     """Raw scores over HTTP. name: what the server calls the critic."""
 
-    def __init__(self, name: str, base_url: str, limits: Limits, trained: ScoreTrial) -> None:
-        self.name, self._trained = name, trained
+    def __init__(self, name: str, base_url: str, limits: Limits, facts: CriticFacts) -> None:
+        self.name, self._facts = name, facts
         self._connection = Connection(base_url, "none", limits.timeout)
         self._scheduler = RequestScheduler([limits.pace()], most=limits.concurrency)
         self.stop = self._scheduler.stop
@@ -215,7 +207,7 @@ class ScoreEndpoint:
             [reply] = await self.complete(ChatRequest(messages=TRIAL, sampling=SCORING, samples=(0,), seeds=(0,)))
         except ModelError as error:
             raise InputError(f"{self.name} serves no critic: {error}") from error
-        score, (expected, tokens) = float(reply.text), self._trained
+        score, expected, tokens = float(reply.text), self._facts.trial_score, self._facts.trial_tokens
         asks = "is it the same critic, with its own chat template and end token?"
         if tokens not in (None, reply.prompt_tokens) and not reply.tokens_bounded:
             read = f"{self.name} reads the trial step as {reply.prompt_tokens} tokens"

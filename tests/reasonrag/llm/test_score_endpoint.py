@@ -12,7 +12,7 @@ from aiohttp import web
 
 from preference import Message
 from reasonrag.errors import InputError, ModelError
-from reasonrag.llm.critic import Critic, ScoreEndpoint, ScoreTrial
+from reasonrag.llm.critic import Critic, CriticFacts, ScoreEndpoint
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, score_of
 from reasonrag.web.server import listening
@@ -43,8 +43,8 @@ async def serving(
         yield f"{address}/v1", asked
 
 
-def endpoint(base_url: str, *trained: Any) -> ScoreEndpoint:
-    return ScoreEndpoint("critic", base_url, Limits(4, 20.0), ScoreTrial(*trained))
+def endpoint(base_url: str, **trained: Any) -> ScoreEndpoint:
+    return ScoreEndpoint("critic", base_url, Limits(4, 20.0), CriticFacts(labels="value", end_token="", **trained))
 
 
 async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_and_without_an_activation() -> None:
@@ -83,7 +83,7 @@ async def test_a_server_that_reads_or_scores_the_trial_step_otherwise_than_the_t
 ) -> None:
     """By one request. It has another template or end token; near 0 the scores of both may be alike."""
     async with serving(score=lambda _: score) as (base_url, asked):
-        model = endpoint(base_url, expected, tokens)
+        model = endpoint(base_url, trial_score=expected, trial_tokens=tokens)
         with pytest.raises(InputError, match=says) if says else nullcontext():
             await model.check()
         await model.close()
