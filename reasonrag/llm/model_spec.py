@@ -169,8 +169,9 @@ class ModelSpec:
 
 
 def _price_of(model: ModelSettings, name: str, addresses: Sequence[str]) -> Price | None:
+    """The user's price, else that of the list. A price of 0 is one."""
     given = prices_given(model.price).get(name)
-    return find_price(name, addresses=addresses, extra_body=model.extra_body, given=given)
+    return given or find_price(name, addresses=addresses, extra_body=model.extra_body)
 
 
 def check_prices(

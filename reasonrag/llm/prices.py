@@ -58,18 +58,28 @@ def find_price(
     *,
     addresses: Sequence[str] = (),
     extra_body: Mapping[str, Any] | None = None,
-    given: Price | None = None,
 ) -> Price | None:
-    """The price of a model; None if unknown.
+    """The list price of a model; None if unknown.
 
     addresses: where it is asked; none: OPENAI_BASE_URL. The provider at the first known one decides, else the model's
         name: a gateway has the prices of those behind it.
     extra_body: further fields of its requests, of which `service_tier` may have prices of its own.
-    given: the user's price, which overrides the list.
     """
-    if given is not None:
-        return given
-    return _OFFLINE if model in (NAME, STUDENT) else _listed(model, addresses, extra_body or {})
+    if model in (NAME, STUDENT):
+        return _OFFLINE
+    found = _find_model(model, addresses or [os.environ.get("OPENAI_BASE_URL", "")])
+    if found is None:
+        return None
+    today = datetime.now(UTC)
+    hours = [today.replace(hour=hour, minute=30) for hour in range(24)]
+    # some are cheaper at night; a cap has to hold at any hour
+    hour = max(hours, key=lambda each: _first_tier(found.get_prices(each).output_mtok) or 0)
+    usual = found.get_prices(hour, {"service_tier": str((extra_body or {}).get("service_tier"))})
+    tokens_in, tokens_out = _first_tier(usual.input_mtok), _first_tier(usual.output_mtok)
+    if tokens_in is None or tokens_out is None or usual.requests_kcount:  # a price per request is none per token
+        return None
+    cached_in = _first_tier(usual.cache_read_mtok)
+    return Price(tokens_in, tokens_out, cached_in=tokens_in if cached_in is None else cached_in)
 
 
 def prices_given(words: Iterable[str]) -> dict[str, Price]:
@@ -81,22 +91,6 @@ def prices_given(words: Iterable[str]) -> dict[str, Price]:
 def is_sold_at(addresses: Sequence[str]) -> bool:
     """Whether one of them is that of a provider with prices."""
     return _find_provider(addresses) is not None
-
-
-def _listed(model: str, addresses: Sequence[str], extra_body: Mapping[str, Any]) -> Price | None:
-    found = _find_model(model, addresses or [os.environ.get("OPENAI_BASE_URL", "")])
-    if found is None:
-        return None
-    today = datetime.now(UTC)
-    hours = [today.replace(hour=hour, minute=30) for hour in range(24)]
-    # some are cheaper at night; a cap has to hold at any hour
-    hour = max(hours, key=lambda each: _first_tier(found.get_prices(each).output_mtok) or 0)
-    usual = found.get_prices(hour, {"service_tier": str(extra_body.get("service_tier"))})
-    tokens_in, tokens_out = _first_tier(usual.input_mtok), _first_tier(usual.output_mtok)
-    if tokens_in is None or tokens_out is None or usual.requests_kcount:  # a price per request is none per token
-        return None
-    cached_in = _first_tier(usual.cache_read_mtok)
-    return Price(tokens_in, tokens_out, cached_in=tokens_in if cached_in is None else cached_in)
 
 
 def _first_tier(price: Decimal | TieredPrices | None) -> float | None:

@@ -10,7 +10,9 @@ from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 
 import reasonrag
 from reasonrag.errors import InputError
-from reasonrag.llm.prices import Price, find_price, is_sold_at, prices_given
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.prices import Price, find_price, is_sold_at
+from reasonrag.llm.settings import LimitSettings, ModelSettings
 
 GPT_4O = Price(2.50, 10.00, cached_in=1.25)
 FREE = Price(0.0, 0.0, cached_in=0.0)
@@ -86,9 +88,9 @@ def test_a_server_of_ones_own_is_no_seller() -> None:
 
 def test_a_user_s_own_price_stands_over_the_list() -> None:
     """Nothing is known of a discount on cached tokens at a price that was given; 0 is a price."""
-    given = prices_given(["gpt-4o=2,9", "org/mine:8b=v=0,0"])
-    assert find_price("gpt-4o", given=given["gpt-4o"]) == Price(2.0, 9.0, cached_in=2.0)
-    assert find_price("org/mine:8b=v", given=given["org/mine:8b=v"]) == FREE
+    own = ModelSettings(price=["gpt-4o=2,9", "org/mine:8b=v=0,0"])
+    for name, price in (("gpt-4o", Price(2.0, 9.0, cached_in=2.0)), ("org/mine:8b=v", FREE)):
+        assert ModelSpec.of(own, LimitSettings(), name).price == price
 
 
 @pytest.mark.parametrize("word", ["gpt-4o", "gpt-4o=1", "gpt-4o=1,2,3", "=1,2", "gpt-4o=-1,2", "gpt-4o=1,inf"])

@@ -19,7 +19,7 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.prices import Price, find_price
+from reasonrag.llm.prices import Price
 from reasonrag.studies.pareto import TrialReport
 from reasonrag.studies.tune import Tuning, plan_trials
 from reasonrag.terminal import show
@@ -176,8 +176,7 @@ def test_a_report_is_what_the_records_of_the_trial_say() -> None:
     tuning = package.tune(
         **QUICK | {"pilot": 8}, vary=["search.siblings=3,6"], price="offline=1,4", yes=True, min_confidence=0.6
     )
-    price = find_price("offline", given=Price(1.0, 4.0, cached_in=1.0))
-    assert price is not None
+    price = Price(1.0, 4.0, cached_in=1.0)
     assert (tuning.unit, tuning.questions) == ("dollars", 8)
     rules = PairingRules(min_confidence=0.6)
     for found in tuning.trials:
