@@ -2,7 +2,7 @@
 
 HotpotQA and 2WikiMultiHopQA (`_id`, `answer`, `supporting_facts`, `context`), MuSiQue (`answer_aliases`, `answerable`,
 `paragraphs`), BEIR (`_id`, `text`) and DPR (`answers`). Decides which columns become which field of a question, which
-paragraphs are gold, and how a title stands beside a text. Reads no file.
+paragraphs are gold, how a title stands beside a text, and which columns are not read. Reads no file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ _ANSWERS = ("answer", "answers", "possible_answers")
 _ALIASES = ("answer_aliases",)
 LISTS = frozenset((*_STRUCTURED, *_ANSWERS, *_ALIASES, "golden_answers", "metadata"))
 """Columns whose cells can hold lists and mappings as JSON text, as 2WikiMultiHopQA has them."""
+_QUESTION = frozenset((*_ABOUT, *_ALIASES, "id", "_id", "question", "golden_answers", "metadata"))
+_QUESTION |= {"choices", "options", "answerable", "is_impossible"}
+_PASSAGE = frozenset(("id", "_id", "title", "contents", "text"))
 _EMPTY: tuple[object, ...] = (None, "", [], {})
+_MOST_NAMED = 20
 
 
 def question_record(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,8 +42,8 @@ def question_record(record: Mapping[str, Any]) -> dict[str, Any]:
             )
     if record.get("id") is None and "_id" in record:
         found["id"] = record["_id"]
-    if record.get("question") is None and "_id" in record and "text" in record and "title" not in record:
-        found["question"] = record["text"]  # a query of BEIR; a passage has a title
+    if _asks_by_text(record):
+        found["question"] = record["text"]
     given = record.get("golden_answers")
     if given is None or isinstance(given, list):
         own = [each for each in given or () if not isinstance(each, str) or each.strip()]
@@ -52,6 +56,11 @@ def question_record(record: Mapping[str, Any]) -> dict[str, Any]:
     if moved and (metadata is None or isinstance(metadata, dict)):
         found["metadata"] = about | moved
     return found
+
+
+def _asks_by_text(record: Mapping[str, Any]) -> bool:
+    """Whether it is a query of BEIR; a passage has a title."""
+    return record.get("question") is None and "_id" in record and "text" in record and "title" not in record
 
 
 def _answers(record: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
@@ -79,6 +88,35 @@ def _texts(given: object, deeper: int = 2) -> Iterator[str]:
         case dict() if deeper:  # TriviaQA's and SQuAD's
             for name in ("value", "text", "aliases"):
                 yield from _texts(given.get(name), deeper - 1)
+
+
+# -- what is not read --------------------------------------------------------------------------------------------------
+
+
+class UnreadColumns:
+    """The columns of a file that are not read, empty ones apart."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+
+    def add_question(self, record: Mapping[str, Any]) -> None:
+        asked = ("text",) if _asks_by_text(record) else ()
+        self._add(record, _QUESTION.union(asked, () if record.get("golden_answers") else _ANSWERS))
+
+    def add_passage(self, record: Mapping[str, Any]) -> None:
+        columns = [name for name in ("title", "text") if "contents" in record and isinstance(record.get(name), str)]
+        said = "\n".join(map(str, title_and_text(record))) if columns else ""
+        self._add(record, _PASSAGE.difference(name for name in columns if record[name].strip() not in said))
+
+    def _add(self, record: Mapping[str, Any], known: frozenset[str]) -> None:
+        for name in record.keys() - known:
+            if len(self._names) < _MOST_NAMED and record[name] not in _EMPTY:
+                self._names[name] = None
+
+    def notice(self, file: object) -> str | None:
+        """One line that names them; None without any."""
+        names = ", ".join(f"{each!r:.60}" for each in sorted(self._names))
+        return f"{file}: columns that are not read: {names}" if names else None
 
 
 # -- passages ----------------------------------------------------------------------------------------------------------

@@ -46,10 +46,12 @@ def find_questions(
     home: Path,
     check: Check = require_golden_answers,
     sample: Sample | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> QuestionFile:
     """The questions of a named data set, from `data_dir` or else from the Hub.
 
-    home: where the parts of a partition are kept. Raises InputError for unknown names, listing the known ones.
+    home: where the parts of a partition are kept. say: as in `open_questions`. Raises InputError for unknown names,
+        listing the known ones.
     """
     name, commit, partition = canonical_dataset(dataset), None, None
     if data_dir is None:
@@ -77,7 +79,7 @@ def find_questions(
             f"training, and {path} has another number of questions. Choose --split test, or give your own with "
             "--questions FILE"
         )
-    found = open_questions(path, dataset=name, split=split, check=check, sample=sample)
+    found = open_questions(path, dataset=name, split=split, check=check, sample=sample, say=say)
     return replace(found, revision=commit, partition=partition)
 
 
@@ -162,7 +164,7 @@ def _questions(
         if split not in SPLITS:
             raise InputError(f"atlas has no split {split!r}; {choices(split, SPLITS)}")
         return open_questions(_world(home) / f"{split}.jsonl", dataset=ATLAS, split=split, check=check, sample=sample)
-    return find_questions(settings.dataset[0], split, settings.data_dir, home=home, check=check, sample=sample)
+    return find_questions(settings.dataset[0], split, settings.data_dir, home=home, check=check, sample=sample, say=say)
 
 
 def _corpus_beside(settings: QuestionSettings, home: Path) -> Path | None:

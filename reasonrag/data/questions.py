@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from preference.records import first_error, title_key
 from preference.stratified_sample import StratifiedSample
 from reasonrag.data.compressed import as_lines
-from reasonrag.data.dataset_fields import fact_titles, gold_texts, question_record
+from reasonrag.data.dataset_fields import UnreadColumns, fact_titles, gold_texts, question_record
 from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
@@ -308,15 +308,16 @@ def open_questions(
     say: Callable[[str], None] = lambda _: None,
 ) -> QuestionFile:
     """Check a whole question file. home: where a file that is not JSONL is written as such; without it, only JSONL is
-    read. say: told of that. Raises InputError naming the first bad line."""
+    read. say: told of that, and of columns that are not read. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
+    unread = UnreadColumns()
     rows = path if home is None or not path.is_file() else as_lines(path, home, say=say)
     unit = "line" if rows == path else "row"
     draw, places, position = sample and StratifiedSample(sample.size, seed=sample.seed), array("q"), 0
     with reading(f"the questions {path}"), rows.open("rb") as lines:
         for number, line in numbered_lines(path, lines):
-            question = parse_question(line, where=f"{path}, {unit} {number}", check=check)
+            question = parse_question(line, where=f"{path}, {unit} {number}", check=check, unread=unread)
             if first_seen.setdefault(question.id, number) != number:
                 raise InputError(
                     f"{path}, {unit} {number}: question id {question.id!r} was already used in {unit} "
@@ -330,16 +331,23 @@ def open_questions(
     if not first_seen:
         raise InputError(f"the question file {path} is empty; it needs one question per line")
     drawn = [places[first_seen[each.removeprefix(f"{dataset}:")] - 1] for each in draw.draw()] if draw else None
+    if notice := unread.notice(path):
+        say(notice)
     total = len(first_seen) if drawn is None else len(drawn)
     found = QuestionFile(dataset, split, path, digest.hexdigest(), total, check=check, drawn=drawn)
     seed = sample.seed if sample else None
     return replace(found, sample_seed=seed, rows=None if rows == path else rows)
 
 
-def parse_question(line: bytes, *, where: str, check: Check = require_golden_answers) -> Question:
-    """One line of a question file. Raises InputError naming `where`."""
+def parse_question(
+    line: bytes, *, where: str, check: Check = require_golden_answers, unread: UnreadColumns | None = None
+) -> Question:
+    """One line of a question file. unread: collects its columns that are not read. Raises InputError naming `where`."""
     try:
-        question = Question.model_validate(orjson.loads(line))
+        record = orjson.loads(line)
+        question = Question.model_validate(record)
+        if unread is not None:
+            unread.add_question(record)
         check(question)
     except orjson.JSONDecodeError as error:
         raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error

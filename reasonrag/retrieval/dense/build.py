@@ -211,7 +211,7 @@ class _Build:
 
     def _scan(self) -> CorpusScan:
         self.watcher.stage(READING, total=self.stat.st_size)
-        return scan_corpus(self.corpus, advanced=self.watcher.reached)
+        return scan_corpus(self.corpus, advanced=self.watcher.reached, say=self.watcher.say)
 
     def _store_offsets(self, scan: CorpusScan, directory: Path) -> FileDigest:
         np.save(directory / OFFSETS, scan.offsets)

@@ -110,7 +110,7 @@ def build_bm25(
     try:
         check_replaceable(directory, corpus, "bm25")
         watcher.stage(READING, total=stat.st_size)
-        scan = scan_corpus(corpus, advanced=watcher.reached)
+        scan = scan_corpus(corpus, advanced=watcher.reached, say=watcher.say)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         passages = Corpus(corpus, scan.offsets)

@@ -320,6 +320,7 @@ def test_question_files_tell_golden_answers_and_splits(tmp_path: Path, reasonrag
         ("q7", ["x"], "popqa", "test"),
         ("q-", [], "unknown", "unknown"),
     ]
+    assert "columns that are not read: 'level'" in done.err
     assert [each.name for each in (tmp_path / "hotpotqa").iterdir()] == ["train.json"]
     assert "1 question without gold answers" in done.err
     assert "made of popqa/test questions" in done.err

@@ -58,6 +58,25 @@ def test_a_title_beside_contents_or_text_is_the_title(record: dict[str, Any], ti
     assert parse_passage(orjson.dumps({name: "1"} | record), where="here") == Passage("1", title, text)
 
 
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"url": "http://a", "revision": 7}, "'revision', 'url'"),
+        ({"contents": "Ann Lee\nA singer.", "text": "A dancer."}, "'text'"),
+        ({"url": "", "metadata": {}, "tags": []}, None),
+    ],
+)
+def test_columns_of_a_corpus_that_are_not_read_are_named_once(
+    more: dict[str, Any], named: str | None, tmp_path: Path
+) -> None:
+    """However many rows have them; empty ones are nothing to read."""
+    row = {"title": "Ann Lee", "text": "A singer."} | more
+    said: list[str] = []
+    corpus = written(tmp_path / "c.jsonl", tuple({"id": str(each)} | row for each in range(3)))
+    scan_corpus(corpus, say=said.append)
+    assert said == ([f"{corpus}: columns that are not read: {named}"] if named else [])
+
+
 # -- questions ---------------------------------------------------------------------------------------------------------
 
 
@@ -95,6 +114,17 @@ def test_a_question_that_no_answer_can_be_right_for_is_refused(record: dict[str,
     """With its place and the way out, before anything is paid."""
     with pytest.raises(InputError, match=f"^here is not a question.*{message}"):
         question(record)
+
+
+def test_columns_of_questions_that_are_not_read_are_named_once(tmp_path: Path) -> None:
+    """`answer` is read unless golden answers stand beside it."""
+    rows = ({"answer": "York", "level": "hard", "evidences": []}, {"golden_answers": ["York"], "answer": "Leeds"})
+    path = written(tmp_path / "q.jsonl", tuple({"id": str(n), "question": "?"} | each for n, each in enumerate(rows)))
+    told = list[str]()
+    asked(path, told)
+    path = written(tmp_path / "r.jsonl", ({"id": "1", "question": "?", "golden_answers": ["York"], "metadata": {}},))
+    asked(path, told)
+    assert told == [f"{tmp_path / 'q.jsonl'}: columns that are not read: 'answer', 'level'"]
 
 
 # -- gold passages -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Long passages are cut where that is asked, the same everywhere."""
+"""Long passages are told before they are paid for, and cut where that is asked, the same everywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import reasonrag as package
 from preference import read_rollouts
-from reasonrag.data.corpus import Passage
+from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Passage
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.retrieval.passage_length import MARK, cut
@@ -74,14 +74,41 @@ def test_sentences_then_words_then_anywhere(text: str, shown: str) -> None:
     assert cut(text, 100) == shown.rstrip() + MARK
 
 
+# -- what is told ----------------------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def long_world() -> dict[str, Any]:
-    """Flags of a question whose passages are short, but for two of more than 12,000 characters."""
+    """Flags of a question whose passages are usual, but for two of more than 12,000 characters."""
     passages = {"paris": SENTENCE * 230, "seine": SENTENCE * 225, "rome": "Rome lies on the Tiber."}
+    passages["x"] = "x" * LONG_PASSAGE_CHARS
     write_passages(Path("corpus.jsonl"), ((each, each.title(), text) for each, text in passages.items()))
     asked = {"id": "q", "question": "Which river flows through Paris?", "golden_answers": ["Seine"]}
     write_rows(Path("q.jsonl"), [asked])
     return {"questions": "q.jsonl", "corpus": "corpus.jsonl", "model": "offline"}
+
+
+OWN = ("--questions", "q.jsonl", "--corpus", "corpus.jsonl", "--model", "offline")
+TOLD = (
+    f"2 passages with more than {LONG_PASSAGE_CHARS:,} characters; the longest, paris, is about 3,104 tokens of English"
+)
+
+
+@pytest.mark.usefixtures("long_world")
+def test_long_passages_are_told_when_they_are_indexed(reasonrag: Reasonrag) -> None:
+    """By the command that builds the index, once, and also before an estimate, which is of what will be shown."""
+    dry = ("generate", *OWN, "--run", "runs/dry", "--dry-run", "--json")
+    built, whole, less = (
+        reasonrag(*command)
+        for command in (
+            ("index", "build", "--corpus", "corpus.jsonl", "--out", "index"),
+            dry,
+            (*dry, "--max-passage-chars", 400),
+        )
+    )
+    assert [each.err.count(TOLD) for each in (built, whole)] == [1, 1]
+    tokens = [orjson.loads(each.out)["prompt_tokens"]["low"] for each in (whole, less)]
+    assert tokens[1] < tokens[0] / 4
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------
