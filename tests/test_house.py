@@ -26,7 +26,7 @@ LINES = {
     "curation": 4270,
     "data": 3191,
     "evaluation": 3703,
-    "exploration": 2760,
+    "exploration": 2765,
     "llm": 4840,
     "publishing": 1192,
     "retrieval": 3937,

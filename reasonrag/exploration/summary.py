@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from preference import FinalScore, RolloutRecord, Usage
 from preference.best_path import ends_of
+from preference.candidates import is_training_split
 from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE, shared_fields
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed
@@ -51,6 +52,9 @@ AGAINST = {
 }
 """Cause of a state that ended, or of a cut reply -> what helps."""
 
+HELD_OUT = (
+    "the questions are from the {} split: keep data made from them out of training, or never evaluate on that split"
+)
 FOUND_NOTHING = 0.1
 """Share of the searches; where more found nothing, a warning says so."""
 
@@ -218,6 +222,7 @@ def count_run(rollouts: Iterable[RolloutRecord], facts: RunFacts, numbers: Sessi
         empty_searches=counts.empty_searches,
         **{name: getattr(counts.usage, name) for name in USED},
         warnings=answers_rehearsed(facts.model, facts.outcome, reward=facts.reward)
+        + ([] if is_training_split(facts.split) else [HELD_OUT.format(facts.split)])
         + counts.warnings(facts.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)),
         versions=versions(),
     )
