@@ -1,8 +1,7 @@
 """Candidates as files: rows in every format, LLaMA-Factory's `dataset_info.json`, dropped candidates, a summary.
 
 Reads `candidates.jsonl` and `questions.jsonl` twice, question by question, so that memory does not grow with the texts:
-once to decide, once to write. Knows neither how labels are made nor how
-pairs are filtered.
+once to decide, once to write. Knows neither how labels are made nor how pairs are filtered.
 """
 
 from __future__ import annotations

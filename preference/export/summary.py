@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from preference.candidates import GoldVerdict, PathStep, QuestionRecord, is_training_split, question_key
-from preference.export.formats import ACTION_TYPE_NAMES, FormatName, Row, SplitName
+from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
 from preference.filters import DROP_REASONS, Candidate, PairingRules
 from preference.records import Usage, shared_fields
 from preference.statistics import effective_sample_size
@@ -293,13 +293,18 @@ class ExportTally:
                 "all pairs come from one question, so there are none for validation: train without "
                 "eval_dataset and the other evaluation settings"
             )
+        if self.counts["flipped"] and "sft-chosen" in options.formats:
+            found.append(
+                f"--flip exchanged the sides of {self.counts['flipped']:,} training pairs: "
+                f"{FORMATS['sft-chosen'].file_name('train')} holds their worse replies as targets"
+            )
         if cut := self.counts["prompt_cut"]:
             found.append(
                 f"{cut:,} candidates are of states whose prompt the endpoint seems to have cut (tag prompt_cut)"
             )
         if not self.counts["pairs"]:
             found.append(
-                f"no pair was kept: {self.dropped['malformed']:,} of {self.counts['candidates']:,} candidates have a "
-                "step that could not be read (docs/troubleshooting/replies.md); dropped.jsonl has the reasons of all"
+                f"no pair was kept: {DROPPED} says why each candidate was dropped, docs/troubleshooting/few-pairs.md "
+                "what helps"
             )
         return found

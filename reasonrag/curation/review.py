@@ -88,8 +88,8 @@ def review_sample(directory: str | Path, out: str | Path, *, sample: int = REVIE
         chosen, pairs = sample_pairs(directory, sample, seed=seed)
     if not chosen:
         raise InputError(
-            f"{directory} has no pair that can be shown, a prompt and two different replies; what its rows lack says: "
-            f"reasonrag audit {directory}"
+            f"{directory} has no pair that can be shown: none of its rows has a prompt and two different replies. See "
+            f"what they lack: reasonrag audit {directory}"
         )
     rows = [_blind(each, exchanged=each.exchanged(seed)) for each in chosen]
     with writing(out):

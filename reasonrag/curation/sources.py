@@ -125,7 +125,7 @@ class Sources:
         """Whether a judge is to label the states as the published system's does; not if it has done so.
 
         by_judge: whether the user asks for one. Raises InputError where no published system has labels for a source,
-        and for other sources beside those of a judge.
+        for other sources beside those of a judge, and where a judge has been paid for some of them.
         """
         recipes = sorted({each.recipe for each in self.origins if each.recipe})
         if ours := [each for each in recipes if each not in SYSTEM_OF_RECIPE]:
@@ -137,7 +137,13 @@ class Sources:
         if by_judge and "prorag" not in recipes:
             of = f"the runs of recipe {', '.join(recipes)}" if recipes else "imported rows"
             raise InputError(f"--as-published: no published judge labels {of}; leave out --label")
-        return "prorag" in recipes and not all(is_data_set(each) and _occurs(_JUDGED, each) for each in self.folders)
+        judged = {is_data_set(each) and _occurs(_JUDGED, each) for each in self.folders}
+        if "prorag" in recipes and len(judged) > 1:
+            raise InputError(
+                "--as-published: a judge has labelled some of these, and would be asked again. Make a data set of each "
+                "of the others, then one of these data sets: reasonrag pairs DATA1 DATA2 --as-published --out DATA"
+            )
+        return "prorag" in recipes and judged == {False}
 
     def judged_before(self, gathered: Path) -> tuple[dict[str, Any], list[str]]:
         """The judge recorded in a source's summary, for labels in the candidates; a warning if there is no single

@@ -100,8 +100,9 @@ def test_prorag_judges_what_was_visited_often_enough(tmp_path: Path) -> None:
     assert filtered.pairs == summary.pairs  # its judge is not asked again
     other = tmp_path / "other"
     reasonrag.generate(dataset="atlas", recipe="released", model="offline", limit=1, run=other)
-    with pytest.raises(InputError, match="a judge labels the runs of prorag, and no others"):
-        reasonrag.pairs([data, other], out=tmp_path / "both", as_published=True, chat_model=judge)
+    for beside, refusal in ((other, "labels the runs of prorag, and no others"), (run, "would be asked again")):
+        with pytest.raises(InputError, match=refusal):
+            reasonrag.pairs([data, beside], out=tmp_path / "both", as_published=True, chat_model=judge)
 
 
 @pytest.mark.parametrize(

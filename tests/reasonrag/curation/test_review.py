@@ -281,7 +281,7 @@ def test_wrong_flags_are_refused(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ('[{"chosen": 1}]', "has no pair that can be shown, a prompt and two different replies"),
+        ('[{"chosen": 1}]', "has no pair that can be shown: none of its rows has a prompt and two different replies"),
         ('[{"a": 1}, {', "RAG_ProGuide.json is cut off: it ends after 1 whole items"),
         (None, "there is no RAG_ProGuide.json in {}. Make one with: reasonrag pairs RUN"),
     ],
