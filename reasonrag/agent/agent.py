@@ -1,7 +1,8 @@
-"""The agent that ReasonRAG defines: think, read, conclude; from a state to a prompt, and from a reply to a step.
+"""An agent at work: it takes steps, searches, and is in another state.
 
-Decides the turns, the step budget, the repair turn, what a failed step is and how answers are scored. Uses one
-`ChatModel` and one `Retriever`; knows nothing of trees, files or other questions.
+Decides the turns, the step budget, the repair turn, what a failed step is and how answers are scored. Its protocol
+(`protocols`) says what a state shows and what a reply means. Uses one `ChatModel` and one `Retriever`; knows nothing of
+trees, files or other questions.
 """
 
 from __future__ import annotations
@@ -17,53 +18,28 @@ from preference.export.sanitize import plain_text
 from preference.records import ParseFailure, PassageRef
 from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
-from reasonrag.agent.parsing import (
-    ParsedReply,
-    ParseError,
-    parse_reply,
-    stop_strings,
-)
-from reasonrag.agent.prompting import (
-    Prompts,
-    as_thought,
-    render_prompt,
-    render_variation,
-)
+from reasonrag.agent.parsing import ParsedReply, ParseError
+from reasonrag.agent.prompting import Prompts, as_thought, render_variation
+from reasonrag.agent.protocols.known import PROTOCOLS, steps_of_a_search
+from reasonrag.agent.protocols.protocol import AgentProtocol
+from reasonrag.agent.settings import OURS, AgentName
+from reasonrag.agent.state import Observation, State
 from reasonrag.agent.support import is_supported
 from reasonrag.concurrency import together
-from reasonrag.data.corpus import Passage
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, RetrievalError
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endings import ending_of
-from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.retriever import Retriever, corpus_language
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 
-STEPS_OF_A_SEARCH = 2
-"""The query and the reading."""
 MOST_HOPS = 8
 """Beyond them a question gets no further steps, whatever its file says."""
 HOTTER = 0.3
 """Temperature increase per attempt at a different step."""
 HOTTEST = 2.0
 _NOTHING = Completion(text="", finish_reason="")
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What the agent has seen. `passages`: those this turn reads, best first; `read`: all passages shown so far,
-    including these; `evidence`: what earlier turns reported from them; `ended`: why no step can be taken."""
-
-    question: Question
-    action: AgentAction
-    layer: int
-    thoughts: tuple[str, ...] = ()
-    passages: tuple[Passage, ...] = ()
-    read: tuple[Passage, ...] = ()
-    evidence: tuple[str, ...] = ()
-    ended: ParseError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +84,15 @@ class AgentStep:
 
     @property
     def passage_refs(self) -> list[PassageRef] | None:
-        if self.state.action != "read":
+        if not self.state.reads:
             return None
         gold = self.state.question.gold
         return [each.reference(not_gold=gold is not None and gold.only_by_title(each)) for each in self.state.passages]
 
 
-def steps_of_hops(hops: int, *, least: int) -> int:
+def steps_of_hops(hops: int, *, least: int, agent: AgentName = OURS) -> int:
     """Steps of an answer with one search more than hops, for at most `MOST_HOPS`; never fewer than `least`."""
-    return max(least, STEPS_OF_A_SEARCH * (min(hops, MOST_HOPS) + 1) + 1)
+    return max(least, steps_of_a_search(agent) * (min(hops, MOST_HOPS) + 1) + 1)
 
 
 @dataclass(frozen=True)
@@ -140,6 +116,10 @@ class Agent:
     repair: bool = True
     steps_by_hops: bool = False
 
+    @property
+    def protocol(self) -> AgentProtocol:
+        return PROTOCOLS[self.prompts.agent]
+
     @cached_property
     def caller(self) -> ModelCaller:
         """Sends requests to the agent's model and records their usage."""
@@ -148,7 +128,7 @@ class Agent:
     def most_steps(self, question: Question) -> int:
         """Most steps of an answer, the conclusion included."""
         if self.steps_by_hops and question.hops:
-            return steps_of_hops(question.hops, least=self.max_steps)
+            return steps_of_hops(question.hops, least=self.max_steps, agent=self.prompts.agent)
         return self.max_steps
 
     def start(self, question: Question) -> State:
@@ -161,30 +141,26 @@ class Agent:
         layer = before.layer + 1
         thoughts = (*before.thoughts, step.response)
         evidence = before.evidence + ((step.content or "",) if step.action_type == "evidence" else ())
-        if layer == self.most_steps(before.question) - 1:
-            return State(before.question, "conclude", layer, thoughts, read=before.read, evidence=evidence)
-        if step.action_type == "query":
-            try:
-                found = tuple(await self.retriever.retrieve(step.content or "", self.top_k))
-            except RetrievalError as error:
-                if not error.of_query:
-                    raise
-                ended = ParseError("no_passages", str(error))
-                return State(before.question, "read", layer, thoughts, (), before.read, evidence, ended)
-            known = {passage.id for passage in before.read}
-            read = before.read + tuple(each for each in found if each.id not in known)
-            return State(before.question, "read", layer, thoughts, found, read, evidence)
-        return State(before.question, "think", layer, thoughts, read=before.read, evidence=evidence)
+        last, at_once = layer == self.most_steps(before.question) - 1, self.protocol.reads_at_once
+        searches = step.action_type == "query" and (at_once or not last)
+        action: AgentAction = "conclude" if last else "read" if searches and not at_once else "think"
+        after = State(before.question, action, layer, thoughts, (), before.read, evidence)
+        if not searches:
+            return replace(after, observed=(*before.observed, None))
+        query = step.content or ""
+        try:
+            found = tuple(await self.retriever.retrieve(query, self.top_k))
+        except RetrievalError as error:
+            if not error.of_query:
+                raise
+            ended = ParseError("no_passages", str(error))
+            return replace(after, ended=ended, observed=(*before.observed, Observation(query, ())))
+        known = {passage.id for passage in before.read}
+        read = before.read + tuple(each for each in found if each.id not in known)
+        return replace(after, passages=found, read=read, observed=(*before.observed, Observation(query, found)))
 
-    def prompt_of(self, state: State) -> tuple[Message, Message]:
-        return render_prompt(
-            self.prompts,
-            state.action,
-            question=state.question.question,
-            thoughts=state.thoughts,
-            passages=in_order(state.passages, self.passage_order),
-            style=state.question.style,
-        )
+    def prompt_of(self, state: State) -> tuple[Message, ...]:
+        return self.protocol.messages(self.prompts, state, self.passage_order)
 
     async def sample(
         self, state: State, samples: Sequence[int], *, attempt: int = 0, said: Sequence[AgentStep] = ()
@@ -205,7 +181,7 @@ class Agent:
             draw = _Draw(state, prompt, messages, plain=False, temperature=hotter)
         if state.ended:
             return [_failed_step(draw, _NOTHING, state.ended, None) for _ in samples]
-        stop = stop_strings(state.action)
+        stop = self.protocol.stops(state)
         request = self.caller.request(state.question.id, draw.messages, samples, stop, sampling)
         try:
             completions = await self.caller.complete(request)
@@ -232,7 +208,7 @@ class Agent:
         found = await self.caller.read(
             request,
             completion,
-            lambda said: parse_reply(plain_text(said.text), action=state.action, ending=ending_of(said)),
+            lambda said: self.protocol.parse(plain_text(said.text), state, ending_of(said)),
             sample=sample,
         )
         if isinstance(found.content, ParseError):

@@ -14,7 +14,8 @@ from typing import TypeVar
 from preference import AgentAction
 from preference.candidates import QuestionRecord, StateRecord
 from preference.published.repairs import REFERENCE, THOUGHTS
-from reasonrag.agent.prompting import Prompts, render_prompt, renderer_hash, style_recorded
+from reasonrag.agent.prompting import Prompts, render_prompt, style_recorded
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import AnswerStyle
 
@@ -67,13 +68,8 @@ def imported_prompts(states: Iterable[StateRecord], ours: Prompts) -> ImportedPr
     first = begin or think
     if first is None or read is None:
         return None
-    found = replace(
-        ours,
-        begin=begin if think not in (None, begin) else None,
-        think=think or first,
-        read=read,
-        conclude=conclude or ours.conclude,
-    )
+    apart = {"begin": begin} if begin and think not in (None, begin) else {}
+    found = ours.changed(think=think or first, read=read, **({"conclude": conclude} if conclude else {}), **apart)
     fitted = _fitted(found, states)
     if not fitted.fitting:
         return None

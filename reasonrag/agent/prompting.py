@@ -11,26 +11,33 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from preference import AgentAction, Message
 from preference.export.files import write_file
 from preference.export.sanitize import plain_text
+from reasonrag.agent.settings import AGENTS, OURS, AgentName
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.errors import InputError, choices
 from reasonrag.files import link_out_of, read_small
 
-_OF_EVERY_RUN = ("think", "read", "conclude", "repair", "vary", "judge", "rank")
-"""Prompts that are part of every run's hash, used or not."""
-PROMPT_NAMES = (*_OF_EVERY_RUN, "answer", "rubric", "pick", "short", "long", "begin")
-OF_THE_AGENT = ("begin", "think", "read", "conclude", "short", "long", "repair")
+_TURNS = ("begin", "think", "read", "conclude", "reader")
+"""System prompts of an agent's own; its files say which it has. begin: of the first turn, if that is another than
+think."""
+_OF_EVERY_RUN = ("think", "read", "conclude", "reader", "repair", "vary", "judge", "rank")
+"""Prompts that are part of every run's hash, used or not, of those that the agent has."""
+_COMMON = ("repair", "vary", "judge", "rank", "answer", "rubric", "pick", "short", "long")
+"""Prompts of every agent: of the repair turn, of the turn that asks for a different step (vary), of the judges (of
+steps judge, which scores, rank and pick; of answers rubric, and answer without one), and what stands at `STYLE`."""
+OF_THE_AGENT = (*_TURNS, "short", "long", "repair")
 """The prompts that a running agent uses: those that a model's folder keeps."""
 STYLE = "{style}"
 """In a prompt, the place of the answer instruction: `short.txt` or `long.txt`."""
@@ -47,41 +54,32 @@ _NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*
 
 @dataclass(frozen=True)
 class Prompts:
-    """System prompts by turn, the texts of the repair turn and of the turn that asks for a different step (vary), and
-    the judges' system prompts: for steps judge (scores), rank and pick, for answers rubric and answer (no rubric).
+    """The prompts of an agent, by name. style: of answers, for questions that name none."""
 
-    short, long: what stands at `STYLE`. begin: of the first turn, where that is another than think. style: of questions
-    that name none.
-    """
-
-    think: str
-    read: str
-    conclude: str
-    repair: str
-    vary: str
-    judge: str
-    rank: str
-    answer: str
-    rubric: str
-    pick: str
-    short: str
-    long: str
-    begin: str | None = None
+    texts: Mapping[str, str]
+    agent: AgentName = OURS
     style: AnswerStyle = SHORT
+
+    def __getitem__(self, name: str) -> str:
+        return self.texts[name]
+
+    def changed(self, **texts: str) -> Prompts:
+        """These prompts, with some in other words."""
+        return replace(self, texts={**self.texts, **texts})
 
     def system(self, action: AgentAction, *, first: bool = False, style: AnswerStyle | None = None) -> str:
         """The system turn of a state. first: whether it is the first of its question."""
-        begins = first and action == "think" and self.begin is not None
-        return self.with_style(str(getattr(self, "begin" if begins else action)), style)
+        begins = first and action == "think" and "begin" in self.texts
+        return self.with_style(self["begin" if begins else action], style)
 
     def with_style(self, text: str, style: AnswerStyle | None = None) -> str:
         """A prompt with the instruction for answers of a style; None: the usual one."""
-        return text.replace(STYLE, self.long if (style or self.style) == "long" else self.short)
+        return text.replace(STYLE, self["long" if (style or self.style) == "long" else "short"])
 
     @property
     def has_styles(self) -> bool:
         """Whether the agent's prompts have a place for the style."""
-        return any(STYLE in (getattr(self, name) or "") for name in ("begin", "think", "read", "conclude"))
+        return any(STYLE in self.texts.get(name, "") for name in _TURNS)
 
     @property
     def hash(self) -> str:
@@ -90,41 +88,9 @@ class Prompts:
 
     def hash_with(self, *also: str) -> str:
         """`hash` with other prompts that the run uses."""
-        of_some = [*(["short", "long"] if self.has_styles else []), *(["begin"] if self.begin is not None else [])]
-        texts = [getattr(self, name) for name in dict.fromkeys((*_OF_EVERY_RUN, *also, *of_some))]
+        of_some = [*(["short", "long"] if self.has_styles else []), "begin"]
+        texts = [self[name] for name in dict.fromkeys((*_OF_EVERY_RUN, *also, *of_some)) if name in self.texts]
         return hashlib.sha256(orjson.dumps(texts)).hexdigest()[:16]
-
-
-def renderer_hash(prompts: Prompts) -> str:
-    """Hash of everything that turns states into prompts, in 16 hexadecimal digits: system prompts, layout, sanitizing.
-
-    Equal hashes mean that search, training data and evaluation show a model the same bytes in the same state.
-    """
-    probe = Passage(id="p", title="Title", text="Text.", score=1.0)
-    hostile = " <|im_end|> </ reference > <query> <score> {{idx}} \x00\x07\r\n "
-    thoughts = ("So the next query is <query>q</query>", "<evidence>e</evidence>")
-    probes: list[tuple[AgentAction, tuple[str, ...], tuple[Passage, ...]]] = [
-        ("think", (), ()),
-        ("think", thoughts, ()),
-        ("read", thoughts[:1], (probe, probe)),
-        ("conclude", thoughts, ()),
-        ("read", (hostile,), (Passage(id="h", title=hostile, text=hostile, score=0.0),)),
-    ]
-    question = f"Q? {hostile}"
-
-    def rendered(style: AnswerStyle) -> list[list[str]]:
-        return [
-            [
-                turn.content
-                for turn in render_prompt(
-                    prompts, action, question=question, thoughts=said, passages=passages, style=style
-                )
-            ]
-            for action, said, passages in probes
-        ]
-
-    shown, long = rendered("short"), rendered("long")
-    return hashlib.sha256(orjson.dumps(shown + (long if long != shown else []))).hexdigest()[:16]
 
 
 def style_recorded(style: AnswerStyle) -> str | None:
@@ -137,32 +103,54 @@ def style_identity(style: AnswerStyle) -> dict[str, str]:
     return {} if style == SHORT else {"style": style}
 
 
-def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT) -> Prompts:
-    """The package's prompts, each replaced by `directory/<name>.txt` if that file exists.
+def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT, agent: AgentName | None = None) -> Prompts:
+    """The package's prompts of an agent, each replaced by `directory/<name>.txt` if that file exists.
 
-    style: of answers, where a question names none. Raises InputError for a directory that is missing, has none of these
-    files or has text files of other names, and for a style that its prompts have no place for.
+    agent: None: the one that the folder names, or else ours. style: of answers, where a question names none. Raises
+    InputError for a directory that is missing, has none of these files, has text files of other names or is another
+    agent's, and for a style that its prompts have no place for.
     """
-    texts = {
-        name: resources.files("reasonrag").joinpath("prompts", f"{name}.txt").read_text("utf-8").strip()
-        for name in PROMPT_NAMES
-        if name != "begin"
-    }
+    layout = _layout(directory)
+    named: AgentName = layout.get("agent", agent or OURS)
+    if named not in AGENTS or (agent is not None and named != agent):
+        raise InputError(f"--prompts {directory}: they are those of the agent {named}, and --agent is {agent or OURS}")
+    ours = resources.files("reasonrag").joinpath("prompts")
+    own = ours if named == OURS else ours.joinpath("agents", named)
+    places = dict.fromkeys(_COMMON, ours) | dict.fromkeys(_TURNS, own)
+    files = {name: place.joinpath(f"{name}.txt") for name, place in places.items()}
+    texts = {name: file.read_text("utf-8").strip() for name, file in files.items() if file.is_file()}
     if directory is not None:
-        texts |= _own_prompts(directory)
+        texts |= _own_prompts(directory, prompt_names(texts), exact=layout.get("exact", False))
     for name, place, what in (
         ("repair", "{detail}", "what was wrong with the reply"),
         ("vary", "{siblings}", "steps"),
     ):
         if place not in texts[name]:
             raise InputError(f"{name}.txt must contain {place}, the place for {what}")
-    prompts = Prompts(**texts, style=style)
+    prompts = Prompts(texts, named, style)
     if style != SHORT and not prompts.has_styles:
         raise InputError(
             f"--style {style} would change nothing: no prompt in {directory} has {STYLE}, the place for the answer "
             "instruction; write it there, or leave out --style"
         )
     return prompts
+
+
+def prompt_names(known: Iterable[str]) -> list[str]:
+    """The prompts that a user's folder may replace, of an agent that has the `known` ones."""
+    return [*(name for name in (*_TURNS[1:], *_COMMON) if name in known), "begin"]
+
+
+def _layout(directory: Path | None) -> dict[str, Any]:
+    """What a folder says of its prompts: whether they are meant byte for byte, and for which agent."""
+    file = directory and directory / LAYOUT
+    if file is None or not file.is_file():
+        return {}
+    try:
+        found = orjson.loads(read_small(file))
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise InputError(f"cannot read {file}: {error}") from error
+    return found if isinstance(found, dict) else {}
 
 
 def save_prompts(prompts: Prompts, folder: Path, *, shared: bool = False) -> None:
@@ -172,13 +160,13 @@ def save_prompts(prompts: Prompts, folder: Path, *, shared: bool = False) -> Non
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     styles = () if prompts.has_styles else ("short", "long")
-    texts = {name: getattr(prompts, name) for name in OF_THE_AGENT if name not in styles}
-    kept = {name: text for name, text in texts.items() if text is not None}
+    kept = {name: prompts[name] for name in OF_THE_AGENT if name in prompts.texts and name not in styles}
     exact = any(text != text.strip() or "\r" in text for text in kept.values())
     for name, text in kept.items():
         write_file(scratch / f"{name}.txt", (text if exact else f"{text}\n").encode(), shared=shared)
-    if exact:
-        write_file(scratch / LAYOUT, b'{"exact": true}\n', shared=shared)
+    layout = ({"exact": True} if exact else {}) | ({} if prompts.agent == OURS else {"agent": prompts.agent})
+    if layout:
+        write_file(scratch / LAYOUT, orjson.dumps(layout) + b"\n", shared=shared)
     shutil.rmtree(folder, ignore_errors=True)
     scratch.rename(folder)
 
@@ -202,13 +190,13 @@ def prompts_beside(folder: Path) -> Path | None:
     return found
 
 
-def _own_prompts(directory: Path) -> dict[str, str]:
-    names = ", ".join(f"{name}.txt" for name in PROMPT_NAMES)
+def _own_prompts(directory: Path, known: Sequence[str], *, exact: bool) -> dict[str, str]:
+    names = ", ".join(f"{name}.txt" for name in known)
     if not directory.is_dir():
         raise InputError(f"--prompts {directory} is not a directory; give one with any of {names}")
     if not any(directory.glob("*.txt")) and not (directory / BASELINES).is_dir():
         raise InputError(f"--prompts {directory} has no prompt file; it may have any of {names}")
-    return read_prompt_files(directory, PROMPT_NAMES, exact=(directory / LAYOUT).exists())
+    return read_prompt_files(directory, known, exact=exact)
 
 
 def read_prompt_files(directory: Path, names: Sequence[str], *, exact: bool = False) -> dict[str, str]:
@@ -253,7 +241,7 @@ def render_prompt(
 
 def render_repair(prompts: Prompts, prompt: Sequence[Message], *, reply: str, detail: str) -> tuple[Message, ...]:
     """The repair turn: the prompt, the reply that did not parse, and its parse error."""
-    return _continued(prompt, reply, prompts.repair.replace("{detail}", detail))
+    return _continued(prompt, reply, prompts["repair"].replace("{detail}", detail))
 
 
 def render_variation(prompts: Prompts, prompt: Sequence[Message], *, said: Sequence[str]) -> tuple[Message, ...]:
@@ -262,7 +250,7 @@ def render_variation(prompts: Prompts, prompt: Sequence[Message], *, said: Seque
     said: replies of the siblings so far, at least one.
     """
     listed = "\n".join(f"- {plain_text(each)}" for each in dict.fromkeys(said))
-    return _continued(prompt, said[0], prompts.vary.replace("{siblings}", listed))
+    return _continued(prompt, said[0], prompts["vary"].replace("{siblings}", listed))
 
 
 def _continued(prompt: Sequence[Message], reply: str, request: str) -> tuple[Message, ...]:
@@ -278,7 +266,7 @@ def render_judgement(
 ) -> tuple[Message, Message]:
     """The prompt for scoring some reasoning. `golden_answers`: empty unless the recipe shows them to judges."""
     lines = [*_known(question, golden_answers), f"Reasoning: {_one_line(thoughts)}"]
-    return _judges(prompts.judge, lines)
+    return _judges(prompts["judge"], lines)
 
 
 def render_ranking(
@@ -294,7 +282,7 @@ def render_ranking(
     lines = _known(question, golden_answers, passages)
     if thoughts:
         lines.append(f"Reasoning: {_one_line(thoughts)}")
-    return _judges(prompts.rank, lines + _candidates(candidates))
+    return _judges(prompts["rank"], lines + _candidates(candidates))
 
 
 def render_pick(
@@ -305,7 +293,7 @@ def render_pick(
     lines = [folded(question), *_golden(golden_answers)]
     if seen:
         lines.append(f"Reasoning: {_one_line([seen.removeprefix('Previous Thoughts: ')])}")
-    return _judges(prompts.pick, lines + _candidates(candidates))
+    return _judges(prompts["pick"], lines + _candidates(candidates))
 
 
 def render_answer(
@@ -322,7 +310,7 @@ def render_answer(
     lines = _known(question, golden_answers, passages)
     lines += [f"Criterion {number}: {inert(folded(each))}" for number, each in enumerate(rubric, start=1)]
     lines += [f"Reasoning: {_one_line(thoughts)}", f"Answer: {inert(folded(answer))}"]
-    return _judges(prompts.rubric if rubric else prompts.answer, lines)
+    return _judges(prompts["rubric" if rubric else "answer"], lines)
 
 
 def _judges(system: str, lines: Sequence[str]) -> tuple[Message, Message]:

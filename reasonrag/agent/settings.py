@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, get_args
 
 from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.settings import Panel, Seed, Settings, setting
+
+AgentName = Literal["reasonrag"]
+AGENTS: tuple[AgentName, ...] = get_args(AgentName)
+OURS: AgentName = "reasonrag"
 
 
 class AgentSettings(Settings):

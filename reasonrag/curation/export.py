@@ -16,7 +16,8 @@ from preference.export.export_pairs import export_pairs
 from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
-from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, renderer_hash, save_prompts
+from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
 from reasonrag.curation.audit.catalogue import CheckName
 from reasonrag.curation.audit.report import AUDIT_PAGE

@@ -29,7 +29,8 @@ from preference.labelled_runs import recount_tokens
 from preference.published.repairs import ImportRules, KnownQuestion, Notes, RepairCount, RepairLog, Unusable
 from preference.published.rows import PublishedRowReader
 from preference.published.trees import RECIPE, read_tree
-from reasonrag.agent.prompting import PROMPTS, renderer_hash
+from reasonrag.agent.prompting import PROMPTS
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, replace_data_set
 from reasonrag.curation.export import DataSetExport, take_prompts

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, renderer_hash, style_recorded
+from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, style_recorded
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.opening import NoRetriever

@@ -40,9 +40,10 @@ from preference.records import (
     UnreadableJudgement,
     shared_fields,
 )
-from reasonrag.agent.agent import Agent, AgentStep, State
+from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
+from reasonrag.agent.state import State
 from reasonrag.agent.step_judge import rank_actions, scoring_prompt
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
@@ -124,7 +125,7 @@ class Explorer:
     def states_read(self) -> list[State]:
         """The states of the tree in which passages were read."""
         nodes = self.search.tree.nodes[1:]
-        return [*{node.parent_id: state for node in nodes if (state := node.payload.state).action == "read"}.values()]
+        return [*{node.parent_id: state for node in nodes if (state := node.payload.state).reads}.values()]
 
     def _check_root(self) -> None:
         """Raises ModelError where nothing can be explored: the question's first state has ended."""

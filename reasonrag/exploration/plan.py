@@ -16,7 +16,8 @@ from typing import Any, Self
 from mcts import Recipe
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, answers_rehearsed, name_of_function
-from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash, style_identity
+from reasonrag.agent.prompting import Prompts, load_prompts, style_identity
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.datasets import check_names, find_data
 from reasonrag.data.questions import QuestionFile, criteria

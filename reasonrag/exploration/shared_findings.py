@@ -15,8 +15,9 @@ from typing import TypeGuard
 
 from preference.answer_scores import VERDICTS, comparable
 from preference.similarity import equivalent_steps, jaccard, overlap
-from reasonrag.agent.agent import AgentStep, State
+from reasonrag.agent.agent import AgentStep
 from reasonrag.agent.grounding import SENTENCE_END, is_in_evidence, reports
+from reasonrag.agent.state import State
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import GoldPassages, Question
 
@@ -61,7 +62,7 @@ def in_common(step: AgentStep, other: AgentStep, after: State | None, after_othe
 
 def _reads(after: State | None) -> TypeGuard[State]:
     """Whether a step leads to a read turn, as far as is known."""
-    return after is not None and after.action == "read"
+    return after is not None and after.reads
 
 
 def _told(passages: Iterable[Passage], evidence: Sequence[str]) -> list[str]:

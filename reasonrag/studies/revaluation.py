@@ -30,9 +30,10 @@ from preference.statistics import (
     reliability,
     sign_agreement,
 )
-from reasonrag.agent.agent import Agent, AgentStep, State
+from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
+from reasonrag.agent.state import State
 from reasonrag.concurrency import together
 from reasonrag.data.questions import AnswerStyle, Question
 from reasonrag.errors import InputError, ModelError, RetrievalError

@@ -11,7 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from reasonrag.agent.prompting import Prompts, renderer_hash
+from reasonrag.agent.prompting import Prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import ReasonragError
 from reasonrag.files import file_digest

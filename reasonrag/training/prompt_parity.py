@@ -16,7 +16,8 @@ from preference.candidates import Origin, QuestionRecord, read_lines
 from preference.export.formats import PAIRS_FILE
 from preference.export.summary import QUESTIONS
 from reasonrag.agent.agent import steps_of_hops
-from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, renderer_hash
+from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import reading

@@ -25,7 +25,8 @@ import reasonrag
 from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, pair_key, state_key
 from preference.export.formats import FORMATS, FormatName, SplitName, dataset_name
 from preference.records import AgentAction
-from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt, renderer_hash
+from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.training.llamafactory.batch import effective_batch
 from tests.helpers.qwen_files import vocabulary

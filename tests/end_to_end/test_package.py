@@ -19,7 +19,7 @@ import pytest
 import reasonrag
 from mcts import RECIPES
 from preference.records import SCHEMA_VERSION
-from reasonrag.agent.prompting import PROMPT_NAMES
+from reasonrag.agent.prompting import load_prompts
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("mcts", "preference", "reasonrag")
@@ -41,7 +41,7 @@ def test_the_wheel_holds_every_module_and_file_that_is_read_and_nothing_else(whe
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in names} == set(PACKAGES)
     assert {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")} <= names
-    assert {f"reasonrag/prompts/{name}.txt" for name in PROMPT_NAMES if name != "begin"} <= names
+    assert {f"reasonrag/prompts/{name}.txt" for name in load_prompts().texts} <= names
     assert {f"mcts/recipes/{name}.yaml" for name in RECIPES} <= names
     assert {"reasonrag/templates/audit.html.j2", "reasonrag/templates/view.html.j2"} <= names
     assets = (ROOT / "reasonrag" / "viewing" / "assets").rglob("*")

@@ -20,7 +20,8 @@ import pytest
 import typer
 
 import reasonrag
-from reasonrag.agent.prompting import load_prompts, renderer_hash
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.cli import app
 from reasonrag.data.datasets import REPOSITORY
 from tests.endpoints import __main__ as endpoints

@@ -11,9 +11,10 @@ from typing import get_args
 
 import pytest
 
-from reasonrag.agent.agent import Agent, State
+from reasonrag.agent.agent import Agent
 from reasonrag.agent.parsing import ParseCause
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.state import State
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.llm.chat import Sampling

@@ -62,7 +62,7 @@ def in_style(prompts: BaselinePrompts, agent: Prompts, style: AnswerStyle | None
 def baseline_hash(prompts: BaselinePrompts, name: BaselineName, agent: Prompts) -> str:
     """A 16-digit hash of a baseline's prompts: instructions in each style, layout, sanitising and the repair turn."""
     shown = [_probes(in_style(prompts, agent, style), name) for style in get_args(AnswerStyle)]
-    return hashlib.sha256(orjson.dumps([*shown, agent.repair])).hexdigest()[:16]
+    return hashlib.sha256(orjson.dumps([*shown, agent["repair"]])).hexdigest()[:16]
 
 
 def _probes(prompts: BaselinePrompts, name: BaselineName) -> list[list[str]]:

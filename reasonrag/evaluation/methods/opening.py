@@ -9,7 +9,8 @@ from typing import Any
 
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import ModelCaller
-from reasonrag.agent.prompting import Prompts, renderer_hash
+from reasonrag.agent.prompting import Prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.adaptive_rag import adaptive_rag

@@ -11,14 +11,10 @@ from typing import Any
 import pytest
 
 from preference import ActionType, Usage
-from reasonrag.agent.agent import Agent, AgentStep, Judgement, State
+from reasonrag.agent.agent import Agent, AgentStep, Judgement
 from reasonrag.agent.parsing import ParseCause
-from reasonrag.agent.prompting import (
-    load_prompts,
-    render_judgement,
-    render_prompt,
-    render_repair,
-)
+from reasonrag.agent.prompting import load_prompts, render_judgement, render_prompt, render_repair
+from reasonrag.agent.state import State
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed

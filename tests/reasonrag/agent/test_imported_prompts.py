@@ -13,12 +13,12 @@ from preference import AgentAction, Message
 from preference.candidates import Origin, StateRecord, StepRecord, state_key
 from preference.export.sanitize import plain_text
 from reasonrag.agent.imported_prompts import imported_prompts, is_rendered_by
-from reasonrag.agent.prompting import Prompts, load_prompts, render_prompt, renderer_hash
+from reasonrag.agent.prompting import Prompts, load_prompts, render_prompt
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.corpus import Passage
 
 OURS = load_prompts()
-THEIRS = replace(
-    OURS,
+THEIRS = OURS.changed(
     begin='  You begin. End with <query>query</query>"\n',
     think="You go on.\nEnd with <query>query</query> or <answer>answer</answer>.\n    ",
     read="You read: <evidence>evidence</evidence>.\n",
@@ -62,11 +62,11 @@ def every_turn(prompts: Prompts) -> list[StateRecord]:
     ]
 
 
-@pytest.mark.parametrize("begin", [THEIRS.begin, None], ids=["a first turn of its own", "one turn for all thoughts"])
-def test_every_system_turn_is_found_byte_for_byte(begin: str | None) -> None:
+@pytest.mark.parametrize("begins", [True, False], ids=["a first turn of its own", "one turn for all thoughts"])
+def test_every_system_turn_is_found_byte_for_byte(begins: bool) -> None:
     """First, later, reading and concluding turn; what is not in rows stays ours, and a state without a prompt, as the
     root, tells of none. Without a turn that reads there are no prompts; a first turn serves for later ones."""
-    theirs = replace(THEIRS, begin=begin)
+    theirs = THEIRS if begins else replace(THEIRS, texts={name: THEIRS[name] for name in OURS.texts})
     bare = state(theirs, "think", question="Bare?").model_copy(update={"prompt": []})
     found = imported_prompts([*every_turn(theirs), bare], OURS)
     assert found is not None
@@ -77,7 +77,8 @@ def test_every_system_turn_is_found_byte_for_byte(begin: str | None) -> None:
     some = imported_prompts(every_turn(THEIRS)[:2], OURS)
     assert some is not None
     assert some.unseen == ("think", "conclude")
-    assert (some.prompts.begin, some.prompts.think, some.prompts.conclude) == (None, THEIRS.begin, OURS.conclude)
+    assert "begin" not in some.prompts.texts
+    assert (some.prompts["think"], some.prompts["conclude"]) == (THEIRS["begin"], OURS["conclude"])
 
 
 def test_our_own_prompts_are_known_again() -> None:
@@ -92,7 +93,7 @@ def test_our_own_prompts_are_known_again() -> None:
 
 def test_rows_in_other_words_or_another_layout_are_not_claimed() -> None:
     """Only questions all of whose states are given byte for byte name the renderer."""
-    other = state(replace(THEIRS, begin="Other words: <query>"), "think", question="Other?")
+    other = state(THEIRS.changed(begin="Other words: <query>"), "think", question="Other?")
     laid_out = state(THEIRS, "think", question="Third?")
     user = Message(role="user", content="Q: Third?")
     states = [*every_turn(THEIRS), other, laid_out.model_copy(update={"prompt": [laid_out.prompt[0], user]})]
@@ -115,7 +116,7 @@ def test_any_state_of_the_published_layout_is_rendered_again(
     """Whatever stands in questions, thoughts and passages."""
     shown = tuple(passages) if action == "read" else ()
     assert is_rendered_by(THEIRS, state(THEIRS, action, question, thoughts, shown))
-    unlike = replace(THEIRS, begin="b", think="t", read="r", conclude="c")
+    unlike = THEIRS.changed(begin="b", think="t", read="r", conclude="c")
     assert not is_rendered_by(unlike, state(THEIRS, action, question, thoughts, shown))
 
 

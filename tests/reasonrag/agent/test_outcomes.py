@@ -521,9 +521,7 @@ def test_fresh_continuations_of_a_judged_run_are_judged_afresh(outcome: str, rea
     keys = [key for each in model.requests for key in each.keys(model="any")]
     assert len(keys) == len(set(keys)) == found.calls
     judged = [each for each in model.requests if judges_answers(each)]
-    assert {each.messages[0].content for each in judged} == {
-        getattr(PROMPTS, {"judge": "answer"}.get(outcome, outcome))
-    }
+    assert {each.messages[0].content for each in judged} == {PROMPTS[{"judge": "answer"}.get(outcome, outcome)]}
     of_answers = {pair.chosen_fresh for pair in found.sample if pair.action_type == "answer"}
     assert of_answers
     assert package.calibrate("runs/a", chat_model=model, **again).revaluation == found.model_copy(

@@ -247,5 +247,5 @@ def test_what_the_instructions_say_themselves_is_no_step(content: str, copied: b
 def test_the_placeholders_are_those_of_our_prompts() -> None:
     prompts = load_prompts()
     baselines = [each.read_text("utf-8") for each in BASELINES.iterdir()]
-    inside = [TAGGED.findall(each) for each in (prompts.think, prompts.read, prompts.conclude, *baselines)]
+    inside = [TAGGED.findall(each) for each in (*(prompts[name] for name in ("think", "read", "conclude")), *baselines)]
     assert {text for some in inside for text in some} | {".."} == PLACEHOLDERS | {"None"}

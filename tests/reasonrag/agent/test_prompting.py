@@ -17,7 +17,6 @@ from mcts import RECIPES
 from preference import AgentAction, Message
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import (
-    PROMPT_NAMES,
     STYLE,
     load_prompts,
     prompts_beside,
@@ -27,9 +26,9 @@ from reasonrag.agent.prompting import (
     render_ranking,
     render_repair,
     render_variation,
-    renderer_hash,
     save_prompts,
 )
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
@@ -232,19 +231,19 @@ async def test_golden_answers_reach_no_prompt_but_the_judges(
 # -- prompts of the user's own ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PROMPT_NAMES)
+@pytest.mark.parametrize("name", ["begin", *load_prompts().texts])
 def test_own_prompts_replace_those_of_their_names_only(name: str, tmp_path: Path) -> None:
     """A directory may hold any of them; the others stay the package's. Each decides answers, so each is in the hash."""
     (tmp_path / f"{name}.txt").write_text("  Think for yourself, é. {detail} {siblings}\n")
     (tmp_path / "notes.md").write_text("not a prompt")
     own = load_prompts(tmp_path)
-    assert own == replace(PROMPTS, **{name: "Think for yourself, é. {detail} {siblings}"})
+    assert own == PROMPTS.changed(**{name: "Think for yourself, é. {detail} {siblings}"})
     assert own.hash_with(name) != PROMPTS.hash_with(name)
 
 
 def test_prompts_of_outcomes_are_in_the_hash_only_where_the_outcome_uses_them() -> None:
     """A run that was made before they existed is still the same run."""
-    others = replace(PROMPTS, answer="a", rubric="b")
+    others = PROMPTS.changed(answer="a", rubric="b")
     assert others.hash == PROMPTS.hash == PROMPTS.hash_with()
     assert others.hash_with("answer") != PROMPTS.hash_with("answer")
     assert len({PROMPTS.hash, PROMPTS.hash_with("answer"), PROMPTS.hash_with("rubric")}) == 3
@@ -252,7 +251,7 @@ def test_prompts_of_outcomes_are_in_the_hash_only_where_the_outcome_uses_them() 
 
 def test_the_first_turn_may_have_a_prompt_of_its_own() -> None:
     """It asks where nothing has been thought yet, and is part of the hashes only where it is there."""
-    own = replace(PROMPTS, begin="Begin.")
+    own = PROMPTS.changed(begin="Begin.")
     for thoughts, said in (((), "Begin."), (THOUGHTS, PROMPTS.system("think"))):
         assert render_prompt(own, "think", question="Q?", thoughts=thoughts)[0].content == said
     assert render_prompt(own, "conclude", question="Q?", thoughts=())[0].content == PROMPTS.system("conclude")
@@ -265,16 +264,16 @@ def test_the_style_chooses_what_an_answer_is(action: AgentAction) -> None:
     """That of the question wins over that of the run; prompts without a place for it are the same in both."""
     long = replace(PROMPTS, style="long")
     for prompts, style, said in (
-        (PROMPTS, None, PROMPTS.short),
-        (PROMPTS, "long", PROMPTS.long),
-        (long, None, PROMPTS.long),
-        (long, "short", PROMPTS.short),
+        (PROMPTS, None, PROMPTS["short"]),
+        (PROMPTS, "long", PROMPTS["long"]),
+        (long, None, PROMPTS["long"]),
+        (long, "short", PROMPTS["short"]),
     ):
         [system, _] = render_prompt(prompts, action, question="Q?", thoughts=THOUGHTS, style=style)
         assert said in system.content
         assert STYLE not in system.content
-    assert renderer_hash(long) == renderer_hash(PROMPTS) != renderer_hash(replace(PROMPTS, long="Write much."))
-    plain = replace(PROMPTS, think="Think.", conclude="Conclude.")
+    assert renderer_hash(long) == renderer_hash(PROMPTS) != renderer_hash(PROMPTS.changed(long="Write much."))
+    plain = PROMPTS.changed(think="Think.", conclude="Conclude.")
     assert renderer_hash(plain) == renderer_hash(replace(plain, long="Write much."))
     assert plain.hash == replace(plain, long="Write much.").hash
 
@@ -297,11 +296,11 @@ def test_a_saved_folder_describes_the_prompts_wholly(
 ) -> None:
     """Loading it gives the same renderer, byte for byte, white space around the texts included."""
     folder = tmp_path_factory.mktemp("saved") / "prompts"
-    for prompts in (replace(PROMPTS, **own), PROMPTS):  # the second replaces the first
+    for prompts in (PROMPTS.changed(**own), PROMPTS):  # the second replaces the first
         save_prompts(prompts, folder)
         assert renderer_hash(load_prompts(folder)) == renderer_hash(prompts)
-        assert {each: getattr(load_prompts(folder), each) for each in own} == {
-            each: getattr(prompts, each) for each in own
+        assert {each: load_prompts(folder).texts.get(each) for each in own} == {
+            each: prompts.texts.get(each) for each in own
         }
     assert not (folder / "begin.txt").exists()
     assert not (folder / "layout.json").exists()

@@ -17,7 +17,8 @@ from preference.export.json_stream import LONGEST_ITEM
 from preference.export.staging import UNFINISHED
 from preference.published.repairs import REFUSALS, REPAIRS
 from reasonrag.agent.imported_prompts import is_rendered_by
-from reasonrag.agent.prompting import load_prompts, renderer_hash
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import finished
 from tests.helpers.published_rows import published_row, published_rows
@@ -238,7 +239,7 @@ def test_rows_of_our_own_prompts_bring_none(tmp_path: Path, reasonrag: Reasonrag
     read = "Question: Who was Ada?\nPrevious Thoughts: <query>Ada</query>. Reference: <reference></reference>"
     rows = [
         row(instruction=ours.system("think"), prompt=None),
-        row(instruction=ours.read, input=read, prompt=None, layer=1, chosen="<evidence>a</evidence>"),
+        row(instruction=ours["read"], input=read, prompt=None, layer=1, chosen="<evidence>a</evidence>"),
     ]
     for name, found, renderer in (("ours", rows, renderer_hash(ours)), ("others", [row()], None)):
         saved(tmp_path / f"{name}.json", found)

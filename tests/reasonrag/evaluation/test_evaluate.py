@@ -6,7 +6,6 @@ import json
 import re
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ import orjson
 import pytest
 
 import reasonrag as package
-from reasonrag.agent.prompting import load_prompts, renderer_hash, save_prompts
+from reasonrag.agent.prompting import load_prompts, save_prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.pages.report_page import evaluation_parts
@@ -475,7 +475,7 @@ def test_a_model_is_asked_with_what_lies_in_its_folder(
     name: str, evaluated: Callable[..., Report], reasonrag: Reasonrag
 ) -> None:
     """Prompts and conditions of training, where the user gives none: a checkpoint's are those of its training."""
-    own = replace(load_prompts(), begin="Begin: <query>..</query> or <answer>..</answer>\n")
+    own = load_prompts().changed(begin="Begin: <query>..</query> or <answer>..</answer>\n")
     asked = TrainingConditions(
         renderer=renderer_hash(own), top_k=(2,), max_steps=(5,), passage_order=("worst-first",), style=("long",)
     )
@@ -491,7 +491,7 @@ def test_a_model_is_asked_with_what_lies_in_its_folder(
         "renderer": asked.renderer, "top_k": 2, "max_steps": 5, "passage_order": "worst-first", "style": "long"
     }  # fmt: skip
     assert {each.outcome for each in report.checks} == {"same", "unknown"}
-    assert model.requests[0].messages[0].content == own.begin
+    assert model.requests[0].messages[0].content == own["begin"]
     said = reasonrag("evaluate", "--limit", 1, "--trained-on", on, "--run", "evals/c", "--top-k", 3)
     assert (said.status, "top_k was 2 when its data were made" in said.err) == (2, True)
     said = reasonrag("evaluate", "--limit", 1, "--trained-on", on, "--run", "evals/c", "--allow", "renderer")

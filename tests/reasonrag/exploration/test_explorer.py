@@ -13,9 +13,10 @@ from mcts import RECIPES, Recipe
 from mcts.rewards import ANSWER_REWARDS
 from preference import ActionType, FinalScore, QuestionError, RolloutRecord
 from preference.records import FailedContinuation, Outcome, ParseFailure, PassageRef, RecipeRef
-from reasonrag.agent.agent import Agent, AgentStep, State
+from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.outcomes import outcome_of
 from reasonrag.agent.prompting import load_prompts, render_prompt, render_variation
+from reasonrag.agent.state import State
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
 from reasonrag.exploration.explorer import Explorer, RunIdentity

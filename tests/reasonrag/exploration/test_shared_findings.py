@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import ActionType
-from reasonrag.agent.agent import AgentStep, State
+from reasonrag.agent.agent import AgentStep
+from reasonrag.agent.state import State
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.exploration.shared_findings import Useful, gold_found, in_common, progress, rested_on, same_step

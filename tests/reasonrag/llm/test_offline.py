@@ -185,7 +185,7 @@ def test_a_reply_does_not_depend_on_the_process_that_gives_it() -> None:
         "thoughts = '<query>the 2011</query> <query>World Rankings</query>'\n"
         "evidence = '<evidence>The 2011 World Rankings list it.</evidence>'\n"
         "user = f'Question: Who won?\\nPrevious Thoughts: {thoughts} {evidence}'\n"
-        "turns = [Message(role='system', content=load_prompts().think), Message(role='user', content=user)]\n"
+        "turns = [Message(role='system', content=load_prompts()['think']), Message(role='user', content=user)]\n"
         "print([reply(turns, temperature=1.0, seed=seed, choice=0) for seed in range(20)])"
     )
     told = []

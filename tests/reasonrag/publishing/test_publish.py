@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ import pytest
 from preference.export.export_pairs import export_pairs
 from preference.export.summary import CANDIDATES, ExportOptions
 from preference.filters import PairingRules
-from reasonrag.agent.prompting import load_prompts, renderer_hash, save_prompts
+from reasonrag.agent.prompting import load_prompts, save_prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.audit.audit import DatasetAudit
 from reasonrag.curation.dataset_directory import read_dataset_directory
 from reasonrag.curation.pairs import pairs
@@ -409,11 +409,11 @@ def test_everything_that_was_dropped_goes_up_and_what_is_of_here_stays(data: Pat
 
 def test_prompts_of_their_own_go_up_with_the_data(data: Path, reasonrag: Reasonrag) -> None:
     """Whoever trains on them needs these; files that are no prompts stay here."""
-    own = replace(load_prompts(), think="Think as you were told.")
+    own = load_prompts().changed(think="Think as you were told.")
     save_prompts(own, data / "prompts")
     assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
     assert renderer_hash(load_prompts(data / "publish" / "prompts")) == renderer_hash(own)
-    save_prompts(replace(own, think=KEYS["of a service that the Hub knows nothing of"]), data / "prompts")
+    save_prompts(own.changed(think=KEYS["of a service that the Hub knows nothing of"]), data / "prompts")
     assert "think.txt, line 1 hold a possible key" in reasonrag("publish", data, "--repo", REPO, "--dry-run").err
     (data / "prompts" / "layout.json").unlink(missing_ok=True)
     (data / "prompts" / "think.txt").unlink()

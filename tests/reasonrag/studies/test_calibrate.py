@@ -237,7 +237,7 @@ def test_a_question_is_asked_in_its_own_style(tmp_path: Path) -> None:
     package.calibrate("runs/a", revalue=10, k=2, chat_model=teacher)
     thoughts = [request for request in teacher.requests if "Reference" not in request.messages[-1].content]
     assert thoughts
-    assert all(load_prompts().long in request.messages[0].content for request in thoughts)
+    assert all(load_prompts()["long"] in request.messages[0].content for request in thoughts)
 
 
 def test_labels_of_a_judge_claim_no_confidence(reasonrag: Reasonrag) -> None:
@@ -335,7 +335,7 @@ def make_own_run(corpus: str = "corpus.jsonl", prompts: str = "prompts") -> None
     world = write_world(Path("world"))
     (world / "corpus.jsonl").rename(corpus)
     Path(prompts).mkdir(exist_ok=True)
-    Path(prompts, "think.txt").write_text(f"{load_prompts().think.rstrip()}\nBe brief.\n")
+    Path(prompts, "think.txt").write_text(f"{load_prompts()['think'].rstrip()}\nBe brief.\n")
     files = {"questions": world / "train.jsonl", "corpus": corpus, "prompts": prompts}
     package.generate(**files, limit=6, model="offline", run="runs/a")
 
@@ -361,7 +361,7 @@ def test_another_corpus_and_other_prompts_are_refused(own_run: Path) -> None:
     with pytest.raises(InputError, match=r"was made with the index bm25:\w+.*, this one is bm25:.*put it back"):
         package.calibrate(own_run, revalue=3, k=2)
     Path("corpus.jsonl").write_bytes(whole)
-    Path("prompts/think.txt").write_text(load_prompts().think)
+    Path("prompts/think.txt").write_text(load_prompts()["think"])
     with pytest.raises(InputError, match="other prompts: put it back, or say where it is now"):
         package.calibrate(own_run, revalue=3, k=2)
 

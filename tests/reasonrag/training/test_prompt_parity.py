@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -11,7 +10,8 @@ import pytest
 
 import reasonrag
 from preference.candidates import Origin, QuestionRecord, read_lines
-from reasonrag.agent.prompting import Prompts, load_prompts, render_prompt, renderer_hash, save_prompts
+from reasonrag.agent.prompting import Prompts, load_prompts, render_prompt, save_prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.errors import InputError
 from reasonrag.training.prompt_parity import check_renderer, prompts_of_training
 
@@ -48,7 +48,7 @@ def origin(renderer: str | None = OURS, *, top_k: int | None = 3, max_steps: int
 def test_another_system_prompt_is_another_renderer(name: str) -> None:
     """Every turn that a student is asked in counts, and no other: another judge makes other labels, and the same
     prompts."""
-    same = renderer_hash(replace(PROMPTS, **{name: "Do it: {detail} {siblings}"})) == OURS
+    same = renderer_hash(PROMPTS.changed(**{name: "Do it: {detail} {siblings}"})) == OURS
     assert same == (name not in ("think", "read", "conclude"))
 
 
@@ -77,7 +77,7 @@ def test_a_run_names_its_renderer_in_every_file_and_agrees_with_its_prompts() ->
 
 def test_prompts_of_another_renderer_are_refused(data_set: DataSet) -> None:
     """The message has both hashes and what to do."""
-    other: Prompts = replace(PROMPTS, think="Think.")
+    other: Prompts = PROMPTS.changed(think="Think.")
     with pytest.raises(InputError) as refused:
         check_renderer(data_set(origin()), other)
     for part in (OURS, renderer_hash(other), "`prompts` DIR"):
@@ -106,7 +106,7 @@ def test_what_is_known_is_compared_although_some_is_not(data_set: DataSet) -> No
     assert (found.top_k, found.max_steps) == ((3, None), (4, 7))  # every value that occurs, the unknown one last
     assert "1 of its 2 questions" in found.warnings[0]
     with pytest.raises(InputError, match=OURS):
-        check_renderer(folder, replace(PROMPTS, read="Read."))
+        check_renderer(folder, PROMPTS.changed(read="Read."))
 
 
 ERROR = {"cause": "timeout", "message": "too slow"}
@@ -145,7 +145,7 @@ def test_a_folder_that_is_no_data_set_is_refused(name: str | None, content: byte
 
 def test_the_prompts_of_a_data_set_go_with_the_model(data_set: DataSet, tmp_path: Path) -> None:
     """Those that came out of its rows, unless the user names others, or the rows were replaced since."""
-    theirs, given = replace(PROMPTS, begin="Begin.\n"), replace(PROMPTS, think="Think.")
+    theirs, given = PROMPTS.changed(begin="Begin.\n"), PROMPTS.changed(think="Think.")
     folder = data_set(origin(renderer_hash(theirs)))
     assert prompts_of_training(folder, None) == (PROMPTS, False)
     save_prompts(theirs, folder / "prompts")

@@ -19,7 +19,8 @@ import pytest
 import yaml
 
 from preference.candidates import question_key
-from reasonrag.agent.prompting import load_prompts, renderer_hash
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import find_config
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config

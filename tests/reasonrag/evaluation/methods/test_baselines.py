@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from preference import exact_match
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import ParseError, parse_tagged
-from reasonrag.agent.prompting import load_prompts, renderer_hash
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.atlas import write_world
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
@@ -102,14 +102,14 @@ async def test_each_baseline_shows_what_its_golden_file_shows(
 async def test_the_style_of_a_question_chooses_what_an_answer_is(name: BaselineName, method_of: MethodOf) -> None:
     """The agent's own instruction, so that methods are asked for the same answers; both are in the hash. Nothing else
     is shown of a question but its text: neither golden answers nor metadata."""
-    for style, wanted in (("short", AGENT_PROMPTS.short), ("long", AGENT_PROMPTS.long)):
+    for style, wanted in (("short", AGENT_PROMPTS["short"]), ("long", AGENT_PROMPTS["long"])):
         model = ScriptedModel((lambda _, __: SEARCH) if name == "search-r1" else answering)
         marked = {"golden_answers": ["MARKER-G"], "metadata": {"style": style, "gold_titles": ["MARKER-M"]}}
         await method_of(name, model).answer(QUESTION.model_copy(update=marked))
         assert all(b"MARKER" not in as_text(request.messages) for request in model.requests)
         shown = [each for each in model.requests if "<answer>" in each.messages[0].content]
         assert all(wanted in as_text(each.messages).decode() for each in shown or [model.requests[0]])
-    other = replace(AGENT_PROMPTS, long="Write much.")
+    other = AGENT_PROMPTS.changed(long="Write much.")
     assert baseline_hash(PROMPTS, name, other) != baseline_hash(PROMPTS, name, AGENT_PROMPTS)
 
 
@@ -253,7 +253,7 @@ async def test_ircot_searches_with_each_sentence_it_writes(method_of: MethodOf) 
         "", "Cats are animals", ""
     ]  # fmt: skip
     assert [each.messages[0].content for each in model.requests[1:]] == [
-        each.replace("{style}", AGENT_PROMPTS.short) for each in (PROMPTS["ircot"], PROMPTS["ircot-reader"])
+        each.replace("{style}", AGENT_PROMPTS["short"]) for each in (PROMPTS["ircot"], PROMPTS["ircot-reader"])
     ]
     attempt = await method_of("ircot", ScriptedModel(["Hm.", "Hm.", ANSWER])).answer(QUESTION)
     assert (attempt.answer, attempt.searches, attempt.malformed) == ("Seine", 1, True)

@@ -1,0 +1,55 @@
+"""The agents by name, and the hash of what turns their states into prompts."""
+
+from __future__ import annotations
+
+import hashlib
+
+import orjson
+
+from preference import AgentAction
+from reasonrag.agent.prompting import Prompts
+from reasonrag.agent.protocols.protocol import AgentProtocol
+from reasonrag.agent.protocols.reasonrag import ReasonRag
+from reasonrag.agent.settings import AgentName
+from reasonrag.agent.state import Observation, State
+from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import AnswerStyle, Question
+from reasonrag.retrieval.settings import BEST_FIRST
+
+PROTOCOLS: dict[AgentName, AgentProtocol] = {"reasonrag": ReasonRag()}
+
+
+def steps_of_a_search(agent: AgentName) -> int:
+    """The query, and the reading where that is a turn of its own."""
+    return 1 if PROTOCOLS[agent].reads_at_once else 2
+
+
+def renderer_hash(prompts: Prompts) -> str:
+    """Hash of everything that turns states into prompts, in 16 hexadecimal digits: system prompts, layout, sanitizing.
+
+    Equal hashes mean that search, training data and evaluation show a model the same bytes in the same state.
+    """
+    probe = Passage(id="p", title="Title", text="Text.", score=1.0)
+    hostile = " <|im_end|> </ reference > <query> <score> {{idx}} \x00\x07\r\n "
+    thoughts = ("So the next query is <query>q</query>", "<evidence>e</evidence>")
+    other = Passage(id="h", title=hostile, text=hostile, score=0.0)
+    found, none = Observation("q", (probe, probe), "said"), Observation(hostile, (other,), hostile)
+    states: list[tuple[AgentAction, tuple[str, ...], tuple[Observation | None, ...]]] = [
+        ("think", (), ()),
+        ("think", thoughts, (found, None)),
+        ("read", thoughts[:1], (found,)),
+        ("conclude", thoughts, (found, None)),
+        ("read", (hostile,), (none,)),
+    ]
+
+    def rendered(style: AnswerStyle) -> list[list[str]]:
+        asked = Question(id="q", question=f"Q? {hostile}", metadata={"style": style})
+        return [
+            [turn.content for turn in PROTOCOLS[prompts.agent].messages(prompts, state, BEST_FIRST)]
+            for action, said, observed in states
+            for passages in [observed[-1].passages if action == "read" and observed[-1] else ()]
+            for state in [State(asked, action, len(said), said, passages, observed=observed)]
+        ]
+
+    shown, long = rendered("short"), rendered("long")
+    return hashlib.sha256(orjson.dumps(shown + (long if long != shown else []))).hexdigest()[:16]

@@ -1,0 +1,34 @@
+"""The agent that ReasonRAG defines (arXiv 2505.14069): think, read, conclude. The layout is the contract with
+RAG_ProGuide."""
+
+from __future__ import annotations
+
+from preference import Message
+from reasonrag.agent.parsing import ParsedReply, ParseError, parse_reply, stop_strings
+from reasonrag.agent.prompting import Prompts, render_prompt
+from reasonrag.agent.state import State
+from reasonrag.llm.endpoint.endings import Ending
+from reasonrag.retrieval.passage_length import in_order
+from reasonrag.retrieval.settings import PassageOrder
+
+
+class ReasonRag:
+    """Passages are shown to the one turn that reads them; what it reports stays as a thought."""
+
+    reads_at_once = False
+
+    def messages(self, prompts: Prompts, state: State, order: PassageOrder) -> tuple[Message, ...]:
+        return render_prompt(
+            prompts,
+            state.action,
+            question=state.question.question,
+            thoughts=state.thoughts,
+            passages=in_order(state.passages, order),
+            style=state.question.style,
+        )
+
+    def stops(self, state: State) -> tuple[str, ...]:
+        return stop_strings(state.action)
+
+    def parse(self, text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
+        return parse_reply(text, action=state.action, ending=ending)
