@@ -99,9 +99,18 @@ def _biased(columns: RowColumns) -> Column:
 
 
 def _lowest_share(holds: Column, clusters: Column) -> float:
-    """The lower end of Wilson's interval of a share, at the effective sample size of the summary."""
-    _, sizes = np.unique(clusters, return_counts=True)
-    return wilson(float(np.mean(holds)), effective_sample_size(len(holds), float(np.sum(sizes**2))) or 0.0)[0]
+    """The lower end of Wilson's interval of a share, at the effective sample size.
+
+    That follows from how much the share varies between clusters; at most the number of rows, at least what Kish's
+    formula gives for identical rows within each cluster.
+    """
+    share, rows = float(np.mean(holds)), len(holds)
+    _, which, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    spread = np.bincount(which.ravel(), weights=holds.astype(float) - share)
+    least = effective_sample_size(rows, float(np.sum(sizes.astype(float) ** 2))) or 0.0
+    variance = float(np.sum(spread**2)) / rows**2
+    varied = share * (1 - share) / variance if len(sizes) > 1 and variance > 0 else 0.0
+    return wilson(share, min(rows, max(least, varied)))[0]
 
 
 def _sign_of_gap(columns: RowColumns) -> Column:

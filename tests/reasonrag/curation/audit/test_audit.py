@@ -192,11 +192,13 @@ def test_a_side_that_is_nearly_always_the_shorter_one_is_a_bias(shorter: int, bi
     assert report.chosen_shorter == shorter / 40
 
 
-def test_many_rows_of_one_question_prove_no_bias() -> None:
-    """They say the same: the interval is that of the questions, not of the rows."""
-    same = row(1, rejected="So the answer is <answer>{}</answer>".format("very long " * 20))
-    rows = [same | {"input": f"{same['input']}\nPrevious Thoughts: {n}"} for n in range(60)]
-    assert "length_bias" not in found(audited(*rows))
+@pytest.mark.parametrize(("questions", "biased"), [(1, False), (6, True)])
+def test_many_rows_of_one_question_prove_no_bias(questions: int, *, biased: bool) -> None:
+    """Four of five, of 60: the interval is that of the questions, unless all of several say the same."""
+    long = "So the answer is <answer>{}</answer>".format("very long " * 20)
+    rows = [row(n % questions, **{("chosen", "rejected")[n // questions % 5 > 0]: long}) for n in range(60)]
+    rows = [each | {"input": f"{each['input']}\nPrevious Thoughts: {n}"} for n, each in enumerate(rows)]
+    assert ("length_bias" in found(audited(*rows))) == biased
 
 
 def test_lengths_give_cutoffs() -> None:
