@@ -368,12 +368,12 @@ def test_a_replay_without_a_journal_leaves_nothing_behind(*, replay: bool | str)
 
 
 def test_the_warnings_of_the_base_are_shown_and_written_once(reasonrag: Reasonrag) -> None:
-    """Of an offline judge, say: a warning of a trial would otherwise be in a summary that nobody reads."""
+    """Of evaluation questions, say: a warning of a trial would otherwise be in a summary that nobody reads."""
     small = ("--pilot", 2, "--set=search.max_calls=24", "--vary", "search.siblings=3,6")
-    done = reasonrag("tune", "--outcome", "judge", *small, "--run", "runs/t")
+    done = reasonrag("tune", "--split", "test", *small, "--run", "runs/t")
     warnings = json.loads(Path("runs/t/tuning.json").read_text())["warnings"]
     assert warnings == json.loads(Path("runs/t/trials/base/summary.json").read_text())["warnings"]
-    assert warnings
+    assert any(each.startswith("the questions are from the test split: keep") for each in warnings)
     for each in warnings:
         assert done.err.count(f"warning: {each}") == 1
 
