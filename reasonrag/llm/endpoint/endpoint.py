@@ -68,7 +68,7 @@ LONG_WAIT_S, MOST_WAIT_S = 300.0, 2 * 24 * 3600.0
 MAX_GIVEN_UP = 5
 """After this many failed requests in a row, with no answer between, the endpoint counts as down."""
 MAX_REJECTED = 20
-"""After this many, one that a prompt may cause is blamed on none, and ends the run."""
+"""After this many, one that a prompt may cause ends the run, if the trial is not answered any more, either."""
 _REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_large"})
 """Failures that a prompt may cause by itself."""
 _BY_THIS_PROMPT = re.compile("bad_answer|http_4(?!01|02|04|08|29)..")
@@ -391,10 +391,21 @@ class EndpointModel:
             if is_account_refused(error):
                 shut = f"{self._shown()} {self._shut(error, failure.message)}"
                 raise EndpointLost(f"{shut}, then run the same command to continue") from error
-            if gone or (rejected and self._given_up >= MAX_REJECTED):
+            if gone or (rejected and self._given_up >= MAX_REJECTED and not await self._answers_trial()):
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
             rejected |= alone and bool(_BY_THIS_PROMPT.fullmatch(failure.cause))
             raise ModelError(message, cause=failure.cause, of_prompt=rejected) from error
+
+    async def _answers_trial(self) -> bool:
+        """Whether some address still answers the trial, so that prompts are to blame for what failed in a row."""
+        from openai import APIError
+
+        self._given_up = 0
+        for endpoint in self._endpoints:
+            with suppress(APIError, BadAnswerError):
+                await self._post(endpoint, self._trial())
+                return True
+        return False
 
     async def _send(self, request: ChatRequest, trials: Attempts) -> list[Completion]:
         """One attempt, once it has a slot; its result is reported to the endpoint's pace."""

@@ -317,7 +317,7 @@ GONE = {"error": {"message": "The model `gpt-4o` does not exist", "code": "model
     ids=["a model that is gone", "a fault of every request", "a key that was disabled"],
 )
 async def test_a_refusal_that_no_other_question_would_escape_ends_the_run(status: int, body: Any, times: int) -> None:
-    """At once, but for what may be about a prompt."""
+    """At once, but for what may be about a prompt: then the trial fails, too."""
     said = chain([answer("yes")], (web.json_response(body, status=status) for _ in count()))
     async with client_at(lambda _: next(said), model="gpt-4o") as at:
         await at.client.complete(request_for(1))
@@ -343,6 +343,19 @@ async def test_what_one_prompt_alone_gets_is_about_the_prompt(status: int, body:
     """Where others are answered meanwhile."""
     error, _ = await alone(lambda: web.json_response(body, status=status))
     assert error.of_prompt is True
+
+
+async def test_many_prompts_that_are_rejected_in_a_row_end_no_run_whose_trial_is_answered() -> None:
+    """As when a run goes on, and asks first what was rejected before."""
+
+    def particular(body: dict[str, Any]) -> web.Response:
+        return answer("yes") if "Say yes." in str(body) else refusal(400, "not this prompt")
+
+    async with client_at(particular) as at:
+        for _ in range(MAX_REJECTED + 2):
+            with pytest.raises(ModelError, match="not this prompt") as raised:
+                await at.client.complete(request_for(1))
+            assert raised.value.of_prompt
 
 
 async def test_an_endpoint_that_answers_nothing_but_errors_is_waited_for() -> None:
