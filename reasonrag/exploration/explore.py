@@ -27,7 +27,7 @@ from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunFacts, RunSummary, SessionNumbers, StopReason, count_run
-from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING, bytes_of
+from reasonrag.files import JOURNAL, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
 from reasonrag.progress import SilentWatcher, Watcher
@@ -36,7 +36,7 @@ from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
 from reasonrag.run.engine import Budget, Role, Run
-from reasonrag.run_config import recorded_effort
+from reasonrag.run_config import has_answers, recorded_effort
 from reasonrag.settings import EffortName, resolve
 from reasonrag.signatures import public_call
 
@@ -259,12 +259,12 @@ def _check_place(run: Path, whole: Path | None, given: Given) -> Path:
     and for a replay without recorded answers, before anything is written. whole: the folder of the whole that `run` is
     a rank of; None: it is none."""
     replay = given.replay
-    if whole is None and not replay and (there := read_manifest(run)) and not (run / ROLLOUTS).exists():
+    if whole is None and not replay and (there := read_manifest(run)) and not has_answers(run):
         raise InputError(
             f"{run} is made by {there.ranks:,} ranks: give --shard i/{there.ranks} or --on ray to go on, and "
             f"`reasonrag merge {run}` to join them; or choose another --run"
         )
-    if whole and bytes_of(whole) and read_manifest(whole) is None:
+    if whole and has_answers(whole) and read_manifest(whole) is None:
         raise InputError(f"{whole} holds a run of one process; go on without --shard, or choose another --run")
     if given.shared_journal is None and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
         raise InputError(f"{run} holds the trials of a tune; choose another --run")

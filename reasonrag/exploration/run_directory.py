@@ -229,7 +229,8 @@ def _find_lines(
     values = partial(_values, "rollout record", ["question_id", "config_hash", "error"])
     for rank, folder in enumerate(folders):
         start = 0
-        for number, line, (question_id, config_hash, error) in checked_lines(folder / ROLLOUTS, values, say):
+        for number, line, (named, config_hash, error) in checked_lines(folder / ROLLOUTS, values, say):
+            question_id = str(named)
             new, earlier = _Line(folder / ROLLOUTS, number, start, len(line), bool(error)), found.get(question_id)
             if ranks.get(question_id) != rank:
                 raise InputError(f"{new}: the question {question_id!r} is not of rank {rank}")

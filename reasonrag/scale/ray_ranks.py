@@ -19,10 +19,11 @@ from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted,
 from reasonrag.exploration.explore import Given, check_whole, explore
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason, added_up
-from reasonrag.files import ROLLOUTS, bytes_of
+from reasonrag.files import ROLLOUTS
 from reasonrag.progress import TICK_S, SessionTally, SilentWatcher, Watcher
 from reasonrag.ranks import DEFAULT_WORKERS, Shard, read_manifest
 from reasonrag.rendering import counted
+from reasonrag.run_config import has_answers
 from reasonrag.scale.merge import merge
 from reasonrag.scale.ray_cluster import errors_of_workers, ray_cluster
 
@@ -86,7 +87,7 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
     if settings.rank:
         raise InputError("--shard is one rank, --on ray starts them all: leave one out")
     there = read_manifest(run)
-    if there is None and bytes_of(run):
+    if there is None and has_answers(run):
         raise InputError(f"{run} holds a run of one process; go on without --on ray, or choose another --run")
     total = check_whole(settings, watcher)
     ranks = there.ranks if there else settings.workers or DEFAULT_WORKERS

@@ -140,6 +140,12 @@ def test_one_process_does_not_go_on_with_a_run_of_ranks() -> None:
         explore("ranks")
     with pytest.raises(InputError, match="whole holds a run of one process; go on without `shard`"):
         explore("whole", shard="0/3")
+    explore("begun", max_calls=6, concurrency=1)  # no tree, but paid answers
+    with pytest.raises(InputError, match="begun holds a run of one process"):
+        explore("begun", shard="0/3")
+    Path("ranks/rollouts.jsonl").touch()  # as a start of one process leaves it that was refused before the ranks began
+    with pytest.raises(InputError, match="ranks is made by 3 ranks"):
+        explore("ranks")
     with pytest.raises(InputError, match="made by 3 ranks, not 4"):
         explore("ranks", shard="1/4")
     with pytest.raises(InputError, match=r"another configuration.*seed was 0, is 1"):
@@ -161,9 +167,11 @@ def changed(path: Path, old: bytes, new: bytes) -> None:
 def test_damage_after_a_rank_ended_is_found(ranks: Path) -> None:
     rollouts, config = ranks / "ranks/00001/rollouts.jsonl", ranks / "ranks/00001/config.json"
     whole = rollouts.read_bytes()
-    rollouts.write_bytes(whole + (ranks / "ranks/00002/rollouts.jsonl").read_bytes())
-    with pytest.raises(InputError, match="is not of rank 1"):
-        reasonrag.merge(ranks)
+    no_name = b'{"question_id": [], "config_hash": "", "error": null}\n'
+    for more in (no_name, (ranks / "ranks/00002/rollouts.jsonl").read_bytes()):
+        rollouts.write_bytes(whole + more)
+        with pytest.raises(InputError, match="is not of rank 1"):
+            reasonrag.merge(ranks)
     rollouts.write_bytes(whole)
     changed(config, b'"config_hash": "', b'"config_hash": "0')
     with pytest.raises(InputError, match="was changed after it was made"):
