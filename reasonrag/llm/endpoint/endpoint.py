@@ -295,10 +295,13 @@ class EndpointModel:
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
 
     def _note_trial(self, error: Exception, endpoint: OneAddress, trials: Attempts, *, last_hope: bool) -> None:
-        """Count a failed trial, unless capacity is waited for, and heed how long the address asks to wait. Raises
-        WaitTooLong."""
+        """Count a failed trial, unless capacity is waited for, which is said, and heed how long the address asks to
+        wait. Raises WaitTooLong."""
         now, asked = self.scheduler.clock(), asked_to_wait(error)
         waits, waited = last_hope and trouble_of(error) == "scarce", now - (self._useless_since or now)
+        if waits and self._useless_since is None:
+            lasts = seconds_text(self._limits.max_wait)
+            self._say_of(endpoint, f"is {state_of(error)}, and is waited for, {lasts} at most", error)
         trials.counted += MAX_ATTEMPTS * (waited > self._limits.max_wait) if waits else 1
         if is_busy(error) and asked:
             endpoint.pace.asked_until = endpoint.pace.paused_until = now + asked

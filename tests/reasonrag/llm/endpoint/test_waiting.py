@@ -219,6 +219,7 @@ async def test_no_capacity_is_waited_for_as_long_as_servers_may_ask() -> None:
             with pytest.raises(error, match=message):
                 await (at.client.complete(request) if request else at.client.check())
             assert asyncio.get_running_loop().time() - began > 0.6
+        assert ["is waited for, 0.6 seconds at most: " in each for each in at.said] == [True] * (request is None)
         assert not [each for each in at.failures if each.final]
 
 
