@@ -14,6 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain, filterfalse
 
 ARTICLES = frozenset({"a", "an", "the"})
 _ARTICLES = re.compile(rf"\b({'|'.join(sorted(ARTICLES))})\b")
@@ -151,15 +152,16 @@ def comparable(text: str) -> str:
     folded = _BOXED.sub(lambda found: f" {found[1]} ", text)
     if not folded.isascii():
         folded = unicodedata.normalize("NFKC", _NARROW_BLANK.sub("", folded))
-    folded = _TO_FOLD.sub(lambda found: _FOLDED[found[0]], folded).casefold().replace("us$", "$")
+        folded = _TO_FOLD.sub(lambda found: _FOLDED[found[0]], folded)
+    folded = folded.replace("`", "'").casefold().replace("us$", "$")
     if any(sign in folded or code in folded for sign, code in _CURRENCIES.items()):
         folded = _MONEY_FIRST.sub(r"\1\3 \2 ", folded)
     folded = _BARE_POINT.sub("0.", folded)
     for sign, code in _CURRENCIES.items():
         folded = folded.replace(sign, f" {code} ")
     folded = folded if folded.isascii() else _UNSPACED.sub(lambda found: f" {found[0]} ", folded)
-    words = [word for chunk in folded.split() for word in _told(chunk)]
-    return " ".join([*(word for word in words[:-1] if word not in ARTICLES), *words[-1:]])
+    words = list(chain.from_iterable(map(_told, folded.split())))
+    return " ".join([*filterfalse(ARTICLES.__contains__, words[:-1]), *words[-1:]])
 
 
 @lru_cache(maxsize=1 << 16)  # most of a text's words were in others before

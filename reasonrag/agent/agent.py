@@ -243,11 +243,13 @@ def _parsed_step(
     """language: of the corpus, which says how numbers are read."""
     state, ends = draw.state, parsed.action_type == "answer"
     golden_answers = state.question.golden_answers
-    said = in_words(state.question.question, parsed.content) if ends else parsed.content
-    answer, evidence, golds = (
-        [in_language(each, language) for each in texts] for texts in ([said], state.evidence, golden_answers)
-    )
-    held = is_supported(state.question.question, answer[0], evidence, golds, state.read) if ends else None
+    said, held = parsed.content, None
+    if ends:
+        said = in_words(state.question.question, parsed.content)
+        answer, evidence, golds = (
+            [in_language(each, language) for each in texts] for texts in ([said], state.evidence, golden_answers)
+        )
+        held = is_supported(state.question.question, answer[0], evidence, golds, state.read)
     grounded = is_grounded(parsed.action_type, said, state.read)
     return AgentStep(
         state=state,

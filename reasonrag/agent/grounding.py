@@ -30,9 +30,11 @@ def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passag
         return False
     if action_type == "query" or said in (*VERDICTS, "none", ""):
         return None
-    if action_type == "answer":
+    if action_type == "answer" and said.rpartition(" ")[2] in ARTICLES:
         return any(holds(f"{each.title} {each.text}", content) for each in read)
     sources = [_normalized(each.title, each.text) for each in read]
+    if action_type == "answer":
+        return any(f" {said} " in source for source in sources)
     return all(any(_holds(source, each) for source in sources) for each in _sentences(content) if each)
 
 
@@ -103,7 +105,7 @@ def _holds(source: str, sentence: str) -> bool:
     if f" {sentence} " in source:
         return True
     telling = _telling(sentence)
-    return bool(telling) and all(each in source for each in telling)
+    return bool(telling) and all(map(source.__contains__, telling))
 
 
 @lru_cache(maxsize=4096)

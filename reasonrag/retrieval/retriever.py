@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from typing import Protocol
 
 from reasonrag.data.corpus import Corpus, Passage
@@ -51,7 +52,12 @@ class Retriever(Protocol):
 
 def corpus_language(retriever: Retriever) -> str | None:
     """The commonest language of the corpus; None if no BM25, ours or behind a server of ours, says it."""
-    found = _LANGUAGE.search(retriever.identity)
+    return _language_in(retriever.identity)
+
+
+@lru_cache(maxsize=64)  # asked of each step
+def _language_in(identity: str) -> str | None:
+    found = _LANGUAGE.search(identity)
     return found[1] if found else None
 
 
