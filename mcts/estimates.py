@@ -54,20 +54,21 @@ class Estimates:
         self._own: list[Estimate | None] = []
         self._shared: list[Estimate | None] = []
         """By node: that of all its equivalent siblings."""
-        self._alone: list[Estimate | None] = []
-        """By node: the same, where the step has nothing in common with a sibling."""
+        self._found: list[Estimate | None] = []
+        """By node: the same, with those of siblings by what they have in common."""
         self._common: list[dict[int, float]] = []
         """By node: what it has in common with which siblings."""
 
     def update(self, changed: Iterable[int]) -> list[Estimate | None]:
-        """The estimate of each node. changed: ids of all nodes that were drawn, or continued, since the last call."""
+        """The estimate of each node, until the next call. changed: ids of all nodes that were drawn, or continued,
+        since the last one."""
         for node in self._tree.nodes[len(self._own) :]:
             first = node.id if node.same_as is None else node.same_as
             self._firsts.append(first)
             self._equal[first].append(node.id)
             self._own.append(None)
             self._shared.append(None)
-            self._alone.append(None)
+            self._found.append(None)
             self._common.append(dict(node.in_common))
             for earlier, share in node.in_common.items():
                 self._common[earlier][node.id] = share
@@ -77,17 +78,19 @@ class Estimates:
                 if above.id in due:
                     break
                 due.add(above.id)
-        for each in sorted(due.union(map(self._firsts.__getitem__, due)), reverse=True):  # children before parents
-            node = self._tree[each]
-            self._own[each] = self._own_estimate(node)
-            if node.same_as is None:
+        firsts = set(map(self._firsts.__getitem__, due))
+        for each in sorted(due | firsts, reverse=True):  # children before parents
+            self._own[each] = self._own_estimate(self._tree[each])
+            if each in firsts:
                 both = _pooled([(estimate, 1.0) for one in self._equal[each] if (estimate := self._own[one])])
-                alone = both and _pooled([(both, 1.0)])
                 for one in self._equal[each]:
-                    self._shared[one], self._alone[one] = both, alone
-        steps = zip(self._alone, self._shared, map(self._common.__getitem__, self._firsts), strict=True)
-        _, *found = [self._with_common(shared, alike) if alike else alone for alone, shared, alike in steps]
-        return [self._shared[0], *found]
+                    self._shared[one] = both
+        for each in firsts.union(*map(self._common.__getitem__, firsts)):
+            found = self._with_common(self._shared[each], self._common[each])
+            for one in self._equal[each]:
+                self._found[one] = found
+        self._found[0] = self._shared[0]
+        return self._found
 
     def _own_estimate(self, node: Node[Any]) -> Estimate | None:
         """The estimate from a step's own draws."""

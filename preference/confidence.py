@@ -13,6 +13,8 @@ from functools import lru_cache
 PRIOR = 0.5
 """Both parameters of Jeffreys' prior."""
 _CELLS = 400
+_MIDDLES = [(cell + 0.5) / _CELLS for cell in range(_CELLS)]
+_LOGS = [(math.log(middle), math.log1p(-middle)) for middle in _MIDDLES]
 
 
 def confidence(chosen: tuple[float, float], rejected: tuple[float, float]) -> float:
@@ -41,8 +43,7 @@ def _rounded(value: float) -> float:
 def _posterior(mean: float, observations: float) -> tuple[float, ...]:
     """The posterior's probability in each of `_CELLS` equal cells of [0, 1]."""
     right, wrong = PRIOR + mean * observations, PRIOR + (1 - mean) * observations
-    middles = ((cell + 0.5) / _CELLS for cell in range(_CELLS))
-    logs = [(right - 1) * math.log(middle) + (wrong - 1) * math.log1p(-middle) for middle in middles]
+    logs = [(right - 1) * log + (wrong - 1) * log_of_rest for log, log_of_rest in _LOGS]
     highest = max(logs)
     masses = [math.exp(each - highest) for each in logs]
     whole = sum(masses)

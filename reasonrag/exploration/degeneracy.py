@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import NamedTuple
 
-from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, candidates, normalize_answer
+from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, normalize_answer
+from preference.filters import select
+from preference.labelling import labelled_states
 from preference.records import OF_THE_STATE
 from preference.similarity import equivalent_steps
 from reasonrag.llm.reasoning import more_room, parser_advice
@@ -164,7 +166,9 @@ def gives_a_pair(rollout: RolloutRecord) -> bool:
     """Whether two different steps of one state have rewards that differ, and not only by the length of their paths."""
     if len({node.reward for node in rollout.nodes[1:]}) < SEVERAL:  # all wrong, mostly: no need to compare
         return False
-    kept = (each.pair for each in candidates(rollout, NO_FILTERS) if each.dropped is None)
+    states = labelled_states(rollout)  # mostly one of the first ones has such a pair
+    alone = ([each] for each in states) if rollout.recipe.merges_equal else [states]  # else several are one state
+    kept = (each.pair for some in alone for each in select(some, NO_FILTERS) if each.dropped is None)
     return any("efficiency_only" not in pair.tags for pair in kept)
 
 
