@@ -56,6 +56,8 @@ class BM25Index:
                 self._index = bm25s().BM25.load(directory, mmap=True, load_corpus=False)
         except (OSError, ValueError, EOFError) as error:
             raise incomplete_index(directory, manifest, error) from error
+        for name in ("data", "indices", "indptr"):  # mapped still, but slices cost less than those of a memmap
+            self._index.scores[name] = np.asarray(self._index.scores[name])
         self._analyser = Analyser(manifest.languages)
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
