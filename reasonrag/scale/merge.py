@@ -29,6 +29,7 @@ from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import MANIFEST, OF_RANKS, Manifest, Shard, incomplete_ranks, read_manifest, shown_ranks
 from reasonrag.redaction import redact
 from reasonrag.rendering import Part, counted, dollars
+from reasonrag.run_config import has_answers
 from reasonrag.settings import flag_of, flags_given
 from reasonrag.signatures import public_call
 
@@ -84,7 +85,7 @@ def merge(run: str | Path, *, watcher: Watcher | None = None) -> Merged:
 
 def _capped(run: Path, manifest: Manifest, folders: Sequence[Path]) -> list[int]:
     """The ranks that a cap stopped. Raises InputError for others that are not complete, or at work."""
-    if others := sorted({*folders[0].parent.glob("[0-9]*")} - {*folders}):
+    if others := sorted(filter(has_answers, {*folders[0].parent.glob("[0-9]*")} - {*folders})):
         raise InputError(f"{run / MANIFEST}: ranks is {manifest.ranks:,}, and {others[0]} is there. Restore the file")
     capped, missing, told = list[int](), list[int](), ""
     for rank in incomplete_ranks(run, manifest):
