@@ -26,7 +26,7 @@ LINES = {
     "curation": 4287,
     "data": 3191,
     "evaluation": 3705,
-    "exploration": 2773,
+    "exploration": 2776,
     "llm": 4854,
     "publishing": 1192,
     "retrieval": 3945,

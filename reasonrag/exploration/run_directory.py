@@ -43,7 +43,7 @@ from reasonrag.ranks import Manifest, rank_of
 from reasonrag.rendering import counted
 from reasonrag.run.engine import claimed
 from reasonrag.run.failures import FailureLog
-from reasonrag.run_config import RunConfig, read_config, refused_by_any
+from reasonrag.run_config import RunConfig, has_answers, read_config, refused_by_any
 
 
 class RunDirectory:
@@ -73,6 +73,9 @@ class RunDirectory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if isinstance(error, InputError) and not has_answers(self.path):
+            self._rollouts.close()
+            self.rollouts_path.unlink()  # nothing was started: other commands must not take it for a run without trees
         self._files.__exit__(kind, error, traceback)
 
     @property

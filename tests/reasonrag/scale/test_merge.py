@@ -143,7 +143,7 @@ def test_one_process_does_not_go_on_with_a_run_of_ranks() -> None:
     explore("begun", max_calls=6, concurrency=1)  # no tree, but paid answers
     with pytest.raises(InputError, match="begun holds a run of one process"):
         explore("begun", shard="0/3")
-    Path("ranks/rollouts.jsonl").touch()  # as a start of one process leaves it that was refused before the ranks began
+    Path("ranks/rollouts.jsonl").touch()  # as a start of one process leaves it that was killed before its first answer
     with pytest.raises(InputError, match="ranks is made by 3 ranks"):
         explore("ranks")
     with pytest.raises(InputError, match="made by 3 ranks, not 4"):
@@ -156,7 +156,7 @@ def test_one_process_does_not_go_on_with_a_run_of_ranks() -> None:
     shutil.rmtree("ranks/ranks/00001")
     with pytest.raises(InputError, match=r"ranks is made by ranks of .* the configuration"):
         explore("ranks", shard="1/3", seed=1)
-    assert not Path("ranks/ranks/00001/rollouts.jsonl").stat().st_size
+    assert not Path("ranks/ranks/00001/rollouts.jsonl").exists()
 
 
 def changed(path: Path, old: bytes, new: bytes) -> None:
