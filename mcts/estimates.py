@@ -74,10 +74,10 @@ class Estimates:
                 self._common[earlier][node.id] = share
         due = set[int]()
         for each in changed:
-            for above in self._tree.path_up(self._tree[each]):
-                if above.id in due:
-                    break
-                due.add(above.id)
+            above: int | None = each
+            while above is not None and above not in due:
+                due.add(above)
+                above = self._tree[above].parent_id
         firsts = set(map(self._firsts.__getitem__, due))
         for each in sorted(due | firsts, reverse=True):  # children before parents
             self._own[each] = self._own_estimate(self._tree[each])

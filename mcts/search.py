@@ -369,14 +369,11 @@ class Search(Generic[P]):
 
     def _wants_resampling(self, node: Node[P]) -> bool:
         """Whether all draws of a state are equivalent and resampling attempts remain."""
+        if self._tries[node.id] >= self.config.resamples:
+            return False
         steps = self.tree.children(node)
         said = {step.id if step.same_as is None else step.same_as for step in steps}
-        return (
-            self._tries[node.id] < self.config.resamples
-            and len(said) == 1
-            and self.tree.drawn(node) > 1
-            and not any(step.terminal for step in steps)
-        )
+        return len(said) == 1 and self.tree.drawn(node) > 1 and not any(step.terminal for step in steps)
 
     def _expand(self, node: Node[P], count: int) -> Expand:
         _, attempt = self._wanted_draws(node)
@@ -541,10 +538,10 @@ class Search(Generic[P]):
         for node, expected in zip(self.tree.nodes, self._usual_outcome_chances(), strict=True):
             if node.terminal:
                 continue
-            gain = gain_per_reply(expected, steps_left=length - node.depth - 1)
-            if gain > least and self._owes(node):
+            if gain_per_reply(expected, steps_left=length - node.depth - 1) > least:
                 ranked.append((-disagreement(expected), node.id))
-        return (self.tree[node_id] for _, node_id in sorted(ranked))
+        nodes = (self.tree[node_id] for _, node_id in sorted(ranked))
+        return filter(self._owes, nodes)  # looked at as they are taken: of most trees one is
 
     def _mean_length(self) -> float:
         """Mean steps from the root to an answer, every draw counted; 1 before the first."""

@@ -158,7 +158,7 @@ class Tree(Generic[P]):
 
     def drawn(self, node: Node[P]) -> int:
         """Steps drawn so far in the state below a node, repeats included."""
-        return sum(child.draws for child in self.children(node))
+        return sum([self.nodes[each].draws for each in node.children_ids])
 
     def add(self, parent: Node[P], step: Step[P]) -> Node[P]:
         """Add a drawn step: to the earlier child of the same identity (if equal steps are merged), or as a new one. A

@@ -85,6 +85,7 @@ def _pair_overlap(answer: str, gold: str) -> tuple[float, float]:
     return (0.0, 0.0) if _verdicts_differ(left, right) else _overlap(left.split(), right.split())
 
 
+@lru_cache(maxsize=1 << 12)  # a tree's answers are few, and are scored by several measures
 def normalized_f1(left: str, right: str) -> float:
     """Token F1 of two texts that are normalised, by whatever rule."""
     return 0.0 if _verdicts_differ(left, right) else _token_f1(left.split(), right.split())

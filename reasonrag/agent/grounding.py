@@ -32,10 +32,10 @@ def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passag
         return None
     if action_type == "answer" and said.rpartition(" ")[2] in ARTICLES:
         return any(holds(f"{each.title} {each.text}", content) for each in read)
-    sources = [_normalized(each.title, each.text) for each in read]
     if action_type == "answer":
-        return any(f" {said} " in source for source in sources)
-    return all(any(_holds(source, each) for source in sources) for each in _sentences(content) if each)
+        return any(f" {said} " in _normalized(each.title, each.text) for each in read)
+    sentences = filter(None, _sentences(content))
+    return all(any(_holds(_normalized(each.title, each.text), said) for each in read) for said in sentences)
 
 
 def grounded_by_evidence(
