@@ -132,6 +132,9 @@ def _mean(parts: list[tuple[Estimate, int]]) -> Estimate | None:
     """The mean over different steps, weighted by draws. Its variance is that of a weighted mean (Kish): copies of a
     step add weight but no information, and however much was explored below a draw, it remains one draw of this
     state."""
+    if len(parts) == 1:  # as of most
+        only, draws = parts[0]
+        return Estimate(draws * only.mean / draws, min(draws, draws**2 / (draws**2 / only.observations)), only.answers)
     draws = sum([weight for _, weight in parts])
     if not draws:
         return None

@@ -612,7 +612,8 @@ class Search(Generic[P]):
         apart = False
         for node in self.tree.path_up(last):
             node.visits += 1
-            self._apart[node.id] += apart
+            if apart:
+                self._apart[node.id] += 1
             apart = apart or self._only_decided(node)
         if value is None:
             return

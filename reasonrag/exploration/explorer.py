@@ -218,7 +218,7 @@ class Explorer:
         """`Node.in_common` by node, now that it is known what right answers rest on: the gold passages, unless none of
         them was ever shown."""
         tree, useful = self.search.tree, self._useful
-        shown = [after.passages for each in tree.nodes[1:] if (after := self._seen_after(each))]
+        shown = (after.passages for each in tree.nodes[1:] if (after := self._seen_after(each)))
         if not any(useful.gold and useful.among(each) for each in shown):
             ends = [end for each in tree.nodes for end in (each.rollouts[:1] if each.terminal else each.unkept)]
             useful = Useful(None, rested_on([end.final.state for end in ends if end.outcome >= RIGHT]))

@@ -47,9 +47,9 @@ def in_common(step: AgentStep, other: AgentStep, after: State | None, after_othe
     after: the states that queries lead to, where those are known. of: the useful passages.
     """
     if step.action_type == other.action_type == "evidence":
-        said, also = (_sentences(each.content) for each in (step, other))
-        news, also_news = (of.news(each) for each in (step, other))
-        if news is None or news != also_news:
+        said, also = _sentences(step.content), _sentences(other.content)
+        news = of.news(step)
+        if news is None or news != of.news(other):
             return 0.0
         return (1 + jaccard(said, also)) / 2 if of.known or (said and also) else 0.0
     if not _reads(after) or not _reads(after_other):

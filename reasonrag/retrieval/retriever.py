@@ -113,8 +113,9 @@ class IndexRetriever:
     def __init__(self, corpus: Corpus, index: Ranking) -> None:
         self.identity = index.identity
         self.passages = len(corpus)
-        self._corpus, self._index = corpus, index
+        self._index = index
         self._latest = ResultCache()
+        self._passage = lru_cache(maxsize=1024)(corpus.__getitem__)  # the queries of a tree find the same ones
         self._waiting: deque[tuple[str, int, Future[list[Passage]]]] = deque()
         self._thread: ThreadPoolExecutor | None = None
 
@@ -178,6 +179,6 @@ class IndexRetriever:
 
     def _passages(self, ranked: Ranked) -> list[Passage]:
         return [
-            replace(self._corpus[int(row)], score=round(float(score), 6), fallback=ranked.fallback)
+            replace(self._passage(int(row)), score=round(float(score), 6), fallback=ranked.fallback)
             for row, score in zip(ranked.rows, ranked.scores, strict=True)
         ]
