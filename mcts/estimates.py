@@ -60,8 +60,7 @@ class Estimates:
         """By node: what it has in common with which siblings."""
 
     def update(self, changed: Iterable[int]) -> list[Estimate | None]:
-        """The estimate of each node, until the next call. changed: ids of all nodes that were drawn, or continued,
-        since the last one."""
+        """The estimate of each node. changed: ids of all nodes that were drawn, or continued, since the last call."""
         for node in self._tree.nodes[len(self._own) :]:
             first = node.id if node.same_as is None else node.same_as
             self._firsts.append(first)
@@ -132,9 +131,6 @@ def _mean(parts: list[tuple[Estimate, int]]) -> Estimate | None:
     """The mean over different steps, weighted by draws. Its variance is that of a weighted mean (Kish): copies of a
     step add weight but no information, and however much was explored below a draw, it remains one draw of this
     state."""
-    if len(parts) == 1:  # as of most
-        only, draws = parts[0]
-        return Estimate(draws * only.mean / draws, min(draws, draws**2 / (draws**2 / only.observations)), only.answers)
     draws = sum([weight for _, weight in parts])
     if not draws:
         return None

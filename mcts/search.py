@@ -540,8 +540,7 @@ class Search(Generic[P]):
                 continue
             if gain_per_reply(expected, steps_left=length - node.depth - 1) > least:
                 ranked.append((-disagreement(expected), node.id))
-        nodes = (self.tree[node_id] for _, node_id in sorted(ranked))
-        return filter(self._owes, nodes)  # looked at as they are taken: of most trees one is
+        return filter(self._owes, (self.tree[each] for _, each in sorted(ranked)))  # asked only as they are taken
 
     def _mean_length(self) -> float:
         """Mean steps from the root to an answer, every draw counted; 1 before the first."""

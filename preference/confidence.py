@@ -13,8 +13,7 @@ from functools import lru_cache
 PRIOR = 0.5
 """Both parameters of Jeffreys' prior."""
 _CELLS = 400
-_MIDDLES = [(cell + 0.5) / _CELLS for cell in range(_CELLS)]
-_LOGS = [(math.log(middle), math.log1p(-middle)) for middle in _MIDDLES]
+_LOGS = [(math.log((cell + 0.5) / _CELLS), math.log1p(-(cell + 0.5) / _CELLS)) for cell in range(_CELLS)]
 
 
 def confidence(chosen: tuple[float, float], rejected: tuple[float, float]) -> float:

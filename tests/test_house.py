@@ -18,7 +18,7 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1505,
+    "mcts": 1501,
     "preference": 5316,
     "hall": 3724,
     "agent": 2375,
@@ -29,7 +29,7 @@ LINES = {
     "exploration": 2776,
     "llm": 4854,
     "publishing": 1192,
-    "retrieval": 3945,
+    "retrieval": 3941,
     "run": 808,
     "scale": 564,
     "serving": 1185,

@@ -111,7 +111,7 @@ def _parse(
     """The content of one of the allowed tags, or a parse error. mentioned: the reasoning before it may mention tags."""
     if ending == "cut" and not text.strip():
         return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {more_room()}")
-    expected = _expected(allowed)
+    expected = "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in allowed)
     tags = list(pattern.finditer(text))
     closing = next((tag for tag in tags if tag[1]), None)
     if closing is None and ending in NOTHING_SAID:
@@ -138,11 +138,6 @@ def _parse(
     if not content:
         return ParseError("empty", f"no text inside <{name}>")
     return TaggedReply(f"{text[: opening.start()].lstrip()}<{name}>{content}</{name}>", name, content)
-
-
-@lru_cache(maxsize=64)
-def _expected(allowed: tuple[str, ...]) -> str:
-    return "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in allowed)
 
 
 def _cut_off(text: str, found: str) -> ParseError:

@@ -52,12 +52,7 @@ class Retriever(Protocol):
 
 def corpus_language(retriever: Retriever) -> str | None:
     """The commonest language of the corpus; None if no BM25, ours or behind a server of ours, says it."""
-    return _language_in(retriever.identity)
-
-
-@lru_cache(maxsize=64)  # asked of each step
-def _language_in(identity: str) -> str | None:
-    found = _LANGUAGE.search(identity)
+    found = _LANGUAGE.search(retriever.identity)
     return found[1] if found else None
 
 
