@@ -221,7 +221,10 @@ class JournaledModel:
         missing = [position for position, completion in enumerate(known) if completion is None]
         self.cached_calls += len(keys) - len(missing)
         whole = len(missing) == len(keys) and not any(self._is_cut(key) for key in keys)
-        bought = dict(enumerate(await self._fetch(request, keys))) if whole else {}
+        fetched = await self._fetch(request, keys) if whole else []
+        if len(fetched) == len(keys):
+            return fetched  # as mostly
+        bought = dict(enumerate(fetched))
         singly = [each for each in missing if each not in bought]
         others = await together(*(self._fetch(request.draws(each, each + 1), [keys[each]]) for each in singly))
         bought |= {each: completion for each, [completion] in zip(singly, others, strict=True)}
@@ -248,6 +251,8 @@ class JournaledModel:
     ) -> list[Completion]:
         """The completions, with those that a stop string cut within their reasoning asked again, once and singly."""
         cut = [place for place, each in enumerate(completions) if stopped_in_reasoning(request, each)]
+        if not cut:
+            return completions
         again = [self._fetch(request.draws(place, place + 1).without_stop(), [keys[place]]) for place in cut]
         for place, [whole] in zip(cut, await together(*again), strict=True):
             completions[place] = whole
@@ -259,7 +264,7 @@ class JournaledModel:
             task.exception()  # marked as retrieved: the caller has it, or was cancelled
 
     def _is_cut(self, key: str) -> bool:
-        return f"{key}{CUT}" in self._journal.answers
+        return bool(self._journal.answers) and f"{key}{CUT}" in self._journal.answers
 
     async def _ask(self, inner: ChatModel, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         """The answers to one request, recorded and paid."""

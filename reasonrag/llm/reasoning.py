@@ -160,7 +160,7 @@ def without_reasoning(completion: Completion) -> Completion:
 def as_read(request: ChatRequest, completion: Completion) -> Completion:
     """`without_reasoning`; but reasoning that ends as the reply should, with nothing behind it, is the reply."""
     said, ends = completion.reasoning.strip(), request.sampling.stop
-    if gave_all_as_reasoning(completion) and said.endswith(ends) and sum(map(said.count, ends)) == 1:
+    if said and gave_all_as_reasoning(completion) and said.endswith(ends) and sum(map(said.count, ends)) == 1:
         completion = completion.model_copy(update={"text": said, "reasoning": "", "logprobs": None})
     return without_reasoning(completion)
 
@@ -168,8 +168,8 @@ def as_read(request: ChatRequest, completion: Completion) -> Completion:
 def gave_all_as_reasoning(completion: Completion) -> bool:
     """Whether a reply that ended by itself has nothing but reasoning apart from its text: mostly, the endpoint's parser
     took the reply for it (https://github.com/vllm-project/vllm/issues/55420 tells of a model that does so itself)."""
-    whole = ending_of(completion) in ("stopped", "unknown")
-    return whole and bool(completion.reasoning.strip()) and not completion.text.strip()
+    bare = bool(completion.reasoning.strip()) and not completion.text.strip()
+    return bare and ending_of(completion) in ("stopped", "unknown")
 
 
 def reasons(completion: Completion) -> bool:

@@ -173,15 +173,16 @@ class EndpointModel:
         """What the trials have shown, until it is known which of them count."""
         self.begin()
 
-    def _instead(self, error: APIStatusError, request: ChatRequest) -> list[Completion]:
+    def _instead(self, error: APIStatusError, request: ChatRequest, server: str) -> list[Completion]:
         """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""
         draws, sampling = len(request.samples), request.sampling
         reason = end_of_draws(error, max_tokens=sampling.max_tokens)
-        first = Completion(text="", finish_reason=reason, said=one_line(clean(error_message(error)))[:MOST_KEPT])
+        words = one_line(clean(error_message(error)))[:MOST_KEPT]
+        first = Completion(text="", finish_reason=reason, said=words, server=server)
         if reason == CUT:  # its usage is the most it can be, as the endpoint reports none
             most = {"prompt_tokens": request.size, "completion_tokens": draws * sampling.max_tokens}
             return [first.model_copy(update=most | {"tokens_bounded": True})]
-        return [first, *[first.model_copy(update={"requests": 0})] * (draws - 1)] if reason else []
+        return [first, *[first.model_copy(update={"requests": 0, "server": ""})] * (draws - 1)] if reason else []
 
     def begin(self) -> None:
         """Reset for a new session, whatever ended the last one."""
@@ -366,13 +367,12 @@ class EndpointModel:
 
         Raises ModelError if this request gets no answer, RunStopped if no request will.
         """
-        from openai import APIError
-
         trials, before = Attempts(), self._answered
         try:
             return await self._send(request, trials)
         except Exception as error:  # noqa: BLE001 - `retrying` is told of it: made for every request, it costs 4 % of all
             failures = iter([error])
+        from openai import APIError
 
         async def send() -> list[Completion]:
             for failure in failures:
@@ -436,18 +436,18 @@ class EndpointModel:
     async def _post(self, endpoint: OneAddress, request: ChatRequest) -> Answer:
         """Send a request; if parameters of it are refused, send it again at once without them. Each request goes by its
         own refusals, as many are in flight when the first one is refused."""
-        from openai import APIStatusError
-
         asked = request.draws(0, 1) if endpoint.gives_one_choice else request
         without: list[str] = []
         while True:
             body = endpoint.body(self.name, asked, without=without)
             try:
                 answer = await endpoint.connection.post(body)
-                completions = self._read(answer, request)
+                completions = self._read(answer, request, endpoint.mark)
                 return Answer(completions[: len(request.samples)], answer.headers, without)
-            except APIStatusError as error:
-                if said := self._instead(error, asked):
+            except Exception as error:
+                if not is_status(error):
+                    raise
+                if said := self._instead(error, asked, endpoint.mark):
                     return Answer(said, error.response.headers, without)
                 named = refused_parameters(error, body)
                 if not named and "n" in body and is_refusal(error):
@@ -458,10 +458,12 @@ class EndpointModel:
                     asked = asked.draws(0, 1)
                 without += named
 
-    def _read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
+    def _read(self, answer: HttpAnswer, request: ChatRequest, server: str) -> list[Completion]:
         """Raises APIStatusError for an error that came with a successful status, BadAnswerError for other bodies."""
         try:
-            return completions_of(answer.content, self._secrets, prompt_size=request.size, asked=request.sampling)
+            return completions_of(
+                answer.content, self._secrets, prompt_size=request.size, asked=request.sampling, server=server
+            )
         except BadAnswerError as error:
             raise error_of(answer) or error from None
         except Exception as error:
@@ -479,9 +481,7 @@ class EndpointModel:
 
     def _account(self, answer: Answer, slot: RequestSlot) -> None:
         """Count an answer, and report it to the pacing of its endpoint."""
-        mark = self._endpoints[slot.lane].mark
-        answer.completions[0] = first = answer.completions[0].model_copy(update={"server": mark})
-        now = self.scheduler.clock()
+        first, now = answer.completions[0], self.scheduler.clock()
         spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
         slot.pace.succeeded(slot, tokens=spent or slot.tokens, now=now)
         self._given_up = 0

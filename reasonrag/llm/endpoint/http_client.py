@@ -11,7 +11,7 @@ import codecs
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from http import HTTPStatus
@@ -121,11 +121,13 @@ class Connection(HttpClient):
 
 async def _answered(asked: AbstractAsyncContextManager[ClientResponse], most: int) -> HttpAnswer:
     """An answer, whose body has more than `most` bytes only if it has to be refused. Raises openai's APIError."""
-    with _as_openai_errors():
+    try:
         async with asked as response:
             failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
             most = MOST_ERROR_BYTES if failed else most
             answer = HttpAnswer(await read_body(response, most), response.headers)
+    except Exception as error:
+        raise _as_openai_error(error) from error
     if failed and (error := error_of(replace(answer, content=answer.content[:most]), response.status)):
         raise error
     return answer
@@ -162,19 +164,17 @@ def _proxy_for(url: str) -> str | None:
     return proxy
 
 
-@contextmanager
-def _as_openai_errors() -> Iterator[None]:
-    """Translate connection errors into the openai package's."""
+def _as_openai_error(error: Exception) -> Exception:
+    """A connection error as the openai package's. Raises any other one."""
     from aiohttp import ClientError
     from openai import APIConnectionError, APITimeoutError
 
     asked: Any = None  # of httpx in openai 2, of httpx2 in openai 3; the errors only keep it
-    try:
-        yield
-    except TimeoutError as error:
-        raise APITimeoutError(asked) from error
-    except (ClientError, OSError, ValueError) as error:  # ValueError: not HTTP
-        raise APIConnectionError(message=str(error), request=asked) from error
+    if isinstance(error, TimeoutError):
+        return APITimeoutError(asked)
+    if isinstance(error, ClientError | OSError | ValueError):  # ValueError: not HTTP
+        return APIConnectionError(message=str(error), request=asked)
+    raise error
 
 
 def error_of(answer: HttpAnswer, status: int = HTTPStatus.OK) -> APIStatusError | None:
@@ -214,11 +214,11 @@ def _shown(content: bytes, known_secrets: Sequence[str]) -> str:
 
 
 def completions_of(
-    content: bytes, known_secrets: Sequence[str], *, prompt_size: int, asked: Sampling | None = None
+    content: bytes, known_secrets: Sequence[str], *, prompt_size: int, asked: Sampling | None = None, server: str = ""
 ) -> list[Completion]:
     """The choices of a body up to the first malformed one, with secrets removed; the first carries the request's usage.
 
-    prompt_size: in bytes. Raises BadAnswerError if there is no valid choice.
+    prompt_size: in bytes. server: see `Completion`. Raises BadAnswerError if there is no valid choice.
     """
     answer = _decoded(content, known_secrets)
     choices = answer.get("choices") if isinstance(answer, dict) else None
@@ -238,7 +238,7 @@ def completions_of(
     if failed and not all(closes_a_tag(each.text) for each in replies):
         raise BadAnswerError(f"an error, and no whole reply: {_shown(content, known_secrets)}")
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
-    bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size)
+    bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size) | {"server": server}
     if asked:
         replies = _with_limit(answer.get("usage"), replies, asked.max_tokens, parts=len(choices))
     return [replies[0].model_copy(update=bill), *replies[1:]]
@@ -291,9 +291,12 @@ def _with_limit(usage: object, replies: list[Completion], max_tokens: int, *, pa
     """The replies, with what usage says of the limit: of several, each has its part of the tokens by characters, and
     `NEAR` the limit is at it. A count of bytes or characters, or one too small for the bytes, says nothing."""
     usage = usage if isinstance(usage, dict) else {}
-    said, texts = usage.get("completion_tokens"), [each.text + each.reasoning for each in replies]
+    said = usage.get("completion_tokens")
+    if not _is_count(said) or said < NEAR * max_tokens:
+        return replies  # as most
+    texts = [each.text + each.reasoning for each in replies]
     size, length = sum(len(each.encode()) for each in texts), sum(map(len, texts))
-    if not _is_count(said) or said in (size, length) or said * MOST_BYTES_PER_TOKEN < size:
+    if said in (size, length) or said * MOST_BYTES_PER_TOKEN < size:
         return replies
     most = parts * max_tokens
     said = said if said == most else said - _detail(usage, "completion_tokens_details", "reasoning_tokens")

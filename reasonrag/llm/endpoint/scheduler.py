@@ -91,7 +91,7 @@ class RequestScheduler:
         if self._stopped:
             raise self._stopped
         granted: asyncio.Future[RequestSlot] = asyncio.get_running_loop().create_future()
-        places = _places(question, self._addresses) if question and self._addresses else None
+        places = _places(question, self._addresses) if question and len(self._addresses) > 1 else None
         heapq.heappush(self._waiting, (priority, self._asked, _Waiting(tokens, places, failed, granted)))
         self._asked += 1
         self._dispatch()
@@ -126,6 +126,8 @@ class RequestScheduler:
 
     def _choose(self, request: _Waiting, now: float) -> tuple[int, tuple[float, str]]:
         """The lane for a request, and how long and why it must wait there."""
+        if len(self.paces) == 1:
+            return 0, self.paces[0].wait(now)
         waits = [pace.wait(now) for pace in self.paces]
         free = [pace.in_flight for pace, (seconds, _) in zip(self.paces, waits, strict=True) if seconds == 0]
         most = LOAD_BOUND * (sum(free) + 1) / max(1, len(free))  # with this request; one of those free has fewer
