@@ -27,7 +27,7 @@ LINES = {
     "data": 3191,
     "evaluation": 3705,
     "exploration": 2776,
-    "llm": 4864,
+    "llm": 4870,
     "publishing": 1192,
     "retrieval": 3941,
     "run": 808,

@@ -43,8 +43,8 @@ class Tokens(NamedTuple):
 
     @staticmethod
     def of(completions: Iterable[Completion]) -> Tokens:
-        every = list(completions)
-        return Tokens(len(every), *map(sum, zip(*map(_AMOUNTS_OF_A_REPLY, every), strict=True)))
+        every = list(map(_AMOUNTS_OF_A_REPLY, completions))
+        return Tokens(len(every), *(every[0] if len(every) == 1 else map(sum, zip(*every, strict=True))))
 
     def cost(self, price: Price) -> float:
         """Dollars."""

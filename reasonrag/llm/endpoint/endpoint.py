@@ -419,9 +419,8 @@ class EndpointModel:
             priority += _BEHIND_ALL * trials.while_down
         paid = list[Answer]()
         with self._keeping(paid):
-            async with self.scheduler.slot(
-                priority, tokens=expected, question=request.question_id, failed=trials.failed
-            ) as slot:
+            slot = await self.scheduler.take(priority, expected, request.question_id, trials.failed)
+            try:
                 endpoint = self._endpoints[slot.lane]
                 try:
                     paid.append(await self._post(endpoint, request))
@@ -431,6 +430,8 @@ class EndpointModel:
                     raise
                 self._account(paid[0], slot)
                 self._say_all(endpoint, endpoint.learn(paid[0], request))
+            finally:
+                self.scheduler.give_back(slot)
         return paid[0].completions
 
     async def _post(self, endpoint: OneAddress, request: ChatRequest) -> Answer:

@@ -126,8 +126,8 @@ async def _answered(asked: AbstractAsyncContextManager[ClientResponse], most: in
             failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
             most = MOST_ERROR_BYTES if failed else most
             answer = HttpAnswer(await read_body(response, most), response.headers)
-    except Exception as error:
-        raise _as_openai_error(error) from error
+    except Exception as failure:
+        raise _as_openai_error(failure) from failure
     if failed and (error := error_of(replace(answer, content=answer.content[:most]), response.status)):
         raise error
     return answer
@@ -342,11 +342,11 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
         refusal = refusal or next((part["refusal"] for part in parts if part.get("refusal")), None)
     if not isinstance(said, str | None):
         raise BadAnswerError("the content of a reply is not text")
-    reasoned = (message.get(name) for name in _REASONING)
+    reasoned = [text for name in _REASONING if isinstance(text := message.get(name), str) and text]
     return Completion(
         text=redact(said or "", known_secrets),
         finish_reason=reason,
-        reasoning=redact(next((text for text in reasoned if isinstance(text, str) and text), ""), known_secrets),
+        reasoning=redact(reasoned[0], known_secrets) if reasoned else "",
         refusal=redact(refusal, known_secrets) if isinstance(refusal, str) else "",
         called=bool(message.get("tool_calls") or message.get("function_call")),
         requests=0,

@@ -78,16 +78,21 @@ class RequestScheduler:
         question: requests with the same one have the same address where they can; empty: any. failed: number of failed
         attempts of this request by lane; lanes with fewer are preferred.
         """
-        slot = await self._wait(priority, tokens, question, failed or {})
+        slot = await self.take(priority, tokens, question, failed or {})
         try:
             yield slot
         finally:
-            if not slot.over:
-                slot.pace.cancelled(slot)
-            self.in_flight -= 1
-            self._dispatch()
+            self.give_back(slot)
 
-    async def _wait(self, priority: int, tokens: float, question: str, failed: Mapping[int, int]) -> RequestSlot:
+    def give_back(self, slot: RequestSlot) -> None:
+        """End what `take` began."""
+        if not slot.over:
+            slot.pace.cancelled(slot)
+        self.in_flight -= 1
+        self._dispatch()
+
+    async def take(self, priority: int, tokens: float, question: str, failed: Mapping[int, int]) -> RequestSlot:
+        """`slot` without a block, which costs 4 us: the caller gives it back."""
         if self._stopped:
             raise self._stopped
         granted: asyncio.Future[RequestSlot] = asyncio.get_running_loop().create_future()
