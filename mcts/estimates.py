@@ -53,7 +53,7 @@ class Estimates:
         self._equal: defaultdict[int, list[int]] = defaultdict(list)
         self._own: list[Estimate | None] = []
         self._shared: list[Estimate | None] = []
-        """By node: that of all its equivalent siblings."""
+        """By first of equivalent siblings: that of all of them."""
         self._found: list[Estimate | None] = []
         """By node: the same, with those of siblings by what they have in common."""
         self._common: list[dict[int, float]] = []
@@ -81,9 +81,8 @@ class Estimates:
         for each in sorted(due | firsts, reverse=True):  # children before parents
             self._own[each] = self._own_estimate(self._tree[each])
             if each in firsts:
-                both = _pooled([(estimate, 1.0) for one in self._equal[each] if (estimate := self._own[one])])
-                for one in self._equal[each]:
-                    self._shared[one] = both
+                own = [(estimate, 1.0) for one in self._equal[each] if (estimate := self._own[one])]
+                self._shared[each] = _pooled(own)
         for each in firsts.union(*map(self._common.__getitem__, firsts)):
             found = self._with_common(self._shared[each], self._common[each])
             for one in self._equal[each]:
@@ -98,9 +97,8 @@ class Estimates:
             return Estimate(self._end_value(node.rollouts[0]), draws, draws) if node.rollouts else None
         parts: dict[int, tuple[Estimate, int]] = {}
         for child in self._tree.children(node):
-            estimate, draws = self._shared[child.id], child.counted_draws if self._plain_only else child.draws
-            if estimate and draws:
-                said = child.id if child.same_as is None else child.same_as
+            said, draws = self._firsts[child.id], child.counted_draws if self._plain_only else child.draws
+            if (estimate := self._shared[said]) and draws:
                 parts[said] = (estimate, draws + (parts[said][1] if said in parts else 0))
         ends = [(Estimate(self._end_value(rollout), 1, 1), 1) for rollout in node.unkept]
         return _mean([*parts.values(), *ends])

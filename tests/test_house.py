@@ -18,7 +18,7 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1501,
+    "mcts": 1499,
     "preference": 5316,
     "hall": 3726,
     "agent": 2375,
