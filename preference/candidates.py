@@ -94,6 +94,8 @@ class Origin(Record):
     retriever: str | None = None
     renderer: str | None = None
     """Names what swapped states into prompts; equal renderers give equal prompts."""
+    agent: AbsentIfEmpty[str | None] = None
+    """Null for the agent that ReasonRAG defines."""
     top_k: int | None = None
     max_steps: int | None = None
     steps_by_hops: AbsentIfEmpty[bool] = False

@@ -192,6 +192,8 @@ class RolloutNode(Record):
     """Text inside the tag."""
     passages: Items[PassageRef] | None = None
     """Passages shown in a read turn, best first; null for other turns."""
+    observation: AbsentIfEmpty[str | None] = None
+    """What a reader said of these passages, where the agent is shown that in their place."""
     terminal: bool = False
     parse_error: ParseFailure | None = None
     repaired: bool = False
@@ -335,6 +337,8 @@ class RolloutRecord(Record):
     seed: int
     renderer: str | None = None
     """Identifies the prompt templates; null in imported trees."""
+    agent: AbsentIfEmpty[str | None] = None
+    """Null for the agent that ReasonRAG defines."""
     recipe: RecipeRef
     usage: Usage
     value_usage: Usage | None = None

@@ -94,6 +94,8 @@ class DecidesAnswers(_Kept):
     """None: best first."""
     style: str | None = None
     """Of answers; None: short."""
+    agent: str | None = None
+    """None: the one that ReasonRAG defines."""
     max_steps: int | None = None
     steps_by_hops: bool = False
     """Whether questions whose hops are known have other steps."""

@@ -22,7 +22,7 @@ from reasonrag.agent.parsing import ParsedReply, ParseError
 from reasonrag.agent.prompting import Prompts, as_thought, render_variation
 from reasonrag.agent.protocols.known import PROTOCOLS, steps_of_a_search
 from reasonrag.agent.protocols.protocol import AgentProtocol
-from reasonrag.agent.settings import OURS, AgentName
+from reasonrag.agent.reader import Readings
 from reasonrag.agent.state import Observation, State
 from reasonrag.agent.support import is_supported
 from reasonrag.concurrency import together
@@ -31,6 +31,7 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, RetrievalError
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endings import ending_of
+from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.retriever import Retriever, corpus_language
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 
@@ -73,6 +74,12 @@ class AgentStep:
     in_evidence: bool | None = None
 
     @property
+    def observation(self) -> str | None:
+        """What a reader said of the passages, where the state shows that in their place."""
+        seen = self.state.observed[-1] if self.state.observed else None
+        return seen.said if seen else None
+
+    @property
     def plain(self) -> bool:
         return self.sampled_with is None
 
@@ -90,7 +97,7 @@ class AgentStep:
         return [each.reference(not_gold=gold is not None and gold.only_by_title(each)) for each in self.state.passages]
 
 
-def steps_of_hops(hops: int, *, least: int, agent: AgentName = OURS) -> int:
+def steps_of_hops(hops: int, *, least: int, agent: str | None = None) -> int:
     """Steps of an answer with one search more than hops, for at most `MOST_HOPS`; never fewer than `least`."""
     return max(least, steps_of_a_search(agent) * (min(hops, MOST_HOPS) + 1) + 1)
 
@@ -115,6 +122,7 @@ class Agent:
     passage_order: PassageOrder = BEST_FIRST
     repair: bool = True
     steps_by_hops: bool = False
+    readings: Readings = field(default_factory=Readings)
 
     @property
     def protocol(self) -> AgentProtocol:
@@ -155,9 +163,12 @@ class Agent:
                 raise
             ended = ParseError("no_passages", str(error))
             return replace(after, ended=ended, observed=(*before.observed, Observation(query, ())))
+        said = "" if self.protocol.has_reader else None
+        if self.protocol.has_reader and found:
+            said = await self.readings.read(self.caller, before.question, query, in_order(found, self.passage_order))
         known = {passage.id for passage in before.read}
         read = before.read + tuple(each for each in found if each.id not in known)
-        return replace(after, passages=found, read=read, observed=(*before.observed, Observation(query, found)))
+        return replace(after, passages=found, read=read, observed=(*before.observed, Observation(query, found, said)))
 
     def prompt_of(self, state: State) -> tuple[Message, ...]:
         return self.protocol.messages(self.prompts, state, self.passage_order)
@@ -216,7 +227,10 @@ class Agent:
         if found.repaired:
             draw = replace(draw, messages=found.messages, plain=False)
         language = corpus_language(self.retriever)
-        return _parsed_step(draw, found.content, found.completion, language, repaired=found.repaired)
+        evidence = state.evidence
+        if self.protocol.reads_at_once:  # nothing is reported, so answers are held against what was read
+            evidence = tuple(f"{each.title}. {each.text}" for each in state.read)
+        return _parsed_step(draw, found.content, found.completion, evidence, language, repaired=found.repaired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,16 +252,22 @@ class _Draw:
 
 
 def _parsed_step(
-    draw: _Draw, parsed: ParsedReply, reply: Completion, language: str | None, *, repaired: bool = False
+    draw: _Draw,
+    parsed: ParsedReply,
+    reply: Completion,
+    told: tuple[str, ...],
+    language: str | None,
+    *,
+    repaired: bool = False,
 ) -> AgentStep:
-    """language: of the corpus, which says how numbers are read."""
+    """told: what an answer is held against. language: of the corpus, which says how numbers are read."""
     state, ends = draw.state, parsed.action_type == "answer"
     golden_answers = state.question.golden_answers
     said, held = parsed.content, None
     if ends:
         said = in_words(state.question.question, parsed.content)
         answer, evidence, golds = (
-            [in_language(each, language) for each in texts] for texts in ([said], state.evidence, golden_answers)
+            [in_language(each, language) for each in texts] for texts in ([said], told, golden_answers)
         )
         held = is_supported(state.question.question, answer[0], evidence, golds, state.read)
     grounded = is_grounded(parsed.action_type, said, state.read)
@@ -262,7 +282,7 @@ def _parsed_step(
         reasoning=plain_text(reply.reasoning),
         f1=f1_score(said, golden_answers) if ends and golden_answers else None,
         em=exact_match(said, golden_answers) if ends and golden_answers else None,
-        grounded=grounded_by_evidence(state.evidence, state.read, grounded=grounded, held=held),
+        grounded=grounded_by_evidence(told, state.read, grounded=grounded, held=held),
         in_evidence=held,
         **draw.as_drawn(),
     )

@@ -31,14 +31,16 @@ _TAG = re.compile(r"<\s*+(/?)\s*+(query|evidence|answer)\s*+>", re.IGNORECASE)
 
 _StateCause = Literal["withheld", "too_long", "rejected", "no_passages"]
 _EndCause = Literal[_StateCause, "refused", "unknown_end", "reasoning_cut", "cut_off", "loop"]
-ParseCause = Literal[_EndCause, "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty", "copied"]
+_FormCause = Literal["no_tag", "wrong_tag", "not_opened", "mixed_tags", "no_json", "wrong_value", "no_answer"]
+ParseCause = Literal[_EndCause, _FormCause, "empty", "copied"]
 """withheld: by the endpoint's content filter. refused: by the model. too_long: the prompt is, for the model's context.
 rejected: the prompt, by the endpoint, for a reason of its own. no_passages: the retriever rejects the query before.
 unknown_end: a tag is open, and the endpoint says in no word we know why the reply ended. reasoning_cut: the reasoning
 hit max_tokens before anything was said. cut_off: the reply hit max_tokens before its tag was closed. loop: likewise,
 but it ends saying the same words again and again, so that a higher max_tokens does not help. no_tag: no tag at all.
 wrong_tag: a tag this turn may not use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened
-inside another. empty: nothing inside. copied: what is inside comes from the instructions."""
+inside another. no_json: no JSON object with what the turn may say. wrong_value: what it says is no text. no_answer: an
+answer is missing beside the query. empty: nothing inside. copied: what is inside comes from the instructions."""
 
 
 LOOP_WORDS, LOOP_TIMES = 4, 3
@@ -119,12 +121,12 @@ def _parse(
     opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]
     if closing is None and not opened:
         detail = f"{expected}; found no tag"
-        return _cut_off(text, detail) if ending == "cut" else ParseError("no_tag", detail)
+        return cut_off(text, detail) if ending == "cut" else ParseError("no_tag", detail)
     name = (closing or opened[-1])[2].lower()
     if name not in allowed:
         return ParseError("wrong_tag", f"{expected}; found <{name}>")
     if closing is None and ending == "cut":
-        return _cut_off(text, f"<{name}> is still open at the token limit")
+        return cut_off(text, f"<{name}> is still open at the token limit")
     if closing is None and ending != "stopped":
         return ParseError("unknown_end", f"<{name}> is still open; close it with </{name}>")
     if not opened:
@@ -140,7 +142,7 @@ def _parse(
     return TaggedReply(f"{text[: opening.start()].lstrip()}<{name}>{content}</{name}>", name, content)
 
 
-def _cut_off(text: str, found: str) -> ParseError:
+def cut_off(text: str, found: str) -> ParseError:
     """Why a reply was cut at the token limit, and, for the repair turn, what to do about it."""
     if is_loop(text):
         return ParseError("loop", f"{found}, and the same words come again and again; say each thing once")

@@ -63,6 +63,11 @@ class Prompts:
     def __getitem__(self, name: str) -> str:
         return self.texts[name]
 
+    @property
+    def agent_recorded(self) -> str | None:
+        """The agent as records have it: null, and absent, for ours, as before there were others."""
+        return None if self.agent == OURS else self.agent
+
     def changed(self, **texts: str) -> Prompts:
         """These prompts, with some in other words."""
         return replace(self, texts={**self.texts, **texts})

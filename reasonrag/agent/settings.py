@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.settings import Panel, Seed, Settings, setting
 
-AgentName = Literal["reasonrag"]
+AgentName = Literal["reasonrag", "react", "search-o1", "re2search"]
 AGENTS: tuple[AgentName, ...] = get_args(AgentName)
 OURS: AgentName = "reasonrag"
 
@@ -16,6 +16,9 @@ OURS: AgentName = "reasonrag"
 class AgentSettings(Settings):
     """What an agent is told, and how long its answers may be."""
 
+    agent: AgentName = setting(
+        "Agent that answers: which prompts it is shown, and what its replies must be", Panel.MODEL, default=OURS
+    )
     prompts: Path | None = setting(
         "Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt "
         "long.txt repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or DATA/prompts of imported data",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from reasonrag.agent.settings import OURS
 from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
 from reasonrag.evaluation.metrics import METRICS
@@ -149,6 +150,7 @@ _EXPLAIN: dict[str, Callable[[Report], object]] = {
     "max-passage-chars": lambda run: run.asked.max_passage_chars or "none",
     "passage order": lambda run: run.asked.passage_order or BEST_FIRST,
     "answer style": lambda run: run.asked.style or SHORT,
+    "agent": lambda run: run.asked.agent or OURS,
     "repair turns": lambda run: "one" if run.repair else "none",
     "judge": lambda run: run.judge,
     "critic": lambda run: run.critic,

@@ -102,7 +102,7 @@ class AskedModel(Generic[AnyAskSettings]):
         )
         if taken:
             parts.say(taken)
-        prompts = load_prompts(settings.prompts, settings.style)
+        prompts = load_prompts(settings.prompts, settings.style, settings.agent)
         spec = evaluated_spec(subject, settings)
         asked = EvaluationConditions(
             renderer=renderer_hash(prompts),
@@ -110,6 +110,7 @@ class AskedModel(Generic[AnyAskSettings]):
             max_passage_chars=settings.max_passage_chars,
             passage_order=order_recorded(settings.order),
             style=style_recorded(settings.style),
+            agent=prompts.agent_recorded,
             retriever="",
             max_steps=settings.chosen_method.steps,
         )
@@ -291,7 +292,8 @@ def _prompts(settings: AskSettings, sources: Sequence[tuple[Path, Provenance]]) 
             if beside := prompts_beside(place):
                 renderer = renderer_hash(load_prompts(beside))
                 fits = provenance.asked.renderer in (None, renderer)
-                return {"prompts": beside} if fits and renderer != renderer_hash(load_prompts()) else {}
+                packaged = renderer_hash(load_prompts(agent=load_prompts(beside).agent))
+                return {"prompts": beside} if fits and renderer != packaged else {}
     return {}
 
 

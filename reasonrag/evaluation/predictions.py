@@ -35,6 +35,8 @@ class PredictedStep(Record):
     """The text inside the tag; null if the reply could not be parsed, see `parse_error`."""
     passages: Items[PassageRef] = Field(default_factory=list)
     """The passages shown in this turn, best first."""
+    observation: AbsentIfEmpty[str | None] = None
+    """What a reader said of them, where the agent is shown that in their place."""
     parse_error: str | None = None
     """Cause."""
     repaired: bool = False

@@ -48,7 +48,7 @@ class EvaluationConditions(Record):
     as `TrainingConditions`, one value each; null where it has no meaning for the method.
 
     retriever: its `identity`. max_passage_chars: absent where passages were shown whole. passage_order:
-    absent where the best stood first. style: absent for short answers.
+    absent where the best stood first. style: absent for short answers. agent: absent for ReasonRAG's.
     """
 
     renderer: str | None
@@ -56,6 +56,7 @@ class EvaluationConditions(Record):
     max_passage_chars: AbsentIfEmpty[int | None] = None
     passage_order: AbsentIfEmpty[str | None] = None
     style: AbsentIfEmpty[str | None] = None
+    agent: AbsentIfEmpty[str | None] = None
     retriever: str | None
     max_steps: int
     """At most so many completions, repair turns apart, and a search for every two but the last."""

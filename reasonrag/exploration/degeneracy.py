@@ -19,6 +19,7 @@ from preference.filters import select
 from preference.labelling import labelled_states
 from preference.records import OF_THE_STATE
 from preference.similarity import equivalent_steps
+from reasonrag.agent.protocols.known import steps_of_a_search
 from reasonrag.llm.reasoning import more_room, parser_advice
 
 PAGE = "docs/troubleshooting/degenerate-trees.md"
@@ -34,8 +35,6 @@ SEVERAL = 2
 NEARLY_ALL = 0.75
 """Share of states whose siblings are alike, and of continuations without an answer of their own, that marks a question:
 a long-thinking teacher is forced to conclude half of the time, and may report None in every draw of a state."""
-STEPS_TO_AN_ANSWER = 3
-"""Query, evidence, answer: a forced conclusion after more steps means that the agent could have answered before."""
 STEPS_WITHOUT_END = 8
 """Steps of a tree without any end, after which it is taken never to end: the longest path of the recipes that do not
 follow every step to its end."""
@@ -78,15 +77,19 @@ def _only_reasoning(rollout: RolloutRecord) -> bool:
     return _most(error is not None and (error.cause == "reasoning_cut" or bool(only)) for error, only in failed)
 
 
+def steps_to_an_answer(agent: str | None) -> int:
+    """Query, perhaps evidence, answer: a forced conclusion after more steps means that the agent could have answered
+    before."""
+    return 1 + steps_of_a_search(agent)
+
+
 def _answered_only_when_forced(rollout: RolloutRecord) -> bool:
     """More than `NEARLY_ALL` of at least two continuations end in a failed step, or in a conclusion after more than
-    `STEPS_TO_AN_ANSWER` steps; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
-    ends = _all_ends(rollout)
+    `steps_to_an_answer`; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
+    ends, least = _all_ends(rollout), steps_to_an_answer(rollout.agent)
     if not ends:
         return len(rollout.nodes) > STEPS_WITHOUT_END
-    unwilling = (
-        each.end == "failed" or (each.end == "conclusion" and each.steps > STEPS_TO_AN_ANSWER) for each in ends
-    )
+    unwilling = (each.end == "failed" or (each.end == "conclusion" and each.steps > least) for each in ends)
     return _most(unwilling, share=NEARLY_ALL)
 
 

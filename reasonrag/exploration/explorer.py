@@ -67,6 +67,7 @@ class RunIdentity:
     seed: int
     recipe: Recipe
     renderer: str | None = None
+    agent: str | None = None
     price: Price | None = None
     """For `usage.cost_usd` only; so is the next one."""
     value_price: Price | None = None
@@ -207,6 +208,11 @@ class Explorer:
         self._searched.update(zip(new, states, strict=True))
 
     @property
+    def _at_once(self) -> bool:
+        """Whether a step reads what its query found and goes on from there."""
+        return self.agent.protocol.reads_at_once
+
+    @property
     def _is_guided(self) -> bool:
         """Whether the search goes by what steps bring to light."""
         return self.recipe.search.selection == "mixed"
@@ -245,7 +251,9 @@ class Explorer:
             outcome=self._outcome_of(step),
             plain=plain and (step.plain or (self.recipe.repairs_count and step.repaired)),
             identity=None if step.parse_error else step.response,
-            progress=progress(self.question, step, self._found_by(step)) if self._is_guided else None,
+            progress=progress(self.question, step, self._found_by(step), at_once=self._at_once)
+            if self._is_guided
+            else None,
         )
 
     def _continuing(self, agent: Agent) -> Agent:
@@ -276,6 +284,7 @@ class Explorer:
             config_hash=run.config_hash,
             seed=run.seed,
             renderer=run.renderer,
+            agent=run.agent,
             recipe=RecipeRef.of(run.recipe),
             usage=usage,
             value_usage=values,
@@ -348,6 +357,7 @@ def _as_record(
         found |= shared_fields(step, RolloutNode) | {
             "action": step.state.action,
             "passages": step.passage_refs,
+            "observation": step.observation,
             "outcome": Outcome(name=recipe.outcome, value=node.step.outcome) if step.terminal else None,
             "gold": gold,
         }

@@ -85,7 +85,7 @@ class Plan:
             settings.part(QuestionSettings),
             settings.part(RetrievalSettings),
             settings.part(ReadingSettings),
-            load_prompts(agent.prompts, agent.style),
+            load_prompts(agent.prompts, agent.style, agent.agent),
             agent.seed,
             Budget(Caps.of(budget, settings.parts), budget.yes),
             settings.price,
@@ -166,6 +166,7 @@ class Plan:
             "seed": self.seed,
             **reading_identity(self.reading.max_passage_chars, order_recorded(acts.passage_order)),
             **style_identity(self.prompts.style),
+            **({"agent": self.prompts.agent} if self.prompts.agent_recorded else {}),
         } | self.rule.identity
         if acts.steps_by_hops:
             decides_answers["steps_by_hops"] = True
@@ -189,6 +190,7 @@ class Plan:
             seed=self.seed,
             recipe=self.recipe,
             renderer=renderer_hash(self.prompts),
+            agent=self.prompts.agent_recorded,
             price=self.teacher.price,
             value_price=self.student.price if self.student else None,
         )

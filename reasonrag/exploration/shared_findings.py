@@ -129,11 +129,11 @@ def rested_on(answers: Sequence[State]) -> frozenset[str] | None:
     return useful or None
 
 
-def progress(question: Question, step: AgentStep, after: State | None) -> float | None:
+def progress(question: Question, step: AgentStep, after: State | None, *, at_once: bool = False) -> float | None:
     """Share of what an answer needs that a step newly brings to light, in [0, 1]; None for answers, where it is
     unknown, and where neither gold passages nor a gold answer other than yes and no are known.
 
-    after: the state a query leads to.
+    after: the state a query leads to. at_once: whether no evidence is reported, so that what is shown is all there is.
     """
     needed = len(question.gold.keys) if question.gold else FACTS if _names(question) else 0
     if step.parse_error or not needed:
@@ -142,7 +142,7 @@ def progress(question: Question, step: AgentStep, after: State | None) -> float 
         before = {each for said in step.state.evidence for each in _reported(question, said, step.state.read)}
         return len(_reported(question, step.content or "", step.state.passages) - before) / needed
     found = _newly_shown(question, step, after)
-    return None if found is None else SHOWN * len(found) / needed
+    return None if found is None else (1.0 if at_once else SHOWN) * len(found) / needed
 
 
 def gold_found(question: Question, step: AgentStep, after: State | None) -> int | None:

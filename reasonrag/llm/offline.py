@@ -100,6 +100,10 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
         "reason": lambda asked: turn.answer(turn.having_reasoned(asked)),
         "loop": turn.loop,
         "sentence": turn.sentence,
+        "act": turn.act,
+        "claim": lambda asked: turn.act(asked, claims=True),
+        "settle": lambda asked: _as_json(turn.answer(turn.having_found(asked))),
+        "reader": lambda asked: _answer(Proposal((turn.having_found(asked).said("evidence")[-1:] or ["None"])[0], 0.0)),
     }
     return replies.get(prompt.turn, turn.think)(prompt)
 
@@ -172,6 +176,19 @@ class _Turn:
         news = found != "None" and found not in prompt.thoughts
         return f"<sentence>{found if news else f'What is to be found out is {sought[0]}.'}</sentence>"
 
+    def having_found(self, prompt: ParsedPrompt) -> ParsedPrompt:
+        """The prompt with evidence from the passages of each query."""
+        for query, passages in prompt.found:
+            said = f"{prompt.thoughts} <query>{query}</query>"
+            prompt = self.having_read(replace(prompt, thoughts=said, passages=passages))
+        return prompt
+
+    def act(self, prompt: ParsedPrompt, *, claims: bool = False) -> str:
+        """Search further, or answer, in JSON. claims: with the answer of now beside a query."""
+        prompt = self.having_found(prompt)
+        said = self.think(prompt)
+        return _as_json(said, self._draw(habits.answers(prompt)).text if claims else None)
+
     def having_reasoned(self, prompt: ParsedPrompt) -> ParsedPrompt:
         """The prompt with evidence about one thing after the other, as far as the question leads."""
         for _ in range(max(2, habits.hops(prompt.question))):
@@ -181,6 +198,17 @@ class _Turn:
 
     def _draw(self, options: Sequence[Proposal]) -> Proposal:
         return draw(options, self.temperature, self.dice)
+
+
+def _as_json(said: str, answer: str | None = None) -> str:
+    """A reply of the agent with its step as a JSON object. answer: of now, where it stands beside a query."""
+    lead, _, step = said.partition(" So the ")
+    lead, step = (lead, step) if step else ("The evidence suffices.", said)
+    values: dict[str, str | None] = {}
+    values |= {name: tagged(name, step)[0] for name in ("answer", "query") if tagged(name, step)}
+    if answer is not None:
+        values = {"answer": answer, "query": None} | values
+    return f"{lead} {orjson.dumps(values).decode()}"
 
 
 # -- the judge -------------------------------------------------------------------------------------------------

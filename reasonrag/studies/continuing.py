@@ -127,7 +127,7 @@ class RecordedRun:
         decides, agent = self.decides, self.recorded(AgentSettings)
         if agent.prompts and not agent.prompts.exists():
             raise InputError(f"the folder of the run's prompts, {agent.prompts}, no longer exists: {MOVED}")
-        prompts = load_prompts(agent.prompts, agent.style)
+        prompts = load_prompts(agent.prompts, agent.style, agent.agent)
         if prompts.hash_with(*rule.prompts) != decides.prompts:
             raise InputError(f"{self.run} was made with other prompts: {MOVED}")
         retriever = retriever or await self._open_retriever(opened, say)

@@ -18,8 +18,9 @@ from preference.export.summary import QUESTIONS
 from reasonrag.agent.agent import steps_of_hops
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside
 from reasonrag.agent.protocols.known import renderer_hash
+from reasonrag.agent.settings import AGENTS, OURS
 from reasonrag.data.item_files import explained_records
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, choices
 from reasonrag.files import reading
 from reasonrag.signatures import public_call
 from reasonrag.training.provenance import SHOWN_PLAINLY, TrainingConditions
@@ -70,12 +71,18 @@ def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> Trai
 
 def prompts_of_training(data_set: Path, given: Path | None) -> tuple[Prompts, bool]:
     """The prompts that a model trained on a data set will be asked with, and whether a user chose them: those of
-    `given`, else those that `import` took out of the rows, else the package's."""
+    `given`, else those that `import` took out of the rows, else the package's of the agent that made the data."""
     if given is None and (own := prompts_beside(data_set)):
         prompts, known = load_prompts(own), _renderers(_origins(data_set))
         if not known or renderer_hash(prompts) in known:  # else the rows were replaced by those of other prompts
             return prompts, True
-    return load_prompts(given), given is not None
+    agents = {origin.agent or OURS for origin in _origins(data_set)}
+    agent = next(iter(agents)) if len(agents) == 1 else OURS
+    if agent not in AGENTS:
+        raise InputError(
+            f"{data_set} is of the agent {agent}, which this version does not know: {choices(agent, AGENTS)}"
+        )
+    return load_prompts(given, agent=agent), given is not None
 
 
 def _warnings(data_set: Path, origins: Counter[Origin]) -> tuple[str, ...]:
@@ -108,7 +115,7 @@ def _with_own_steps(question: QuestionRecord) -> Origin:
     origin, hops = question.origin, question.hops
     if not hops or origin.max_steps is None:
         return origin
-    return origin.model_copy(update={"max_steps": steps_of_hops(hops, least=origin.max_steps)})
+    return origin.model_copy(update={"max_steps": steps_of_hops(hops, least=origin.max_steps, agent=origin.agent)})
 
 
 def _origin_of(row: dict[str, Any]) -> Origin:

@@ -18,6 +18,7 @@ from preference.candidates import QuestionRecord, is_training_split, question_ke
 from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
 from preference.records import AbsentIfEmpty, Record, first_error
+from reasonrag.agent.settings import OURS
 from reasonrag.data.questions import SHORT
 from reasonrag.data.settings import ATLAS, HUB_SPLITS
 from reasonrag.errors import InputError
@@ -48,6 +49,8 @@ class TrainingConditions(Record):
     """Null for the best first; empty, and absent from the file, if all were."""
     style: AbsentIfEmpty[tuple[str | None, ...]] = ()
     """Of answers; null for short ones; empty, and absent from the file, if all were."""
+    agent: AbsentIfEmpty[tuple[str | None, ...]] = ()
+    """Null for the one that ReasonRAG defines; empty, and absent from the file, if that made all."""
     warnings: tuple[str, ...] = Field(default=(), exclude=True)
     """What of the data could not be checked; not in the file."""
 
@@ -96,6 +99,7 @@ SHOWN_PLAINLY: Final = {
     "max_passage_chars": _Plainly("passages", "whole", "cut at {:,} characters"),
     "passage_order": _Plainly("passages", "best-first", "{}"),
     "style": _Plainly("answers", SHORT, "{}"),
+    "agent": _Plainly("the agent's steps", f"those of {OURS}", "those of {}"),
 }
 """Conditions that records hold only where they are not the usual ones: null or absent means those."""
 

@@ -16,11 +16,14 @@ class AgentProtocol(Protocol):
     """Its system prompts are files, see `Prompts`.
 
     reads_at_once: whether the turn after a query sees what was found and goes on from there; else it reports evidence,
-        and the next turn goes on.
+        and the next turn goes on. has_reader: whether it is shown a short answer to its query, which a reader finds in
+        the passages (`reader.txt`), in their place.
     """
 
     @property
     def reads_at_once(self) -> bool: ...
+    @property
+    def has_reader(self) -> bool: ...
 
     def messages(self, prompts: Prompts, state: State, order: PassageOrder) -> tuple[Message, ...]:
         """What the model is shown in a state. order: of the passages of one search."""

@@ -15,7 +15,7 @@ from reasonrag.retrieval.settings import PassageOrder
 class ReasonRag:
     """Passages are shown to the one turn that reads them; what it reports stays as a thought."""
 
-    reads_at_once = False
+    reads_at_once, has_reader = False, False
 
     def messages(self, prompts: Prompts, state: State, order: PassageOrder) -> tuple[Message, ...]:
         return render_prompt(

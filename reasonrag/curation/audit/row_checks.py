@@ -18,8 +18,10 @@ from preference.candidates import question_key
 from preference.export.sanitize import PLACEHOLDER
 from preference.labelling import TokenCounter
 from preference.records import AgentAction, Message
-from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
+from reasonrag.agent.parsing import ParsedReply, ParseError, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.protocols.json_reply import ANSWER, QUERY, as_step, read_object
+from reasonrag.agent.settings import AGENTS
 from reasonrag.curation.audit.catalogue import CheckName
 from reasonrag.data.questions import AnswerStyle
 from reasonrag.redaction import excerpt, keys_in, mask_secrets, texts_in
@@ -48,6 +50,9 @@ _ACTION_OF: dict[frozenset[str], AgentAction] = {
     frozenset({"evidence"}): "read",
     frozenset({"answer"}): "conclude",
 }
+_AS_JSON = frozenset({"json"})
+"""In place of tags: the system turn shows a JSON object to reply with."""
+_SHOWS_JSON = re.compile(r'\{"(?:query|answer)"')
 
 RowFinding: TypeAlias = tuple[CheckName, str]
 """A check and what exactly was found, in a few words of ours; empty if there is nothing to add."""
@@ -80,9 +85,10 @@ class RowFacts:
 
 def _own_system_turns() -> frozenset[str]:
     """The package's own system turns, in each style of answers."""
-    prompts = load_prompts()
+    known = [load_prompts(agent=agent) for agent in AGENTS]
+    turns = [(prompts, action) for prompts in known for action in get_args(AgentAction) if action in prompts.texts]
     return frozenset(
-        prompts.system(action, style=style) for action in get_args(AgentAction) for style in get_args(AnswerStyle)
+        prompts.system(action, style=style) for prompts, action in turns for style in get_args(AnswerStyle)
     )
 
 
@@ -206,6 +212,8 @@ def _named_tags(instruction: str) -> frozenset[str]:
 
 def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
     """The tags a reply may use: a turn with passages asks for evidence, and a system turn names only its own tags."""
+    if _SHOWS_JSON.search(instruction):
+        return _AS_JSON
     named = _named_tags(instruction)
     if "<reference>" in user or named == {"evidence"}:
         return frozenset({"evidence"})
@@ -217,6 +225,9 @@ def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
 @lru_cache(maxsize=64)
 def parse_step(reply: str, may: frozenset[str]) -> ParsedReply | str:
     """The step in a reply under these tags, or one word on why there is none."""
+    if may == _AS_JSON:
+        found = read_object(reply, "stopped", (QUERY, ANSWER))
+        return found.cause if isinstance(found, ParseError) else as_step(*found, QUERY if QUERY in found[1] else ANSWER)
     action = _ACTION_OF.get(may)
     actions: Sequence[AgentAction] = (action,) if action else ("think", "read")
     parsed = [parse_reply(reply, action=each, ending="stopped") for each in actions]

@@ -13,7 +13,7 @@ SEARCHLESS: tuple[MethodName, ...] = ("direct", "cot")
 """Methods that are shown no passages."""
 SEEN: Final = "trained_questions"
 ConditionName = Literal[
-    "renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style", "trained_questions"
+    "renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style", "agent", "trained_questions"
 ]
 ALLOWABLE: tuple[ConditionName, ...] = get_args(ConditionName)
 """Conditions that may differ from training if --allow names them."""

@@ -43,8 +43,9 @@ class LinearAgent:
         """One attempt. told: called with every step as it is taken, and what is recorded of it. sample: number of its
         draws. Raises ModelError and RetrievalError."""
         agent = replace(self.agent, spending=Spending())
-        state, taken = agent.start(question), list[PredictedStep]()
+        state, taken, searches = agent.start(question), list[PredictedStep](), 0
         while True:
+            searches += state.reads
             drafts = await agent.sample(state, range(self.draws) if self.critic else [sample])
             step, recorded = await self._chosen(drafts)
             taken.append(recorded)
@@ -55,7 +56,7 @@ class LinearAgent:
         return Attempt(
             answer=step.content,
             steps=tuple(taken),
-            searches=sum(each.action == "read" for each in taken),
+            searches=searches,
             read=step.state.read,
         )
 
@@ -106,6 +107,7 @@ def _recorded(step: AgentStep) -> PredictedStep:
         reasoning=step.reasoning,
         content=step.content,
         passages=step.passage_refs or [],
+        observation=step.observation,
         parse_error=step.parse_error.cause if step.parse_error else None,
         repaired=step.repaired,
     )

@@ -31,16 +31,22 @@ _SO_FAR = re.compile(r"^Reasoning so far: (.*)$", re.MULTILINE)
 _PASSAGE_LINE = re.compile(r"^Passage [0-9]+: (.*?): (.*)$", re.MULTILINE)
 _DOC_LINE = re.compile(r"^(?:<information>)?Doc [0-9]+\(Title: (.*?)\) (.*?)(?:</information>)?$", re.MULTILINE)
 """Passages in the formats of standard RAG and Search-R1: title and text."""
+_HISTORY_LINE = re.compile(r"^(?:(Query|Reader): (.*)|Document \[[0-9]+\] \(Title: (.*?)\) (.*))$", re.MULTILINE)
+"""Of agents that reply in JSON: a query, a reader's answer to it, or title and text of a document that it found."""
+_JSON_TURNS = (('{"answer": "the answer", "query"', "claim"), ('{"query"', "act"), ('{"answer"', "settle"))
+"""The first object shown in a system prompt decides the turn of such an agent."""
 
 
 @dataclass(frozen=True)
 class ParsedPrompt:
-    """A parsed prompt. passages: title and text of each. For a judge, `question` is everything that it is shown."""
+    """A parsed prompt. passages: title and text of each. For a judge, `question` is everything that it is shown.
+    found: the queries of an agent that is shown all passages again, each with those that it found."""
 
     turn: str
     question: str
     thoughts: str
     passages: tuple[tuple[str, str], ...]
+    found: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 
     def said(self, tag: str) -> list[str]:
         """Contents of this tag in the thoughts, in order."""
@@ -64,6 +70,10 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     turn = next((name for tag, name in _TURNS_BY_TAG if tag in system), "conclude")
     if not system and "<search>" in user:
         return _parse_loop_prompt(messages)
+    if acts := next((name for shown, name in _JSON_TURNS if shown in system), None):
+        return _parse_history(acts, user)
+    if turn == "conclude" and "\nQuery: " in user:
+        return _parse_history("reader", user)
     if turn in ("conclude", "sentence") and (asked := _RAG_TURN.match(user)):
         said = " ".join(f"<evidence>{each[:MOST_READ]}</evidence>" for each in _SO_FAR.findall(user))
         if turn == "conclude":
@@ -81,6 +91,22 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
         thoughts=thoughts[:MOST_READ],
         passages=tuple((title.strip(), text.strip().removesuffix(_CUT).rstrip()) for title, _, text in titled),
     )
+
+
+def _parse_history(turn: str, user: str) -> ParsedPrompt:
+    """Parse the prompt of an agent that replies in JSON, or of its reader, who is asked one query."""
+    question, _, history = user.removeprefix(_QUESTION).partition("\n")
+    thoughts, found = "", list[tuple[str, list[tuple[str, str]]]]()
+    for kind, said, title, text in _HISTORY_LINE.findall(history[:MOST_READ]):
+        if kind == "Query":
+            found.append((said, []))
+        elif kind == "Reader" and found:
+            reported = "None" if said == "nothing was found" else said
+            thoughts += f" <query>{found[-1][0]}</query> <evidence>{reported}</evidence>"
+        elif found:
+            found[-1][1].append((title, text.removesuffix(_CUT).rstrip()))
+    searched = tuple((query, tuple(passages)) for query, passages in found if passages)
+    return ParsedPrompt(turn, question[:MOST_READ], thoughts, (), searched)
 
 
 def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:

@@ -1,0 +1,108 @@
+"""Replies that end with one JSON object, and the history that is shown to them. Knows no agent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from preference import Message
+from reasonrag.agent.parsing import NOTHING_SAID, ParsedReply, ParseError, cut_off
+from reasonrag.agent.prompting import Prompts, folded, inert
+from reasonrag.agent.state import State
+from reasonrag.llm.endpoint.endings import Ending
+from reasonrag.llm.reasoning import more_room
+from reasonrag.retrieval.passage_length import in_order
+from reasonrag.retrieval.settings import PassageOrder
+
+QUERY, ANSWER = "query", "answer"
+MOST_BRACES = 64
+"""Opening braces, from the end of a reply, that may begin its object: 10,000 are read as fast as 64."""
+_NOTHING = frozenset({"", "none", "null"})
+"""Values, in small letters, that say nothing: models write null as a word."""
+_DECODER = json.JSONDecoder()
+
+
+def documents(state: State, order: PassageOrder) -> Iterator[str]:
+    """A line for each query, and one for each document that it found."""
+    for seen in filter(None, state.observed):
+        yield f"Query: {one_line(seen.query)}"
+        found = in_order(seen.passages, order)
+        for number, each in enumerate(found, start=1):
+            yield f"Document [{number}] (Title: {one_line(each.title)}) {one_line(each.text)}"
+        if not found:
+            yield "No document was found."
+
+
+def answers(state: State) -> Iterator[str]:
+    """A line for each query, and one for what a reader found in its documents."""
+    for seen in filter(None, state.observed):
+        yield f"Query: {one_line(seen.query)}"
+        yield f"Reader: {one_line(seen.said or '') or 'nothing was found'}"
+
+
+def turns(prompts: Prompts, state: State, history: Iterator[str]) -> tuple[Message, Message]:
+    """System and user turn: the question, then the history."""
+    shown = "\n".join([f"Question: {one_line(state.question.question)}", *history])
+    system = prompts.system(state.action, first=not state.thoughts, style=state.question.style)
+    return Message(role="system", content=system), Message(role="user", content=shown)
+
+
+def one_line(text: str) -> str:
+    """Untrusted text that cannot imitate a line of the history."""
+    return inert(folded(text))
+
+
+def read_object(text: str, ending: Ending, wanted: tuple[str, ...]) -> tuple[str, dict[str, str]] | ParseError:
+    """The reply up to the end of its last JSON object with one of the wanted keys, and their texts; values that say
+    nothing are left out. JSON is parsed, never evaluated."""
+    if ending == "cut" and not text.strip():
+        return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {more_room()}")
+    expected = "expected one JSON object with " + " or ".join(f'"{name}"' for name in wanted)
+    found = _last_object(text, wanted)
+    if found is None:
+        if ending in NOTHING_SAID:
+            return ParseError(*NOTHING_SAID[ending])
+        if ending == "cut":
+            return cut_off(text, f"{expected}; found none")
+        return ParseError("no_json", f"{expected}; found none")
+    end, values = found
+    texts = {name: _text(values[name]) for name in wanted if name in values}
+    if wrong := next((name for name, said in texts.items() if said is None), None):
+        return ParseError("wrong_value", f'{expected}; "{wrong}" is no text')
+    said = {name: text for name, text in texts.items() if text and text.casefold() not in _NOTHING}
+    return (text[:end].strip(), said) if said else ParseError("empty", f"{expected}; found no text in it")
+
+
+def query_or_answer(text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
+    """The step of a reply that may search or answer, or, to conclude, must answer; of both the query counts."""
+    wanted = (ANSWER,) if state.action == "conclude" else (QUERY, ANSWER)
+    found = read_object(text, ending, wanted)
+    if isinstance(found, ParseError):
+        return found
+    response, said = found
+    return as_step(response, said, next(each for each in wanted if each in said))
+
+
+def as_step(response: str, said: dict[str, str], name: str) -> ParsedReply:
+    """The step that one of the values takes."""
+    return ParsedReply(response, "query" if name == QUERY else "answer", said[name])
+
+
+def _last_object(text: str, wanted: tuple[str, ...]) -> tuple[int, dict[str, object]] | None:
+    """Where the last object with one of these keys ends, and its values."""
+    for start in [each.start() for each in re.finditer(r"\{", text)][: -MOST_BRACES - 1 : -1]:
+        try:
+            values, end = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            continue
+        if any(name in values for name in wanted):
+            return end, values
+    return None
+
+
+def _text(value: object) -> str | None:
+    """A value as text, empty where it says nothing; None for what is no text."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | None):
+        return None
+    return "" if value is None else str(value).strip()

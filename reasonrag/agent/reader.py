@@ -1,0 +1,60 @@
+"""The reader of agents that are shown a short answer to each query, and no passages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from preference import Message
+from preference.export.sanitize import plain_text
+from reasonrag.agent.model_calls import ModelCaller
+from reasonrag.agent.parsing import TaggedReply, parse_tagged
+from reasonrag.agent.protocols.json_reply import one_line
+from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import Question
+from reasonrag.llm.endpoint.endings import ending_of
+
+_TAG = "answer"
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What was read, by question and prompt: agents of one question share it, as no draw is asked for twice."""
+
+    known: dict[tuple[str, tuple[Message, ...]], asyncio.Future[str]] = field(default_factory=dict)
+
+    async def read(self, caller: ModelCaller, question: Question, query: str, passages: Sequence[Passage]) -> str:
+        """The answer to a query in the passages that it found, at temperature 0; empty where the reader's reply cannot
+        be read. Raises ModelError.
+
+        The same words in search, in training data and in evaluation, as they are part of the agent's prompt.
+        """
+        shown = [
+            f"Document [{number}] (Title: {one_line(each.title)}) {one_line(each.text)}"
+            for number, each in enumerate(passages, start=1)
+        ]
+        asked = "\n".join([f"Question: {one_line(question.question)}", f"Query: {one_line(query)}", *shown])
+        messages = (Message(role="system", content=caller.prompts["reader"]), Message(role="user", content=asked))
+        place = question.id, messages
+        if place not in self.known:
+            self.known[place] = asyncio.ensure_future(_answer(caller, question, messages))
+        try:
+            return await asyncio.shield(self.known[place])
+        except BaseException:
+            if self.known[place].done():
+                del self.known[place]
+            raise
+
+
+async def _answer(caller: ModelCaller, question: Question, messages: tuple[Message, ...]) -> str:
+    sampling = caller.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0})
+    asked = caller.request(question.id, messages, [0], (f"</{_TAG}>",), sampling)
+    [completion] = await caller.complete(asked)
+    found = await caller.read(
+        asked,
+        completion,
+        lambda said: parse_tagged(plain_text(said.text), tags=(_TAG,), ending=ending_of(said)),
+        sample=0,
+    )
+    return found.content.content if isinstance(found.content, TaggedReply) else ""
