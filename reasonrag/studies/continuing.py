@@ -18,6 +18,7 @@ from preference.records import first_error
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.protocols.known import PROTOCOLS
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.compressed import on_the_hub
 from reasonrag.data.settings import QuestionSettings
@@ -128,6 +129,11 @@ class RecordedRun:
         if agent.prompts and not agent.prompts.exists():
             raise InputError(f"the folder of the run's prompts, {agent.prompts}, no longer exists: {MOVED}")
         prompts = load_prompts(agent.prompts, agent.style, agent.agent)
+        if PROTOCOLS[prompts.agent].has_reader:
+            raise InputError(
+                f"{self.run} was made by the agent {prompts.agent}, whose states hold a reader's words: calibrate takes "
+                "runs of agents without a reader"
+            )
         if prompts.hash_with(*rule.prompts) != decides.prompts:
             raise InputError(f"{self.run} was made with other prompts: {MOVED}")
         retriever = retriever or await self._open_retriever(opened, say)

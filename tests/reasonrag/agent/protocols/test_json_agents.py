@@ -160,6 +160,10 @@ def test_an_agent_goes_from_questions_to_pairs_and_an_evaluation(name: AgentName
     refused = reasonrag("generate", *run[:-1], "reasonrag", "--run", "runs/a")
     assert refused.status == 2
     assert f"agent was {name!r}, is None" in refused.err
+    freshly = reasonrag("calibrate", "runs/a", "--revalue", 2, "--k", 1)
+    assert (freshly.status, "calibrate takes runs of agents without a reader" in freshly.err) == (
+        (0, False) if name == "react" else (2, True)
+    )
     again = reasonrag(
         "evaluate", "--dataset", "atlas", "--split", "dev", "--limit", 10, "--agent", name, "--run", "evals/a"
     )
