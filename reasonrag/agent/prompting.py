@@ -37,6 +37,7 @@ _OF_EVERY_RUN = ("think", "read", "conclude", "reader", "repair", "vary", "judge
 _COMMON = ("repair", "vary", "judge", "rank", "answer", "rubric", "pick", "short", "long")
 """Prompts of every agent: of the repair turn, of the turn that asks for a different step (vary), of the judges (of
 steps judge, which scores, rank and pick; of answers rubric, and answer without one), and what stands at `STYLE`."""
+PROMPT_NAMES = (*_TURNS, *_COMMON)
 OF_THE_AGENT = (*_TURNS, "short", "long", "repair")
 """The prompts that a running agent uses: those that a model's folder keeps."""
 STYLE = "{style}"
@@ -121,9 +122,8 @@ def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT, agen
         raise InputError(f"--prompts {directory}: they are those of the agent {named}, and --agent is {agent or OURS}")
     ours = resources.files("reasonrag").joinpath("prompts")
     own = ours if named == OURS else ours.joinpath("agents", named)
-    places = dict.fromkeys(_COMMON, ours) | dict.fromkeys(_TURNS, own)
-    files = {name: place.joinpath(f"{name}.txt") for name, place in places.items()}
-    texts = {name: file.read_text("utf-8").strip() for name, file in files.items() if file.is_file()}
+    files = [place.joinpath(f"{name}.txt") for place, names in ((ours, _COMMON), (own, PROMPT_NAMES)) for name in names]
+    texts = {file.name.removesuffix(".txt"): file.read_text("utf-8").strip() for file in files if file.is_file()}
     if directory is not None:
         texts |= _own_prompts(directory, prompt_names(texts), exact=layout.get("exact", False))
     for name, place, what in (
@@ -143,7 +143,7 @@ def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT, agen
 
 def prompt_names(known: Iterable[str]) -> list[str]:
     """The prompts that a user's folder may replace, of an agent that has the `known` ones."""
-    return [*(name for name in (*_TURNS[1:], *_COMMON) if name in known), "begin"]
+    return [*(name for name in PROMPT_NAMES[1:] if name in known), "begin"]
 
 
 def _layout(directory: Path | None) -> dict[str, Any]:

@@ -100,6 +100,8 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
         "reason": lambda asked: turn.answer(turn.having_reasoned(asked)),
         "loop": turn.loop,
         "sentence": turn.sentence,
+        "subquery": lambda asked: _as_steps(turn.think(asked)),
+        "subanswer": lambda asked: _as_steps(turn.read(asked)),
         "act": turn.act,
         "claim": lambda asked: turn.act(asked, claims=True),
         "settle": lambda asked: _as_json(turn.answer(turn.having_found(asked))),
@@ -198,6 +200,14 @@ class _Turn:
 
     def _draw(self, options: Sequence[Proposal]) -> Proposal:
         return draw(options, self.temperature, self.dice)
+
+
+def _as_steps(said: str) -> str:
+    """A reply of the agent in ProRAG's tags."""
+    lead, opening, step = said.partition("<")
+    for ours, theirs in (("query>", "subquery>"), ("evidence>", "subanswer>")):
+        step = step.replace(ours, theirs)
+    return f"<step>{lead.strip() or 'The documents say it.'}</step>\n{opening}{step}"
 
 
 def _as_json(said: str, answer: str | None = None) -> str:

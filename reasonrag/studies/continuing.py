@@ -131,8 +131,8 @@ class RecordedRun:
         prompts = load_prompts(agent.prompts, agent.style, agent.agent)
         if PROTOCOLS[prompts.agent].has_reader:
             raise InputError(
-                f"{self.run} was made by the agent {prompts.agent}, whose states hold a reader's words: calibrate takes "
-                "runs of agents without a reader"
+                f"{self.run} was made by the agent {prompts.agent}, whose states hold a reader's words: "
+                "calibrate takes runs of agents without a reader"
             )
         if prompts.hash_with(*rule.prompts) != decides.prompts:
             raise InputError(f"{self.run} was made with other prompts: {MOVED}")

@@ -8,6 +8,7 @@ import orjson
 
 from preference import AgentAction
 from reasonrag.agent.prompting import Prompts
+from reasonrag.agent.protocols.prorag import ProRag
 from reasonrag.agent.protocols.protocol import AgentProtocol
 from reasonrag.agent.protocols.re2search import Re2Search
 from reasonrag.agent.protocols.react import ReAct
@@ -23,6 +24,7 @@ PROTOCOLS: dict[str, AgentProtocol] = {
     "react": ReAct(),
     "search-o1": SearchO1(),
     "re2search": Re2Search(),
+    "prorag": ProRag(),
 }
 
 

@@ -18,9 +18,11 @@ from preference.candidates import question_key
 from preference.export.sanitize import PLACEHOLDER
 from preference.labelling import TokenCounter
 from preference.records import AgentAction, Message
-from reasonrag.agent.parsing import ParsedReply, ParseError, parse_reply, tags_of
+from reasonrag.agent.parsing import ParsedReply, ParseError, parse_reply, parse_tagged, tags_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.protocols.json_reply import ANSWER, QUERY, as_step, read_object
+from reasonrag.agent.protocols.prorag import TAGS as PRORAG_TAGS
+from reasonrag.agent.protocols.prorag import TYPES
 from reasonrag.agent.settings import AGENTS
 from reasonrag.curation.audit.catalogue import CheckName
 from reasonrag.data.questions import AnswerStyle
@@ -214,6 +216,9 @@ def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
     """The tags a reply may use: a turn with passages asks for evidence, and a system turn names only its own tags."""
     if _SHOWS_JSON.search(instruction):
         return _AS_JSON
+    for turn in ("think", "read"):  # to conclude, ProRAG's agent and ours have the same tag
+        if f"<{PRORAG_TAGS[turn][0]}>" in instruction:
+            return frozenset(PRORAG_TAGS[turn])
     named = _named_tags(instruction)
     if "<reference>" in user or named == {"evidence"}:
         return frozenset({"evidence"})
@@ -228,6 +233,9 @@ def parse_step(reply: str, may: frozenset[str]) -> ParsedReply | str:
     if may == _AS_JSON:
         found = read_object(reply, "stopped", (QUERY, ANSWER))
         return found.cause if isinstance(found, ParseError) else as_step(*found, QUERY if QUERY in found[1] else ANSWER)
+    if not may <= {"query", "evidence", "answer"}:
+        said = parse_tagged(reply, tags=tuple(sorted(may)), ending="stopped")
+        return said.cause if isinstance(said, ParseError) else ParsedReply(said.response, TYPES[said.tag], said.content)
     action = _ACTION_OF.get(may)
     actions: Sequence[AgentAction] = (action,) if action else ("think", "read")
     parsed = [parse_reply(reply, action=each, ending="stopped") for each in actions]

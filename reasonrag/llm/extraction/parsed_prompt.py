@@ -20,6 +20,8 @@ _TURNS_BY_TAG = (
     ("<pick>", "pick"),
     ("<route>", "route"),
     ("<sentence>", "sentence"),
+    ("<subanswer>", "subanswer"),
+    ("<subquery>", "subquery"),
     ("<evidence>", "read"),
     ("<query>", "think"),
 )
@@ -72,6 +74,8 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
         return _parse_loop_prompt(messages)
     if acts := next((name for shown, name in _JSON_TURNS if shown in system), None):
         return _parse_history(acts, user)
+    if turn in ("subquery", "subanswer") or "</subquery>" in user:
+        return _parse_steps(turn, user)
     if turn == "conclude" and "\nQuery: " in user:
         return _parse_history("reader", user)
     if turn in ("conclude", "sentence") and (asked := _RAG_TURN.match(user)):
@@ -107,6 +111,17 @@ def _parse_history(turn: str, user: str) -> ParsedPrompt:
             found[-1][1].append((title, text.removesuffix(_CUT).rstrip()))
     searched = tuple((query, tuple(passages)) for query, passages in found if passages)
     return ParsedPrompt(turn, question[:MOST_READ], thoughts, (), searched)
+
+
+def _parse_steps(turn: str, user: str) -> ParsedPrompt:
+    """Parse ProRAG's steps: subqueries are queries, subanswers are evidence; the last documents are to be read."""
+    question, _, history = user.removeprefix(_QUESTION).partition("\n")
+    said, _, last = history.rpartition("<retrieval>")
+    thoughts = re.sub(r"<retrieval>[\s\S]*?</retrieval>", "", said + last.partition("</retrieval>")[2])
+    for theirs, ours in (("subquery", "query"), ("subanswer", "evidence")):
+        thoughts = re.sub(rf"<(/?){theirs}>", rf"<\1{ours}>", thoughts)
+    passages = tuple((title, text.removesuffix(_CUT).rstrip()) for title, text in _DOC_LINE.findall(last))
+    return ParsedPrompt(turn, question[:MOST_READ], thoughts[:MOST_READ], passages)
 
 
 def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:
