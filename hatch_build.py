@@ -45,6 +45,15 @@ def stub() -> str:
 
 def _call(name: str, imports: defaultdict[str, set[str]]) -> str:
     call = getattr(reasonrag, name)
+    if not inspect.isclass(call):
+        return _function(name, call, imports)
+    functions = [each for each, value in vars(call).items() if inspect.isfunction(value)]
+    methods = [each for each in functions if each == "__init__" or not each.startswith("_")]
+    shown = "\n\n".join(_function(each, getattr(call, each), imports) for each in methods)
+    return f"class {name}:\n" + _indented(f'"""{inspect.getdoc(call)}\n"""\n\n{shown}')
+
+
+def _function(name: str, call: Any, imports: defaultdict[str, set[str]]) -> str:
     signature = inspect.signature(call)
     places = _places(inspect.getmodule(call))
     shown, keywords = [], False
@@ -52,8 +61,8 @@ def _call(name: str, imports: defaultdict[str, set[str]]) -> str:
         if each.kind == Parameter.KEYWORD_ONLY and not keywords:
             shown, keywords = [*shown, "*"], True
         default = "" if each.default is Parameter.empty else f" = {_default(each.default)}"
-        shown.append(f"{each.name}: {each.annotation}{default}")
-        _note(each.annotation, places, imports)
+        shown.append(each.name if each.name == "self" else f"{each.name}: {each.annotation}{default}")
+        _note(str(each.annotation), places, imports)
     _note(signature.return_annotation, places, imports)
     text = inspect.getdoc(call) or ""
     quoted = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')

@@ -17,6 +17,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _CALLS = {
+    "Environment": "agent.environment",
     "ask": "evaluation.ask",
     "audit": "curation.audit.audit",
     "calibrate": "studies.calibrate",

@@ -31,6 +31,7 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, RetrievalError
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endings import ending_of
+from reasonrag.llm.reasoning import without_reasoning
 from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.retriever import Retriever, corpus_language
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
@@ -226,11 +227,25 @@ class Agent:
             return _failed_step(draw, completion, found.content, found.unrepaired)
         if found.repaired:
             draw = replace(draw, messages=found.messages, plain=False)
-        language = corpus_language(self.retriever)
-        evidence = state.evidence
+        return self._parsed(draw, found.content, found.completion, repaired=found.repaired)
+
+    def step_of(self, state: State, reply: str) -> AgentStep:
+        """The step of a whole reply that somebody else gave, without a repair turn."""
+        said = without_reasoning(Completion(text=reply, finish_reason="stop"))
+        parsed = self.protocol.parse(plain_text(said.text), state, ending_of(said))
+        prompt = self.prompt_of(state)
+        draw = _Draw(state, prompt, prompt)
+        return (
+            _failed_step(draw, said, parsed, None)
+            if isinstance(parsed, ParseError)
+            else self._parsed(draw, parsed, said)
+        )
+
+    def _parsed(self, draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaired: bool = False) -> AgentStep:
+        language, evidence = corpus_language(self.retriever), draw.state.evidence
         if self.protocol.reads_at_once:  # nothing is reported, so answers are held against what was read
-            evidence = tuple(f"{each.title}. {each.text}" for each in state.read)
-        return _parsed_step(draw, found.content, found.completion, evidence, language, repaired=found.repaired)
+            evidence = tuple(f"{each.title}. {each.text}" for each in draw.state.read)
+        return _parsed_step(draw, parsed, reply, evidence, language, repaired=repaired)
 
 
 @dataclass(frozen=True, slots=True)
