@@ -177,8 +177,8 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
         Finding(each.name, "error", f"{each.what}; if intended: {each.flag} {each.name}") for each in found.objections
     ]
     findings.append(_environment(inspection))
-    if not (values.get("use_cpu") or settings.gpus or settings.gpu_memory):
-        findings += check_gpus(stock.devices if stock else [], values)
+    if stock and not (values.get("use_cpu") or settings.gpus or settings.gpu_memory):
+        findings += check_gpus(stock.devices, values)
     model, plans = str(values.get("model_name_or_path") or ""), list[MemoryOption]()
     try:
         shape = find_shape(model)
