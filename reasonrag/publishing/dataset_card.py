@@ -157,9 +157,14 @@ def _rows(values: Mapping[str, Any]) -> Iterator[tuple[Verbatim, str]]:
             case dict():
                 yield from ((code(f"{name}.{key}"), str(each)) for key, each in value.items())
             case list() | tuple():
-                yield code(name), ", ".join(str(each["name"] if isinstance(each, dict) else each) for each in value)
+                yield code(name), ", ".join(map(_in_words, value)) or "none"
             case _:
                 yield code(name), "none" if value is None else str(value)
+
+
+def _in_words(value: object) -> str:
+    """An entry of a list; of a split that was not compared its name, and why."""
+    return f"{value.get('name')}: {value.get('reason')}" if isinstance(value, dict) else str(value)
 
 
 # -- facts -----------------------------------------------------------------------------------------------------

@@ -42,7 +42,8 @@ HOTPOT = Origin(
     max_steps=7,
 )
 CHECKED = {"name": "hotpotqa/dev", "path": "/home/me/dev.jsonl", "sha256": "ab" * 32, "questions": 7405}
-CONTAMINATION = {"checked": [CHECKED], "questions": 1, "matched_by_split": {"hotpotqa/dev": 1}, "dropped": 1}
+CONTAMINATION = {"checked": [CHECKED], "unchecked": [{"name": "popqa/test", "path": "/home/me", "reason": "is empty"}]}
+CONTAMINATION |= {"questions": 1, "matched_by_split": {"hotpotqa/dev": 1}, "allowed": [], "dropped": 1}
 AUDIT = DatasetAudit(EstimatingCounter()).report()
 AUDIT = AUDIT.model_copy(
     update={
