@@ -28,7 +28,7 @@ LINES = {
     "evaluation": 3715,
     "exploration": 2791,
     "llm": 4949,
-    "publishing": 1192,
+    "publishing": 1197,
     "retrieval": 3941,
     "run": 808,
     "scale": 564,

@@ -40,10 +40,10 @@ def spelled_out(record: dict[str, Any]) -> dict[str, Any]:
     them.
     """
     places = [each for each in (record.get("metadata"), record) if isinstance(each, dict)]
-    given = next((each[name] for name in ("choices", "options") for each in places if each.get(name)), None)
-    if not given or not isinstance(record.get("question"), str):
+    found = next(((name, each[name]) for name in ("choices", "options") for each in places if each.get(name)), None)
+    if not found or not isinstance(record.get("question"), str):
         return record
-    texts = _texts(given)
+    texts = _texts(*found)
     answers, question = record.get("golden_answers"), record["question"].rstrip()
     if isinstance(answers, list) and not all(isinstance(each, str) and not each.strip() for each in answers):
         record = record | {"golden_answers": [texts[_position(each, texts)] for each in answers]}
@@ -53,27 +53,27 @@ def spelled_out(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def _texts(given: object) -> list[str]:
+def _texts(name: str, given: object) -> list[str]:
     if isinstance(given, dict):
         letters = list(ascii_uppercase[: len(given)])
         if sorted(given) != letters:
             keys = ", ".join(map(str, given))
-            raise ValueError(f"choices: a mapping needs the keys A, B, .. without a gap, not {keys:.80}")
+            raise ValueError(f"{name}: a mapping needs the keys A, B, .. without a gap, not {keys:.80}")
         given = [given[each] for each in letters]
     if not isinstance(given, list):
         raise ValueError(  # noqa: TRY004 - a validator's error
-            "choices: must be a list of texts, or a mapping of the letters A, B, .. to texts"
+            f"{name}: must be a list of texts, or a mapping of the letters A, B, .. to texts"
         )
     for number, each in enumerate(given, start=1):
         if not isinstance(each, str) or not each.strip():
-            raise ValueError(f"choices: option {number} is {each!r:.80}, not a text; write it in quotation marks")
+            raise ValueError(f"{name}: option {number} is {each!r:.80}, not a text; write it in quotation marks")
     if not FEWEST <= len(given) <= MOST:
         raise ValueError(
-            f"choices: there must be {FEWEST} to {MOST} options, not {len(given)}; add, or leave choices out"
+            f"{name}: there must be {FEWEST} to {MOST} options, not {len(given)}; add, or leave {name} out"
         )
     shown = [_shown(each) for each in given]
     if twice := next((each for each in shown if shown.count(each) > 1), None):
-        raise ValueError(f"choices: the option {twice!r:.80} is given twice; each must differ")
+        raise ValueError(f"{name}: the option {twice!r:.80} is given twice; each must differ")
     return [each.strip() for each in given]
 
 

@@ -129,7 +129,7 @@ def test_awkward_options_are_told_apart_where_they_can_be(answer: str, options: 
         ({"choices": ["one", "two"], "golden_answers": ["three"]}, "'three' is none of the choices; write an option's"),
         ({"choices": ["one", "two"], "golden_answers": [True]}, "True is none of the choices"),
         ({"choices": ["one", "two"], "golden_answers": [2]}, r"\[2\] are positions in choices, which has only 2"),
-        ({"options": {"A": "one", "B": "two"}, "golden_answers": ["C"]}, "'C' is none of the choices"),
+        ({"options": {"A": "one", "C": "two"}, "golden_answers": ["C"]}, "options: a mapping needs the keys A, B"),
         ({"choices": ["B", "A"], "golden_answers": ["A"]}, "'A' names several of the choices"),
         ({"choices": ["5", "-5"], "golden_answers": ["5."]}, "'5.' names several of the choices"),
     ],
