@@ -28,14 +28,13 @@ from reasonrag.llm.critic import CriticFacts
 from reasonrag.progress import JobWatcher, SilentWatcher
 from reasonrag.rendering import Part, next_command
 from reasonrag.run_config import config_hash
-from reasonrag.serving.local_server import count_gpus
+from reasonrag.serving.local_server import count_gpus, driver_gpus
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.llamafactory.config_files import changes_of, find_config, shipped_names
 from reasonrag.training.llamafactory.config_resolution import base_settings
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
-from reasonrag.training.llamafactory.inspection import driver_gpus
 from reasonrag.training.llamafactory.launcher import TrainingFailed
 from reasonrag.training.output_directory import TRAINING, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import PreflightFindings, check_data

@@ -158,12 +158,17 @@ def _choose_server(
 
 def count_gpus() -> int:
     """GPUs of this machine that CUDA_VISIBLE_DEVICES does not hide."""
-    smi, visible = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES")
-    if smi is None or visible == "":
-        return 0
+    here, visible = len(driver_gpus()), os.environ.get("CUDA_VISIBLE_DEVICES")
+    return here if visible is None else min(here, len(list(filter(None, visible.split(",")))))
+
+
+def driver_gpus() -> list[str]:
+    """The names of all GPUs of this machine; none without a driver."""
+    if (smi := shutil.which("nvidia-smi")) is None:
+        return []
     found = subprocess.run([smi, "--list-gpus"], capture_output=True, text=True, check=False)
-    here = sum(line.startswith("GPU") for line in found.stdout.splitlines()) if found.returncode == 0 else 0
-    return here if visible is None else min(here, len(visible.split(",")))
+    named = [line.partition(": ")[2] for line in found.stdout.splitlines() if line.startswith("GPU")]
+    return [each.partition(" (UUID")[0] for each in named] if found.returncode == 0 else []
 
 
 def _python(model: ModelFolder) -> Path:

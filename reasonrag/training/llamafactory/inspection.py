@@ -82,12 +82,6 @@ def lacks(stock: TrainingEnvironment, requirement: str) -> str | None:
     return None if numbers == sorted(numbers) else f"{package}_version"
 
 
-def driver_gpus() -> list[str]:
-    """The names of the GPUs of this machine's driver, which has to be there."""
-    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    return subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()
-
-
 # -- LLaMA-Factory's answer ----------------------------------------------------------------------------------------
 
 _PATIENCE = 1800.0
