@@ -137,7 +137,7 @@ class GoldQuestion:
     """One question: its facts, what the teacher may say about it, and the value of everything.
 
     metadata of the question: `gold_ids` are needed; `supporting_facts` and `question_decomposition` help to find the
-    telling sentences. `options` are the answers that a guess is made among, each as likely: its luck is then theirs,
+    telling sentences. `guesses` are the answers that a guess is made among, each as likely: its luck is then theirs,
     not the skill's. `namesakes` are titles that bad queries ask for. Raises KeyError for a gold passage that the corpus
     lacks.
     """
@@ -153,11 +153,11 @@ class GoldQuestion:
         gold_titles = {_one_line(fact.passage[0]) for fact in self.facts}
         drawn = [each for each in dice.sample(world.titles, TITLES_DRAWN) if each not in gold_titles]
         self._stray_queries = list(question.metadata.get("namesakes") or drawn[:STRAY_QUERIES])
-        options = question.metadata.get("options") or []
-        self.luck = 1 / len(options) if options else skill.luck
+        guesses = question.metadata.get("guesses") or []
+        self.luck = 1 / len(guesses) if guesses else skill.luck
         self._wrong_answers = (
-            [each for each in options if f1_score(each, question.golden_answers) == 0]
-            if options
+            [each for each in guesses if f1_score(each, question.golden_answers) == 0]
+            if guesses
             else self._wrong([fact.name for fact in self.facts] + drawn[STRAY_QUERIES:])
         )
         self.options = cache(self._options)

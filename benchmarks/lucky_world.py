@@ -366,7 +366,7 @@ def write_world(folder: Path, size: Size, splits: dict[str, int], *, seed: int) 
     """`corpus.jsonl`, and `<split>.jsonl` with so many questions each, of all kinds by their shares.
 
     metadata of a question: `type`, its kind; `gold_ids`, in order; `question_decomposition`, what is read in each of
-    them; `options`, what a guess is made among; `namesakes`, titles that share a word with a gold passage's. Raises
+    them; `guesses`, what a guess is made among; `namesakes`, titles that share a word with a gold passage's. Raises
     ValueError if the world is too small.
     """
     found = things(size, seed)
@@ -427,7 +427,7 @@ def _record(
             "question_decomposition": [
                 {"support_id": number[fact.about.name], "answer": fact.says} for fact in asked.facts
             ],
-            "options": list(asked.options),
+            "guesses": list(asked.options),
             "namesakes": dice.sample(others, min(4, len(others))),
         },
     }

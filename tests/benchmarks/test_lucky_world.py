@@ -54,7 +54,7 @@ def test_who_guesses_among_the_options_is_right_as_often_as_luck_says(kind: str,
     """In truth, within four standard errors; and no place among the options is right more often than others."""
     questions, dice = asked(folder, kind), random.Random(0)
     golden = [each["golden_answers"][0] for each in questions]
-    options = [each["metadata"]["options"] for each in questions]
+    options = [each["metadata"]["guesses"] for each in questions]
     error = 4 * (LUCK[kind] * (1 - LUCK[kind]) / len(questions)) ** 0.5
     right = [dice.choice(offered) == answer for offered, answer in zip(options, golden, strict=True)]
     assert sum(right) / len(right) == pytest.approx(LUCK[kind], abs=error)
@@ -63,9 +63,10 @@ def test_who_guesses_among_the_options_is_right_as_often_as_luck_says(kind: str,
 
 
 def test_the_golden_answer_is_one_of_the_options_and_shares_no_word_with_the_others(folder: Path) -> None:
-    """So that a wrong guess gets no F1."""
+    """So that a wrong guess gets no F1. The question is no multiple choice, which would be asked with its options."""
     for each in asked(folder):
-        options, (answer,) = each["metadata"]["options"], each["golden_answers"]
+        assert Question.model_validate(each).question == each["question"]
+        options, (answer,) = each["metadata"]["guesses"], each["golden_answers"]
         assert len(set(options)) == len(options)
         assert answer in options
         assert all(f1_score(other, [answer]) == 0 for other in options if other != answer)
@@ -99,7 +100,7 @@ def test_the_answer_of_a_comparison_is_the_one_whose_town_is_older(folder: Path)
     """By the years in the gold passages, which are well apart."""
     kinds = set()
     for each in asked(folder, "comparison"):
-        steps, options = each["metadata"]["question_decomposition"], each["metadata"]["options"]
+        steps, options = each["metadata"]["question_decomposition"], each["metadata"]["guesses"]
         years = [int(step["answer"]) for step in steps if step["answer"].isdigit()]
         assert abs(years[0] - years[1]) >= YEARS_APART
         assert each["golden_answers"] == [options[years[0] > years[1]]]
@@ -113,7 +114,7 @@ def test_the_world_is_closed(folder: Path) -> None:
     known = " ".join(each["contents"] for each in rows(folder / "corpus.jsonl"))
     known += " ".join(each["question"] for each in rows(folder / "warmup.jsonl"))
     for each in asked(folder):
-        said = f"{each['question']} {' '.join(each['metadata']['options'])}"
+        said = f"{each['question']} {' '.join(each['metadata']['guesses'])}"
         assert set(re.findall(WORDS, said)) <= set(re.findall(WORDS, known)) | {"yes", "no"}
 
 
