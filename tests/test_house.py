@@ -35,8 +35,8 @@ LINES = {
     "serving": 1190,
     "studies": 1524,
     "training": 4289,
-    "viewing": 2698,
-    "tests": 47_946,
+    "viewing": 2699,
+    "tests": 47_945,
     "benchmarks": 8085,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

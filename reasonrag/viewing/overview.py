@@ -16,12 +16,12 @@ import numpy as np
 from pydantic import BaseModel
 
 from preference import Usage
-from preference.candidates import QuestionRecord
+from preference.candidates import QuestionRecord, is_training_split
 from preference.causes import CauseCount, CauseCounts
 from preference.export.summary import GoldAgreement, gold_agreement
 from preference.filters import DROP_REASONS
 from preference.labelled_runs import rare_garbage_collection
-from reasonrag.exploration.summary import RunCounts, mean
+from reasonrag.exploration.summary import HELD_OUT, RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.question_rows import KeptPairSummary, QuestionRow, capped_row, question_row
 
@@ -201,7 +201,8 @@ class OverviewCounts:
     def _warnings(self) -> list[str]:
         if (made := self._collection).kind == "data set":
             return made.warnings
-        return self._run.warnings(made.max_tokens, cut_from=made.cut_from)
+        held_out = [HELD_OUT.format(split) for split in sorted(self._known["splits"]) if not is_training_split(split)]
+        return held_out + self._run.warnings(made.max_tokens, cut_from=made.cut_from)
 
 
 def _type(pair: KeptPairSummary) -> str:
