@@ -35,9 +35,12 @@ def shared_cluster(folder: Path) -> Iterator[str]:
     """The address of the session's cluster. folder: the same for all test processes."""
     pipe, address = folder / "ray.pipe", folder / "ray.address"
     with held(folder / "ray.lock"):
+        user = -1
         if address.exists():
-            user = os.open(pipe, os.O_WRONLY)
-        else:
+            with suppress(OSError):  # the last user has gone, and the cluster with it
+                user = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        if user < 0:
+            pipe.unlink(missing_ok=True)
             os.mkfifo(pipe)
             server = subprocess.Popen([sys.executable, __file__, pipe], stdout=subprocess.PIPE, text=True)
             _STARTED.append(server)
