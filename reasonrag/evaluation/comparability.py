@@ -150,7 +150,7 @@ _EXPLAIN: dict[str, Callable[[Report], object]] = {
     "max-passage-chars": lambda run: run.asked.max_passage_chars or "none",
     "passage order": lambda run: run.asked.passage_order or BEST_FIRST,
     "answer style": lambda run: run.asked.style or SHORT,
-    "agent": lambda run: run.asked.agent or OURS,
+    "agent": lambda run: (run.asked.agent or OURS) if run.method == "agent" else None,
     "repair turns": lambda run: "one" if run.repair else "none",
     "judge": lambda run: run.judge,
     "critic": lambda run: run.critic,

@@ -262,7 +262,8 @@ RAG: dict[str, Any] = {"method": "rag"}
 DIFFERENCES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "one repairs": ({}, {"repair": False}, "b used repair turns none, a one"),
     "another budget": (RAG, {"method": "direct", "asked": {"max_steps": 9}}, "b used max-steps 9, a 7"),
-    "one has no top-k": ({"method": "direct"}, {"asked": {"top_k": 5}}, ""),
+    "one has no top-k and no agent": ({"method": "direct"}, {"asked": {"top_k": 5, "agent": "react"}}, ""),
+    "another agent": ({}, {"asked": {"agent": "react"}}, "b used agent react, a reasonrag"),
     "a baseline has no prompts of the agent": (RAG, RAG | {"asked": {"renderer": "s"}}, ""),
     "other prompts of a baseline": (
         RAG | {"config": {"baseline_prompts": "1"}},
@@ -270,10 +271,7 @@ DIFFERENCES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "b used baseline prompts 2, a 1",
     ),
     "another renderer": ({}, {"asked": {"renderer": "s"}}, "b used prompts (renderer) s, a r"),
-    "another order": (
-        *({}, {"asked": {"passage_order": "worst-first"}}),
-        "b used passage order worst-first, a best-first",
-    ),
+    "other order": ({}, {"asked": {"passage_order": "worst-first"}}, "b used passage order worst-first, a best-first"),
     "another style": ({}, {"asked": {"style": "long"}}, "b used answer style long, a short"),
     "another judge": ({"judge": "i"}, {"judge": "j"}, "b used judge j, a i"),
     "other draws": ({"best_of": 2}, {"vote": 4}, "b used draws (--best-of or --vote) 4, a 2"),
