@@ -125,6 +125,10 @@ class Agent:
     steps_by_hops: bool = False
     readings: Readings = field(default_factory=Readings)
 
+    def anew(self, model: ChatModel) -> Agent:
+        """The agent with a model, for a question of which nothing was read and spent yet."""
+        return replace(self, model=model, spending=Spending(), readings=Readings())
+
     @property
     def protocol(self) -> AgentProtocol:
         return PROTOCOLS[self.prompts.agent]

@@ -20,9 +20,9 @@ _TAG = "answer"
 
 @dataclass(frozen=True)
 class Readings:
-    """What was read, by question and prompt: agents of one question share it, as no draw is asked for twice."""
+    """What was read, by question and hash of the prompt: a run's agents share it, as no draw is asked for twice."""
 
-    known: dict[tuple[str, tuple[Message, ...]], asyncio.Future[str]] = field(default_factory=dict)
+    known: dict[tuple[str, int], asyncio.Future[str]] = field(default_factory=dict)
 
     async def read(self, caller: ModelCaller, question: Question, query: str, passages: Sequence[Passage]) -> str:
         """The answer to a query in the passages that it found, at temperature 0; empty where the reader's reply cannot
@@ -34,16 +34,18 @@ class Readings:
             f"Document [{number}] (Title: {one_line(each.title)}) {one_line(each.text)}"
             for number, each in enumerate(passages, start=1)
         ]
-        asked = "\n".join([f"Question: {one_line(question.question)}", f"Query: {one_line(query)}", *shown])
-        messages = (Message(role="system", content=caller.prompts["reader"]), Message(role="user", content=asked))
-        place = question.id, messages
+        told = "\n".join([f"Question: {one_line(question.question)}", f"Query: {one_line(query)}", *shown])
+        messages = (Message(role="system", content=caller.prompts["reader"]), Message(role="user", content=told))
+        place = question.id, hash(messages)
         if place not in self.known:
             self.known[place] = asyncio.ensure_future(_answer(caller, question, messages))
+            self.known[place].add_done_callback(lambda asked: asked.cancelled() or asked.exception())  # as retrieved
+        asked = self.known[place]
         try:
-            return await asyncio.shield(self.known[place])
+            return await asyncio.shield(asked)
         except BaseException:
-            if self.known[place].done():
-                del self.known[place]
+            if asked.done():
+                self.known.pop(place, None)
             raise
 
 

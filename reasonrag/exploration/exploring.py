@@ -7,11 +7,10 @@ the agents, not how they were made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from preference import QuestionError
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.data.questions import Question, Questions
 from reasonrag.errors import DegenerateRun
@@ -109,8 +108,8 @@ class Exploring:
         asked.stop = self._degenerate()
 
     def _explorer(self, question: Question, asked: Asked) -> Explorer:
-        own = replace(self.agent, model=asked.models[TEACHER], spending=Spending())
-        others = self.value_agent and replace(self.value_agent, model=asked.models[VALUE_MODEL], spending=Spending())
+        own = self.agent.anew(asked.models[TEACHER])
+        others = self.value_agent and self.value_agent.anew(asked.models[VALUE_MODEL])
         recipe = self.identity.recipe
         valuer = self.rule.valuer(question, gold=recipe.judge_sees_gold)
         return Explorer(own, question, recipe, value_agent=others, valuer=valuer)

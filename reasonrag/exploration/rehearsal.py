@@ -9,11 +9,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mcts import Recipe
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.concurrency import work_off
 from reasonrag.data.questions import Question
@@ -52,10 +51,10 @@ async def rehearse(
         if time.monotonic() - began > LONGEST_S:
             return
         explorer = Explorer(
-            replace(agent, model=OfflineTeacher(), spending=Spending()),
+            agent.anew(OfflineTeacher()),
             question,
             recipe,
-            value_agent=value_agent and replace(value_agent, model=OfflineTeacher(name=STUDENT), spending=Spending()),
+            value_agent=value_agent and value_agent.anew(OfflineTeacher(name=STUDENT)),
             valuer=rule.valuer(question, gold=recipe.judge_sees_gold),
         )
         try:

@@ -8,7 +8,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -31,7 +31,6 @@ from preference.statistics import (
     sign_agreement,
 )
 from reasonrag.agent.agent import Agent, AgentStep
-from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.agent.state import State
 from reasonrag.concurrency import together
@@ -329,7 +328,7 @@ class _FreshValues:
         return item[0]
 
     async def do(self, item: _Key, asked: Asked) -> None:
-        agent = replace(self._agent, model=asked.models[_MODEL], spending=Spending())
+        agent = self._agent.anew(asked.models[_MODEL])
         try:
             self.values[item] = _mean(self._sides[item], await self._ends(agent, self._sides[item]))
         except (ModelError, RetrievalError) as error:

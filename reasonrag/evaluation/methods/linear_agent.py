@@ -31,7 +31,11 @@ class LinearAgent:
     draws: int = 1
 
     async def answer(self, question: Question) -> Attempt:
-        return await self.attempt(question)
+        return await self.anew().attempt(question)
+
+    def anew(self) -> LinearAgent:
+        """For another question, or the same again: nothing was read yet, so that all of it is counted."""
+        return replace(self, agent=self.agent.anew(self.agent.model))
 
     async def attempt(
         self,
@@ -86,7 +90,8 @@ class MajorityVote:
     votes: int
 
     async def answer(self, question: Question) -> Attempt:
-        attempts = await together(*(self.agent.attempt(question, sample=number) for number in range(self.votes)))
+        agent = self.agent.anew()
+        attempts = await together(*(agent.attempt(question, sample=number) for number in range(self.votes)))
         said = [None if each.answer is None else in_words(question.question, each.answer) for each in attempts]
         given = [None if each is None else normalize_answer(each) for each in said]
         counted = Counter(each for each in given if each is not None)

@@ -69,7 +69,7 @@ def _tables(report: Report) -> Iterator[Table]:
 
 def _budget(report: Report) -> Iterator[tuple[str, object]]:
     """Of an attempt, whatever the method."""
-    budget = StepBudget.of(report.asked.max_steps)
+    budget = StepBudget.of(report.asked.max_steps, report.asked.agent)
     completions = counted(budget.completions * (report.best_of or 1), "completion")
     yield "at most", f"{completions} and {counted(budget.searches, 'search')} an attempt"
     yield "best of", "" if report.best_of is None else report.best_of
