@@ -18,11 +18,11 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from preference.answer_scores import label_em, normalize_answer
 from preference.records import (
     AbsentIfEmpty,
+    AbsentIfNone,
     ActionType,
     AgentAction,
     Items,
     Message,
-    OptionalScore,
     QuestionError,
     Record,
     Usage,
@@ -94,7 +94,7 @@ class Origin(Record):
     retriever: str | None = None
     renderer: str | None = None
     """Names what swapped states into prompts; equal renderers give equal prompts."""
-    agent: AbsentIfEmpty[str | None] = None
+    agent: AbsentIfNone[str] = None
     """Null for the agent that ReasonRAG defines."""
     top_k: int | None = None
     max_steps: int | None = None
@@ -286,7 +286,7 @@ class PathStep(Record):
     prompt: Prompt
     response: str
     content: str
-    critic_score: OptionalScore = None
+    critic_score: AbsentIfNone[float] = None
     """As of a `StepRecord`."""
 
 

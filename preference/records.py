@@ -38,8 +38,8 @@ Items: TypeAlias = Annotated[list[_Item], Field(fail_fast=True)]
 """A list whose first wrong item ends the check: the errors of millions take gigabytes."""
 AbsentIfEmpty: TypeAlias = Annotated[_Item, Field(exclude_if=operator.not_)]
 """An optional field, absent from its record's JSON where it is empty: files of those who do not use it keep their
-bytes. Not of a number for which 0 is a value: see `OptionalScore`."""
-OptionalScore: TypeAlias = Annotated[float | None, Field(exclude_if=lambda score: score is None)]
+bytes. Not for what may be 0 or say nothing: see `AbsentIfNone`."""
+AbsentIfNone: TypeAlias = Annotated[_Item | None, Field(exclude_if=lambda value: value is None)]
 
 ActionType = Literal["query", "evidence", "answer"]
 AgentAction = Literal["think", "read", "conclude"]
@@ -192,7 +192,7 @@ class RolloutNode(Record):
     """Text inside the tag."""
     passages: Items[PassageRef] | None = None
     """Passages shown in a read turn, best first; null for other turns."""
-    observation: AbsentIfEmpty[str | None] = None
+    observation: AbsentIfNone[str] = None
     """What a reader said of these passages, where the agent is shown that in their place."""
     terminal: bool = False
     parse_error: ParseFailure | None = None
@@ -337,7 +337,7 @@ class RolloutRecord(Record):
     seed: int
     renderer: str | None = None
     """Identifies the prompt templates; null in imported trees."""
-    agent: AbsentIfEmpty[str | None] = None
+    agent: AbsentIfNone[str] = None
     """Null for the agent that ReasonRAG defines."""
     recipe: RecipeRef
     usage: Usage

@@ -14,7 +14,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from preference.export.files import atomic_replacement
-from preference.records import AbsentIfEmpty, Items, OptionalScore, PassageRef, QuestionError, Record, first_error
+from preference.records import AbsentIfEmpty, AbsentIfNone, Items, PassageRef, QuestionError, Record, first_error
 from reasonrag.errors import InputError
 from reasonrag.files import reading
 
@@ -35,7 +35,7 @@ class PredictedStep(Record):
     """The text inside the tag; null if the reply could not be parsed, see `parse_error`."""
     passages: Items[PassageRef] = Field(default_factory=list)
     """The passages shown in this turn, best first."""
-    observation: AbsentIfEmpty[str | None] = None
+    observation: AbsentIfNone[str] = None
     """What a reader said of them, where the agent is shown that in their place."""
     parse_error: str | None = None
     """Cause."""
@@ -45,7 +45,7 @@ class PredictedStep(Record):
     """Of `flare`: what was searched because tokens inside the tag are below its threshold."""
     drafts: AbsentIfEmpty[int] = 0
     """With --best-of: the replies that were drawn in this state, of which this is one."""
-    score: OptionalScore = None
+    score: AbsentIfNone[float] = None
     """With --best-of: the critic's raw score; absent if no draft took a step, and so none was scored."""
 
 

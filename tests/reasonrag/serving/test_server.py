@@ -322,7 +322,7 @@ def test_a_folders_model_is_served_for_as_long_as_it_is_asked(
     monkeypatch.setenv("REASONRAG_TRAIN_PYTHON", str(train_python))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     asked: dict[str, Any] = {"dataset": "atlas", "limit": 2, "model": str(made.home / "tiny"), "run": "evals/a"}
-    asked |= {"max_reply_tokens": 8, "bootstrap": 50}
+    asked |= {"max_reply_tokens": 8}
     report = evaluate(**asked)
     assert re.fullmatch(r"tiny@[0-9a-f]{12}", report.model)
     assert (report.answered, report.cost_usd) == (2, 0.0)
