@@ -143,7 +143,7 @@ def _facts(facts: DatasetCardFacts) -> list[tuple[str, object]]:
         ("teacher", _names(summary.teachers)),
         ("recipe", _names(summary.recipes)),
         ("labels", counts_text(summary.pairs_by_label)),
-        *([("judge", code(judge))] if (judge := summary.judging.get("model")) else []),
+        *([("judge", code(judge))] if (judge := without_addresses(summary.judging.get("model"))) else []),
         ("cost", _cost(summary)),
         ("made on", f"{_date(inventory)} (UTC)"),
         ("licence", Verbatim(f"{code(_licence(facts))}{derived}")),

@@ -226,7 +226,7 @@ def test_the_card_tells_how_labels_and_questions_came_about(tmp_path: Path) -> N
     (directory / "questions.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)) + b"\n")
     counts = dict.fromkeys(("seed", "states", "picked", "none", "unreadable", "given_up", "calls", "session_calls"), 1)
     agrees = {"share": 0.5, "of": 2, "low": 0.1, "high": 0.9}
-    judging = {"model": "qwen3", "gold": True, "agrees_with_values": agrees, "cost_usd": None} | counts
+    judging = {"model": "/models/qwen3", "gold": True, "agrees_with_values": agrees, "cost_usd": None} | counts
     usage = {"calls": 7, "cost_usd": None}
     change_summary(directory, pairs_by_label={"outcome": 6}, judging=judging, usage=usage)
     text = card_of(directory, tmp_path)
@@ -236,5 +236,5 @@ def test_the_card_tells_how_labels_and_questions_came_about(tmp_path: Path) -> N
     assert "in the order `worst-first`, answers `long`, at most `7` steps, or those that a question's hops need" in text
     assert "Pairs with `label` outcome: a step's reward is the outcome of the one trajectory" in text
     assert "Labels by outcome rest on one trajectory a step" in text
-    assert "| judge | `qwen3` |" in text
+    assert "| judge | `[removed]` |" in text, "the address of a judge is nobody else's"
     assert "dollars unknown, because a model has no price" in text
