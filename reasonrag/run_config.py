@@ -195,10 +195,11 @@ def keep_config(directory: Path, config: RunConfig) -> None:
     earlier = read_config(path) if held or path.exists() else None
     changed = earlier.changed_to(config) if earlier else []
     if held and changed:
+        prompts = any(each.startswith("prompts ") for each in changed)
         raise InputError(
             f"{directory} holds a run with another configuration; its trees and answers cannot be used for this one. "
-            f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}. "
-            "As to prompts, give the folder they are in by --prompts"
+            f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
+            f"{'. As to prompts, give the folder they are in by --prompts' if prompts else ''}"
         )
     if held and earlier and earlier.operational and earlier.operational.refused_parameters:
         config = config.with_refusals(earlier.operational.refused_parameters)

@@ -183,7 +183,7 @@ def test_another_configuration_is_refused_with_every_key_that_differs(home: Path
     expected = (
         r"holds a run with another configuration; its trees and answers cannot be used for this one\. "
         r"Changed: model was 'm', is 'n'; top_k was None, is 3\. "
-        r"Choose another --run, or the settings in .*config\.json"
+        r"Choose another --run, or the settings in .*config\.json$"
     )
     assert re.search(expected, refusal(open_run(home, model="n", top_k=3)))
     assert "As to prompts, give the folder they are in by --prompts" in refusal(open_run(home, prompts="0"))
