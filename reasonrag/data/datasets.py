@@ -139,7 +139,8 @@ def find_data(
 
     check: what every question must pass. home: the folder of what is made of them. seed: of a sample. needs_corpus:
         whether their passages are searched, and not an index or a server that has its own. say: told of a corpus that
-        is made of the passages that came with the questions, and of a data set that is smaller than its sample.
+        is made of the passages that came with the questions, of columns that are not read, and of a data set that is
+        smaller than its sample.
     """
     check_names(settings)
     sample = Sample(settings.sample, seed) if settings.sample else None
