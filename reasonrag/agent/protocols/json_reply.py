@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from preference import Message
+from preference.export.sanitize import plain_text
 from reasonrag.agent.parsing import NOTHING_SAID, ParsedReply, ParseError, cut_off
 from reasonrag.agent.prompting import Prompts, folded, inert
 from reasonrag.agent.state import State
@@ -20,7 +21,8 @@ MOST_BRACES = 64
 """Opening braces, from the end of a reply, that may begin its object: 10,000 are read as fast as 64."""
 _NOTHING = frozenset({"", "none", "null"})
 """Values, in small letters, that say nothing: models write null as a word."""
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+"""Numbers stay as they are written: 1.10 is no 1.1, and 1e999 not infinite."""
 
 
 def documents(state: State, order: PassageOrder) -> Iterator[str]:
@@ -102,7 +104,8 @@ def _last_object(text: str, wanted: tuple[str, ...]) -> tuple[int, dict[str, obj
 
 
 def _text(value: object) -> str | None:
-    """A value as text, empty where it says nothing; None for what is no text."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float | None):
-        return None
-    return "" if value is None else str(value).strip()
+    """A value as text, empty where it says nothing; None for what is no text. JSON's escapes can write special tokens,
+    and surrogates, which no file can hold."""
+    if not isinstance(value, str):
+        return "" if value is None else None
+    return plain_text(value.encode("utf-8", "replace").decode()).strip()
