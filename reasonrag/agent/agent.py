@@ -198,7 +198,8 @@ class Agent:
         if state.ended:
             return [_failed_step(draw, _NOTHING, state.ended, None) for _ in samples]
         stop = self.protocol.stops(state)
-        request = self.caller.request(state.question.id, draw.messages, samples, stop, sampling)
+        unseen = state.thoughts if self.protocol.reads_at_once else ()
+        request = self.caller.request(state.question.id, draw.messages, samples, stop, sampling, unseen=unseen)
         try:
             completions = await self.caller.complete(request)
         except ModelError as error:

@@ -114,12 +114,17 @@ class ModelCaller:
         samples: Sequence[int],
         stop: tuple[str, ...],
         sampling: Sampling | None = None,
+        *,
+        unseen: Sequence[str] = (),
     ) -> ChatRequest:
+        """unseen: the thoughts that led here, where the messages do not show them: states that differ in these alone
+        have draws of their own, as no draw is asked for twice."""
+        led = [Message(role="assistant", content=each) for each in unseen]
         return ChatRequest(
             messages=tuple(messages),
             sampling=(sampling or self.sampling).model_copy(update={"stop": stop}),
             samples=tuple(samples),
-            seeds=tuple(sample_seed(self.seed, question_id, messages, each) for each in samples),
+            seeds=tuple(sample_seed(self.seed, question_id, [*messages, *led], each) for each in samples),
             question_id=question_id,
             think_in_format=self.think_in_format,
         )

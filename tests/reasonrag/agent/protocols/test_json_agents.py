@@ -149,6 +149,9 @@ def test_an_agent_goes_from_questions_to_pairs_and_an_evaluation(name: AgentName
     assert reasonrag("generate", *run, "--run", "runs/a").status == 0
     trees = rollouts("runs/a")
     assert {each.agent for each in trees} == {name}
+    lines = Path("runs/a/journal.jsonl").read_text().splitlines()
+    asked = [key for line in lines for key in json.loads(line)["keys"]]
+    assert len(asked) == len(set(asked))  # states that look alike have draws of their own
     steps = [node for tree in trees for node in tree.nodes[1:]]
     assert sum(node.parse_error is not None for node in steps) < 0.02 * len(steps)
     assert sum(any(end.end != "failed" for end in tree.ends) for tree in trees) >= 18
