@@ -25,7 +25,7 @@ LINES = {
     "critics": 1421,
     "curation": 4306,
     "data": 3192,
-    "evaluation": 3721,
+    "evaluation": 3722,
     "exploration": 2789,
     "llm": 4949,
     "publishing": 1197,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from reasonrag.agent.protocols.known import steps_of_a_search
 from reasonrag.errors import InputError
 
 BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"]
@@ -32,6 +31,8 @@ class StepBudget:
     def of(cls, max_steps: int, agent: str | None = None) -> StepBudget:
         """That of an agent with this step budget: its last step concludes, and before it a search takes two, to ask and
         to read, or one where both are the same step. agent: None: ReasonRAG's."""
+        from reasonrag.agent.protocols.known import steps_of_a_search  # loads what --help does not need
+
         return cls(max_steps, (max_steps - 1) // steps_of_a_search(agent))
 
 
