@@ -21,7 +21,7 @@ LINES = {
     "mcts": 1499,
     "preference": 5322,
     "hall": 3730,
-    "agent": 2884,
+    "agent": 2851,
     "critics": 1421,
     "curation": 4306,
     "data": 3192,

@@ -235,7 +235,7 @@ class Agent:
         return self._parsed(draw, found.content, found.completion, repaired=found.repaired)
 
     def step_of(self, state: State, reply: str) -> AgentStep:
-        """The step of a whole reply that somebody else gave, without a repair turn."""
+        """The step of a whole reply from outside, without a repair turn."""
         said = without_reasoning(Completion(text=reply, finish_reason="stop"))
         parsed = self.protocol.parse(plain_text(said.text), state, ending_of(said))
         prompt = self.prompt_of(state)

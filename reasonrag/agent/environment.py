@@ -1,4 +1,4 @@
-"""An agent's states for a policy that somebody else runs, as a trainer of reinforcement does.
+"""An agent's states for a policy of your own, in a trainer of reinforcement for instance.
 
 Decides nothing of its own: prompts, parser, step budget, searches and rewards are those of `generate` and `evaluate`.
 Knows no model, so that a reply which cannot be read has no repair turn, and agents with a reader are refused.

@@ -10,7 +10,7 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import TaggedReply, parse_tagged
-from reasonrag.agent.protocols.json_reply import one_line
+from reasonrag.agent.protocols.json_reply import document_line, one_line
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.llm.endpoint.endings import ending_of
@@ -20,9 +20,9 @@ _TAG = "answer"
 
 @dataclass(frozen=True)
 class Readings:
-    """What was read, by question and hash of the prompt: a run's agents share it, as no draw is asked for twice."""
+    """What was read, by question and prompt: a run's agents share it, as no draw is asked for twice."""
 
-    known: dict[tuple[str, int], asyncio.Future[str]] = field(default_factory=dict)
+    known: dict[tuple[str, tuple[Message, ...]], asyncio.Future[str]] = field(default_factory=dict)
 
     async def read(self, caller: ModelCaller, question: Question, query: str, passages: Sequence[Passage]) -> str:
         """The answer to a query in the passages that it found, at temperature 0; empty where the reader's reply cannot
@@ -30,13 +30,10 @@ class Readings:
 
         The same words in search, in training data and in evaluation, as they are part of the agent's prompt.
         """
-        shown = [
-            f"Document [{number}] (Title: {one_line(each.title)}) {one_line(each.text)}"
-            for number, each in enumerate(passages, start=1)
-        ]
+        shown = [document_line(number, each) for number, each in enumerate(passages, start=1)]
         told = "\n".join([f"Question: {one_line(question.question)}", f"Query: {one_line(query)}", *shown])
         messages = (Message(role="system", content=caller.prompts["reader"]), Message(role="user", content=told))
-        place = question.id, hash(messages)
+        place = question.id, messages
         if place not in self.known:
             self.known[place] = asyncio.ensure_future(_answer(caller, question, messages))
             self.known[place].add_done_callback(lambda asked: asked.cancelled() or asked.exception())  # as retrieved

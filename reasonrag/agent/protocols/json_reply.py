@@ -11,6 +11,7 @@ from preference.export.sanitize import plain_text
 from reasonrag.agent.parsing import NOTHING_SAID, ParsedReply, ParseError, cut_off
 from reasonrag.agent.prompting import Prompts, folded, inert
 from reasonrag.agent.state import State
+from reasonrag.data.corpus import Passage
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.reasoning import more_room
 from reasonrag.retrieval.passage_length import in_order
@@ -31,7 +32,7 @@ def documents(state: State, order: PassageOrder) -> Iterator[str]:
         yield f"Query: {one_line(seen.query)}"
         found = in_order(seen.passages, order)
         for number, each in enumerate(found, start=1):
-            yield f"Document [{number}] (Title: {one_line(each.title)}) {one_line(each.text)}"
+            yield document_line(number, each)
         if not found:
             yield "No document was found."
 
@@ -41,6 +42,11 @@ def answers(state: State) -> Iterator[str]:
     for seen in filter(None, state.observed):
         yield f"Query: {one_line(seen.query)}"
         yield f"Reader: {one_line(seen.said or '') or 'nothing was found'}"
+
+
+def document_line(number: int, document: Passage) -> str:
+    """One document as agents and readers are shown it. number: from 1."""
+    return f"Document [{number}] (Title: {one_line(document.title)}) {one_line(document.text)}"
 
 
 def turns(prompts: Prompts, state: State, history: Iterator[str]) -> tuple[Message, Message]:

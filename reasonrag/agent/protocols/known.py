@@ -8,12 +8,10 @@ import orjson
 
 from preference import AgentAction
 from reasonrag.agent.prompting import Prompts
+from reasonrag.agent.protocols.json_agents import JsonAgent, Re2Search
 from reasonrag.agent.protocols.prorag import ProRag
 from reasonrag.agent.protocols.protocol import AgentProtocol
-from reasonrag.agent.protocols.re2search import Re2Search
-from reasonrag.agent.protocols.react import ReAct
 from reasonrag.agent.protocols.reasonrag import ReasonRag
-from reasonrag.agent.protocols.search_o1 import SearchO1
 from reasonrag.agent.state import Observation, State
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import AnswerStyle, Question
@@ -21,9 +19,9 @@ from reasonrag.retrieval.settings import BEST_FIRST
 
 PROTOCOLS: dict[str, AgentProtocol] = {
     "reasonrag": ReasonRag(),
-    "react": ReAct(),
-    "search-o1": SearchO1(),
-    "re2search": Re2Search(),
+    "react": JsonAgent(has_reader=False),
+    "search-o1": JsonAgent(has_reader=True),
+    "re2search": Re2Search(has_reader=True),
     "prorag": ProRag(),
 }
 

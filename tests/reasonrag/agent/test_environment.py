@@ -1,4 +1,4 @@
-"""The environment: an agent's states for a policy that somebody else runs."""
+"""The environment: an agent's states for a policy of your own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_path_of_a_tree_is_walked_in_the_same_words(agent: AgentName) -> None:
 
 
 def test_what_is_no_step_ends_a_question_without_a_reward() -> None:
-    """No repair turn, as nobody is asked; after an end a question must be begun. Agents with a reader are refused."""
+    """No repair turn, as no model is known; after an end a question must be begun. Agents with a reader are refused."""
 
     class Nothing:
         identity = "none"

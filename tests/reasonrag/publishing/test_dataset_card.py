@@ -236,5 +236,5 @@ def test_the_card_tells_how_labels_and_questions_came_about(tmp_path: Path) -> N
     assert "in the order `worst-first`, answers `long`, at most `7` steps, or those that a question's hops need" in text
     assert "Pairs with `label` outcome: a step's reward is the outcome of the one trajectory" in text
     assert "Labels by outcome rest on one trajectory a step" in text
-    assert "| judge | `[removed]` |" in text, "the address of a judge is nobody else's"
+    assert "| judge | `[removed]` |" in text, "the address of a judge stays private"
     assert "dollars unknown, because a model has no price" in text

@@ -105,7 +105,7 @@ def test_the_suggested_command_repairs_the_offsets(kind: str) -> None:
 
 
 def test_a_manifest_that_does_not_name_its_files_is_refused() -> None:
-    """As somebody else may have written it, with its digest."""
+    """As another program may have written it, with its digest."""
     index = built("dense")
     write_manifest(read_manifest(index).model_copy(update={"indexes": {}}), index)
     with pytest.raises(InputError, match=r"manifest\.json is damaged: .*it does not name all of its files"):
@@ -130,7 +130,7 @@ def test_an_adopted_index_is_checked_where_it_lies(reasonrag: Reasonrag, tmp_pat
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
-        ({}, "it has no digest, or has changed since it was written"),  # nobody could say whether files were changed
+        ({}, "it has no digest, or has changed since it was written"),  # changed files would go unseen
         ({"kind": "sparse"}, "record: Input tag 'sparse' found using 'kind' does not match any of the expected tags"),
         ({"kind": "bm25"}, "bm25.corpus is missing"),
     ],
