@@ -435,7 +435,8 @@ def _search(bench: _Bench) -> Iterator[str]:
 
 def _search_type(directory: Path, index_type: IndexType, questions: list[str], seconds: float) -> _Searched:
     from reasonrag.retrieval.dense.faiss_index import import_faiss, open_faiss_index
-    from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
+    from reasonrag.retrieval.dense.index import DenseIndex
+    from reasonrag.retrieval.dense.same_encoder import open_encoder
 
     manifest = read_dense(directory)
     file = manifest.indexes[index_type]

@@ -2,8 +2,8 @@
 
 Reports are compared with those of others: `exact_match`, `cover_em`, `f1_score`, `token_precision` and `token_recall`
 have SQuAD's normalisation and FlashRAG's yes/no rule; `builder_f1` and `prorag_f1` are the F1 of published codes.
-Labels go by meaning: `label_em`, `label_cover_em` and `label_f1` compare what is `comparable`. Does not know where the
-answer came from.
+Labels go by meaning: `label_em`, `label_cover_em`, `label_f1` and `evident_f1` compare what is `comparable`. Does not
+know where the answer came from.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 VERDICTS = ("yes", "no")
 """Answers, normalised, that no string match finds in a text."""
 _ONLY_WHOLE = frozenset({*VERDICTS, "noanswer"})
+COVERED, NOT_COVERED = 0.5, 0.4
+"""`evident_f1` of an answer that contains a gold answer is at least the first, that of any other at most the second:
+however many words a wrong answer shares, a right one in more words outranks it."""
 
 
 @lru_cache(maxsize=1 << 12)
@@ -260,6 +263,15 @@ def _label_f1(said: str, gold: str) -> float:
     if len(numbers) == 1 and len(words) <= 2 and numbers[0] not in said.split():  # noqa: PLR2004 - a number and a word
         return 0.0
     return normalized_f1(said, gold)
+
+
+def evident_f1(answer: str, golden_answers: Sequence[str]) -> float:
+    """`label_f1` of an answer that its evidence holds, at least `COVERED` if it contains a gold answer. A yes or no in
+    other words contains none: "no" begins many a reply that says nothing."""
+    f1 = label_f1(answer, golden_answers)
+    named = [each for each in golden_answers if comparable(each) not in VERDICTS]
+    right = label_em(answer, golden_answers) or label_cover_em(answer, named)
+    return max(f1, COVERED) if right else min(f1, NOT_COVERED)
 
 
 def holds(text: str, answer: str) -> bool:

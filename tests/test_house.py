@@ -19,25 +19,25 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1499,
-    "preference": 5322,
-    "hall": 3730,
-    "agent": 2851,
-    "critics": 1421,
+    "preference": 5334,
+    "hall": 3736,
+    "agent": 2836,
+    "critics": 1423,
     "curation": 4306,
     "data": 3192,
     "evaluation": 3722,
     "exploration": 2789,
     "llm": 4949,
     "publishing": 1197,
-    "retrieval": 3941,
+    "retrieval": 3951,
     "run": 808,
     "scale": 564,
     "serving": 1190,
     "studies": 1523,
     "training": 4289,
     "viewing": 2699,
-    "tests": 47_959,
-    "benchmarks": 8085,
+    "tests": 47_960,
+    "benchmarks": 8086,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

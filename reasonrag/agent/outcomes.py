@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Protocol
@@ -19,13 +19,9 @@ from typing import Any, Protocol
 from mcts.recipe import JUDGED_OUTCOMES
 from preference import Message
 from preference.answer_scores import (
-    VERDICTS,
     builder_f1,
-    comparable,
+    evident_f1,
     in_language,
-    label_cover_em,
-    label_em,
-    label_f1,
     prorag_f1,
 )
 from preference.records import OF_THE_STATE
@@ -42,9 +38,6 @@ OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1", "choice", *_PUBLISHED})
 """Outcomes decided by gold answers."""
 JUDGED_FROM = -(10**6)
 """Sample number of an answer's judgement, below those of all judgements of steps."""
-COVERED, NOT_COVERED = 0.5, 0.4
-"""`evident_f1` of an answer that contains a gold answer is at least the first, that of any other at most the second:
-however many words a wrong answer shares, a right one in more words outranks it."""
 EVIDENT_F1_VERSION = 3
 """Of the rule behind that name, and part of a run's identity: another one for every change of what it gives."""
 
@@ -94,15 +87,7 @@ def _evident_f1(step: AgentStep, language: str | None) -> float:
         return 0.0
     asked = step.state.question
     said = in_language(in_words(asked.question, step.content or ""), language)
-    golds = [in_language(each, language) for each in asked.golden_answers]
-    f1 = label_f1(said, golds)
-    return max(f1, COVERED) if label_em(said, golds) or _covers(said, golds) else min(f1, NOT_COVERED)
-
-
-def _covers(answer: str, golden_answers: Sequence[str]) -> bool:
-    """Whether an answer contains a gold answer. A yes or no in other words does not count: "no" begins many a reply
-    that says nothing."""
-    return bool(label_cover_em(answer, [each for each in golden_answers if comparable(each) not in VERDICTS]))
+    return evident_f1(said, [in_language(each, language) for each in asked.golden_answers])
 
 
 def _answer_of(step: AgentStep) -> str | None:

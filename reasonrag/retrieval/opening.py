@@ -23,7 +23,7 @@ from reasonrag.files import build_lock
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice
-from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
+from reasonrag.retrieval.dense.index import DenseIndex
 from reasonrag.retrieval.dense.manifest import (
     CHECKED_AT_OPENING,
     MANIFEST,
@@ -38,6 +38,7 @@ from reasonrag.retrieval.dense.manifest import (
     incomplete_index,
     read_manifest,
 )
+from reasonrag.retrieval.dense.same_encoder import open_encoder
 from reasonrag.retrieval.lexical.analysis import ANALYSER
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking

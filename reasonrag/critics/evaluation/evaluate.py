@@ -17,7 +17,7 @@ from preference.export.files import write_json
 from preference.export.formats import plain_types
 from preference.records import read_rollouts
 from reasonrag.concurrency import run_to_end
-from reasonrag.critics.evaluation.measures import Estimate, clustered_mean
+from reasonrag.critics.evaluation.measures import Estimate, clustered_mean, pair_accuracy
 from reasonrag.critics.evaluation.observations import (
     JudgedPair,
     JudgedStep,
@@ -165,7 +165,7 @@ class _Plan:
 
     def accuracy(self, pairs: Iterable[JudgedPair], score: Score) -> Estimate:
         """How often the truly better step scores higher, of pairs with both scores."""
-        right = [(pair, _right(pair, score)) for pair in pairs]
+        right = [(pair, pair_accuracy(score(pair.better), score(pair.worse))) for pair in pairs]
         return self.mean([(pair, value) for pair, value in right if value is not None])
 
 
@@ -265,13 +265,8 @@ def _bucket(pair: JudgedPair) -> int:
 
 
 def _advantage(plan: _Plan, pairs: Sequence[JudgedPair], critic: _Asked, against: _Asked) -> Estimate:
-    both = [(pair, _right(pair, critic.score), _right(pair, against.score)) for pair in pairs]
+    def right(pair: JudgedPair, asked: _Asked) -> float | None:
+        return pair_accuracy(asked.score(pair.better), asked.score(pair.worse))
+
+    both = [(pair, right(pair, critic), right(pair, against)) for pair in pairs]
     return plan.mean([(pair, one - other) for pair, one, other in both if one is not None and other is not None])
-
-
-def _right(pair: JudgedPair, score: Score) -> float | None:
-    """1 if the truly better step scores higher, a half for equal scores; None without both scores."""
-    better, worse = score(pair.better), score(pair.worse)
-    if better is None or worse is None:
-        return None
-    return 1.0 if better > worse else 0.5 if better == worse else 0.0

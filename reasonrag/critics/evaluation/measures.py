@@ -49,3 +49,10 @@ def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable], *, res
     low, high = np.quantile(means, (tail, 1 - tail))
     mean = float(total.sum() / sizes.sum())
     return Estimate(value=mean, low=float(low), high=float(high), n=len(values), questions=len(total))
+
+
+def pair_accuracy(better: float | None, worse: float | None) -> float | None:
+    """1 if the truly better step scores higher, a half for equal scores; None without both scores."""
+    if better is None or worse is None:
+        return None
+    return 1.0 if better > worse else 0.5 if better == worse else 0.0

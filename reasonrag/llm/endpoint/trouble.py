@@ -2,7 +2,7 @@
 
 Decides what a failure says about its address and what the user can do: of a model that is shut down, what to try
 instead, which is never asked silently. Decides when a server's Retry-After is ignored: where it cannot be meant
-(`web.client.retry_after`), where it is less than our own wait, and beyond `MAX_WAIT_S` where the address is not busy. A
+(`web.retry_after`), where it is less than our own wait, and beyond `MAX_WAIT_S` where the address is not busy. A
 busy one holds back all its requests by its pace (`rate_limits`). Knows no schedule and sends nothing.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from reasonrag.llm.endpoint.error_objects import NO_CAPACITY, says
 from reasonrag.llm.endpoint.http_client import AnswerTooLargeError, BadAnswerError
-from reasonrag.web.client import retry_after
+from reasonrag.web.retry_after import retry_after
 
 if TYPE_CHECKING:
     from openai import APIStatusError

@@ -35,14 +35,7 @@ from reasonrag.retrieval.dense.encoders import (
     short_name,
 )
 from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, plan_index
-from reasonrag.retrieval.dense.index import (
-    AGREES,
-    cosines,
-    encoded_probe,
-    first_difference,
-    probe_similarity,
-    stored_vectors,
-)
+from reasonrag.retrieval.dense.index import stored_vectors
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,
     OFFSETS,
@@ -54,6 +47,7 @@ from reasonrag.retrieval.dense.manifest import (
     put_in_place,
     write_manifest,
 )
+from reasonrag.retrieval.dense.same_encoder import AGREES, cosines, encoded_probe, first_difference, probe_similarity
 from reasonrag.retrieval.dense.vector_store import (
     ENCODED,
     PIECE,

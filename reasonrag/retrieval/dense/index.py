@@ -1,24 +1,21 @@
 """Searching dense indexes: queries are encoded, faiss finds candidates, stored vectors give the final scores.
 
-Decides whether an encoder is an index's, and how candidates are rescored. Does not
-know models (`encoders`), the vector files (`vector_store`), faiss (`faiss_index`) or how an index is built (`build`).
+Decides how candidates are rescored. Does not know models (`encoders`), which of them an index needs (`same_encoder`),
+the vector files (`vector_store`), faiss (`faiss_index`) or how an index is built (`build`).
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-from pydantic import BaseModel
 
-from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.encoders import PROBE, Encoder, EncoderChoice, EncoderSpec, load_encoder, short_name
+from reasonrag.retrieval.dense.encoders import Encoder, EncoderSpec, short_name
 from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, open_faiss_index
 from reasonrag.retrieval.dense.manifest import DenseManifest
+from reasonrag.retrieval.dense.same_encoder import check_encoder
 from reasonrag.retrieval.dense.vector_store import StoredVectors, VectorRows
 from reasonrag.retrieval.ranking import Ranked, best
 
@@ -33,9 +30,6 @@ MOST_CANDIDATES = 20_000
 """Most candidates examined to resolve ties."""
 MOST_ON_GPUS = 2048
 """Most candidates that faiss returns on a GPU."""
-AGREES = 0.99
-"""Lowest cosine between the recorded and the new probe: bf16 gives .998; another pooling, instruction or model far
-less."""
 
 
 def stored_vectors(directory: Path, manifest: DenseManifest) -> VectorRows:
@@ -99,51 +93,3 @@ def _digest(spec: EncoderSpec) -> str:
     """Digest of the settings that decide a query's vector, without names and weights."""
     described = spec.model_dump_json(exclude={"model", "backend", "revision"})
     return hashlib.sha256(described.encode()).hexdigest()[:8]
-
-
-def check_encoder(directory: Path, manifest: DenseManifest, encoder: Encoder) -> None:
-    """Raises InputError if the encoder is not the index's, whatever its name: the probe's vector tells."""
-    alike = probe_similarity(manifest.probe, encoder)
-    if alike < AGREES:
-        raise InputError(
-            f"the encoder {encoder.spec.model} is not the one {directory} was built with: the same query gets another "
-            f"vector (cosine {alike:.3f}). Use --encoder {manifest.encoder.model}"
-        )
-
-
-def open_encoder(manifest: DenseManifest, choice: EncoderChoice | None = None) -> Encoder:
-    """The query encoder of an index: its own, or the chosen one with the index's settings."""
-    wanted = manifest.encoder.choice
-    if choice is not None:
-        given = choice.model_dump(exclude_none=True)
-        wanted = wanted.model_copy(update=given | {"backend": choice.backend or wanted.backend})
-    return load_encoder(wanted, precision="fp32", alone=True)
-
-
-def encoded_probe(encoder: Encoder) -> str:
-    """The query vector of `PROBE`, in the manifest's encoding."""
-    return base64.b64encode(encoder.queries([PROBE])[0].astype(np.float16).tobytes()).decode()
-
-
-def probe_similarity(probe: str, encoder: Encoder) -> float:
-    """Cosine of a recorded probe and the encoder's vector for it now; 0 if the dimensions differ."""
-    recorded = np.frombuffer(base64.b64decode(probe), dtype=np.float16).astype(np.float32)
-    if len(recorded) != encoder.spec.dimension:
-        return 0.0
-    return float(cosines(encoder.queries([PROBE]), recorded[None])[0])
-
-
-def cosines(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-    return np.asarray((ours * theirs).sum(axis=1) / np.where(norms, norms, 1))
-
-
-def first_difference(before: BaseModel, now: BaseModel) -> str:
-    """The first field that differs, and how."""
-    was, is_now = before.model_dump(), now.model_dump()
-    for name, value in was.items():
-        if isinstance(value, dict) and value != is_now[name]:
-            return first_difference(getattr(before, name), getattr(now, name))
-        if value != is_now[name]:
-            return f"{name}: {value!r} there, {is_now[name]!r} now"
-    return "nothing differs"

@@ -46,7 +46,7 @@ from reasonrag.llm.endpoint.trouble import (
     is_retryable,
 )
 from reasonrag.redaction import redact
-from reasonrag.web.client import retry_after
+from reasonrag.web.retry_after import retry_after
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ASKED: Any = None

@@ -22,8 +22,9 @@ from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_encoder
-from reasonrag.retrieval.dense.index import DenseIndex, encoded_probe
+from reasonrag.retrieval.dense.index import DenseIndex
 from reasonrag.retrieval.dense.manifest import DenseManifest, read_manifest
+from reasonrag.retrieval.dense.same_encoder import encoded_probe
 from reasonrag.retrieval.dense.vector_store import PIECE
 from reasonrag.retrieval.index import index_build, index_check
 from reasonrag.retrieval.lexical.bm25 import build_bm25
