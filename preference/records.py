@@ -197,6 +197,8 @@ class RolloutNode(Record):
     terminal: bool = False
     parse_error: ParseFailure | None = None
     repaired: bool = False
+    calls_left_out: AbsentIfEmpty[int] = 0
+    """Further calls of a tool in the reply, of which the first counts."""
     f1: float | None = None
     em: float | None = None
     outcome: Outcome | None = None

@@ -19,15 +19,15 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1499,
-    "preference": 5334,
+    "preference": 5336,
     "hall": 3736,
-    "agent": 2836,
+    "agent": 2933,
     "critics": 1423,
     "curation": 4306,
     "data": 3192,
     "evaluation": 3722,
     "exploration": 2789,
-    "llm": 4949,
+    "llm": 5019,
     "publishing": 1197,
     "retrieval": 3951,
     "run": 808,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1523,
     "training": 4289,
     "viewing": 2699,
-    "tests": 47_960,
+    "tests": 48_076,
     "benchmarks": 8086,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

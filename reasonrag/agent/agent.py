@@ -64,6 +64,7 @@ class AgentStep:
     terminal: bool
     parse_error: ParseFailure | None = None
     repaired: bool = False
+    calls_left_out: int = 0
     reasoning: str = ""
     sampled_by: str | None = None
     sampled_with: tuple[Message, ...] | None = None
@@ -299,6 +300,7 @@ def _parsed_step(
         content=parsed.content,
         terminal=ends,
         repaired=repaired,
+        calls_left_out=parsed.calls_left_out,
         reasoning=plain_text(reply.reasoning),
         f1=f1_score(said, golden_answers) if ends and golden_answers else None,
         em=exact_match(said, golden_answers) if ends and golden_answers else None,

@@ -32,15 +32,16 @@ _TAG = re.compile(r"<\s*+(/?)\s*+(query|evidence|answer)\s*+>", re.IGNORECASE)
 _StateCause = Literal["withheld", "too_long", "rejected", "no_passages"]
 _EndCause = Literal[_StateCause, "refused", "unknown_end", "reasoning_cut", "cut_off", "loop"]
 _FormCause = Literal["no_tag", "wrong_tag", "not_opened", "mixed_tags", "no_json", "wrong_value", "no_answer"]
-ParseCause = Literal[_EndCause, _FormCause, "empty", "copied"]
+ParseCause = Literal[_EndCause, _FormCause, "wrong_tool", "empty", "copied"]
 """withheld: by the endpoint's content filter. refused: by the model. too_long: the prompt is, for the model's context.
 rejected: the prompt, by the endpoint, for a reason of its own. no_passages: the retriever rejects the query before.
 unknown_end: a tag is open, and the endpoint says in no word we know why the reply ended. reasoning_cut: the reasoning
 hit max_tokens before anything was said. cut_off: the reply hit max_tokens before its tag was closed. loop: likewise,
 but it ends saying the same words again and again, so that a higher max_tokens does not help. no_tag: no tag at all.
 wrong_tag: a tag this turn may not use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened
-inside another. no_json: no JSON object with what the turn may say. wrong_value: what it says is no text. no_answer: an
-answer is missing beside the query. empty: nothing inside. copied: what is inside comes from the instructions."""
+inside another. no_json: no JSON object with what the turn may say. wrong_value: what it says is no text. wrong_tool: a
+call of another tool than search. no_answer: an answer is missing beside the query. empty: nothing inside. copied: what
+is inside comes from the instructions."""
 
 
 LOOP_WORDS, LOOP_TIMES = 4, 3
@@ -65,11 +66,12 @@ NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "refused", "too_long", "reas
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
     """`response`: the reply up to and including its closing tag, with canonical tags. `content`: the text inside the
-    tag."""
+    tag. `calls_left_out`: further calls of a tool, of which the first counts."""
 
     response: str
     action_type: ActionType
     content: str
+    calls_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

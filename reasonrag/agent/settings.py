@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.settings import Panel, Seed, Settings, setting
 
-AgentName = Literal["reasonrag", "react", "search-o1", "re2search", "prorag"]
+AgentName = Literal["reasonrag", "react", "search-o1", "re2search", "prorag", "tools"]
 AGENTS: tuple[AgentName, ...] = get_args(AgentName)
 OURS: AgentName = "reasonrag"
 

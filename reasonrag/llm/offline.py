@@ -22,6 +22,7 @@ from reasonrag.llm.chat import ChatRequest, Completion, TokenLogprob, estimate_t
 from reasonrag.llm.extraction import habits
 from reasonrag.llm.extraction.habits import STOP_WORDS, WORD, Proposal, draw, share, stems
 from reasonrag.llm.extraction.parsed_prompt import MOST_READ, ParsedPrompt, parse_prompt, tagged
+from reasonrag.llm.hermes import SEARCH, call_text
 
 NAME = "offline"
 STUDENT = "offline-student"
@@ -103,6 +104,8 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
         "subquery": lambda asked: _as_steps(turn.think(asked)),
         "subanswer": lambda asked: _as_steps(turn.read(asked)),
         "act": turn.act,
+        "call": lambda asked: _as_call(turn.think(turn.having_found(asked))),
+        "conclude_calls": lambda asked: turn.answer(turn.having_found(asked)),
         "claim": lambda asked: turn.act(asked, claims=True),
         "settle": lambda asked: _as_json(turn.answer(turn.having_found(asked))),
         "reader": lambda asked: _answer(Proposal((turn.having_found(asked).said("evidence")[-1:] or ["None"])[0], 0.0)),
@@ -219,6 +222,12 @@ def _as_json(said: str, answer: str | None = None) -> str:
     if answer is not None:
         values = {"answer": answer, "query": None} | values
     return f"{lead} {orjson.dumps(values).decode()}"
+
+
+def _as_call(said: str) -> str:
+    """A reply of the agent with its query as a call of the search tool."""
+    sought = tagged("query", said)
+    return call_text(said.partition(" So the ")[0], SEARCH, {"query": sought[0]}) if sought else said
 
 
 # -- the judge -------------------------------------------------------------------------------------------------

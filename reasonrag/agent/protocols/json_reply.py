@@ -22,7 +22,7 @@ MOST_BRACES = 64
 """Opening braces, from the end of a reply, that may begin its object: 10,000 are read as fast as 64."""
 _NOTHING = frozenset({"", "none", "null"})
 """Values, in small letters, that say nothing: models write null as a word."""
-_DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 """Numbers stay as they are written: 1.10 is no 1.1, and 1e999 not infinite."""
 
 
@@ -75,7 +75,7 @@ def read_object(text: str, ending: Ending, wanted: tuple[str, ...]) -> tuple[str
             return cut_off(text, f"{expected}; found none")
         return ParseError("no_json", f"{expected}; found none")
     end, values = found
-    texts = {name: _text(values[name]) for name in wanted if name in values}
+    texts = {name: text_of(values[name]) for name in wanted if name in values}
     if wrong := next((name for name, said in texts.items() if said is None), None):
         return ParseError("wrong_value", f'{expected}; "{wrong}" is no text')
     said = {name: text for name, text in texts.items() if text and text.casefold() not in _NOTHING}
@@ -101,7 +101,7 @@ def _last_object(text: str, wanted: tuple[str, ...]) -> tuple[int, dict[str, obj
     """Where the last object with one of these keys ends, and its values."""
     for start in [each.start() for each in re.finditer(r"\{", text)][: -MOST_BRACES - 1 : -1]:
         try:
-            values, end = _DECODER.raw_decode(text, start)
+            values, end = DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
         if any(name in values for name in wanted):
@@ -109,7 +109,7 @@ def _last_object(text: str, wanted: tuple[str, ...]) -> tuple[int, dict[str, obj
     return None
 
 
-def _text(value: object) -> str | None:
+def text_of(value: object) -> str | None:
     """A value as text, empty where it says nothing; None for what is no text. JSON's escapes can write special tokens,
     and surrogates, which no file can hold."""
     if not isinstance(value, str):

@@ -12,6 +12,7 @@ from reasonrag.agent.protocols.json_agents import JsonAgent, Re2Search
 from reasonrag.agent.protocols.prorag import ProRag
 from reasonrag.agent.protocols.protocol import AgentProtocol
 from reasonrag.agent.protocols.reasonrag import ReasonRag
+from reasonrag.agent.protocols.tools import Tools
 from reasonrag.agent.state import Observation, State
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import AnswerStyle, Question
@@ -23,6 +24,7 @@ PROTOCOLS: dict[str, AgentProtocol] = {
     "search-o1": JsonAgent(has_reader=True),
     "re2search": Re2Search(has_reader=True),
     "prorag": ProRag(),
+    "tools": Tools(),
 }
 
 

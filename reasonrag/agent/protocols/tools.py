@@ -1,0 +1,91 @@
+"""An agent that calls a search tool, as search agents are trained since 2025: a conversation in which each search is a
+turn, and what it found the next one (Hermes' text form, `reasonrag.llm.hermes`).
+
+A reply calls the tool or answers; of both the call counts, and of several calls the first. What stands outside of the
+call is its thought. In the last turn the tool's response, or the question, says that no search is left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+from preference import Message
+from reasonrag.agent.parsing import ParsedReply, ParseError, cut_off, parse_tagged
+from reasonrag.agent.prompting import Prompts
+from reasonrag.agent.protocols.json_reply import DECODER, document_line, one_line, text_of
+from reasonrag.agent.state import State
+from reasonrag.llm.endpoint.endings import Ending
+from reasonrag.llm.hermes import SEARCH, SIGNATURE, call_text, response_text
+from reasonrag.retrieval.passage_length import in_order
+from reasonrag.retrieval.settings import PassageOrder
+
+MOST_CALLS = 64
+"""Calls of a reply that are looked at: 10,000 are read as fast as 64."""
+_CALL = re.compile(r"<tool_call>\s*+")
+_OWN = re.compile(r"<\s*(/?)\s*(tools|tool_call|tool_response|think)\s*>", re.IGNORECASE)
+_EXPECTED = 'expected <tool_call>{"name": "search", "arguments": {"query": ..}}</tool_call>, or <answer>..</answer>'
+
+
+class Tools:
+    """See the module's docstring."""
+
+    reads_at_once, has_reader = True, False
+
+    def messages(self, prompts: Prompts, state: State, order: PassageOrder) -> tuple[Message, ...]:
+        shown = [[_inert(f"Question: {one_line(state.question.question)}")]]
+        for seen in state.observed:
+            found = enumerate(in_order(seen.passages if seen else (), order), start=1)
+            lines = [_inert(document_line(number, each)) for number, each in found]
+            shown.append(lines or ["No document was found."])
+        if state.action == "conclude":
+            shown[-1].append(prompts["conclude"])
+        turns = [Message(role="system", content=prompts.system("think", style=state.question.style) + SIGNATURE)]
+        turns.append(Message(role="user", content="\n".join(shown[0])))
+        for thought, lines in zip(state.thoughts, shown[1:], strict=True):
+            turns.append(Message(role="assistant", content=thought))
+            turns.append(Message(role="user", content=response_text(lines)))
+        return tuple(turns)
+
+    def stops(self, state: State) -> tuple[str, ...]:
+        return ("</answer>",) if state.action == "conclude" else ("</tool_call>", "</answer>")
+
+    def parse(self, text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
+        calls = list(islice(_CALL.finditer(text), MOST_CALLS))
+        if calls and state.action != "conclude":
+            return _as_query(text, calls, ending)
+        found = parse_tagged(text, tags=("answer",), ending=ending)
+        if not isinstance(found, ParseError):
+            return ParsedReply(_inert(found.response), "answer", found.content)
+        if found.cause != "no_tag":
+            return found
+        wanted = "no search is left; expected <answer>..</answer>" if calls else _EXPECTED
+        return ParseError("wrong_tag" if calls else "no_tag", f"{wanted}; found none")
+
+
+def _as_query(text: str, calls: Sequence[re.Match[str]], ending: Ending) -> ParsedReply | ParseError:
+    """The step of the first call whose JSON can be read."""
+    for call in calls:
+        try:
+            said, end = DECODER.raw_decode(text, call.end())
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(said, dict) or said.get("name") != SEARCH:
+            return ParseError("wrong_tool", f"{_EXPECTED}; the only tool is {SEARCH}")
+        arguments = said.get("arguments")
+        query = text_of(arguments.get("query")) if isinstance(arguments, dict) else None
+        if not query:
+            return ParseError("wrong_value" if query is None else "empty", f'{_EXPECTED}; found no text in "query"')
+        after, *others = _CALL.split(text[end:].lstrip().removeprefix("</tool_call>"))
+        thought = "\n".join(filter(None, (_inert(each).strip() for each in (text[: call.start()], after))))
+        response = call_text(thought, SEARCH, {"query": _inert(query)})
+        return ParsedReply(response, "query", _inert(query), len(others))
+    if ending == "cut":
+        return cut_off(text, "<tool_call> is still open at the token limit")
+    return ParseError("no_json", f"{_EXPECTED}; found no JSON behind <tool_call>")
+
+
+def _inert(text: str) -> str:
+    """Text that neither opens nor closes what a chat template writes around calls, responses and reasoning."""
+    return _OWN.sub(r"(\1\2)", text)
