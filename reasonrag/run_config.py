@@ -163,9 +163,9 @@ class RunConfig(_Kept):
     def to_bytes(self) -> bytes:
         return orjson.dumps(self.model_dump(), option=INDENTED)
 
-    def changed_to(self, other: RunConfig) -> list[str]:
-        """`key was x, is y` for everything that decides answers and differs."""
-        return changed_keys(self.decides_answers.model_dump(), other.decides_answers.model_dump())
+    def changed_to(self, other: RunConfig, **usual: str) -> list[str]:
+        """`key was x, is y` for everything that decides answers and differs. usual: values that a file leaves out."""
+        return changed_keys(*(usual | each.decides_answers.model_dump() for each in (self, other)))
 
 
 def cuts_in(refused: Iterable[str]) -> list[str]:
@@ -193,7 +193,7 @@ def keep_config(directory: Path, config: RunConfig) -> None:
     """
     path, held = directory / CONFIG, has_answers(directory)
     earlier = read_config(path) if held or path.exists() else None
-    changed = earlier.changed_to(config) if earlier else []
+    changed = earlier.changed_to(config, agent="reasonrag") if earlier else []
     if held and changed:
         prompts = any(each.startswith("prompts ") for each in changed)
         raise InputError(

@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import orjson
+from pydantic import BaseModel
 
 from preference import AgentAction, Message
 from preference.export.files import write_file
 from preference.export.sanitize import plain_text
-from reasonrag.agent.settings import AGENTS, OURS, AgentName
+from reasonrag.agent.settings import OURS, AgentName
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.errors import InputError, choices
-from reasonrag.files import link_out_of, read_small
+from reasonrag.files import link_out_of, read_record, read_small
 
 _TURNS = ("begin", "think", "read", "conclude", "reader")
 """System prompts of an agent's own; its files say which it has. begin: of the first turn, if that is another than
@@ -116,16 +116,20 @@ def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT, agen
     InputError for a directory that is missing, has none of these files, has text files of other names or is another
     agent's, and for a style that its prompts have no place for.
     """
-    layout = _layout(directory)
-    named: AgentName = layout.get("agent", agent or OURS)
-    if named not in AGENTS or (agent is not None and named != agent):
+    layout = (directory and read_record(directory / LAYOUT, _Layout, "Restore it, or remove it")) or _Layout()
+    named = layout.agent or agent or OURS
+    if agent is not None and named != agent:
         raise InputError(f"--prompts {directory}: they are those of the agent {named}, and --agent is {agent or OURS}")
     ours = resources.files("reasonrag").joinpath("prompts")
     own = ours if named == OURS else ours.joinpath("agents", named)
     files = [place.joinpath(f"{name}.txt") for place, names in ((ours, _COMMON), (own, PROMPT_NAMES)) for name in names]
     texts = {file.name.removesuffix(".txt"): file.read_text("utf-8").strip() for file in files if file.is_file()}
     if directory is not None:
-        texts |= _own_prompts(directory, prompt_names(texts), exact=layout.get("exact", False))
+        others = "read" not in texts and (directory / "read.txt").exists()
+        given = {} if others else _own_prompts(directory, prompt_names(texts), exact=layout.exact)
+        if others or (named != OURS and any("<query>" in text for text in given.values())):
+            raise InputError(f"--prompts {directory}: they are those of the agent {OURS}, and --agent is {named}")
+        texts |= given
     for name, place, what in (
         ("repair", "{detail}", "what was wrong with the reply"),
         ("vary", "{siblings}", "steps"),
@@ -146,16 +150,11 @@ def prompt_names(known: Iterable[str]) -> list[str]:
     return [*(name for name in PROMPT_NAMES[1:] if name in known), "begin"]
 
 
-def _layout(directory: Path | None) -> dict[str, Any]:
+class _Layout(BaseModel):
     """What a folder says of its prompts: whether they are meant byte for byte, and for which agent."""
-    file = directory and directory / LAYOUT
-    if file is None or not file.is_file():
-        return {}
-    try:
-        found = orjson.loads(read_small(file))
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise InputError(f"cannot read {file}: {error}") from error
-    return found if isinstance(found, dict) else {}
+
+    exact: bool = False
+    agent: AgentName | None = None
 
 
 def save_prompts(prompts: Prompts, folder: Path, *, shared: bool = False) -> None:

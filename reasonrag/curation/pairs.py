@@ -19,6 +19,7 @@ from preference.export.staging import staging_folder
 from preference.export.summary import CANDIDATES, DROPPED, Refinement
 from preference.labelled_runs import label_by_outcome
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.settings import OURS
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.report import verdict_parts
 from reasonrag.curation.existing_data_set import OF_AN_IMPORT, made_from, replace_data_set, replaces_other_runs
@@ -78,6 +79,8 @@ def pairs(
         rules = settings.rules
         export = DataSetExport(rules, settings.part(CheckSettings), settings.part(DecontaminationSettings), out)
         sources = _sources(runs, out, settings)
+        if len(agents := sorted({each.agent or OURS for each in sources.origins})) > 1:
+            told.warn(f"these are states of the agents {' and '.join(agents)}; a model is trained as one of them")
         by_judge = settings.label == "judge"
         if settings.as_published:
             by_judge = sources.are_judged_as_published(by_judge=by_judge)

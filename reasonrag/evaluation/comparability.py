@@ -16,6 +16,7 @@ import numpy as np
 from reasonrag.agent.settings import OURS
 from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
+from reasonrag.evaluation.methods.choice import StepBudget
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
@@ -147,6 +148,7 @@ _EXPLAIN: dict[str, Callable[[Report], object]] = {
     "retriever": lambda run: run.asked.retriever,
     "prompts (renderer)": lambda run: run.asked.renderer,
     "max-steps": lambda run: run.asked.max_steps,
+    "searches (budget)": lambda run: run.asked.top_k and StepBudget.of(run.asked.max_steps, run.asked.agent).searches,
     "max-passage-chars": lambda run: run.asked.max_passage_chars or "none",
     "passage order": lambda run: run.asked.passage_order or BEST_FIRST,
     "answer style": lambda run: run.asked.style or SHORT,

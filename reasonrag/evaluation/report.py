@@ -59,7 +59,7 @@ class EvaluationConditions(Record):
     agent: AbsentIfEmpty[str | None] = None
     retriever: str | None
     max_steps: int
-    """At most so many completions, repair turns apart, and a search for every two but the last."""
+    """At most so many completions, repair turns apart; how many searches those are is `StepBudget`'s."""
 
 
 class EvaluationUsage(Record):

@@ -96,8 +96,8 @@ class EvaluateSettings(AskSettings):
         common=True,
     )
     max_steps: int | None = setting(
-        "Budget of a question, of every method: at most N completions, repair turns apart, and (N-1)//2 searches; "
-        "the agent must answer at its last step [default: 7]",
+        "Budget of a question, of every method: at most N completions, repair turns apart, and (N-1)//2 searches, or "
+        "N-1 of an agent that reads and goes on in one turn; an agent must answer at its last step [default: 7]",
         Panel.MODEL,
         ge=1,
     )

@@ -193,13 +193,15 @@ class ScoreEndpoint:
             "use_activation": False,
             "add_generation_prompt": False,
         }
+        slot = await self._scheduler.take(0, 0.0, "", {})
         try:
-            async with self._scheduler.slot(0):
-                answer = await self._connection.post(asked, "/pooling")
+            answer = await self._connection.post(asked, "/pooling")
             return [score_of(answer.content, (), prompt_size=request.size)]
         except (APIError, BadAnswerError) as error:
             said = f"the server of {self.name} gave no score: {clean(error_message(error))}"
             raise ModelError(said, cause=error_cause(error)) from error
+        finally:
+            self._scheduler.give_back(slot)
 
     async def check(self) -> None:
         """Raises InputError for a server that reads or scores `TRIAL` otherwise than the training did."""

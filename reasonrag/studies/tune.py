@@ -275,21 +275,21 @@ class Trial:
 
 
 def plan_trials(base: GenerateSettings, vary: Sequence[str]) -> list[Trial]:
-    """The base, then one trial for each value that is not the base's.
+    """The base, then one trial for each value that makes another recipe.
 
     vary: `KEY=VALUE,VALUE,..`. Raises InputError without any, and for what the recipe may not have.
     """
     if not vary:
         raise InputError("give values of the recipe to try: --vary KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
-    recipe = values_of(base.resolved_recipe)
-    trials = [Trial.of(base.run_directory, base, {})]
+    recipes, trials = [values_of(base.resolved_recipe)], [Trial.of(base.run_directory, base, {})]
     for word in vary:
         key, equals, texts = word.partition("=")
         if not equals or not all(texts.split(",")):
             raise InputError(f"--vary {word}: it takes KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
         for text in texts.split(","):
             [value], changed = parse_changes([f"{key}={text}"]).values(), _changed(base, key, text)
-            if values_of(changed.resolved_recipe) != recipe:
+            if (recipe := values_of(changed.resolved_recipe)) not in recipes:
+                recipes.append(recipe)
                 trials.append(Trial.of(base.run_directory, changed, {key: value}))
     return trials
 

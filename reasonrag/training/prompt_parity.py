@@ -45,7 +45,8 @@ def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> Trai
     origins = _origins(data_set)
     known = _renderers(origins)
     if len(known) > 1:
-        counts = ", ".join(f"{renderer} ({number:,})" for renderer, number in known.items())
+        agents = {origin.renderer: origin.agent or OURS for origin in origins}
+        counts = ", ".join(f"{each} of the agent {agents[each]} ({number:,})" for each, number in known.items())
         raise InputError(
             f"{data_set} mixes prompts of {len(known)} renderers: {counts}. A model can only be prompted with one: "
             "make one data set per renderer from its runs, with reasonrag pairs"

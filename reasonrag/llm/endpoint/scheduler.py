@@ -11,8 +11,7 @@ import hashlib
 import heapq
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reasonrag.errors import RunStopped
@@ -69,21 +68,6 @@ class RequestScheduler:
         self._alarm: asyncio.TimerHandle | None = None
         self._stopped: RunStopped | None = None
 
-    @asynccontextmanager
-    async def slot(
-        self, priority: int, *, tokens: float = 0.0, question: str = "", failed: Mapping[int, int] | None = None
-    ) -> AsyncIterator[RequestSlot]:
-        """Wait for a slot. Raises RunStopped once the scheduler is stopped.
-
-        question: requests with the same one have the same address where they can; empty: any. failed: number of failed
-        attempts of this request by lane; lanes with fewer are preferred.
-        """
-        slot = await self.take(priority, tokens, question, failed or {})
-        try:
-            yield slot
-        finally:
-            self.give_back(slot)
-
     def give_back(self, slot: RequestSlot) -> None:
         """End what `take` began."""
         if not slot.over:
@@ -92,7 +76,12 @@ class RequestScheduler:
         self._dispatch()
 
     async def take(self, priority: int, tokens: float, question: str, failed: Mapping[int, int]) -> RequestSlot:
-        """`slot` without a block, which costs 4 us: the caller gives it back."""
+        """Wait for a slot, which the caller gives back; a context manager would cost 4 us. Raises RunStopped once the
+        scheduler is stopped.
+
+        question: requests with the same one have the same address where they can; empty: any. failed: number of failed
+        attempts of this request by lane; lanes with fewer are preferred.
+        """
         if self._stopped:
             raise self._stopped
         granted: asyncio.Future[RequestSlot] = asyncio.get_running_loop().create_future()

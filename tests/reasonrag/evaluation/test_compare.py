@@ -261,9 +261,10 @@ def test_evaluations_of_different_data_do_not_compare(changes: dict[str, Any], s
 RAG: dict[str, Any] = {"method": "rag"}
 DIFFERENCES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "one repairs": ({}, {"repair": False}, "b used repair turns none, a one"),
+    "more searches": (RAG, {"asked": {"agent": "react"}}, "b used searches (budget) 6, a 3"),
     "another budget": (RAG, {"method": "direct", "asked": {"max_steps": 9}}, "b used max-steps 9, a 7"),
     "one has no top-k and no agent": ({"method": "direct"}, {"asked": {"top_k": 5, "agent": "react"}}, ""),
-    "another agent": ({}, {"asked": {"agent": "react"}}, "b used agent react, a reasonrag"),
+    "another agent": ({}, {"asked": {"agent": "prorag"}}, "b used agent prorag, a reasonrag"),
     "a baseline has no prompts of the agent": (RAG, RAG | {"asked": {"renderer": "s"}}, ""),
     "other prompts of a baseline": (
         RAG | {"config": {"baseline_prompts": "1"}},

@@ -259,7 +259,7 @@ def test_settings_of_generate_make_the_base_and_those_of_tune_the_trials(reasonr
 @pytest.mark.parametrize(
     ("settings", "vary", "names"),
     [
-        ({}, ["search.siblings=3,4,6"], ["base", "siblings-3", "siblings-6"]),
+        ({}, ["search.siblings=3,4,6,3", "search.siblings=6"], ["base", "siblings-3", "siblings-6"]),
         ({}, ["agent.max_steps=5,7", "search.continuations=2"], ["base", "max-steps-5", "continuations-2"]),
         ({"recipe": "continuation"}, ["search.exploration=0.5,1.414"], ["base", "exploration-0.5"]),
         ({"temperature": 0.0}, ["agent.temperature=.7,1"], ["base", "temperature-0.7", "temperature-1"]),
@@ -270,7 +270,8 @@ def test_settings_of_generate_make_the_base_and_those_of_tune_the_trials(reasonr
 def test_one_value_at_a_time_is_varied_around_the_base(
     settings: dict[str, Any], vary: list[str], names: list[str]
 ) -> None:
-    """A value that the base has already is no trial of its own; one that a flag sets for the base is varied, too."""
+    """A value that the base or a trial has already is no trial of its own; one that a flag sets for the base is varied,
+    too."""
     base = GenerateSettings(run=Path("runs/t"), **settings)
     trials = plan_trials(base, vary)
     assert [trial.name for trial in trials] == names

@@ -85,10 +85,13 @@ def test_prompts_of_another_renderer_are_refused(data_set: DataSet) -> None:
 
 
 def test_a_mixture_of_renderers_is_refused_whatever_is_asked(data_set: DataSet) -> None:
-    """No prompts fit both; the message has both with their numbers of questions, and how to part them."""
-    mixed = data_set(origin(), origin("b" * 16), origin("b" * 16))
+    """No prompts fit both; the message has both with their agents and numbers of questions, and how to part them."""
+    other = origin("b" * 16).model_copy(update={"agent": "react"})
+    mixed = data_set(origin(), other, other)
     for prompts in (None, PROMPTS):
-        with pytest.raises(InputError, match=rf"{'b' * 16} \(2\), {OURS} \(1\).*reasonrag pairs"):
+        with pytest.raises(
+            InputError, match=rf"{'b' * 16} of the agent react \(2\), {OURS} of the agent reasonrag \(1\)"
+        ):
             check_renderer(mixed, prompts)
 
 

@@ -161,9 +161,6 @@ def test_an_agent_goes_from_questions_to_pairs_and_an_evaluation(name: AgentName
     made = reasonrag("pairs", "runs/a", "--out", "data/a")
     assert made.status == 0, made.err
     assert json.loads(Path("data/a/summary.json").read_text())["questions_with_a_pair"] >= 12
-    refused = reasonrag("generate", *run[:-1], "reasonrag", "--run", "runs/a")
-    assert refused.status == 2
-    assert f"agent was {name!r}, is None" in refused.err
     freshly = reasonrag("calibrate", "runs/a", "--revalue", 2, "--k", 1)
     assert (freshly.status, "calibrate takes runs of agents without a reader" in freshly.err) == (
         (0, False) if name == "react" else (2, True)
@@ -185,15 +182,34 @@ def test_an_evaluation_that_a_cap_stopped_ends_as_if_it_had_not(reasonrag: Reaso
     assert Path("evals/a/predictions.jsonl").read_bytes() == Path("evals/b/predictions.jsonl").read_bytes()
 
 
-def test_prompts_of_one_agent_are_refused_for_another(reasonrag: Reasonrag) -> None:
-    """Names of its own files, and folders that name their agent."""
-    Path("mine").mkdir()
-    Path("mine/read.txt").write_text("Read.")
-    refused = reasonrag("generate", "--dataset", "atlas", "--limit", 1, "--agent", "react", "--prompts", "mine")
-    assert refused.status == 2
-    assert "read.txt does not name a prompt" in refused.err
-    Path("mine/read.txt").rename("mine/think.txt")
-    Path("mine/layout.json").write_text('{"agent": "re2search"}')
-    refused = reasonrag("generate", "--dataset", "atlas", "--limit", 1, "--agent", "react", "--prompts", "mine")
-    assert refused.status == 2
-    assert "those of the agent re2search, and --agent is react" in refused.err
+def test_another_agent_is_refused_and_both_are_named(reasonrag: Reasonrag) -> None:
+    """For a run and an evaluation that have begun, a model, prompts, and a data set; --allow agent lets a model be."""
+    atlas, dev = ("--dataset", "atlas", "--limit", 3), ("--dataset", "atlas", "--split", "dev", "--limit", 1)
+    for name in ("react", "search-o1"):
+        assert reasonrag("generate", *atlas, "--agent", name, "--run", f"runs/{name}").status == 0
+        assert reasonrag("pairs", f"runs/{name}", "--out", f"data/{name}").status == 0
+    asked = ("evaluate", *dev, "--agent", "search-o1")
+    assert reasonrag(*asked, "--run", "evals/begun").status == 0
+    for folder, files in {
+        "imported": {"think.txt": "So the next query is <query>query</query>"},
+        "imported-reading": {"read.txt": "Report evidence."},
+        "named": {"think.txt": "Think.", "layout.json": '{"agent": "re2search"}'},
+        "damaged": {"think.txt": "Think.", "layout.json": "[]"},
+    }.items():
+        Path(folder).mkdir()
+        for file, text in files.items():
+            Path(folder, file).write_text(text)
+    trained = ("--model", "offline", "--trained-on", "data/react", "--run", "evals/trained")
+    for words, said in {
+        ("generate", *atlas, "--run", "runs/react"): "agent was 'react', is 'reasonrag'",
+        ("evaluate", *dev, "--agent", "react", "--run", "evals/begun"): "agent was 'search-o1', is 'react'",
+        (*asked, *trained): "were those of react when its data were made, and are those of search-o1 now",
+        (*asked, "--prompts", "imported"): "those of the agent reasonrag, and --agent is search-o1",
+        (*asked, "--prompts", "imported-reading"): "those of the agent reasonrag, and --agent is search-o1",
+        ("generate", *atlas, "--prompts", "named"): "those of the agent re2search, and --agent is reasonrag",
+        ("generate", *atlas, "--prompts", "damaged"): "damaged/layout.json is damaged",
+        ("pairs", "runs/react", "runs/search-o1", "--out", "data/both"): "states of the agents react and search-o1",
+    }.items():
+        refused = reasonrag(*words)
+        assert (refused.status > 0, said in refused.err) == (True, True), (words, refused.err)
+    assert reasonrag(*asked, *trained, "--allow", "agent", "--allow", "renderer").status == 0

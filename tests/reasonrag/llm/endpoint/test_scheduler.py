@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 
 import pytest
 from hypothesis import given, settings
@@ -47,11 +46,12 @@ class Crowd:
         await settle()
 
     async def _hold(self, number: int, priority: int, tokens: float, question: str) -> None:
-        async with self.scheduler.slot(priority, tokens=tokens, question=question) as slot:
-            self.slots.append(slot)
-            self.served.append(number)
-            self.most_in_flight = max(self.most_in_flight, self.scheduler.in_flight)
-            await self._ends[number].wait()
+        slot = await self.scheduler.take(priority, tokens, question, {})
+        self.slots.append(slot)
+        self.served.append(number)
+        self.most_in_flight = max(self.most_in_flight, self.scheduler.in_flight)
+        await self._ends[number].wait()
+        self.scheduler.give_back(slot)
 
     def let_go(self, number: int) -> None:
         """The task with this number may end."""
@@ -97,12 +97,14 @@ async def test_a_turn_given_in_the_moment_of_cancelling_is_not_lost() -> None:
     only, served = scheduler(1), []
 
     async def be_served(number: int) -> None:
-        async with only.slot(number):
-            served.append(number)
+        slot = await only.take(number, 0.0, "", {})
+        served.append(number)
+        only.give_back(slot)
 
-    async with only.slot(0):
-        first, second = (asyncio.create_task(be_served(number)) for number in (1, 2))
-        await settle()
+    slot = await only.take(0, 0.0, "", {})
+    first, second = (asyncio.create_task(be_served(number)) for number in (1, 2))
+    await settle()
+    only.give_back(slot)
     first.cancel()  # the slot is its own by now, but it has not run since
     await asyncio.wait([first, second], timeout=60)
     assert first.cancelled()
@@ -188,8 +190,7 @@ async def test_lanes_where_a_request_failed_are_avoided(
 ) -> None:
     """It goes where it failed least often, however much busier that is; in the others if it must."""
     scheduler = RequestScheduler([Pace(most) for most in windows], most=16)
-    async with AsyncExitStack() as held:
-        assert [(await held.enter_async_context(scheduler.slot(0, failed=failed))).lane for _ in lanes] == lanes
+    assert [(await scheduler.take(0, 0.0, "", failed)).lane for _ in lanes] == lanes
 
 
 async def test_a_request_that_waits_for_a_rate_is_woken_by_the_timer() -> None:
@@ -375,8 +376,9 @@ async def test_an_address_that_is_down_is_tried_by_one_request_of_any_question()
     await crowd.come(question=foreign[0])
     assert 0 not in crowd.lanes
     clock.now = dead.paused_until
-    async with crowd.scheduler.slot(0, question=foreign[1], failed={0: 1}) as again:
-        assert again.lane != 0
+    again = await crowd.scheduler.take(0, 0.0, foreign[1], {0: 1})
+    assert again.lane != 0
+    crowd.scheduler.give_back(again)
     for question in foreign[1:6]:
         await crowd.come(question=question)
     assert crowd.lanes.count(0) == 1
