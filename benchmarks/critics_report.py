@@ -19,7 +19,7 @@ from preference import Message
 from preference.candidates import PathStep, QuestionRecord, read_lines
 from preference.export.formats import ACTION_TYPE_NAMES, PAIRS_FILE
 from preference.export.summary import QUESTIONS, SUMMARY
-from preference.labelling import TOLERANCE
+from preference.margin_and_confidence import TOLERANCE
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.critics.evaluation.report import REPORT
 from reasonrag.evaluation.predictions import read_predictions

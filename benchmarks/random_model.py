@@ -51,7 +51,7 @@ def build_command(python: Path, folder: Path, shape: ModelShape, *, classifier: 
     7 billion random numbers for minutes. With Qwen2.5's own vocabulary if that is installed and fits, else with
     one of 1,500 tokens.
     """
-    from reasonrag.data.qwen_vocabulary import qwen_vocabulary
+    from reasonrag.curation.token_counters import qwen_vocabulary
     from reasonrag.errors import InputError
 
     if (folder / "config.json").exists():

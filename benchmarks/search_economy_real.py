@@ -21,23 +21,15 @@ from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
 from question_causes import cause_rows, finders
 from reporting import CONFIDENCE, ROOT, publish, table
 from search_economy import PUBLISHED_RULES
-from verdicts import (
-    Verdict,
-    Verdicts,
-    counts,
-    type_cells,
-    types_of,
-    verdict_cells,
-    verdict_of,
-    with_interval,
-)
+from verdicts import Verdict, Verdicts, counts, type_cells, types_of, verdict_cells, verdict_of, with_interval
 
 from mcts import RECIPES, Recipe
 from preference import PairingRules, RolloutRecord, candidates
 from preference.causes import QuestionCause, cause_of
 from preference.filters import AS_PUBLISHED, NO_FILTERS
-from reasonrag.agent.agent import Agent, steps_of_hops
+from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.step_budget import steps_of_hops
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import Sampling

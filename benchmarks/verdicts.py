@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from reporting import interval
 
-from preference.labelling import TOLERANCE
+from preference.margin_and_confidence import TOLERANCE
 
 Verdict: TypeAlias = int
 """Of a pair: 1 right, -1 wrong, 0 a tie."""

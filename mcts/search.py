@@ -16,23 +16,16 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from mcts.estimates import Estimates
 from mcts.rewards import shortest_path_reward
 from mcts.selection import (
-    OF_SIBLINGS,
     PARENT_PRIOR,
     ROOT_PRIOR,
     SCORES,
     after_progress,
+    best_child,
     disagreement,
     expected_outcome,
     gain_per_reply,
@@ -510,25 +503,14 @@ class Search(Generic[P]):
         while True:
             node = self.tree.root
             while not node.terminal and self.tree.drawn(node) >= self.config.siblings:
-                node = self._best_child(node, pending)
+                node = best_child(
+                    node,
+                    self.tree.children(node),
+                    pending,
+                    rule=self.config.selection,
+                    exploration=self.config.exploration,
+                )
             yield node
-
-    def _best_child(self, node: Node[P], pending: Counter[int]) -> Node[P]:
-        """The child with the highest score, the earliest on a tie."""
-        score, of_siblings = SCORES[self.config.selection], self.config.selection in OF_SIBLINGS
-        children = self.tree.children(node)
-        above = children if of_siblings else [node]
-        parent_visits = sum(each.visits + pending[each.id] for each in above)
-        return max(
-            children,
-            key=lambda child: score(
-                child.value,
-                visits=child.visits + pending[child.id],
-                parent_visits=parent_visits,
-                prior=1 if of_siblings else 1 / len(children),
-                exploration=self.config.exploration,
-            ),
-        )
 
     def _open_states(self) -> Iterator[Node[P]]:
         """States that still need work and are worth it, by falling expected disagreement, then by age."""

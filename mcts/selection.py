@@ -8,7 +8,13 @@ functions of counts and means.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from mcts.tree import Node
+
+P = TypeVar("P")
 
 UNVISITED = math.inf
 """Score of an unvisited child: it precedes every visited one, in order of creation."""
@@ -44,6 +50,25 @@ SCORES: dict[str, ScoreRule] = {"uct": uct_score, "puct": puct_score, "unit_puct
 OF_SIBLINGS = frozenset({"unit_puct"})
 """Rules whose prior is one, and whose N is the sum over siblings, not the parent's own: arXiv 2505.14069, Eq. 5, which
 states no c."""
+
+
+def best_child(
+    node: Node[P], children: Sequence[Node[P]], pending: Counter[int], *, rule: str, exploration: float
+) -> Node[P]:
+    """The child with the highest score by a rule of `SCORES`, the earliest on a tie."""
+    score, of_siblings = SCORES[rule], rule in OF_SIBLINGS
+    above = children if of_siblings else [node]
+    parent_visits = sum(each.visits + pending[each.id] for each in above)
+    return max(
+        children,
+        key=lambda child: score(
+            child.value,
+            visits=child.visits + pending[child.id],
+            parent_visits=parent_visits,
+            prior=1 if of_siblings else 1 / len(children),
+            exploration=exploration,
+        ),
+    )
 
 
 ROOT_PRIOR = 0.5

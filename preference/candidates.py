@@ -6,13 +6,11 @@ filter and format works on them alone, so that filters can change without the tr
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
-import orjson
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from preference.answer_scores import label_em, normalize_answer
@@ -27,6 +25,7 @@ from preference.records import (
     Record,
     Usage,
     first_error,
+    short_digest,
 )
 
 CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
@@ -309,21 +308,7 @@ class QuestionRecord(Record):
 
 def question_key(question: str) -> str:
     """A key that ignores case, punctuation, articles and spaces; 16 hexadecimal digits."""
-    return _digest(normalize_answer(question).encode())
-
-
-def state_key(prompt: list[Message]) -> str:
-    """A state's id, a digest of its prompt; 16 hexadecimal digits."""
-    return _digest(orjson.dumps([(turn.role, turn.content) for turn in prompt]))
-
-
-def pair_key(state_id: str, chosen: str, rejected: str, *, of: str) -> str:
-    """A pair's id, a digest of its content and its tree, independent of the file; 16 hexadecimal digits."""
-    return _digest(orjson.dumps([state_id, chosen, rejected, of]))
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+    return short_digest(normalize_answer(question).encode())
 
 
 Line = TypeVar("Line", StateRecord, QuestionRecord)

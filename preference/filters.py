@@ -25,7 +25,8 @@ from preference.candidates import (
     prefers_wrong,
     support_decides,
 )
-from preference.labelling import TOLERANCE, labelled_states
+from preference.labelling import labelled_states
+from preference.margin_and_confidence import TOLERANCE
 from preference.published.pair_rules import (
     LEAST_DIFFERENCE,
     builder_reading,
@@ -83,7 +84,7 @@ class PairingRules:
     """The filters' thresholds. None, and a share of 1, mean no limit; caps keep the highest confidence.
 
     min_margin: after division by alpha**layer if the recipe says so. The published builder uses .01.
-    min_confidence: smallest chance that the chosen step is truly better; see `preference.confidence`. The default is
+    min_confidence: smallest chance that the chosen step is truly better; see `margin_and_confidence`. The default is
         the lowest tried value at which 19 of 20 pairs were right, ties excluded, in every setting of the laboratory and
         with all teachers of known truth on real questions but one, which guesses and errs most: .944 on HotpotQA, and
         .969 with a confidence of .8 (benchmarks/RESULTS.md).

@@ -30,7 +30,8 @@ from preference.candidates import (
 )
 from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
-from preference.labelling import TokenCounter, labelled_states, with_outcome_label
+from preference.labelling import TokenCounter, labelled_states
+from preference.outcome_labels import with_outcome_label
 from preference.records import MalformedRolloutsError, RolloutRecord
 
 

@@ -1,43 +1,25 @@
-"""Labels: which of two sibling steps is better, and with what confidence, for every pair in every state of a tree.
+"""Labels: which of two sibling steps is better, for every pair in every state of a tree.
 
-Decides what a state is, and a pair's label, margin, confidence, similarity and tags. Drops nothing; `filters` decides
-which pairs are good enough. Source of the basic rule (siblings, difference of rewards): the pair builder of ReasonRAG,
-arXiv 2505.14069; states by what was seen, confidence and tags are ours.
+Decides what a state is and which steps are siblings in it. `margin_and_confidence`, `similarity`, `tags` and
+`outcome_labels` decide what they are named for; `filters` which pairs are good enough. Source of the basic rule
+(siblings, difference of rewards): the pair builder of ReasonRAG, arXiv 2505.14069; states by what was seen are ours.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from typing import Any, Protocol
 
-from preference.answer_scores import label_cover_em
-from preference.candidates import (
-    GoldVerdict,
-    Origin,
-    PairRecord,
-    StateRecord,
-    StepRecord,
-    Tag,
-    is_letter,
-    pair_key,
-    state_key,
-    support_decides,
-)
-from preference.confidence import confidence
+from preference.candidates import Origin, PairRecord, StateRecord, StepRecord
+from preference.margin_and_confidence import Sibling, as_sibling, confidence_of, margin, surest_first
+from preference.outcome_labels import own_outcomes
 from preference.published.pair_rules import SYSTEM_OF_RECIPE, PublishedSystem
-from preference.records import ActionType, Message, RecipeRef, RolloutNode, RolloutRecord, shared_fields
+from preference.records import Message, RolloutNode, RolloutRecord, pair_key, shared_fields, state_key
 from preference.similarity import folded, similarity
-
-TOLERANCE = 1e-9
-"""Means of outcomes that differ by less are equal."""
-ANSWER_WEIGHT = 0.5
-"""Weight of an answer's draws in a pair with a step of another type. Such a pair says whether to answer here at all; a
-lucky or unlucky answer says less of that than a continuation says of a query. With guessing teachers of known truth,
-.64 (chosen answers) to .85 (rejected ones) of such pairs were right without it, in a trial on 150 questions."""
+from preference.tags import gold_verdict, tags_of, tags_without_values, with_golden_tags
 
 
 class TokenCounter(Protocol):
@@ -92,11 +74,6 @@ def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
     return list(states.values())
 
 
-def shares_estimates(recipe: RecipeRef) -> bool:
-    """Whether a recipe's rewards count the observations of siblings that reveal the same."""
-    return recipe.shares_estimates and (recipe.reward or "").startswith("spre_even")
-
-
 @dataclass(frozen=True)
 class _Tree:
     """A tree, and what the labels of the published systems need to know of it beside its steps."""
@@ -142,14 +119,14 @@ class _Tree:
 
 def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
     rollout, tokens = tree.rollout, tree.tokens
-    steps = [_sibling(node, rollout) for node in siblings]
+    steps = [as_sibling(node, rollout) for node in siblings]
     prompt = siblings[0].prompt or []
     state_id = state_key(prompt) if prompt else f"{rollout.question_id}:{siblings[0].parent_id}"
     pairs = [_pair(rollout, state_id, *two, tree.taken) for two in combinations(steps, 2)]
     if tree.origin.cut_from and sum(len(turn.content.encode()) for turn in prompt) >= tree.origin.cut_from:
         for pair in pairs:
             pair.tags.append("prompt_cut")
-    pairs = _surest_first(pairs, siblings)
+    pairs = surest_first(pairs, siblings)
     state = StateRecord.model_construct(
         state_id=state_id,
         question_id=rollout.question_id,
@@ -166,17 +143,6 @@ def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
         **tree.fields(siblings),
     )
     return with_golden_tags(state)
-
-
-def _surest_first(pairs: list[PairRecord], steps: Iterable[RolloutNode | StepRecord]) -> list[PairRecord]:
-    """The pairs of a state in order; of equal ones, those whose steps share another one's estimate come last."""
-    borrows = {step.id: step.same_as is not None for step in steps}
-
-    def place(each: PairRecord) -> tuple[float, float, int, int, int]:
-        borrowed = borrows[each.chosen] + borrows[each.rejected]
-        return -(each.confidence or 0.0), -(each.margin or 0.0), borrowed, each.chosen, each.rejected
-
-    return sorted(pairs, key=place)
 
 
 def _record(tree: _Tree, node: RolloutNode) -> StepRecord:
@@ -211,20 +177,6 @@ def with_judge_label(state: StateRecord, pick: tuple[int, int] | None) -> StateR
     return with_golden_tags(state.model_copy(update={"pairs": pairs}))
 
 
-def with_golden_tags(state: StateRecord) -> StateRecord:
-    """The state with the tag `golden_rejected` where its pairs, whose sides may have been exchanged, deserve it."""
-    steps = {step.id: step for step in state.steps}
-
-    def tagged(pair: PairRecord) -> PairRecord:
-        found = support_decides(state.golden_answers, steps[pair.chosen], steps[pair.rejected])
-        if found == ("golden_rejected" in pair.tags):
-            return pair
-        tags = [tag for tag in pair.tags if tag != "golden_rejected"]
-        return pair.model_copy(update={"tags": [*tags, "golden_rejected"] if found else tags})
-
-    return state.model_copy(update={"pairs": [tagged(pair) for pair in state.pairs]})
-
-
 def _with_judge_label(pair: PairRecord, pick: tuple[int, int] | None) -> PairRecord:
     by_values = pair.value_confidence if pair.confidence is None else pair.confidence
     pair = pair.model_copy(update={"confidence": None, "value_confidence": by_values})
@@ -234,107 +186,7 @@ def _with_judge_label(pair: PairRecord, pick: tuple[int, int] | None) -> PairRec
     return swapped.model_copy(update={"label": "judge", "tags": tags_without_values(pair)})
 
 
-def tags_without_values(pair: PairRecord) -> list[Tag]:
-    """The tags of a pair whose label the values of the search did not decide."""
-    return [tag for tag in pair.tags if tag not in ("efficiency_only", "one_draw")]
-
-
-def own_outcomes(rollout: RolloutRecord) -> list[float | None]:
-    """Outcome of each step's own trajectory, by id; None without an end in the tree, or with one of unknown quality.
-
-    A step's own trajectory is the one in which it was first drawn: the step, then its first continuation or, where
-    continuations are kept as steps, the first step drawn after it, and so on to an answer.
-    """
-    found: list[float | None] = [None] * len(rollout.nodes)
-    for node in reversed(rollout.nodes):  # children have higher ids than their parents
-        children = [rollout.nodes[each] for each in node.children_ids]
-        kept = sum(len(each.rollouts) for each in children if each.plain_draws)
-        if node.terminal:
-            found[node.id] = node.f1 if node.outcome is None else node.outcome.value
-        elif len(node.rollouts) > kept:  # the first of them began here, before the step had children
-            found[node.id] = node.rollouts[0].quality
-        elif children:
-            found[node.id] = found[children[0].id]
-    return found
-
-
-def with_outcome_label(state: StateRecord) -> StateRecord:
-    """The state with every pair labelled by the outcomes of both steps' own trajectories, whatever labels it had.
-
-    A margin is the difference of the outcomes, None where one is unknown. One trajectory a step gives no confidence.
-    """
-    steps = {step.id: step for step in state.steps}
-    pairs = [_with_outcome_label(pair, steps) for pair in state.pairs]
-    return with_golden_tags(state.model_copy(update={"pairs": _surest_first(pairs, state.steps)}))
-
-
-def _with_outcome_label(pair: PairRecord, steps: Mapping[int, StepRecord]) -> PairRecord:
-    sides = [steps[each] for each in sorted((pair.chosen, pair.rejected))]
-    better, worse = sorted(sides, key=lambda step: (step.parse_error is not None, -_known(step.own_outcome)))
-    known = better.own_outcome is not None and worse.own_outcome is not None
-    turned = pair if pair.chosen == better.id else pair.swapped()
-    return turned.model_copy(
-        update={
-            "label": "outcome",
-            "margin": _known(better.own_outcome) - _known(worse.own_outcome) if known else None,
-            "confidence": None,
-            "value_confidence": None,
-            "tags": tags_without_values(pair),
-        }
-    )
-
-
-def _known(outcome: float | None) -> float:
-    """Unknown outcomes come after all others."""
-    return -1.0 if outcome is None else outcome
-
-
-@dataclass(frozen=True)
-class _Sibling:
-    """A node, with what every comparison with its siblings needs, computed once.
-
-    rank: order of siblings: parsed before malformed, then by reward, unvalued last. content_key: type and content
-        regardless of case and spaces. first_equal: id of the earliest equivalent sibling. covers: whether the answer
-        contains a gold answer. mean_outcome: the undiscounted mean behind the reward; the step's own outcome if nothing
-        was continued.
-    """
-
-    node: RolloutNode
-    rank: tuple[bool, float]
-    text: str
-    content_key: tuple[ActionType | None, str]
-    first_equal: int
-    covers: bool
-    mean_outcome: float | None
-
-
-def _sibling(node: RolloutNode, rollout: RolloutRecord) -> _Sibling:
-    text = node.content if node.content is not None else node.response or ""
-    outcome = node.f1 if node.outcome is None else node.outcome.value
-    if (rollout.recipe.reward or "").startswith("spre_even"):
-        outcome = node.expected_outcome
-    elif node.rollouts:
-        outcome = sum(each.quality for each in node.rollouts) / len(node.rollouts)
-    return _Sibling(
-        node,
-        rank=(node.parse_error is None, -1.0 if node.reward is None else node.reward),
-        text=text,
-        content_key=(node.action_type, folded(text)),
-        first_equal=node.id if node.same_as is None else node.same_as,
-        covers=node.action_type == "answer" and _covers(node, text, rollout.golden_answers),
-        mean_outcome=outcome,
-    )
-
-
-def _covers(answer: RolloutNode, text: str, golden_answers: Sequence[str]) -> bool:
-    """By `label_cover_em`. A letter contains a gold answer if its option is right; with outcome `choice` nothing else
-    counts."""
-    if answer.outcome is not None and answer.outcome.name == "choice":
-        return bool(answer.outcome.value)
-    return bool(answer.em and is_letter(text)) or bool(label_cover_em(text, golden_answers))
-
-
-def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibling, taken: set[str]) -> PairRecord:
+def _pair(rollout: RolloutRecord, state_id: str, first: Sibling, second: Sibling, taken: set[str]) -> PairRecord:
     chosen, rejected = (first, second) if first.rank >= second.rank else (second, first)
     same_type = chosen.node.action_type == rejected.node.action_type
     replies = chosen.node.response or "", rejected.node.response or ""
@@ -344,89 +196,18 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibli
         pair_id = pair_key(state_id, *replies, of=f"{of}:{chosen.node.id}:{rejected.node.id}")
     taken.add(pair_id)
     common = rollout.common_findings[chosen.node.id].get(rejected.first_equal, 0.0)
-    sure = _confidence(rollout, chosen, rejected, common)
+    sure = confidence_of(rollout, chosen, rejected, common)
     return PairRecord.model_construct(
         pair_id=pair_id,
         chosen=chosen.node.id,
         rejected=rejected.node.id,
         label="value",
-        margin=_margin(rollout, chosen.node, rejected.node),
+        margin=margin(rollout, chosen.node, rejected.node),
         confidence=sure,
         similarity=similarity(chosen.text, rejected.text) if same_type else similarity(*replies),
         same=chosen.content_key == rejected.content_key or chosen.first_equal == rejected.first_equal,
         in_common=common,
         same_type=same_type,
-        tags=[*_tags(rollout, chosen, rejected, sure), *(("same_findings",) if common else ())],
-        gold=_gold(chosen.node, rejected.node),
+        tags=[*tags_of(rollout, chosen, rejected, sure), *(("same_findings",) if common else ())],
+        gold=gold_verdict(chosen.node, rejected.node),
     )
-
-
-def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) -> float | None:
-    """Difference of rewards; None if one is missing."""
-    if chosen.reward is None or rejected.reward is None:
-        return None
-    scale = _discount(rollout, chosen.layer or 0) if rollout.recipe.margin_by_layer else 1.0
-    return (chosen.reward - rejected.reward) / scale
-
-
-def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling, common: float) -> float | None:
-    """Computed from continuations; ranks have none, as it is unknown how often a judge is right. common: the share of
-    what both reveal that they have in common; by it each counts the observations of the other, too, unless the rewards
-    already do."""
-    if rollout.recipe.reward == "rank":
-        return None
-    better, worse = observed(rollout, chosen.node, rejected.node), observed(rollout, rejected.node, chosen.node)
-    if better is None or worse is None:
-        return None
-    if common and not shares_estimates(rollout.recipe):
-        better, worse = _with_common(better, worse, common), _with_common(worse, better, common)
-    return confidence(better, worse)
-
-
-def _with_common(own: tuple[float, float], other: tuple[float, float], share: float) -> tuple[float, float]:
-    """Mean and number of observations, with such a share of another step's."""
-    n = own[1] + share * other[1]
-    return (own[0] * own[1] + share * other[0] * other[1]) / n, n
-
-
-def observed(rollout: RolloutRecord, node: RolloutNode, other: RolloutNode) -> tuple[float, float] | None:
-    """What a pair's confidence rests on, of one side: r, the reward of its continuations as a share of that of a right
-    answer in its place, so that one k steps below counts alpha**k; and n, their effective sample size, weighted."""
-    if node.reward is None:
-        return None
-    weight = ANSWER_WEIGHT if node.action_type == "answer" != other.action_type else 1.0
-    n = (node.observations or max(1, len(node.rollouts))) * weight
-    return min(1.0, node.reward / _discount(rollout, (node.layer or 0) + 1)), n
-
-
-def rests_on_one_draw(chosen: RolloutNode, rejected: RolloutNode) -> bool:
-    """Whether neither step was continued more than once; the scores of two answers are exact."""
-    answers = chosen.action_type == rejected.action_type == "answer"
-    return not answers and all(0 < (each.observations or 0) <= 1 + TOLERANCE for each in (chosen, rejected))
-
-
-def _gold(chosen: RolloutNode, rejected: RolloutNode) -> GoldVerdict:
-    types = chosen.action_type, rejected.action_type
-    if types not in (("query", "query"), ("evidence", "evidence")) or chosen.gold is None or rejected.gold is None:
-        return "unknown"
-    if chosen.gold == rejected.gold:
-        return "tie"
-    return "right" if chosen.gold > rejected.gold else "wrong"
-
-
-def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling, sure: float | None) -> list[Tag]:
-    tags: list[Tag] = []
-    left, right = chosen.mean_outcome, rejected.mean_outcome
-    if rollout.recipe.reward != "rank" and left is not None and right is not None and abs(left - right) <= TOLERANCE:
-        tags.append("efficiency_only")
-    both_answer = chosen.node.action_type == rejected.node.action_type == "answer"
-    if both_answer and rollout.golden_answers and chosen.covers == rejected.covers:
-        tags.append("style_only")
-    if sure is not None and rests_on_one_draw(chosen.node, rejected.node):
-        tags.append("one_draw")
-    return tags
-
-
-def _discount(rollout: RolloutRecord, steps: int) -> float:
-    """alpha**steps, kept above 0."""
-    return max(rollout.recipe.alpha**steps, sys.float_info.min)

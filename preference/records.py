@@ -7,6 +7,7 @@ may be added; a change of meaning needs a new SCHEMA_VERSION.
 
 from __future__ import annotations
 
+import hashlib
 import html
 import operator
 import unicodedata
@@ -18,13 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import orjson
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mcts import RECIPES, Recipe
 
@@ -500,3 +495,17 @@ def first_error(error: ValidationError) -> str:
         return f"{location} is not known"
     own = first["msg"].removeprefix("Value error, ")
     return own if first["type"] == "value_error" and not first["loc"] else f"{location}: {own}"
+
+
+def state_key(prompt: list[Message]) -> str:
+    """A state's id, a digest of its prompt; 16 hexadecimal digits."""
+    return short_digest(orjson.dumps([(turn.role, turn.content) for turn in prompt]))
+
+
+def pair_key(state_id: str, chosen: str, rejected: str, *, of: str) -> str:
+    """A pair's id, a digest of its content and its tree, independent of the file; 16 hexadecimal digits."""
+    return short_digest(orjson.dumps([state_id, chosen, rejected, of]))
+
+
+def short_digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from preference.labelling import TOLERANCE
+from preference.margin_and_confidence import TOLERANCE
 
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Edges of the bins of `reliability`; the last edge belongs to the last bin."""

@@ -104,7 +104,7 @@ class PairSummary(BaseModel):
     pairs_by_layer: dict[str, int] = {}
     pairs_by_tag: dict[str, int] = {}
     mean_confidence: float | None = None
-    """Over pairs that have one: the expected share of right pairs (`preference.confidence`)."""
+    """Over pairs that have one: the expected share of right pairs (`preference.margin_and_confidence`)."""
     mean_margin: float | None = None
     same_type_pairs: int = 0
     effective: EffectiveSize = EffectiveSize(states=0, questions=0, by_state=None, by_question=None)

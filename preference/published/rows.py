@@ -12,16 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from preference.answer_scores import cover_em
-from preference.candidates import (
-    Origin,
-    PairRecord,
-    QuestionRecord,
-    StateRecord,
-    StepRecord,
-    pair_key,
-    question_key,
-    state_key,
-)
+from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, question_key
 from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import plain_text
 from preference.published.repairs import (
@@ -40,7 +31,7 @@ from preference.published.repairs import (
     text,
     whole_number,
 )
-from preference.records import AgentAction
+from preference.records import AgentAction, pair_key, state_key
 from preference.similarity import folded, similarity
 
 LABEL = "imported"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from preference import ActionType, AgentAction, Message, exact_match, f1_score
+from preference import ActionType, Message, exact_match, f1_score
 from preference.answer_scores import in_language
 from preference.export.sanitize import plain_text
 from preference.records import ParseFailure, PassageRef
@@ -20,10 +20,11 @@ from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import ParsedReply, ParseError
 from reasonrag.agent.prompting import Prompts, as_thought, render_variation
-from reasonrag.agent.protocols.known import PROTOCOLS, steps_of_a_search
+from reasonrag.agent.protocols.known import PROTOCOLS
 from reasonrag.agent.protocols.protocol import AgentProtocol
 from reasonrag.agent.reader import Readings
 from reasonrag.agent.state import Observation, State
+from reasonrag.agent.step_budget import next_turn, steps_of_hops
 from reasonrag.agent.support import is_supported
 from reasonrag.concurrency import together
 from reasonrag.data.multiple_choice import in_words
@@ -36,8 +37,6 @@ from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.retriever import Retriever, corpus_language
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 
-MOST_HOPS = 8
-"""Beyond them a question gets no further steps, whatever its file says."""
 HOTTER = 0.3
 """Temperature increase per attempt at a different step."""
 HOTTEST = 2.0
@@ -99,11 +98,6 @@ class AgentStep:
         return [each.reference(not_gold=gold is not None and gold.only_by_title(each)) for each in self.state.passages]
 
 
-def steps_of_hops(hops: int, *, least: int, agent: str | None = None) -> int:
-    """Steps of an answer with one search more than hops, for at most `MOST_HOPS`; never fewer than `least`."""
-    return max(least, steps_of_a_search(agent) * (min(hops, MOST_HOPS) + 1) + 1)
-
-
 @dataclass(frozen=True)
 class Agent:
     """The policy (model, retriever, prompts, sampling) and what it has spent. Keeps no steps.
@@ -146,7 +140,8 @@ class Agent:
         return self.max_steps
 
     def start(self, question: Question) -> State:
-        return State(question, "conclude" if self.most_steps(question) == 1 else "think", layer=0)
+        action, _ = next_turn(None, steps_left=self.most_steps(question), reads_at_once=self.protocol.reads_at_once)
+        return State(question, action, layer=0)
 
     async def next_state(self, step: AgentStep) -> State:
         """The state a step leads to; a query is searched here. Raises RetrievalError, but for a query that is rejected
@@ -155,9 +150,8 @@ class Agent:
         layer = before.layer + 1
         thoughts = (*before.thoughts, step.response)
         evidence = before.evidence + ((step.content or "",) if step.action_type == "evidence" else ())
-        last, at_once = layer == self.most_steps(before.question) - 1, self.protocol.reads_at_once
-        searches = step.action_type == "query" and (at_once or not last)
-        action: AgentAction = "conclude" if last else "read" if searches and not at_once else "think"
+        left = self.most_steps(before.question) - layer
+        action, searches = next_turn(step.action_type, steps_left=left, reads_at_once=self.protocol.reads_at_once)
         after = State(before.question, action, layer, thoughts, (), before.read, evidence)
         if not searches:
             return replace(after, observed=(*before.observed, None))

@@ -1,6 +1,6 @@
 """Which questions of a data set stand in an evaluation split, and which are therefore left out.
 
-Decides what is dropped (`decontaminate`) and what is reported of it. `near_duplicates` decides when two questions are
+Decides what is dropped (`decontaminate`) and what is reported of it. `question_matching` decides when two questions are
 the same, `data.eval_splits` which splits they are compared with. The questions of the data set are held,
 some 4 KB each, and the evaluation splits stream past them. `publish`, training and evaluation ask
 `find_contaminated`.
@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from preference.candidates import Origin, QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.files import atomic_replacement
 from preference.export.summary import QUESTIONS
-from reasonrag.curation.near_duplicates import RULES, QuestionIndex, Rule
+from reasonrag.curation.question_matching import RULES, QuestionIndex, Rule
 from reasonrag.data.eval_splits import ALL, EvalSplit, EvalSplits, Unchecked
 from reasonrag.errors import InputError, choices
 from reasonrag.rendering import counted

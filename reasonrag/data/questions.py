@@ -10,86 +10,33 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 from array import array
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from preference.records import first_error, title_key
+from preference.records import first_error
 from preference.stratified_sample import StratifiedSample
 from reasonrag.data.compressed import as_lines
-from reasonrag.data.dataset_fields import UnreadColumns, fact_titles, gold_texts, question_record
+from reasonrag.data.dataset_fields import UnreadColumns, question_record
+from reasonrag.data.gold_passages import GoldPassages, gold_passages
 from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
 from reasonrag.ranks import Shard
 from reasonrag.rendering import counted
 
-if TYPE_CHECKING:
-    from reasonrag.data.corpus import Passage  # brings numpy, which no help text needs
-
 AnswerStyle = Literal["short", "long"]
 """What an answer is: a name, a date, a number, yes or no ..; or sentences for a reader."""
 SHORT: AnswerStyle = "short"
-_PIECE, _COMPARED = 12, 20_000
-"""Letters of the runs by which texts are compared, and the most that are compared of a text."""
 _HOPS_OF_AN_ID = re.compile(r"([1-9])hop[0-9]*__")
-
-
-@dataclass(frozen=True)
-class GoldPassages:
-    """The passages a question's answer rests on, as named by its data set; for checks, never for a prompt."""
-
-    by: Literal["id", "title"]
-    names: tuple[str, ...]
-    texts: tuple[tuple[str, str], ...] = ()
-    """Title key and text of gold paragraphs: of such a title, only passages with most of such a text count."""
-
-    def found_in(self, passages: Iterable[Passage]) -> frozenset[str]:
-        """Keys of the gold passages among these. Titles compare by `title_key`; several passages of one title count as
-        one."""
-        return self.keys & {self.key(each) for each in passages}
-
-    def has(self, passage: Passage) -> bool:
-        """Whether this is one of them."""
-        return self.key(passage) in self.keys
-
-    def only_by_title(self, passage: Passage) -> bool:
-        """Whether a passage has a gold title and the text of another paragraph."""
-        key = title_key(passage.title)
-        texts = [text for title, text in self.texts if title == key]
-        return self.by == "title" and bool(texts) and not any(_mostly_same(passage.text, text) for text in texts)
-
-    @cached_property
-    def keys(self) -> frozenset[str]:
-        """One key per gold passage."""
-        return frozenset(self.names) if self.by == "id" else frozenset(map(title_key, self.names))
-
-    def key(self, passage: Passage) -> str:
-        """The key this passage would have as a gold passage; empty for another paragraph of a gold title."""
-        if self.by == "id":
-            return passage.id
-        return "" if self.only_by_title(passage) else title_key(passage.title)
-
-
-def _mostly_same(text: str, other: str) -> bool:
-    """Whether half of the shorter of two texts is in the other: corpora cut articles in different places."""
-    one, two = _pieces(text), _pieces(other)
-    return one == two or 2 * len(one & two) > min(len(one), len(two))
-
-
-def _pieces(text: str) -> frozenset[str]:
-    """All runs of some letters, of the beginning of a long text."""
-    letters = "".join(re.findall(r"\w", unicodedata.normalize("NFKC", text[:_COMPARED]).casefold()))
-    return frozenset(letters[start : start + _PIECE] for start in range(max(1, len(letters) - _PIECE + 1)))
 
 
 class Question(BaseModel):
@@ -138,13 +85,8 @@ class Question(BaseModel):
 
     @cached_property
     def gold(self) -> GoldPassages | None:
-        """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (HotpotQA and
-        2WikiMultiHopQA) or of supporting `paragraphs` (MuSiQue), whose texts count, too; None if the metadata name
-        none."""
-        if ids := _names(self.metadata.get("gold_ids")):
-            return GoldPassages("id", ids)
-        titles = _names(self.metadata.get("gold_titles") or fact_titles(self.metadata))
-        return GoldPassages("title", titles, gold_texts(self.metadata)) if titles else None
+        """As the metadata name them; None if they name none."""
+        return gold_passages(self.metadata)
 
     def __copy__(self) -> Self:
         copied = super().__copy__()
@@ -200,13 +142,6 @@ def require_golden_answers(question: Question) -> None:
             "golden_answers: all are blank or missing, so no answer can be right; without gold answers, let generate "
             "judge answers: --outcome judge, or --outcome rubric"
         )
-
-
-def _names(listed: object) -> tuple[str, ...]:
-    """The distinct names of a list, numbers as text; empty for anything else, since metadata may hold anything."""
-    if not isinstance(listed, list):
-        return ()
-    return tuple(dict.fromkeys(str(each) for each in listed if isinstance(each, str | int) and str(each).strip()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from reasonrag.agent.agent import AgentStep
 from reasonrag.agent.grounding import SENTENCE_END, is_in_evidence, reports
 from reasonrag.agent.state import State
 from reasonrag.data.corpus import Passage
-from reasonrag.data.questions import GoldPassages, Question
+from reasonrag.data.gold_passages import GoldPassages
+from reasonrag.data.questions import Question
 
 SHOWN = 0.5
 """Of a finding that is in the passages shown; the other half comes with the evidence that reports it."""

@@ -15,9 +15,9 @@ from typing import Any
 
 from preference.export.summary import SUMMARY, PairSummary
 from reasonrag.curation.audit.report import AuditReport
-from reasonrag.curation.blockers import Blocker
 from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.pairs import summary_rows
+from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.errors import needs_extra
 from reasonrag.publishing.licences import KNOWN_LICENCES, UNKNOWN, Licence, languages_of, licence_of
 from reasonrag.publishing.staging import hub_configs, hub_dataset_info, without_addresses

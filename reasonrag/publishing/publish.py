@@ -14,9 +14,9 @@ from typing import Any
 
 from reasonrag.agent.prompting import prompts_beside
 from reasonrag.curation.audit.report import read_audit
-from reasonrag.curation.blockers import Blocker, find_blockers, refuse_unless_allowed
 from reasonrag.curation.dataset_directory import read_dataset_directory, secrets_in
 from reasonrag.curation.existing_data_set import STAGED
+from reasonrag.curation.publish_blockers import Blocker, find_blockers, refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
@@ -24,14 +24,7 @@ from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publish_model import MODEL, ModelPublication, ModelToPublish, places_of_keys
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import DATA_SET, runs_with_trees, stage_files, staging_directory
-from reasonrag.publishing.upload import (
-    PublicationResult,
-    PublishedFile,
-    UploadResult,
-    check_access,
-    check_name,
-    upload,
-)
+from reasonrag.publishing.upload import PublicationResult, PublishedFile, UploadResult, check_access, check_name, upload
 from reasonrag.rendering import Part, counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import orjson
 
 from preference.export.files import INDENTED
-from reasonrag.curation.blockers import Blocker
+from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.errors import InputError
 from reasonrag.files import link_or_copy, read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, PROVENANCE, ModelFolder, open_model, read_json

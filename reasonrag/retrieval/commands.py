@@ -10,13 +10,7 @@ import typer
 
 from reasonrag.options import FAILED, Json, options, print_result
 from reasonrag.rendering import Line, Part, Table, counted
-from reasonrag.retrieval.settings import (
-    MAX_TOP_K,
-    TOP_K,
-    IndexSettings,
-    RetrievalSettings,
-    ServeSettings,
-)
+from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K, IndexSettings, RetrievalSettings, ServeSettings
 from reasonrag.terminal import TerminalMessages, print_shown
 
 
@@ -27,7 +21,7 @@ def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> Non
     Commands that search build a missing BM25 index themselves. The same command continues a dense build that was
     stopped.
     """
-    from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
+    from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
     from reasonrag.retrieval.dense.manifest import IndexManifest
     from reasonrag.retrieval.index import index_build
 
@@ -48,7 +42,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Show what an index is; read it and its corpus in full, by their hashes."""
-    from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
+    from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
     from reasonrag.retrieval.index import IndexCheck, index_check
 
     found = index_check(directory, watcher=PlainBuildWatcher(TerminalMessages().say))

@@ -20,7 +20,7 @@ from reasonrag.files import build_lock, file_digest
 from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import Part, Table
 from reasonrag.retrieval.dense.build import BuildOptions, Encoding, build_dense
-from reasonrag.retrieval.dense.build_progress import BuildWatcher
+from reasonrag.retrieval.dense.build_watcher import BuildWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,

@@ -21,7 +21,7 @@ from reasonrag.data.documents.language import recorded_languages
 from reasonrag.errors import InputError, choices
 from reasonrag.files import build_lock
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
-from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
+from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice
 from reasonrag.retrieval.dense.index import DenseIndex
 from reasonrag.retrieval.dense.manifest import (

@@ -15,7 +15,7 @@ from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.build import EncodedPiece, encoded
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderSpec, load_encoder
 from reasonrag.retrieval.dense.same_encoder import AGREES, encoded_probe, probe_similarity
-from reasonrag.retrieval.dense.vector_store import Piece
+from reasonrag.retrieval.dense.vector_pieces import Piece
 from reasonrag.retrieval.settings import Precision
 from reasonrag.scale.ray_cluster import errors_of_workers, ray_cluster
 

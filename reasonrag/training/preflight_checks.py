@@ -20,8 +20,8 @@ from reasonrag.agent.prompting import Prompts
 from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.cutoffs import TokenCounts, advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.report import AUDIT, read_audit
-from reasonrag.curation.blockers import Blocker, evaluation_blockers
 from reasonrag.curation.import_published import UNKNOWN
+from reasonrag.curation.publish_blockers import Blocker, evaluation_blockers
 from reasonrag.curation.token_counters import QwenTokenCounter, token_counter
 from reasonrag.errors import InputError
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config

@@ -13,7 +13,7 @@ from typing import Any
 
 from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.protocols.known import renderer_hash
-from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
+from reasonrag.curation.publish_blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import ReasonragError
 from reasonrag.files import file_digest
 from reasonrag.processes.train_python import find_python

@@ -15,10 +15,10 @@ import orjson
 from preference.candidates import Origin, QuestionRecord, read_lines
 from preference.export.formats import PAIRS_FILE
 from preference.export.summary import QUESTIONS
-from reasonrag.agent.agent import steps_of_hops
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.agent.settings import AGENTS, OURS
+from reasonrag.agent.step_budget import steps_of_hops
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError, choices
 from reasonrag.files import reading

@@ -13,21 +13,11 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from preference import (
-    Candidate,
-    DropReason,
-    FinalScore,
-    PairingRules,
-    RolloutNode,
-    RolloutRecord,
-    StepRecord,
-    f1_score,
-)
+from preference import Candidate, DropReason, FinalScore, PairingRules, RolloutNode, RolloutRecord, StepRecord, f1_score
 from preference.candidates import Tag
-from preference.confidence import confidence
 from preference.export.formats import SplitName
 from preference.filters import DRAWS_TO_DIFFER, SURE_TO_DIFFER
-from preference.labelling import observed, shares_estimates
+from preference.margin_and_confidence import confidence, observed, shares_estimates
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
 from preference.records import OF_THE_STATE, ContinuationResult
 from reasonrag.data.multiple_choice import in_words

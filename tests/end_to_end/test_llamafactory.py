@@ -22,9 +22,9 @@ import pytest
 import yaml
 
 import reasonrag
-from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, pair_key, state_key
+from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord
 from preference.export.formats import FORMATS, FormatName, SplitName, dataset_name
-from preference.records import AgentAction
+from preference.records import AgentAction, pair_key, state_key
 from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.corpus import Passage

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reasonrag.curation import token_counters
-from reasonrag.data.qwen_vocabulary import qwen_vocabulary
+from reasonrag.curation.token_counters import qwen_vocabulary
 from reasonrag.errors import InputError
 from tests.helpers.tiny_qwen import unpacked
 

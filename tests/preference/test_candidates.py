@@ -17,12 +17,12 @@ from preference.candidates import (
     PairRecord,
     QuestionRecord,
     is_training_split,
-    pair_key,
     parse_line,
     question_key,
     read_lines,
 )
 from preference.labelling import labelled_states
+from preference.records import pair_key
 from tests.helpers.trees import Fields, ada, asked, candidates_in, failure, prompt, random_trees
 
 Change = Callable[[Any], Any]

@@ -15,16 +15,9 @@ from hypothesis import strategies as st
 from preference import NO_FILTERS, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
 from preference.answer_scores import exact_match
 from preference.candidates import StepRecord, Tag
-from preference.filters import (
-    ALLOWED,
-    DROP_REASONS,
-    DropReason,
-    PassedPair,
-    candidates_of,
-    dropped_by_caps,
-    select,
-)
-from preference.labelling import labelled_states, with_judge_label, with_outcome_label
+from preference.filters import ALLOWED, DROP_REASONS, DropReason, PassedPair, candidates_of, dropped_by_caps, select
+from preference.labelling import labelled_states, with_judge_label
+from preference.outcome_labels import with_outcome_label
 from tests.helpers.trees import (
     Fields,
     Pair,

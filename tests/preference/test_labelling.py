@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import Message, Origin, RolloutRecord, StateRecord, cover_em
-from preference.candidates import PairRecord, state_key
-from preference.confidence import confidence
-from preference.labelling import labelled_states, origin_of, own_outcomes, with_judge_label, with_outcome_label
+from preference.candidates import PairRecord
+from preference.labelling import labelled_states, origin_of, with_judge_label
+from preference.margin_and_confidence import confidence
+from preference.outcome_labels import own_outcomes, with_outcome_label
+from preference.records import state_key
 from preference.similarity import similarity
 from tests.helpers.trees import (
     THINK,

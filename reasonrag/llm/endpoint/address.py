@@ -15,9 +15,9 @@ from typing import Any
 from preference.export.sanitize import plain_text
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.endpoint.endings import closes_a_tag, ending_of
-from reasonrag.llm.endpoint.error_objects import DISPENSABLE, RENAMED
 from reasonrag.llm.endpoint.http_client import MOST_SAID, Connection
 from reasonrag.llm.endpoint.rate_limits import Pace
+from reasonrag.llm.endpoint.refused_parameters import DISPENSABLE, RENAMED
 from reasonrag.llm.reasoning import (
     ALL_AS_REASONING,
     gave_all_as_reasoning,

@@ -23,26 +23,29 @@ from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, U
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.llm.endpoint.address import Answer, OneAddress, clean
 from reasonrag.llm.endpoint.endings import CUT
-from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model, refused_parameters
+from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
-from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
-from reasonrag.llm.endpoint.trouble import (
+from reasonrag.llm.endpoint.refused_parameters import refused_parameters
+from reasonrag.llm.endpoint.retries import (
     FIRST_WAIT_S,
     MAX_ATTEMPTS,
     MAX_WAIT_S,
-    WORDS,
     Attempts,
     asked_to_wait,
-    clock_time,
     error_cause,
     error_message,
-    instead_of,
-    is_account_refused,
     is_busy,
     is_endpoint_failure,
     is_retryable,
     is_status,
+)
+from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
+from reasonrag.llm.endpoint.trouble import (
+    WORDS,
+    clock_time,
+    instead_of,
+    is_account_refused,
     seconds_text,
     state_of,
     trouble_of,

@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -25,6 +25,7 @@ from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling, TokenLogprob, tokens_within
 from reasonrag.llm.endpoint.endings import FILTERED, closes_a_tag, meaning_of
 from reasonrag.llm.endpoint.error_objects import decoded, error_in, is_blocked, leaves, status_of
+from reasonrag.llm.endpoint.token_counts import usage_of, with_limit
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
 
@@ -43,8 +44,6 @@ MOST_SAID = 1000
 """Characters of an error's message that are kept: it goes to the terminal and into files."""
 _MOST_SHOWN = 200
 """Characters of an invalid body that messages show."""
-_MOST_COUNTED = 10**9
-"""Tokens; no request has more, and the sums of a run have to fit into its files."""
 MOST_ENVELOPE_BYTES = 4 * 1024 * 1024
 """For what `max_tokens` does not limit: the frame of an answer, and reasoning at some endpoints (256 Ki tokens)."""
 MOST_TOKEN_BYTES = 6 * MOST_BYTES_PER_TOKEN
@@ -54,8 +53,6 @@ MOST_LOGPROB_BYTES = 512
 _REASONING = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 """Where servers put the reasoning of a message: DeepSeek, vLLM, SGLang and llama.cpp the first; OpenRouter and newer
 vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second; Ollama the third. Also types of parts."""
-NEAR = 0.95
-"""Share of the token limit from which one of several replies counts as cut, as its tokens are an estimate."""
 
 _DECIMALS = 6
 """Of a log-probability that are kept: a journal is read often, and no threshold needs more."""
@@ -238,9 +235,9 @@ def completions_of(
     if failed and not all(closes_a_tag(each.text) for each in replies):
         raise BadAnswerError(f"an error, and no whole reply: {_shown(content, known_secrets)}")
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
-    bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size) | {"server": server}
+    bill = usage_of(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size) | {"server": server}
     if asked:
-        replies = _with_limit(answer.get("usage"), replies, asked.max_tokens, parts=len(choices))
+        replies = with_limit(answer.get("usage"), replies, asked.max_tokens, parts=len(choices))
     return [replies[0].model_copy(update=bill), *replies[1:]]
 
 
@@ -259,66 +256,8 @@ def score_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) 
         raise BadAnswerError(f"a critic gives one finite number, this model gave {str(numbers)[:_MOST_SHOWN]}")
     used = answer.get("usage") if isinstance(answer, dict) else None
     used = (used if isinstance(used, dict) else {}) | {"completion_tokens": 0}
-    bill = _usage(used, prompt_size=prompt_size, reply_size=0)
+    bill = usage_of(used, prompt_size=prompt_size, reply_size=0)
     return Completion(text=repr(float(numbers[0])), finish_reason="stop").model_copy(update=bill)
-
-
-def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]:
-    """The cost of a request by the `usage` of its answer, which may hold anything.
-
-    A token count that is missing, malformed or too small for the bytes is replaced by the bytes, an upper bound.
-        Prompt and reply are checked separately. prompt_size, reply_size: in bytes.
-    """
-    usage = said if isinstance(said, dict) else {}
-    counted = _count(usage.get("prompt_tokens"))
-    prompt_told = counted > 0 and counted * MOST_BYTES_PER_TOKEN >= prompt_size
-    prompt = counted if prompt_told else prompt_size
-    completion, reasoning = _completion_tokens(usage, prompt_tokens=prompt)
-    reply_told = _is_count(usage.get("completion_tokens")) and completion * MOST_BYTES_PER_TOKEN >= reply_size
-    cached = _detail(usage, "prompt_tokens_details", "cached_tokens") if prompt_told else 0
-    return {
-        "requests": 1,
-        "prompt_tokens": prompt,
-        "completion_tokens": completion if reply_told else max(completion, reply_size),
-        "reasoning_tokens": reasoning,
-        "cached_tokens": min(cached, prompt),
-        "tokens_bounded": not (prompt_told and reply_told),
-        **({"prompt_counted": counted, "prompt_bytes": prompt_size} if counted else {}),
-    }
-
-
-def _with_limit(usage: object, replies: list[Completion], max_tokens: int, *, parts: int) -> list[Completion]:
-    """The replies, with what usage says of the limit: of several, each has its part of the tokens by characters, and
-    `NEAR` the limit is at it. A count of bytes or characters, or one too small for the bytes, says nothing."""
-    usage = usage if isinstance(usage, dict) else {}
-    said = usage.get("completion_tokens")
-    if not _is_count(said) or said < NEAR * max_tokens:
-        return replies  # as most
-    texts = [each.text + each.reasoning for each in replies]
-    size, length = sum(len(each.encode()) for each in texts), sum(map(len, texts))
-    if said in (size, length) or said * MOST_BYTES_PER_TOKEN < size:
-        return replies
-    most = parts * max_tokens
-    said = said if said == most else said - _detail(usage, "completion_tokens_details", "reasoning_tokens")
-    seen = parts > 1 and said <= size  # more than a token a byte: of reasoning that is not given
-    near = [seen and said * len(each) >= NEAR * max_tokens * max(1, length) for each in texts]
-    return [
-        reply.model_copy(update={"at_limit": True}) if said >= most or cut else reply
-        for reply, cut in zip(replies, near, strict=True)
-    ]
-
-
-def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple[int, int]:
-    """The completion tokens that are billed, and those of them that are reasoning.
-
-    xAI and Gemini leave the reasoning out of `completion_tokens`, but not out of `total_tokens`
-    (https://github.com/vercel/ai/pull/12425, https://github.com/router-for-me/CLIProxyAPI/issues/5733).
-    """
-    completion = _count(usage.get("completion_tokens"))
-    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens")
-    said = completion + reasoning if reasoning > completion else completion  # then it is no part of it
-    billed = max(said, _count(usage.get("total_tokens")) - prompt_tokens)
-    return billed, min(billed, max(reasoning, billed - completion))
 
 
 def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
@@ -368,21 +307,6 @@ def _reason(choice: object, known_secrets: Sequence[str]) -> str:
     said = [each for each in words if isinstance(each, str) and each]
     ended = [each for each in said[1:] if meaning_of(said[0]) == "stopped" and meaning_of(each) in ("cut", "withheld")]
     return excerpt([*ended, *said][0], _MOST_REASON, known_secrets) if said else ""
-
-
-def _is_count(said: object) -> TypeGuard[float]:
-    """Whether a value is a possible token count."""
-    return isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said <= _MOST_COUNTED
-
-
-def _count(said: object) -> int:
-    """A token count; 0 for anything else."""
-    return int(said) if _is_count(said) else 0
-
-
-def _detail(usage: Mapping[str, Any], details: str, name: str) -> int:
-    told = usage.get(details)
-    return _count(told.get(name)) if isinstance(told, dict) else 0
 
 
 def _tokens_of(choice: Mapping[str, Any], reply: Completion) -> tuple[TokenLogprob, ...] | None:

@@ -1,7 +1,7 @@
 """Building dense indexes: passages are encoded once, faiss indexes of any type are made from the stored vectors.
 
 Decides how a build survives a kill at any moment, what is kept, and what is refused before hours are spent. Does not
-know models (`encoders`), the vector files (`vector_store`), faiss (`faiss_index`) or how an index is searched
+know models (`encoders`), the vector files (`vector_pieces`), faiss (`faiss_index`) or how an index is searched
 (`index`).
 """
 
@@ -25,15 +25,8 @@ from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import read_record, unwritable
 from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher, row_ranges
-from reasonrag.retrieval.dense.encoders import (
-    Encoder,
-    EncoderChoice,
-    EncoderSpec,
-    load_encoder,
-    resolved,
-    short_name,
-)
+from reasonrag.retrieval.dense.build_watcher import READING, BuildWatcher, row_ranges
+from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, load_encoder, resolved, short_name
 from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, plan_index
 from reasonrag.retrieval.dense.index import stored_vectors
 from reasonrag.retrieval.dense.manifest import (
@@ -48,7 +41,7 @@ from reasonrag.retrieval.dense.manifest import (
     write_manifest,
 )
 from reasonrag.retrieval.dense.same_encoder import AGREES, cosines, encoded_probe, first_difference, probe_similarity
-from reasonrag.retrieval.dense.vector_store import (
+from reasonrag.retrieval.dense.vector_pieces import (
     ENCODED,
     PIECE,
     VECTORS,

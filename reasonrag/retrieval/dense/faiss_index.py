@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.redaction import excerpt
-from reasonrag.retrieval.dense.build_progress import row_ranges
-from reasonrag.retrieval.dense.vector_store import VectorRows
+from reasonrag.retrieval.dense.build_watcher import row_ranges
+from reasonrag.retrieval.dense.vector_pieces import VectorRows
 from reasonrag.retrieval.settings import IndexType
 
 FLASHRAG_NAMES: dict[IndexType, str] = {

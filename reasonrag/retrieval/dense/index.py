@@ -1,7 +1,7 @@
 """Searching dense indexes: queries are encoded, faiss finds candidates, stored vectors give the final scores.
 
 Decides how candidates are rescored. Does not know models (`encoders`), which of them an index needs (`same_encoder`),
-the vector files (`vector_store`), faiss (`faiss_index`) or how an index is built (`build`).
+the vector files (`vector_pieces`), faiss (`faiss_index`) or how an index is built (`build`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reasonrag.retrieval.dense.encoders import Encoder, EncoderSpec, short_name
 from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, open_faiss_index
 from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.retrieval.dense.same_encoder import check_encoder
-from reasonrag.retrieval.dense.vector_store import StoredVectors, VectorRows
+from reasonrag.retrieval.dense.vector_pieces import StoredVectors, VectorRows
 from reasonrag.retrieval.ranking import Ranked, best
 
 SPARE = 32

@@ -19,7 +19,7 @@ from reasonrag.data.documents.language import LanguageCounts, recorded_languages
 from reasonrag.errors import InputError
 from reasonrag.files import unwritable
 from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher, row_ranges
+from reasonrag.retrieval.dense.build_watcher import READING, BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.manifest import (
     OFFSETS,
     BM25Manifest,

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from reasonrag.curation.blockers import Blocker
+from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.model_folder import code_in, pickles_in, read_json
 from reasonrag.redaction import HUB_TOKENS, hub_tokens
 from reasonrag.training.llamafactory.config_files import models_in

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from preference.export.files import write_file, write_json
 from reasonrag.agent.prompting import PROMPTS, Prompts, load_prompts, prompts_beside, save_prompts
-from reasonrag.curation.blockers import refuse_unless_allowed
+from reasonrag.curation.publish_blockers import refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, base_model_of

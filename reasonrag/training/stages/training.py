@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from preference.export.files import write_file
 from reasonrag.agent.prompting import PROMPTS, save_prompts
-from reasonrag.curation.blockers import Blocker
+from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.files import writing
 from reasonrag.processes.train_python import PYTHON_VARIABLE
 from reasonrag.progress import JobWatcher

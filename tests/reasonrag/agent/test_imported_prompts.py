@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import AgentAction, Message
-from preference.candidates import Origin, StateRecord, StepRecord, state_key
+from preference.candidates import Origin, StateRecord, StepRecord
 from preference.export.sanitize import plain_text
+from preference.records import state_key
 from reasonrag.agent.imported_prompts import imported_prompts, is_rendered_by
 from reasonrag.agent.prompting import Prompts, load_prompts, render_prompt
 from reasonrag.agent.protocols.known import renderer_hash

@@ -13,12 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import Message
-from reasonrag.curation.token_counters import (
-    EstimatingCounter,
-    QwenTokenCounter,
-    token_counter,
-)
-from reasonrag.data.qwen_vocabulary import PACKAGE
+from reasonrag.curation.token_counters import PACKAGE, EstimatingCounter, QwenTokenCounter, token_counter
 from tests.helpers.command_line import AskLlamaFactory
 from tests.helpers.qwen_files import vocabulary, write_tokenizer
 

@@ -15,13 +15,8 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
 from reasonrag.data.datasets import find_questions
-from reasonrag.data.questions import (
-    GoldPassages,
-    Question,
-    Sample,
-    open_questions,
-    parse_question,
-)
+from reasonrag.data.gold_passages import GoldPassages
+from reasonrag.data.questions import Question, Sample, open_questions, parse_question
 from reasonrag.data.settings import canonical_dataset
 from reasonrag.errors import InputError
 from tests.helpers.jsonl import write_lines

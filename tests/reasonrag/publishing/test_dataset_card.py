@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import ExportOptions, Message, PairingRules, export_pairs
-from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, pair_key, state_key
+from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord
 from preference.export.summary import ExportFacts
-from preference.records import QuestionError, Usage
+from preference.records import QuestionError, Usage, pair_key, state_key
 from reasonrag.curation.audit.audit import DatasetAudit
 from reasonrag.curation.audit.report import TokenCounterName
-from reasonrag.curation.blockers import Blocker
 from reasonrag.curation.dataset_directory import read_dataset_directory
+from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
 from reasonrag.publishing.licences import licence_of

@@ -14,7 +14,7 @@ from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice, load_encoder
 from reasonrag.retrieval.dense.manifest import read_manifest
 from reasonrag.retrieval.dense.same_encoder import encoded_probe
-from reasonrag.retrieval.dense.vector_store import PIECE
+from reasonrag.retrieval.dense.vector_pieces import PIECE
 from reasonrag.scale.ray_encoding import EncodingWorker, RayEncoding
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command, until

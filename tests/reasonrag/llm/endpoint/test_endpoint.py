@@ -24,9 +24,9 @@ from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import MAX_GIVEN_UP, MAX_REJECTED, CallFailure, EndpointModel, Limits
-from reasonrag.llm.endpoint.error_objects import DISPENSABLE
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
-from reasonrag.llm.endpoint.trouble import MAX_ATTEMPTS
+from reasonrag.llm.endpoint.refused_parameters import DISPENSABLE
+from reasonrag.llm.endpoint.retries import MAX_ATTEMPTS
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.reasoning import without_reasoning

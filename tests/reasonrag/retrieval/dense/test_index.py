@@ -25,7 +25,7 @@ from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_enco
 from reasonrag.retrieval.dense.index import DenseIndex
 from reasonrag.retrieval.dense.manifest import DenseManifest, read_manifest
 from reasonrag.retrieval.dense.same_encoder import encoded_probe
-from reasonrag.retrieval.dense.vector_store import PIECE
+from reasonrag.retrieval.dense.vector_pieces import PIECE
 from reasonrag.retrieval.index import index_build, index_check
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import open_index

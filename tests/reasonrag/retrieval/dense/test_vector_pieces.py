@@ -10,14 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.build_progress import row_ranges
-from reasonrag.retrieval.dense.vector_store import (
-    ENCODED,
-    PIECE,
-    VECTORS,
-    StoredVectors,
-    VectorWriter,
-)
+from reasonrag.retrieval.dense.build_watcher import row_ranges
+from reasonrag.retrieval.dense.vector_pieces import ENCODED, PIECE, VECTORS, StoredVectors, VectorWriter
 
 ROWS, DIMENSION = 2 * PIECE + 100, 4
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.curation.near_duplicates import QuestionIndex, Rule
+from reasonrag.curation.question_matching import QuestionIndex, Rule
 
 Asked = tuple[str, Sequence[str]]
 

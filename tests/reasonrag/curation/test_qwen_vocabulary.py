@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.data.qwen_vocabulary import PACKAGE, SHA256, qwen_vocabulary
+from reasonrag.curation.token_counters import PACKAGE, SHA256, qwen_vocabulary
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference.confidence import confidence
+from preference.margin_and_confidence import confidence
 
 GRID = 0.005
 """How far the sum over a grid may be from the integral."""

@@ -18,7 +18,7 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.files import append_durably
-from reasonrag.retrieval.dense.build_progress import row_ranges
+from reasonrag.retrieval.dense.build_watcher import row_ranges
 from reasonrag.retrieval.ranking import LOADING
 
 VECTORS = "vectors.npy"
