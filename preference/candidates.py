@@ -95,6 +95,8 @@ class Origin(Record):
     """Names what swapped states into prompts; equal renderers give equal prompts."""
     agent: AbsentIfNone[str] = None
     """Null for the agent that ReasonRAG defines."""
+    reader: AbsentIfNone[str] = None
+    """The model that reads for an agent with a reader; null for others."""
     top_k: int | None = None
     max_steps: int | None = None
     steps_by_hops: AbsentIfEmpty[bool] = False

@@ -340,6 +340,8 @@ class RolloutRecord(Record):
     usage: Usage
     value_usage: Usage | None = None
     """The value model's part of `usage`; null in a run without one."""
+    reader_usage: AbsentIfNone[Usage] = None
+    """Of a reader that is another model."""
     nodes: Items[RolloutNode]
     failed_continuations: Items[FailedContinuation] = []
     unreadable_judgements: Items[UnreadableJudgement] = []

@@ -81,6 +81,7 @@ class DecidesAnswers(_Kept):
     """Seed of the draw; None: the questions are the first of the split."""
     model: str = ""
     value_model: RecordedModel | None = None
+    reader: RecordedModel | None = None
     critic: str = ""
     sampling: dict[str, Any] = {}
     retriever: str | None = None

@@ -103,6 +103,7 @@ class Agent:
     """The policy (model, retriever, prompts, sampling) and what it has spent. Keeps no steps.
 
     repair: whether an unreadable reply gets a repair turn; without it, it is a failed step at once.
+    reader: asks the model that reads, if it is not the agent's own.
     steps_by_hops: whether a question whose hops are known has the steps for one search more than hops, if these are
         more than `max_steps`.
     """
@@ -119,10 +120,12 @@ class Agent:
     repair: bool = True
     steps_by_hops: bool = False
     readings: Readings = field(default_factory=Readings)
+    reader: ModelCaller | None = None
 
-    def anew(self, model: ChatModel) -> Agent:
-        """The agent with a model, for a question of which nothing was read and spent yet."""
-        return replace(self, model=model, spending=Spending(), readings=Readings())
+    def anew(self, model: ChatModel, reader: ChatModel | None = None) -> Agent:
+        """The agent with a model, and a reader if it has one, for a question of which nothing is read and spent yet."""
+        reads = self.reader and replace(self.reader, model=reader or self.reader.model, spending=Spending())
+        return replace(self, model=model, spending=Spending(), readings=Readings(), reader=reads)
 
     @property
     def protocol(self) -> AgentProtocol:
@@ -165,7 +168,8 @@ class Agent:
             return replace(after, ended=ended, observed=(*before.observed, Observation(query, ())))
         said = "" if self.protocol.has_reader else None
         if self.protocol.has_reader and found:
-            said = await self.readings.read(self.caller, before.question, query, in_order(found, self.passage_order))
+            shown = in_order(found, self.passage_order)
+            said = await self.readings.read(self.reader or self.caller, before.question, query, shown)
         known = {passage.id for passage in before.read}
         read = before.read + tuple(each for each in found if each.id not in known)
         return replace(after, passages=found, read=read, observed=(*before.observed, Observation(query, found, said)))

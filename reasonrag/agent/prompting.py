@@ -65,9 +65,9 @@ class Prompts:
         return self.texts[name]
 
     @property
-    def agent_recorded(self) -> str | None:
-        """The agent as records have it: null, and absent, for ours, as before there were others."""
-        return None if self.agent == OURS else self.agent
+    def agent_identity(self) -> dict[str, str]:
+        """The key of a configuration, and of records; absent for ours, as before there were others."""
+        return {} if self.agent == OURS else {"agent": self.agent}
 
     def changed(self, **texts: str) -> Prompts:
         """These prompts, with some in other words."""

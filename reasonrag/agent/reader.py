@@ -11,11 +11,31 @@ from preference.export.sanitize import plain_text
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import TaggedReply, parse_tagged
 from reasonrag.agent.protocols.json_reply import document_line, one_line
+from reasonrag.agent.protocols.known import read_by
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
+from reasonrag.errors import InputError
 from reasonrag.llm.endpoint.endings import ending_of
+from reasonrag.llm.endpoint.endpoint import READER_KEY_VARIABLE
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.settings import ModelSettings
 
 _TAG = "answer"
+
+
+def find_reader(model: ModelSpec, reader: ModelSettings, agent: str) -> ModelSpec | None:
+    """The model that reads, beside the one that takes the steps; None: that one reads. agent: its name, or that of
+    another method. Raises InputError for an agent without a reader, and for the same model."""
+    if reader.model is None:
+        if reader.base_url:
+            raise InputError("--reader-base-url needs a reader: give --reader-model, or leave it out")
+        return None
+    flag, key, name = "--reader-model", READER_KEY_VARIABLE, reader.model
+    if read_by(agent, name, None) is None:
+        raise InputError(f"{flag} {name}: {agent} has no reader, search-o1 and re2search have; leave it out")
+    if name == model.name:
+        raise InputError(f"{flag} {name} is the model itself, which reads by default; leave it out")
+    return model.second(reader, name, name_flag=flag, key_variable=key).likeliest("reader")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from reasonrag.data.questions import SHORT, AnswerStyle
-from reasonrag.settings import Panel, Seed, Settings, setting
+from reasonrag.settings import Panel, Seed, Settings, Words, setting
 
 AgentName = Literal["reasonrag", "react", "search-o1", "re2search", "prorag", "tools"]
 AGENTS: tuple[AgentName, ...] = get_args(AgentName)
@@ -18,6 +18,16 @@ class AgentSettings(Settings):
 
     agent: AgentName = setting(
         "Agent that answers: which prompts it is shown, and what its replies must be", Panel.MODEL, default=OURS
+    )
+    reader_model: str | None = setting(
+        "Model that answers each query of --agent search-o1 or re2search from its passages, at temperature 0; offline: "
+        "the extractive teacher [default: --model]",
+        Panel.MODEL,
+    )
+    reader_base_url: Words = setting(
+        "Endpoint of the reader; its key is read from REASONRAG_READER_API_KEY [default: --base-url]",
+        Panel.MODEL,
+        default=[],
     )
     prompts: Path | None = setting(
         "Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt "

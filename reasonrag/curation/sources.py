@@ -22,6 +22,7 @@ from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
 from reasonrag.agent.outcomes import answers_rehearsed
+from reasonrag.agent.protocols.known import read_by
 from reasonrag.curation.existing_data_set import origins_in, takes_in_what_is_there
 from reasonrag.curation.labels.judge_labels import Judging
 from reasonrag.errors import InputError
@@ -215,6 +216,7 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "revision": made.operational.hub_revision or decides.questions_sha256 or None,
             "teacher": decides.model or None,
             "value_model": decides.student,
+            "reader": read_by(origin.agent, decides.model, decides.reader.name if decides.reader else None),
             "retriever": decides.retriever or None,
             "cut_from": recorded_cut(made.operational.refused_parameters),
             "sampled": decides.sample is not None,

@@ -25,7 +25,7 @@ from reasonrag.llm.expected_usage import ExpectedUsage, spread
 from reasonrag.llm.offline import OfflineCritic, OfflineTeacher
 from reasonrag.run.engine import Asked, ItemModel
 
-MODEL, JUDGE, CRITIC = "model", "judge", "critic"
+MODEL, JUDGE, READER, CRITIC = "model", "judge", "reader", "critic"
 """Roles of an evaluation's models, in the order in which they are opened."""
 
 
@@ -45,13 +45,13 @@ class QuestionOutcome:
 class Answering:
     """The work of an evaluation on its questions; see `reasonrag.run.engine.Work`.
 
-    method_of: the method with some model, and a critic's if there is one. judge_of: what asks the judge.
+    method_of: the method with some model, a critic's and a reader's if there are any. judge_of: what asks the judge.
     most_replies: of the method to one question. described: so many owed questions, in words. outcomes: by question id,
     of those that are done.
     """
 
     questions: Sequence[Question]
-    method_of: Callable[[ChatModel, ChatModel | None], Method]
+    method_of: Callable[[ChatModel, ChatModel | None, ChatModel | None], Method]
     judge_of: Callable[[ChatModel], ModelCaller]
     at_once: int
     most_replies: int
@@ -87,23 +87,24 @@ class Answering:
         await work_off(spread(owed, count), answer, at_once=self.at_once)
         if not answered:
             return []
-        most = {MODEL: self.most_replies, JUDGE: 1, CRITIC: self.most_replies}
+        most = {MODEL: self.most_replies, JUDGE: 1, CRITIC: self.most_replies, READER: self.most_replies}
         spent = {role: [each.models[role].spent for each in answered] for role in roles}
         return [_expected(each, most[role]).times(fresh, count) for role, each in spent.items()]
 
     async def _outcome(self, question: Question, asked: Asked) -> QuestionOutcome:
         """Raises RunStopped and InputError, and while the journal alone answers whatever is missing there."""
-        model, judge, critic = (asked.models.get(role) for role in (MODEL, JUDGE, CRITIC))
+        model, judge, critic, reader = (asked.models.get(role) for role in (MODEL, JUDGE, CRITIC, READER))
         assert model is not None  # noqa: S101 - an evaluation has one
         try:
-            attempt = await self.method_of(model, critic).answer(question)
+            attempt = await self.method_of(model, critic, reader).answer(question)
         except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
             return QuestionOutcome(
                 failed_prediction(question, *asked.failure(error, "question", {"question_id": question.id}))
             )
 
         def scored(judged: float | None = None) -> Prediction:
-            return score_attempt(question, attempt, model.spent, judged=judged, scored=critic.spent if critic else None)
+            spent = model.spent + reader.spent if reader else model.spent
+            return score_attempt(question, attempt, spent, judged=judged, scored=critic.spent if critic else None)
 
         if judge is None:
             return QuestionOutcome(scored())

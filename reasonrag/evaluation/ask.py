@@ -22,7 +22,7 @@ from reasonrag.evaluation.methods.linear_agent import LinearAgent
 from reasonrag.evaluation.plan import AskedModel, Parts
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.settings import AskSettings
-from reasonrag.llm.budget import Caps, Ledger
+from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.reasoning import stopped_in_reasoning
@@ -135,20 +135,26 @@ async def _ask(
     corpus = find_corpus(settings.part(QuestionSettings), retrieval.index_home, needed=needed)
     asked = AskedModel.of(settings, parts)
     if settings.max_cost is not None:
-        check_prices(watcher.say, asked.spec, given=settings.price, capped=True)
+        check_prices(watcher.say, asked.spec, asked.reader, given=settings.price, capped=True)
     asked = await asked.opened(parts, corpus)
     chat_model = await parts.open_model(asked.subject, asked.spec)
     await chat_model.check()
     warnings = asked.lineage.warnings([question], asked.asked)
     warn_all(warnings, watcher)
-    ledger = Ledger(asked.spec.price, Caps.of(settings.part(BudgetSettings)))
+    ledgers = [Ledger(asked.spec.price, Caps.of(settings.part(BudgetSettings)))]
 
     def hear(step: AgentStep, recorded: PredictedStep) -> None:
         steps.append(step)
         told(step, recorded)
 
-    agent = asked.agent(_CappedModel(chat_model, ledger))
+    reader = None
+    if asked.reader:
+        ledgers.append(ledgers[0].beside(asked.reader.price, Tokens()))
+        reader = _CappedModel(await parts.open_beside(asked.reader), ledgers[1])
+        await reader.check()
+    agent = asked.agent(_CappedModel(chat_model, ledgers[0]), reader)
     attempt = await LinearAgent(agent).attempt(question, hear)
+    spent = sum((each.spent for each in ledgers), start=Tokens())
     return AgentAnswer(
         question=question.question,
         answer=attempt.answer,
@@ -158,10 +164,10 @@ async def _ask(
         sources=[each.reference() for each in attempt.read],
         grounded=steps[-1].grounded,
         searches=attempt.searches,
-        calls=ledger.spent.calls,
-        prompt_tokens=ledger.spent.prompt,
-        completion_tokens=ledger.spent.completion,
-        reasoning_tokens=ledger.spent.reasoning,
-        cost_usd=ledger.cost,
+        calls=spent.calls,
+        prompt_tokens=spent.prompt,
+        completion_tokens=spent.completion,
+        reasoning_tokens=spent.reasoning,
+        cost_usd=ledgers[0].cost,
         warnings=warnings,
     )

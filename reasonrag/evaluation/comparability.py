@@ -153,6 +153,7 @@ _EXPLAIN: dict[str, Callable[[Report], object]] = {
     "passage order": lambda run: run.asked.passage_order or BEST_FIRST,
     "answer style": lambda run: run.asked.style or SHORT,
     "agent": lambda run: (run.asked.agent or OURS) if run.method == "agent" else None,
+    "reader": lambda run: run.asked.reader if run.asked.reader != run.model else "its model",
     "repair turns": lambda run: "one" if run.repair else "none",
     "judge": lambda run: run.judge,
     "critic": lambda run: run.critic,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from reasonrag.data.datasets import find_data
 from reasonrag.data.questions import Question, QuestionFile, require_golden_answers
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
-from reasonrag.evaluation.answering import CRITIC, JUDGE, MODEL, Answering, QuestionOutcome
+from reasonrag.evaluation.answering import CRITIC, JUDGE, MODEL, READER, Answering, QuestionOutcome
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, load_baseline_prompts
 from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.method import Method
@@ -142,7 +142,8 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
     settings, lineage = model.settings, model.lineage
     settings.chosen_method.check()
     judge = judge_spec(model.spec, settings, parts.judge_chat_model)
-    check_prices(watcher.say, model.spec, judge, given=settings.price, capped=settings.max_cost is not None)
+    capped = settings.max_cost is not None
+    check_prices(watcher.say, model.spec, judge, model.reader, given=settings.price, capped=capped)
     critic, found = find_step_critic(settings, parts.critic_model, model, [each.question for each in questions])
     checks = [lineage.seen(questions, f"{source.dataset}/{source.split}", settings.allow)]
     if settings.chosen_method.of_agent:
@@ -178,7 +179,8 @@ class _Setup:
 
     @property
     def warnings(self) -> list[str]:
-        found = [f"{each.message} (--allow)" for each in self.checks if each.outcome == "allowed"]
+        allowed = [each for each in self.checks if each.outcome == "allowed"]
+        found = [each.message + (" (--allow)" if each.name in self.settings.allow else "") for each in allowed]
         found += self.critic_warnings
         found += rehearsed_judge(self.judge.name, "judge scores", "--judge") if self.judge else []
         found += [self.model.lineage.unknown] if self.model.lineage.unknown else []
@@ -203,6 +205,8 @@ class _Setup:
         } | method_identity(
             self.method, self.model.prompts, self.baseline_prompts, self.critic.found.name if self.critic else None
         )
+        if reader := self.model.reader:
+            decides_answers["reader"] = {"name": reader.name, "sampling": reader.sampling.shown}
         return RunConfig.of(decides_answers, {"questions": str(self.source.path), "settings": self.shown_settings})
 
     @property
@@ -214,10 +218,11 @@ class _Setup:
 
     def roles(self, parts: Parts) -> dict[str, Role]:
         """The models, and what opens them."""
-        subject, judge, critic = self.model.subject, self.judge, self.critic
+        subject, judge, critic, reader = self.model.subject, self.judge, self.critic, self.model.reader
         found = {MODEL: Role(self.model.spec, lambda: parts.open_model(subject, self.model.spec))}
-        if judge:
-            found[JUDGE] = Role(judge, lambda: parts.open_judge(judge))
+        for role, spec, given in ((JUDGE, judge, parts.judge_chat_model), (READER, reader, None)):
+            if spec:
+                found[role] = Role(spec, partial(parts.open_beside, spec, given))
         if critic:
             found[CRITIC] = Role(critic.spec, lambda: parts.open_critic(critic, beside=subject.served_here))
         return found
@@ -227,8 +232,8 @@ class _Setup:
         """Read once, as config.json has their hash."""
         return load_baseline_prompts(self.settings.prompts)
 
-    def method_of(self, model: ChatModel, critic: ChatModel | None) -> Method:
-        agent = self.model.agent(model, repair=self.settings.repair)
+    def method_of(self, model: ChatModel, critic: ChatModel | None, reader: ChatModel | None) -> Method:
+        agent = self.model.agent(model, reader, repair=self.settings.repair)
         return method_for(self.method, agent, self.baseline_prompts, Critic(critic) if critic else None)
 
     def judge_of(self, model: ChatModel) -> ModelCaller:

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from reasonrag.agent.agent import Agent
+from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, style_recorded
-from reasonrag.agent.protocols.known import renderer_hash
+from reasonrag.agent.protocols.known import read_by, renderer_hash
+from reasonrag.agent.reader import find_reader
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.opening import NoRetriever
@@ -41,7 +43,7 @@ from reasonrag.serving.local_server import VllmOptions, served
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
 
 AnyAskSettings = TypeVar("AnyAskSettings", bound=AskSettings)
-_CONDITIONS = ("top_k", "max_steps", *SHOWN_PLAINLY)
+_CONDITIONS = ("top_k", "max_steps", *(each for each in SHOWN_PLAINLY if each != "reader"))
 
 
 @dataclass
@@ -68,8 +70,9 @@ class Parts:
             self.chat_model = spec.open(self.opened, say=self.say)
         return self.chat_model
 
-    async def open_judge(self, spec: ModelSpec) -> ChatModel:
-        return self.judge_chat_model or spec.open(self.opened, say=self.say)
+    async def open_beside(self, spec: ModelSpec, given: ChatModel | None = None) -> ChatModel:
+        """The judge, if that is given, or the reader."""
+        return given or spec.open(self.opened, say=self.say)
 
     async def open_critic(self, critic: AskedCritic, *, beside: bool) -> ChatModel:
         return critic.model or await open_critic(critic.found, critic.spec, self.opened, say=self.say, beside=beside)
@@ -90,6 +93,7 @@ class AskedModel(Generic[AnyAskSettings]):
     prompts: Prompts
     asked: EvaluationConditions
     retriever: Retriever
+    reader: ModelSpec | None = None
 
     @classmethod
     def of(cls, settings: AnyAskSettings, parts: Parts, allowed: Collection[str] = ()) -> AskedModel[AnyAskSettings]:
@@ -103,18 +107,21 @@ class AskedModel(Generic[AnyAskSettings]):
         if taken:
             parts.say(taken)
         prompts = load_prompts(settings.prompts, settings.style, settings.agent)
-        spec = evaluated_spec(subject, settings)
+        spec, method = evaluated_spec(subject, settings), settings.chosen_method
+        agent = prompts.agent if method.of_agent else method.name
+        reader = find_reader(spec, settings.beside("reader"), agent)
         asked = EvaluationConditions(
             renderer=renderer_hash(prompts),
             top_k=settings.top_k,
             max_passage_chars=settings.max_passage_chars,
             passage_order=order_recorded(settings.order),
             style=style_recorded(settings.style),
-            agent=prompts.agent_recorded,
+            agent=prompts.agent_identity.get("agent"),
+            reader=read_by(agent, spec.name, reader.name if reader else None),
             retriever="",
-            max_steps=settings.chosen_method.steps,
+            max_steps=method.steps,
         )
-        return cls(settings, subject, lineage, spec, prompts, asked, NoRetriever())
+        return cls(settings, subject, lineage, spec, prompts, asked, NoRetriever(), reader)
 
     async def opened(
         self, parts: Parts, corpus: Path | None, *, begun: bool = False, effort: str | None = None
@@ -143,9 +150,9 @@ class AskedModel(Generic[AnyAskSettings]):
         asked = self.asked.model_copy(update={"retriever": retriever.identity})
         return replace(self, spec=spec, retriever=retriever, asked=asked)
 
-    def agent(self, model: ChatModel, *, repair: bool = True) -> Agent:
-        """The agent with the model behind whatever counts its tokens."""
-        settings = self.settings
+    def agent(self, model: ChatModel, reader: ChatModel | None = None, *, repair: bool = True) -> Agent:
+        """The agent with the models behind whatever counts their tokens."""
+        settings, reads = self.settings, self.reader
         return Agent(
             model,
             self.retriever,
@@ -156,6 +163,7 @@ class AskedModel(Generic[AnyAskSettings]):
             settings.seed,
             passage_order=settings.order,
             repair=repair,
+            reader=ModelCaller(reader, self.prompts, reads.sampling, settings.seed) if reads and reader else None,
         )
 
 
@@ -262,9 +270,8 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
     name = chat_model.name if chat_model else settings.judge
     if name is None:
         return None
-    spec = judged.second(settings.judging, name, name_flag="--judge", key_variable=JUDGE_KEY_VARIABLE)
-    sampling = spec.sampling.model_copy(update={"top_p": 1.0})
-    return replace(spec, sampling=sampling, recorded_as=f"{name} (judge)")
+    own, key = settings.beside("judge"), JUDGE_KEY_VARIABLE
+    return judged.second(own, name, name_flag="--judge", key_variable=key).likeliest("judge")
 
 
 # -- settings that no flag gives: of the training --------------------------------------------------------------

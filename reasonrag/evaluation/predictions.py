@@ -82,7 +82,7 @@ class Prediction(Record):
     searches: int = 0
     """Queries sent to the retriever."""
     calls: int = 0
-    """Completions of the evaluated model, repair turns included, without the judge's."""
+    """Completions of the evaluated model and of its reader, repair turns included, without the judge's."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     reasoning_tokens: AbsentIfEmpty[int] = 0

@@ -115,7 +115,7 @@ class ProvenanceCheck:
         """Checks of the conditions of training. Raises InputError for those that differ and are not allowed."""
         now = asked.model_dump(exclude={"retriever"})  # it may differ: other domains have other corpora
         found = {name: said for _, each in self.sources for name, said in each.asked.objections(**now)}
-        wrong = [name for name in found if name not in allowed]
+        wrong = [name for name in found if name not in (*allowed, "reader")]  # most models are their own reader
         if wrong:
             complaints = "; ".join(found[name] for name in wrong)
             spared = " ".join(f"--allow {name.replace('_', '-')}" for name in wrong)
@@ -129,7 +129,7 @@ class ProvenanceCheck:
             ConditionCheck(name=name, outcome="allowed", message=found[name])
             if name in found
             else ConditionCheck(name=name, outcome="same" if name in known else "unknown")
-            for name in ALLOWABLE
+            for name in (*ALLOWABLE, "reader")
             if name != SEEN
             if name not in SHOWN_PLAINLY or name in found or getattr(asked, name)
         ]

@@ -48,7 +48,8 @@ class EvaluationConditions(Record):
     as `TrainingConditions`, one value each; null where it has no meaning for the method.
 
     retriever: its `identity`. max_passage_chars: absent where passages were shown whole. passage_order:
-    absent where the best stood first. style: absent for short answers. agent: absent for ReasonRAG's.
+    absent where the best stood first. style: absent for short answers. agent: absent for ReasonRAG's. reader:
+    the model that reads; absent where the agent has none.
     """
 
     renderer: str | None
@@ -57,6 +58,7 @@ class EvaluationConditions(Record):
     passage_order: AbsentIfEmpty[str | None] = None
     style: AbsentIfEmpty[str | None] = None
     agent: AbsentIfEmpty[str | None] = None
+    reader: AbsentIfEmpty[str | None] = None
     retriever: str | None
     max_steps: int
     """At most so many completions, repair turns apart; how many searches those are is `StepBudget`'s."""

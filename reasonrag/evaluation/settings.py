@@ -147,17 +147,6 @@ class EvaluateSettings(AskSettings):
         default=[],
     )
 
-    @property
-    def judging(self) -> ModelSettings:
-        """The judge, as far as it has settings of its own. The likeliest judgement is wanted."""
-        return ModelSettings(
-            model=self.judge,
-            base_url=self.judge_base_url,
-            extra_body=self.judge_extra_body,
-            temperature=0.0,
-            price=self.price,
-        )
-
     def default_run(self, model: str) -> Path:
         """Named after questions, split, method and the last part of the model's name."""
         named = self.part(QuestionSettings).named(self.method, Path(model).name)

@@ -142,9 +142,8 @@ async def _rehearsed(plan: Plan, source: QuestionFile, corpus: Path | None, watc
     questions = source.limited(plan.questions.limit)
     async with AsyncExitStack() as opened:
         retriever = await plan.open_retriever(corpus, opened, watcher.say)
-        agent = plan.agent(OfflineTeacher(), retriever)
-        value_agent = replace(agent, sampling=plan.student.sampling) if plan.student else None
-        usage = await rehearse(spread(questions, len(questions)), plan.recipe, agent, value_agent, plan.rule)
+        agents = plan.agents(OfflineTeacher(), retriever, OfflineTeacher())
+        usage = await rehearse(spread(questions, len(questions)), plan.recipe, *agents, plan.rule)
     if usage is None:
         raise InputError(
             "the offline teacher could not explore any of the questions, so there is no estimate; see what the "

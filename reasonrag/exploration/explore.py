@@ -21,7 +21,7 @@ from preference.labelled_runs import rare_garbage_collection
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import DegenerateRun, InputError, Interrupted, StorageError
-from reasonrag.exploration.exploring import TEACHER, VALUE_MODEL, Exploring
+from reasonrag.exploration.exploring import READER, TEACHER, VALUE_MODEL, Exploring
 from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.settings import GenerateSettings
@@ -152,13 +152,13 @@ async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = G
         config = plan.config(settings, source, corpus, retriever)
         run = opened.enter_context(RunDirectory(settings.run_directory, config, say=watcher.say))
         engine = await _engine(opened, run, roles, plan.budget, watcher, given=given)
-        agent = plan.agent(engine.models.main, retriever)
+        agent, value_agent = plan.agents(engine.models.main, retriever, engine.models.by_role.get(READER))
         work = Exploring(
             source.limited(settings.limit, settings.rank),
             run,
             plan.identity(source, config.config_hash),
             agent,
-            replace(agent, sampling=plan.student.sampling) if plan.student else None,
+            value_agent,
             plan.rule,
             watcher,
             abort_degenerate=settings.abort_degenerate,
@@ -243,15 +243,12 @@ async def _opened(
 ) -> tuple[dict[str, Role], list[ChatModel]]:
     """The models by their roles, as they are asked; and those that are open, none where the journal alone answers.
     recorded: the reasoning effort of its answers."""
-    teacher, student, model, values = plan.teacher, plan.student, None, None
+    specs, models, teacher = {TEACHER: plan.teacher, **plan.others}, dict[str, ChatModel](), plan.teacher
     if not given.replay:
-        values = (given.value_chat_model or student.open(opened, say=say)) if student else None
-        model = given.chat_model or teacher.open(opened, say=say)
-    asked = await teacher.settled(model, recorded) if model else teacher.resumed(recorded)
-    roles = {TEACHER: Role(asked, _already(model))}
-    if student:
-        roles[VALUE_MODEL] = Role(student, _already(values))
-    return roles, [each for each in (model, values) if each]
+        own = {TEACHER: given.chat_model, VALUE_MODEL: given.value_chat_model}
+        models = {role: own.get(role) or spec.open(opened, say=say) for role, spec in specs.items()}
+    specs[TEACHER] = await teacher.settled(models[TEACHER], recorded) if models else teacher.resumed(recorded)
+    return {role: Role(spec, _already(models.get(role))) for role, spec in specs.items()}, [*models.values()]
 
 
 def _check_place(run: Path, whole: Path | None, given: Given) -> Path:
@@ -286,6 +283,7 @@ def _summarise(work: Exploring, engine: Run) -> RunSummary:
         reward=identity.recipe.reward,
         model=models.main.name,
         value_model=models.by_role[VALUE_MODEL].name if VALUE_MODEL in models.by_role else None,
+        reader=engine.roles[READER].spec.name if READER in engine.roles else None,
         dataset=identity.dataset,
         split=identity.split,
         seed=identity.seed,

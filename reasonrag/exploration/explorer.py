@@ -69,8 +69,9 @@ class RunIdentity:
     renderer: str | None = None
     agent: str | None = None
     price: Price | None = None
-    """For `usage.cost_usd` only; so is the next one."""
+    """For `usage.cost_usd` only; so are the next ones."""
     value_price: Price | None = None
+    reader_price: Price | None = None
 
 
 class Explorer:
@@ -91,7 +92,8 @@ class Explorer:
         valuer: AnswerValuer | None = None,
     ) -> None:
         self.agent = agent
-        self.value_agent = value_agent
+        reads = agent.reader or agent.caller
+        self.value_agent = value_agent and replace(value_agent, reader=reads, readings=agent.readings)
         self.valuer = valuer
         self.question = question
         self.recipe = recipe
@@ -268,10 +270,9 @@ class Explorer:
 
     def record(self, run: RunIdentity, error: QuestionError | None = None) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl. error: why there is no tree."""
-        question, usage, values = self.question, self.agent.spending.as_usage(run.price), None
-        if self.value_agent is not None:
-            values = self.value_agent.spending.as_usage(run.value_price)
-            usage = usage + values
+        question, usage = self.question, self.agent.spending.as_usage(run.price)
+        others = (self.value_agent, run.value_price), (self.agent.reader, run.reader_price)
+        spent = [each.spending.as_usage(price) if each else None for each, price in others]
         return RolloutRecord(
             question_id=question.id,
             question=question.question,
@@ -286,8 +287,9 @@ class Explorer:
             renderer=run.renderer,
             agent=run.agent,
             recipe=RecipeRef.of(run.recipe),
-            usage=usage,
-            value_usage=values,
+            usage=sum(filter(None, spent), start=usage),
+            value_usage=spent[0],
+            reader_usage=spent[1],
             nodes=[] if error else self._nodes(),
             failed_continuations=[] if error else _in_order(self._failed),
             unreadable_judgements=[] if error else self._unreadable_judgements(),

@@ -22,7 +22,7 @@ from reasonrag.llm.expected_usage import ExpectedUsage, spread
 from reasonrag.progress import Watcher
 from reasonrag.run.engine import Asked
 
-TEACHER, VALUE_MODEL = "model", "value_model"
+TEACHER, VALUE_MODEL, READER = "model", "value_model", "reader"
 """Roles of the models of a run."""
 
 
@@ -108,7 +108,7 @@ class Exploring:
         asked.stop = self._degenerate()
 
     def _explorer(self, question: Question, asked: Asked) -> Explorer:
-        own = self.agent.anew(asked.models[TEACHER])
+        own = self.agent.anew(asked.models[TEACHER], asked.models.get(READER))
         others = self.value_agent and self.value_agent.anew(asked.models[VALUE_MODEL])
         recipe = self.identity.recipe
         valuer = self.rule.valuer(question, gold=recipe.judge_sees_gold)

@@ -7,27 +7,30 @@ what a session does.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from mcts import Recipe
 from reasonrag.agent.agent import Agent
+from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, answers_rehearsed, name_of_function
 from reasonrag.agent.prompting import Prompts, load_prompts, style_identity
 from reasonrag.agent.protocols.known import renderer_hash
+from reasonrag.agent.reader import find_reader
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.datasets import check_names, find_data
 from reasonrag.data.questions import QuestionFile, criteria
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
+from reasonrag.exploration.exploring import READER, VALUE_MODEL
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import read_small_text, reading
 from reasonrag.llm.budget import Caps
-from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
 from reasonrag.llm.offline import NAME as OFFLINE
@@ -41,20 +44,21 @@ from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import ReadingSettings, RetrievalSettings
 from reasonrag.run.engine import Budget
 from reasonrag.run_config import RunConfig, shown_settings, shown_urls
+from reasonrag.settings import flag_of
 
 
 @dataclass(frozen=True)
 class Plan:
     """See the module's docstring.
 
-    recipe: with the outcome of the rule. student: the value model, if another model continues the teacher's steps.
+    recipe: with the outcome of the rule. others: the models beside the teacher, by their roles.
     budget: of this process. prices: as `--price` gives them.
     """
 
     recipe: Recipe
     rule: OutcomeRule
     teacher: ModelSpec
-    student: ModelSpec | None
+    others: Mapping[str, ModelSpec]
     questions: QuestionSettings
     retrieval: RetrievalSettings
     reading: ReadingSettings
@@ -76,12 +80,13 @@ class Plan:
         recipe, agent = settings.resolved_recipe, settings.part(AgentSettings)
         rule = _find_rule(recipe, settings.rubric, function)
         teacher, student = _find_models(settings, recipe, chat_model, value_chat_model)
+        reader = find_reader(teacher, settings.beside("reader"), agent.agent)
         budget = settings.part(BudgetSettings)
         return cls(
             recipe.model_copy(update={"outcome": rule.name}),
             rule,
             teacher,
-            student,
+            {role: each for role, each in ((VALUE_MODEL, student), (READER, reader)) if each},
             settings.part(QuestionSettings),
             settings.part(RetrievalSettings),
             settings.part(ReadingSettings),
@@ -93,14 +98,13 @@ class Plan:
 
     @property
     def models(self) -> list[ModelSpec]:
-        return [each for each in (self.teacher, self.student) if each]
+        return [self.teacher, *self.others.values()]
 
     def say_terms(self, watcher: Watcher) -> None:
         """What prices, outcomes and rewards are worth. Raises InputError for a cap on money without a price."""
         check_prices(watcher.say, *self.models, given=self.prices, capped=self.budget.caps.cost is not None)
-        if self.student and self.student.price is SELF_HOSTED:
-            name = self.student.name
-            watcher.say(f"{name} has no list price and its own --value-base-url: its tokens count as free")
+        if (student := self.others.get(VALUE_MODEL)) and student.price is SELF_HOSTED:
+            watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
         warn_all(answers_rehearsed(self.teacher.name, self.rule.name, reward=self.recipe.reward), watcher)
 
     def find_data(self, say: Callable[[str], None], *, searched: bool = True) -> tuple[QuestionFile, Path | None]:
@@ -134,20 +138,22 @@ class Plan:
             self.retrieval, corpus, opened, named=named, top_k=top_k, say=say, before_building=before_building
         )
 
-    def agent(self, model: ChatModel, retriever: Retriever, sampling: Sampling | None = None) -> Agent:
-        """sampling: None: the teacher's."""
-        acts = self.recipe.agent
-        return Agent(
+    def agents(self, model: ChatModel, retriever: Retriever, reader: ChatModel | None) -> tuple[Agent, Agent | None]:
+        """The teacher's, and the one that continues its steps, if another model does. reader: in that role, if any."""
+        acts, reads, student = self.recipe.agent, self.others.get(READER), self.others.get(VALUE_MODEL)
+        agent = Agent(
             model,
             with_passages_cut(retriever, self.reading.max_passage_chars),
             self.prompts,
-            sampling or self.teacher.sampling,
+            self.teacher.sampling,
             self.reading.top_k,
             acts.max_steps,
             self.seed,
             passage_order=acts.passage_order,
             steps_by_hops=acts.steps_by_hops,
+            reader=ModelCaller(reader, self.prompts, reads.sampling, self.seed) if reads and reader else None,
         )
+        return agent, replace(agent, sampling=student.sampling) if student else None
 
     def config(
         self, settings: GenerateSettings, source: QuestionFile, corpus: Path | None, retriever: Retriever
@@ -166,12 +172,11 @@ class Plan:
             "seed": self.seed,
             **reading_identity(self.reading.max_passage_chars, order_recorded(acts.passage_order)),
             **style_identity(self.prompts.style),
-            **({"agent": self.prompts.agent} if self.prompts.agent_recorded else {}),
+            **self.prompts.agent_identity,
+            **{role: {"name": each.name, "sampling": each.sampling.shown} for role, each in self.others.items()},
         } | self.rule.identity
         if acts.steps_by_hops:
             decides_answers["steps_by_hops"] = True
-        if self.student:
-            decides_answers["value_model"] = {"name": self.student.name, "sampling": self.student.sampling.shown}
         operational = {
             "base_url": shown_urls(settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]),
             "questions": str(source.path),
@@ -183,6 +188,7 @@ class Plan:
 
     def identity(self, source: QuestionFile, config_hash: str) -> RunIdentity:
         """The run's fields in every record."""
+        prices = {role: each.price for role, each in self.others.items()}
         return RunIdentity(
             dataset=source.dataset,
             split=source.split,
@@ -190,9 +196,10 @@ class Plan:
             seed=self.seed,
             recipe=self.recipe,
             renderer=renderer_hash(self.prompts),
-            agent=self.prompts.agent_recorded,
+            agent=self.prompts.agent_identity.get("agent"),
             price=self.teacher.price,
-            value_price=self.student.price if self.student else None,
+            value_price=prices.get(VALUE_MODEL),
+            reader_price=prices.get(READER),
         )
 
 
@@ -214,10 +221,10 @@ def _find_models(
     model = settings.part(ModelSettings).model_copy(update={"temperature": recipe.agent.temperature})
     limits = settings.part(LimitSettings)
     teacher = ModelSpec.of(model, limits, name, top_p=recipe.agent.top_p, parts=settings.parts)
-    value = settings.value
+    value = settings.beside("value")
     if value.model is None and value_chat_model is None:
-        if flag := next(iter(value_flags(settings)), None):
-            raise InputError(f"{flag} needs a value model: give --value-model, or leave it out")
+        if alone := next((each for each in ("base_url", "extra_body") if getattr(value, each)), None):
+            raise InputError(f"{flag_of(f'value_{alone}')} needs a value model: give --value-model, or leave it out")
         return teacher, None
     if recipe.search.valuation != "continuation":
         raise InputError(
@@ -241,12 +248,6 @@ def _teacher_name(settings: GenerateSettings) -> str:
     of_atlas = settings.part(QuestionSettings).of_atlas
     known = settings.model or of_atlas
     return model_name(settings.part(ModelSettings), of_atlas=of_atlas) if known else DEFAULT_TEACHER
-
-
-def value_flags(settings: GenerateSettings) -> list[str]:
-    """The flags of all value model settings that were set, on the command line or elsewhere."""
-    names = (name for name in GenerateSettings.model_fields if name.startswith("value_"))
-    return [f"--{name.replace('_', '-')}" for name in names if getattr(settings, name) not in (None, [])]
 
 
 # -- the rule of outcomes --------------------------------------------------------------------------------------

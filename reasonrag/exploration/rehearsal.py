@@ -28,8 +28,8 @@ LONGEST_S = 20.0
 
 @dataclass(frozen=True)
 class UsagePerQuestion:
-    """Of the teacher, and of the value model if there is one; on how many questions it was measured, and how many of
-    their searches found nothing."""
+    """Of the teacher, the value model and the reader, as far as there are any; on how many questions it was measured,
+    and how many of their searches found nothing."""
 
     by_model: list[ExpectedUsage]
     questions: int
@@ -51,7 +51,7 @@ async def rehearse(
         if time.monotonic() - began > LONGEST_S:
             return
         explorer = Explorer(
-            agent.anew(OfflineTeacher()),
+            agent.anew(OfflineTeacher(), OfflineTeacher()),
             question,
             recipe,
             value_agent=value_agent and value_agent.anew(OfflineTeacher(name=STUDENT)),
@@ -68,6 +68,7 @@ async def rehearse(
         return None
     own = [each.agent.spending for each in explored]
     values = [each.value_agent.spending for each in explored if each.value_agent]
+    reads = [each.agent.reader.spending for each in explored if each.agent.reader]
     searched = sum(each.tokens.calls - each.judgements for each in [*own, *values]) / len(explored)
     path = statistics.mean([each.search.calls_per_value for each in explored])
     scale = max(1.0, explored[0].search.call_budget(path=path) / searched)
@@ -76,7 +77,7 @@ async def rehearse(
     return UsagePerQuestion(
         [
             ExpectedUsage.rehearsed([each.tokens for each in asked], scale=scale, thoughts=thoughts)
-            for asked in (own, values)
+            for asked in (own, values, reads)
             if asked
         ],
         len(explored),

@@ -94,13 +94,6 @@ class GenerateSettings(
     )
 
     @property
-    def value(self) -> ModelSettings:
-        """The value model, as far as it has settings of its own."""
-        return ModelSettings(
-            model=self.value_model, base_url=self.value_base_url, extra_body=self.value_extra_body, price=self.price
-        )
-
-    @property
     def resolved_recipe(self) -> Recipe:
         """The recipe with all that was set; read anew each time if it is a file. Raises InputError."""
         given = {"outcome": self.outcome, "agent.max_steps": self.max_steps, "agent.temperature": self.temperature}

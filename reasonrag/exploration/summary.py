@@ -98,6 +98,8 @@ class RunFacts(BaseModel):
     model: str
     value_model: str | None
     """The model that continued the teacher's proposals, if not the teacher."""
+    reader: str | None = None
+    """The model that read for an agent with a reader, if not the teacher."""
     dataset: str
     split: str
     seed: int
@@ -161,9 +163,9 @@ class RunSummary(SessionNumbers, RunFacts):
 
     def shown(self) -> Iterator[Part]:
         """What was done, where the files are, and the next command."""
-        values = f"  values of {self.value_model}" if self.value_model else ""
-        title = f"{self.dataset}/{self.split}  recipe {self.recipe}  teacher {self.model}{values}"
-        yield Table(title, self._rows())
+        models = {"teacher": self.model, "values of": self.value_model, "reader": self.reader}
+        named = "".join(f"  {what} {name}" for what, name in models.items() if name)
+        yield Table(f"{self.dataset}/{self.split}  recipe {self.recipe}{named}", self._rows())
         yield from warned(self.warnings)
         run = Path(self.run)
         whole = (run / ROLLOUTS).exists()

@@ -106,6 +106,11 @@ class ModelSpec:
             in_process=name in (OFFLINE, STUDENT) and not own,
         ).asked(OWN_EFFORT)
 
+    def likeliest(self, role: str) -> ModelSpec:
+        """The same model, asked at temperature 0, and recorded in a role of its own."""
+        sampling = self.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0})
+        return replace(self, sampling=sampling, recorded_as=f"{self.name} ({role})")
+
     def at_addresses(self, addresses: Sequence[str], *, key_variable: str) -> ModelSpec:
         """The same model at these addresses, if any, with neither the key nor the rate limits that the user set."""
         if not addresses:

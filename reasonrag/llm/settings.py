@@ -81,6 +81,11 @@ class ModelSettings(Settings):
         default=[],
     )
 
+    def beside(self, role: str) -> ModelSettings:
+        """Another model of the same command, by the settings that begin with its role."""
+        own = {name: getattr(self, f"{role}_{name}", None) for name in ("model", "base_url", "extra_body")}
+        return ModelSettings(**own, price=self.price)
+
 
 class ValueModelSettings(Settings):
     """A model that values the steps of another one, as far as it has settings of its own."""

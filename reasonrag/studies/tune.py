@@ -28,7 +28,7 @@ from reasonrag.data.questions import Questions
 from reasonrag.data.yaml_text import parse_changes
 from reasonrag.errors import InputError
 from reasonrag.exploration.explore import Given, explore
-from reasonrag.exploration.plan import Plan, value_flags
+from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
@@ -53,7 +53,7 @@ from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
 from reasonrag.run_config import another_run_named, recorded_effort, shown_settings, versions
-from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, flags_given, resolve
+from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, flag_of, flags_given, resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.pareto import (
     HEAD,
@@ -178,9 +178,10 @@ def tune(
     settings = resolve(TuneSettings, "tune", own)
     base = resolve(GenerateSettings, "generate", others | {"run": settings.run, "limit": settings.pilot})
     base = base.model_copy(update={name: GenerateSettings.model_fields[name].default for name in OF_RANKS})
-    if of_a_value_model := value_flags(base):
+    of_others = [each for each in GenerateSettings.model_fields if each.startswith(("value_", "reader_"))]
+    if given := [flag_of(each) for each in of_others if getattr(base, each)]:
         raise InputError(
-            f"tune varies the teacher's settings only: leave out {', '.join(of_a_value_model)} in the environment and "
+            f"tune varies the teacher's settings only: leave out {', '.join(given)} in the environment and "
             f"in the table [generate] of {SETTINGS_FILE}"
         )
     return run_to_end(_tune(settings, base, chat_model, retriever, watcher or SilentWatcher()))

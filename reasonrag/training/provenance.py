@@ -51,6 +51,8 @@ class TrainingConditions(Record):
     """Of answers; null for short ones; empty, and absent from the file, if all were."""
     agent: AbsentIfEmpty[tuple[str | None, ...]] = ()
     """Null for the one that ReasonRAG defines; empty, and absent from the file, if that made all."""
+    reader: AbsentIfEmpty[tuple[str | None, ...]] = ()
+    """Null for agents without one; empty, and absent from the file, if such made all."""
     warnings: tuple[str, ...] = Field(default=(), exclude=True)
     """What of the data could not be checked; not in the file."""
 
@@ -100,6 +102,7 @@ SHOWN_PLAINLY: Final = {
     "passage_order": _Plainly("passages", "best-first", "{}"),
     "style": _Plainly("answers", SHORT, "{}"),
     "agent": _Plainly("the agent's steps", f"those of {OURS}", "those of {}"),
+    "reader": _Plainly("its queries", "answered by no reader", "answered by {}"),
 }
 """Conditions that records hold only where they are not the usual ones: null or absent means those."""
 

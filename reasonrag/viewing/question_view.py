@@ -79,6 +79,7 @@ class StepView(BaseModel):
     sampled_temperature: float | None = None
     sampled_by: str | None = None
     passages: list[PassageView] | None = None
+    observation: str | None = None
     fate: StepStatus | None = None
     terminal: bool = False
     parse_error: ParseFailure | None = None

@@ -33,6 +33,11 @@ def steps_of_a_search(agent: str | None) -> int:
     return 1 if agent in PROTOCOLS and PROTOCOLS[agent].reads_at_once else 2
 
 
+def read_by(agent: str | None, model: str, reader: str | None) -> str | None:
+    """The model that reads for an agent, by default the one that takes its steps; None: the agent has no reader."""
+    return (reader or model) if agent in PROTOCOLS and PROTOCOLS[agent].has_reader else None
+
+
 def renderer_hash(prompts: Prompts) -> str:
     """Hash of everything that turns states into prompts, in 16 hexadecimal digits: system prompts, layout, sanitizing.
 

@@ -80,7 +80,7 @@ def conditions_of_method(method: MethodChoice, asked: EvaluationConditions) -> E
     without search has no retriever."""
     if method.of_agent:
         return asked
-    none = ["renderer", "passage_order", "agent"]  # the baselines show the best first, as published
+    none = ["renderer", "passage_order", "agent", "reader"]  # the baselines show the best first, as published
     none += [] if method.searches else ["top_k", "retriever", "max_passage_chars"]
     return asked.model_copy(update=dict.fromkeys(none))
 
@@ -94,6 +94,6 @@ def method_identity(
     asked |= {"vote": method.vote} if method.vote else {}
     asked |= {"best_of": method.best_of, "critic": critic} if critic else {}
     if method.name == "agent":
-        asked |= {"agent": prompts.agent} if prompts.agent_recorded else {}
+        asked |= prompts.agent_identity
         return {"method": method.name, "renderer": renderer_hash(prompts), "prompts": prompts.hash} | asked
     return {"method": method.name, "baseline_prompts": baseline_hash(baselines, method.name, prompts)} | asked

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 KEY_VARIABLE, VALUE_KEY_VARIABLE = "OPENAI_API_KEY", "REASONRAG_VALUE_API_KEY"
-JUDGE_KEY_VARIABLE = "REASONRAG_JUDGE_API_KEY"
+JUDGE_KEY_VARIABLE, READER_KEY_VARIABLE = "REASONRAG_JUDGE_API_KEY", "REASONRAG_READER_API_KEY"
 """Environment variables with the keys. A value model or judge at its own address must not see the first one."""
 MAX_DOWN_S = 600.0
 """The run ends when no endpoint has answered for this long, what they asked to wait left out; paid answers are kept."""

@@ -23,6 +23,7 @@ function stepDetail(view, treeNumber, step) {
     block(step.response),
     step.reasoning ? h("details", {}, h("summary", {}, "Reasoning before this reply"), block(step.reasoning)) : null,
     step.passages ? passagesOf(view, step) : null,
+    step.observation === null ? null : [h("h4", {}, "What the reader found in them, which the agent was shown instead"), block(step.observation || "nothing")],
     h("h4", {}, "Prompt"),
     promptOf(view, step),
   ];
@@ -112,7 +113,7 @@ function block(text) {
 function passagesOf(view, step) {
   const user = step.user === null ? "" : view.texts[step.user];
   return [
-    h("h4", {}, `Passages shown to the agent (${step.passages.length})`),
+    h("h4", {}, `Passages shown to the ${step.observation === null ? "agent" : "reader"} (${step.passages.length})`),
     h("ol", { class: "passages" }, step.passages.map((each) => {
       const text = each.start === null ? null : user.slice(each.start, each.end).trim();
       return h(
