@@ -31,8 +31,8 @@ from tests.helpers.trees import trees
 PROMPTS = load_prompts()
 PRICE, STUDENTS_PRICE = Price(1.0, 2.0, cached_in=1.0), Price(10.0, 20.0, cached_in=10.0)
 SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 4, "set": {"search.max_calls": 40}, "value_model": "offline"}
-
-
+READER = {"agent": "search-o1", "reader_model": "offline"}
+"""Which another teacher does not have for itself."""
 KEY = "sk-of-the-locked-endpoint"
 
 
@@ -175,10 +175,17 @@ def test_the_value_model_decides_answers_and_its_address_does_not(endpoint: str)
         package.generate(dataset="atlas", limit=1, set={"search.max_calls": 40}, run="runs/a")
 
 
-@pytest.mark.parametrize("recipe", ["economy", "continuation"])
-def test_a_run_that_was_stopped_again_and_again_pays_once(recipe: str) -> None:
-    """A cap every so many calls: the same bytes as never stopped, and no answer of either model is bought twice."""
-    flags = SMALL | {"recipe": recipe}
+@pytest.mark.parametrize(
+    ("changed", "others"),
+    [
+        ({"recipe": "economy"}, {"offline-student"}),
+        ({"recipe": "continuation"}, {"offline-student"}),
+        (READER | {"reader_model": "offline-student"}, {"offline-student", "offline-student (reader)"}),
+    ],
+)
+def test_a_run_that_was_stopped_again_and_again_pays_once(changed: dict[str, Any], others: set[str]) -> None:
+    """A cap every so many calls: the same bytes as never stopped, and no answer of any model is bought twice."""
+    flags = SMALL | changed
     whole = package.generate(**flags, run="runs/whole")
     cap = 0
     while True:
@@ -192,7 +199,7 @@ def test_a_run_that_was_stopped_again_and_again_pays_once(recipe: str) -> None:
     keys = Counter(key for line in lines("runs/parts") for key in line["keys"])
     assert set(keys.values()) == {1}
     assert (part.calls, part.cost_usd) == (whole.calls, whole.cost_usd)
-    assert {line.get("model") for line in lines("runs/parts")} == {None, "offline-student"}
+    assert {line.get("model") for line in lines("runs/parts")} == {None, *others}
 
 
 # -- what it costs ---------------------------------------------------------------------------------------------
@@ -237,6 +244,11 @@ def test_a_cap_in_dollars_counts_both_models_over_all_sessions() -> None:
         ({"value_model": None, "value_extra_body": {"min_p": 0}}, "`value_extra_body` needs a value model"),
         ({"value_model": "qwen", "max_cost": 1}, "give `price` qwen=IN,OUT"),
         ({"value_model": "qwen", "value_base_url": ["http://127.0.0.1:9/v1"]}, "Check `value_base_url`"),
+        (READER | {"agent": "react"}, "`reader_model` offline: react has no reader, search-o1 and re2search have"),
+        (READER | {"reader_model": "gpt-4o"}, "`reader_model` gpt-4o is the model itself"),
+        (READER | {"reader_model": None, "reader_base_url": ["http://x"]}, "`reader_base_url` needs a reader"),
+        (READER | {"reader_model": "qwen", "max_cost": 1}, "give `price` qwen=IN,OUT"),
+        (READER | {"reader_base_url": ["http://127.0.0.1:9/v1"]}, "Check `reader_base_url`"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_asked(changed: dict[str, Any], message: str) -> None:
@@ -270,7 +282,7 @@ def test_the_teacher_s_key_stays_with_the_teacher(locked_endpoint: str, monkeypa
     assert package.generate(**flags, run="runs/a").done == 1
 
 
-def test_a_dry_run_counts_both_models_and_prices_each(reasonrag: Reasonrag) -> None:
+def test_a_dry_run_counts_all_models_and_prices_each(reasonrag: Reasonrag) -> None:
     """Nobody is asked, and no key is needed; a free model adds its requests and no dollars."""
     flags = [
         "--limit",
@@ -279,16 +291,21 @@ def test_a_dry_run_counts_both_models_and_prices_each(reasonrag: Reasonrag) -> N
         "gpt-4o",
         "--value-model",
         "gpt-4o-mini",
+        "--agent",
+        "search-o1",
+        "--reader-model",
+        "gpt-4.1-nano",
         "--run",
         "runs/a",
         "--dry-run",
         "--json",
     ]
     paid = json.loads(reasonrag("generate", *flags).out)
-    free = json.loads(reasonrag("generate", *flags, "--price", "gpt-4o-mini=0,0").out)
+    prices = {name: ("--price", f"{name}=0,0") for name in ("gpt-4o-mini", "gpt-4.1-nano")}
+    [free, read] = [json.loads(reasonrag("generate", *flags, *price).out) for price in prices.values()]
     unpriced = reasonrag("generate", *flags[:5], "unheard-of", *flags[6:])
     assert not Path("runs/a").exists()
-    assert paid["requests"] == free["requests"]
-    assert all(paid["dollars"][end] > free["dollars"][end] > 0 for end in ("low", "high"))
+    assert paid["requests"] == free["requests"] == read["requests"]
+    assert all(paid["dollars"][end] > each["dollars"][end] > 0 for end in ("low", "high") for each in (free, read))
     assert json.loads(unpriced.out)["dollars"] is None
     assert "no price is known for unheard-of" in unpriced.err
