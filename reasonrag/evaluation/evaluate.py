@@ -179,8 +179,7 @@ class _Setup:
 
     @property
     def warnings(self) -> list[str]:
-        allowed = [each for each in self.checks if each.outcome == "allowed"]
-        found = [each.message + (" (--allow)" if each.name in self.settings.allow else "") for each in allowed]
+        found = [each.message for each in self.checks if each.outcome == "allowed"]
         found += self.critic_warnings
         found += rehearsed_judge(self.judge.name, "judge scores", "--judge") if self.judge else []
         found += [self.model.lineage.unknown] if self.model.lineage.unknown else []

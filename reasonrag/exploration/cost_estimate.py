@@ -118,7 +118,7 @@ def estimate(
     total = len(source.limited(settings.limit))
     plan.say_terms(watcher)
     usage = run_to_end(_rehearsed(plan, source, corpus, watcher))
-    models = zip(plan.models, usage.by_model, strict=True)
+    models = zip(plan.models.values(), usage.by_model, strict=True)
     shares = [(model, model.expected(each.times(total, total))) for model, each in models]
     first, *others = (share for _, share in shares)
     whole = sum(others, start=first)

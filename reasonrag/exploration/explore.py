@@ -21,7 +21,8 @@ from preference.labelled_runs import rare_garbage_collection
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import DegenerateRun, InputError, Interrupted, StorageError
-from reasonrag.exploration.exploring import READER, TEACHER, VALUE_MODEL, Exploring
+from reasonrag.exploration.explorer import READER, TEACHER, VALUE_MODEL
+from reasonrag.exploration.exploring import Exploring
 from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.settings import GenerateSettings
@@ -130,7 +131,7 @@ def check_whole(settings: GenerateSettings, watcher: Watcher) -> int:
     plan = Plan.of(settings)
     source, _ = plan.find_data(watcher.say)
     plan.say_terms(watcher)
-    if needs_consent(plan.models, plan.budget.caps, yes=settings.yes):
+    if needs_consent([*plan.models.values()], plan.budget.caps, yes=settings.yes):
         raise InputError("ranks cannot ask: give --max-cost DOLLARS, or --yes; generate --dry-run has an estimate")
     return len(source.limited(settings.limit))
 
@@ -243,7 +244,7 @@ async def _opened(
 ) -> tuple[dict[str, Role], list[ChatModel]]:
     """The models by their roles, as they are asked; and those that are open, none where the journal alone answers.
     recorded: the reasoning effort of its answers."""
-    specs, models, teacher = {TEACHER: plan.teacher, **plan.others}, dict[str, ChatModel](), plan.teacher
+    specs, models, teacher = plan.models, dict[str, ChatModel](), plan.teacher
     if not given.replay:
         own = {TEACHER: given.chat_model, VALUE_MODEL: given.value_chat_model}
         models = {role: own.get(role) or spec.open(opened, say=say) for role, spec in specs.items()}

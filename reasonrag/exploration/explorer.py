@@ -6,7 +6,7 @@ The only module that connects `mcts` and the agent. Knows neither files nor othe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from typing import Any, Literal, TypeVar
 
@@ -31,7 +31,7 @@ from mcts import (
 )
 from mcts.rewards import ANSWER_REWARDS, REWARDS
 from mcts.search import RIGHT
-from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord
+from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, Usage
 from preference.records import (
     OF_THE_STATE,
     FailedContinuation,
@@ -53,6 +53,8 @@ from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.prices import Price
 from reasonrag.retrieval.retriever import corpus_language
 
+TEACHER, VALUE_MODEL, READER = "model", "value_model", "reader"
+"""Roles of the models of a run."""
 IN_JOURNAL = "It is not sent again in this run, whose journal holds that answer; a new --run asks anew"
 _Noted = TypeVar("_Noted")
 
@@ -68,10 +70,8 @@ class RunIdentity:
     recipe: Recipe
     renderer: str | None = None
     agent: str | None = None
-    price: Price | None = None
-    """For `usage.cost_usd` only; so are the next ones."""
-    value_price: Price | None = None
-    reader_price: Price | None = None
+    prices: Mapping[str, Price | None] = field(default_factory=dict)
+    """By the roles of the models, for `usage.cost_usd` only."""
 
 
 class Explorer:
@@ -270,9 +270,9 @@ class Explorer:
 
     def record(self, run: RunIdentity, error: QuestionError | None = None) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl. error: why there is no tree."""
-        question, usage = self.question, self.agent.spending.as_usage(run.price)
-        others = (self.value_agent, run.value_price), (self.agent.reader, run.reader_price)
-        spent = [each.spending.as_usage(price) if each else None for each, price in others]
+        askers = {TEACHER: self.agent, VALUE_MODEL: self.value_agent, READER: self.agent.reader}
+        usage = {role: each.spending.as_usage(run.prices.get(role)) for role, each in askers.items() if each}
+        question = self.question
         return RolloutRecord(
             question_id=question.id,
             question=question.question,
@@ -287,9 +287,9 @@ class Explorer:
             renderer=run.renderer,
             agent=run.agent,
             recipe=RecipeRef.of(run.recipe),
-            usage=sum(filter(None, spent), start=usage),
-            value_usage=spent[0],
-            reader_usage=spent[1],
+            usage=sum(usage.values(), start=Usage(cost_usd=0.0)),
+            value_usage=usage.get(VALUE_MODEL),
+            reader_usage=usage.get(READER),
             nodes=[] if error else self._nodes(),
             failed_continuations=[] if error else _in_order(self._failed),
             unreadable_judgements=[] if error else self._unreadable_judgements(),

@@ -15,15 +15,12 @@ from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.data.questions import Question, Questions
 from reasonrag.errors import DegenerateRun
 from reasonrag.exploration.degeneracy import Look, StopDecision
-from reasonrag.exploration.explorer import Explorer, RunIdentity
+from reasonrag.exploration.explorer import READER, TEACHER, VALUE_MODEL, Explorer, RunIdentity
 from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.llm.expected_usage import ExpectedUsage, spread
 from reasonrag.progress import Watcher
 from reasonrag.run.engine import Asked
-
-TEACHER, VALUE_MODEL, READER = "model", "value_model", "reader"
-"""Roles of the models of a run."""
 
 
 @dataclass

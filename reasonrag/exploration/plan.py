@@ -25,8 +25,7 @@ from reasonrag.data.datasets import check_names, find_data
 from reasonrag.data.questions import QuestionFile, criteria
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
-from reasonrag.exploration.explorer import RunIdentity
-from reasonrag.exploration.exploring import READER, VALUE_MODEL
+from reasonrag.exploration.explorer import READER, TEACHER, VALUE_MODEL, RunIdentity
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import read_small_text, reading
 from reasonrag.llm.budget import Caps
@@ -97,12 +96,12 @@ class Plan:
         )
 
     @property
-    def models(self) -> list[ModelSpec]:
-        return [self.teacher, *self.others.values()]
+    def models(self) -> dict[str, ModelSpec]:
+        return {TEACHER: self.teacher, **self.others}
 
     def say_terms(self, watcher: Watcher) -> None:
         """What prices, outcomes and rewards are worth. Raises InputError for a cap on money without a price."""
-        check_prices(watcher.say, *self.models, given=self.prices, capped=self.budget.caps.cost is not None)
+        check_prices(watcher.say, *self.models.values(), given=self.prices, capped=self.budget.caps.cost is not None)
         if (student := self.others.get(VALUE_MODEL)) and student.price is SELF_HOSTED:
             watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
         warn_all(answers_rehearsed(self.teacher.name, self.rule.name, reward=self.recipe.reward), watcher)
@@ -188,7 +187,6 @@ class Plan:
 
     def identity(self, source: QuestionFile, config_hash: str) -> RunIdentity:
         """The run's fields in every record."""
-        prices = {role: each.price for role, each in self.others.items()}
         return RunIdentity(
             dataset=source.dataset,
             split=source.split,
@@ -197,9 +195,7 @@ class Plan:
             recipe=self.recipe,
             renderer=renderer_hash(self.prompts),
             agent=self.prompts.agent_identity.get("agent"),
-            price=self.teacher.price,
-            value_price=prices.get(VALUE_MODEL),
-            reader_price=prices.get(READER),
+            prices={role: each.price for role, each in self.models.items()},
         )
 
 

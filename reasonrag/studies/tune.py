@@ -196,7 +196,7 @@ async def _tune(
 ) -> Tuning:
     plan_trials(base, settings.vary)
     plan = Plan.of(base, chat_model)
-    if needs_consent(plan.models, plan.budget.caps, yes=base.yes):
+    if needs_consent([*plan.models.values()], plan.budget.caps, yes=base.yes):
         raise InputError("a tune is many runs: give --max-cost DOLLARS for all of them together, or --yes")
     source, corpus = plan.find_data(watcher.say, searched=retriever is None)
     check_prices(watcher.say, plan.teacher, given=plan.prices, capped=plan.budget.caps.cost is not None)

@@ -93,8 +93,8 @@ async def explored(retriever: IndexRetriever, *, values: ChatModel | None, name:
         value_agent=agent(values) if values else None,
     )
     await explorer.run()
-    prices = {"price": PRICE, "value_price": STUDENTS_PRICE}
-    return explorer.record(RunIdentity("own", "dev", config_hash="c0", seed=0, recipe=recipe, **prices))
+    prices = {"model": PRICE, "value_model": STUDENTS_PRICE}
+    return explorer.record(RunIdentity("own", "dev", config_hash="c0", seed=0, recipe=recipe, prices=prices))
 
 
 @pytest.mark.parametrize("name", ["economy", "continuation"])
