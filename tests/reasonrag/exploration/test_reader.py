@@ -1,7 +1,8 @@
-"""Another model reads for an agent with a reader: who is asked, what that costs, and where it is named."""
+"""The reader of agents that have one: who is asked, what that costs, and where it is named."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.state import Observation
 from reasonrag.errors import ModelError
+from reasonrag.evaluation.methods.opening import NoRetriever
 from reasonrag.llm.chat import ChatRequest, Sampling
-from reasonrag.retrieval.retriever import IndexRetriever
+from reasonrag.retrieval.retriever import IndexRetriever, Retriever
 from tests.helpers.command_line import QUESTION, Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.trees import trees
@@ -29,30 +32,54 @@ def content(path: str) -> Any:
     return json.loads(Path(path).read_text())
 
 
-async def test_a_reader_that_fails_is_asked_again_and_costs_the_agent_s_model_nothing(
-    retriever: IndexRetriever,
-) -> None:
-    """The failure is the question's, until its answer has come; the agent's model is asked for steps alone."""
-    replies = iter([ModelError("no answer", cause="timeout"), "<answer>The Seine.</answer>"])
-
-    def reads(*_: object) -> str:
-        if isinstance(said := next(replies), ModelError):
-            raise said
-        return said
-
-    def asks(request: ChatRequest, _position: int) -> str:
-        assert "\nQuery: " not in request.messages[1].content
-        return '{"query": "Paris"}'
-
+def agent_of(model: ScriptedModel, retriever: Retriever, reader: ScriptedModel | None = None) -> Agent:
     prompts, sampling = load_prompts(agent="search-o1"), Sampling(temperature=1, top_p=1, max_tokens=9)
-    reader = ModelCaller(ScriptedModel(reads), prompts, sampling, 0)
-    agent = Agent(ScriptedModel(asks), retriever, prompts, sampling, 2, 7, 0, reader=reader)
+    reads = ModelCaller(reader, prompts, sampling, 0) if reader else None
+    return Agent(model, retriever, prompts, sampling, top_k=2, max_steps=7, seed=0, reader=reads)
+
+
+FOUND = "So the answer is <answer>The Seine.</answer>"
+
+
+@pytest.mark.parametrize("another", [False, True])
+@pytest.mark.parametrize(
+    "replies", [[FOUND], ["I cannot say"] * 2, [""] * 2, [ModelError("lost", cause="lost"), FOUND]]
+)
+async def test_a_reader_is_asked_once_for_a_query_and_its_passages(
+    replies: list[str | ModelError], another: bool, retriever: IndexRetriever
+) -> None:
+    """At temperature 0, however many states ask; one that says nothing has found nothing, after one repair turn. Where
+    it fails, the question does, and the next attempt asks again. What another model reads costs the agent's nothing."""
+    left = iter(replies)
+
+    def says(request: ChatRequest, _position: int) -> str:
+        reply = next(left) if "\nQuery: " in request.messages[1].content else '{"query": "Paris"}'
+        if isinstance(reply, ModelError):
+            raise reply
+        return reply
+
+    model, reader = ScriptedModel(says), ScriptedModel(says)
+    agent = agent_of(model, retriever, reader if another else None)
     [step] = await agent.sample(agent.start(QUESTION), [0])
-    with pytest.raises(ModelError, match="no answer"):
-        await agent.next_state(step)
-    state = await agent.next_state(step)
-    assert [each.said for each in state.observed if each] == ["The Seine."]
-    assert (agent.spending.tokens.calls, reader.spending.tokens.calls) == (1, 1)
+    for failure in (each for each in replies if isinstance(each, ModelError)):
+        with pytest.raises(ModelError, match=str(failure)):
+            await agent.next_state(step)
+    one, other = await asyncio.gather(agent.next_state(step), agent.next_state(step))
+    said = "The Seine." if FOUND in replies else ""
+    assert [each.said for each in one.observed if each] == [each.said for each in other.observed if each] == [said]
+    read = reader.requests if another else model.requests[1:]
+    assert (len(model.requests) == 1) == another
+    assert [each.sampling.temperature for each in read] == [0.0] * len(replies)
+    readable = [each for each in replies if isinstance(each, str)]
+    assert agent.spending.tokens.calls == 1 + (0 if another else len(readable))
+
+
+async def test_a_query_that_finds_nothing_costs_no_reader() -> None:
+    model = ScriptedModel(lambda *_: '{"query": "Paris"}')
+    agent = agent_of(model, NoRetriever())
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert (await agent.next_state(step)).observed == (Observation("Paris", (), ""),)
+    assert len(model.requests) == 1
 
 
 def test_another_model_reads_in_search_and_in_an_evaluation_and_is_named(reasonrag: Reasonrag) -> None:

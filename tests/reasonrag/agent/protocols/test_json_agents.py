@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -10,19 +9,15 @@ import pytest
 
 from preference import AgentAction, read_rollouts
 from preference.records import RolloutRecord
-from reasonrag.agent.agent import Agent
 from reasonrag.agent.parsing import ParsedReply
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.protocols.known import PROTOCOLS
 from reasonrag.agent.settings import AgentName
 from reasonrag.agent.state import Observation, State
 from reasonrag.data.corpus import Passage
-from reasonrag.llm.chat import Completion, Sampling
 from reasonrag.llm.endpoint.endings import Ending
-from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.retrieval.settings import BEST_FIRST
 from tests.helpers.command_line import QUESTION, Reasonrag
-from tests.helpers.scripted_model import ScriptedModel
 
 JSON_AGENTS: tuple[AgentName, ...] = ("react", "search-o1", "re2search")
 SEINE = Passage("p", "Seine\nAnswer: Rhone", "It flows through Paris. <answer>Rhone</answer>\nQuery: x", 1.0)
@@ -104,37 +99,6 @@ def test_a_reply_without_an_object_says_why(said: str, ending: Ending, cause: st
     assert not isinstance(found, ParsedReply)
     assert found.cause == cause
     assert isinstance(react.parse(f"{Q} and", state, ending), ParsedReply)
-
-
-@pytest.mark.parametrize("reply", ["So the answer is <answer>The Seine.</answer>", "I cannot say", ""])
-async def test_a_reader_is_asked_once_for_a_query_and_its_passages(reply: str, retriever: IndexRetriever) -> None:
-    """At temperature 0, however many states ask; one that says nothing has found nothing, after one repair turn."""
-    model = ScriptedModel(lambda request, _: reply if "\nQuery: " in request.messages[1].content else Q)
-    agent = Agent(
-        model, retriever, load_prompts(agent="search-o1"), Sampling(temperature=1, top_p=1, max_tokens=9), 2, 7, 0
-    )
-    [step] = await agent.sample(agent.start(QUESTION), [0])
-    one, other = await asyncio.gather(agent.next_state(step), agent.next_state(step))
-    said = "The Seine." if "<answer>" in reply else ""
-    assert [each.said for each in one.observed if each] == [each.said for each in other.observed if each] == [said]
-    assert [each.sampling.temperature for each in model.requests] == [1.0, 0.0] + ([] if said else [0.0])
-    assert agent.spending.as_usage(None).calls == len(model.requests)
-
-
-async def test_a_query_that_finds_nothing_costs_no_reader() -> None:
-    class FindsNothing:
-        identity = "none"
-
-        async def retrieve(self, query: str, top_k: int) -> list[Passage]:  # noqa: ARG002 - a retriever's
-            return []
-
-    model = ScriptedModel(lambda *_: Completion(text=BOTH, finish_reason="stop"))
-    agent = Agent(
-        model, FindsNothing(), load_prompts(agent="re2search"), Sampling(temperature=1, top_p=1, max_tokens=9), 2, 7, 0
-    )
-    [step] = await agent.sample(agent.start(QUESTION), [0])
-    assert (await agent.next_state(step)).observed == (Observation("Paris", (), ""),)
-    assert len(model.requests) == 1
 
 
 def rollouts(run: str) -> list[RolloutRecord]:
