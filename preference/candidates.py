@@ -52,18 +52,19 @@ Ends = Literal["all_right", "all_wrong", "mixed", "unknown"]
 TypeCombination: TypeAlias = tuple[ActionType | None, ActionType | None]
 
 
-def is_two_turns(prompt: Sequence[Message] | None) -> bool:
-    """Whether a prompt is one system turn and one user turn, which every format needs."""
-    return [turn.role for turn in prompt or ()] == ["system", "user"]
+def is_conversation(prompt: Sequence[Message] | None) -> bool:
+    """Whether a prompt is one system turn, then user turns with replies between them, which every format needs."""
+    roles = [turn.role for turn in prompt or ()]
+    return roles == ["system", "user"] + ["assistant", "user"] * (len(roles) // 2 - 1)
 
 
-def _two_turns(prompt: list[Message]) -> list[Message]:
-    if not is_two_turns(prompt):
-        raise ValueError("a prompt must be one system turn and one user turn")
+def _conversation(prompt: list[Message]) -> list[Message]:
+    if not is_conversation(prompt):
+        raise ValueError("a prompt must be one system turn, then user turns with replies between them")
     return prompt
 
 
-Prompt: TypeAlias = Annotated[Items[Message], AfterValidator(_two_turns)]
+Prompt: TypeAlias = Annotated[Items[Message], AfterValidator(_conversation)]
 _FOR_TRAINING = frozenset({"train", "training"})
 
 

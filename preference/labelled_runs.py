@@ -23,7 +23,7 @@ from preference.candidates import (
     Origin,
     QuestionRecord,
     StateRecord,
-    is_two_turns,
+    is_conversation,
     parse_line,
     question_key,
     read_lines,
@@ -95,10 +95,10 @@ def _write(
 
 def _check_turns(rollout: RolloutRecord) -> None:
     for node in rollout.nodes[1:]:
-        if not is_two_turns(node.prompt):
+        if not is_conversation(node.prompt):
             raise MalformedRolloutsError(
-                f"question {rollout.question_id!r}, node {node.id}: its prompt must be one system turn and one user "
-                "turn, or nothing could be trained on it"
+                f"question {rollout.question_id!r}, node {node.id}: its prompt must be one system turn, then user "
+                "turns with replies between them, or nothing could be trained on it"
             )
 
 

@@ -21,7 +21,10 @@ from preference.candidates import QuestionRecord, StateRecord, question_key, rea
 from preference.export.files import INDENTED, atomic_replacement
 from preference.export.formats import (
     FORMATS,
+    PAIRS,
+    PAIRS_FILE,
     SPLITS,
+    TURNS_FILE,
     FormatName,
     Row,
     SplitName,
@@ -52,6 +55,8 @@ from preference.filters import (
     select,
 )
 
+_MANY_TURNS = f"prompts have many turns, which {PAIRS_FILE}'s columns cannot hold: see history in {TURNS_FILE}"
+
 
 class RowInspector(Protocol):
     """Inspects every row before any file is put in place, and may stop the export."""
@@ -79,8 +84,10 @@ def export_pairs(
     Raises OSError if a file cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
     raises; no file is written then.
     """
-    decided, held_out = _decide(source / CANDIDATES, rules, options, facts)
+    decided, held_out, turns = _decide(source / CANDIDATES, rules, options, facts)
     reasons, tally = iter(decided), ExportTally()
+    if turns:
+        facts = replace(facts, warnings=(*facts.warnings, _MANY_TURNS))
 
     def split_of(one: StateRecord | QuestionRecord) -> SplitName:
         return "validation" if question_key(one.question) in held_out else "train"
@@ -90,7 +97,7 @@ def export_pairs(
         about, info, dropped = (
             files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
         )
-        writers = _Writers(files, folder, options)
+        writers = _Writers(files, folder, options, turns=turns)
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
             candidates = (each for state in states for each in candidates_of(state, as_published=rules.as_published))
             chosen = [replace(each, dropped=next(reasons)) for each in candidates]
@@ -99,7 +106,7 @@ def export_pairs(
                     line = {"pair_id": each.pair.pair_id, "question_id": each.state.question_id, "reason": each.dropped}
                     dropped.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
             split = split_of(states[0])
-            rows = [_row(each, split, options) for each in chosen if each.dropped is None]
+            rows = [_row(each, split, options, turns=turns) for each in chosen if each.dropped is None]
             tally.add(chosen, rows, split)
             if inspector:
                 for row in rows:
@@ -114,7 +121,7 @@ def export_pairs(
         if inspector:
             inspector.conclude()
         written = writers.finish()
-        info.write(orjson.dumps(dataset_info(writers.kinds), option=INDENTED))
+        info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
         refinement = refined.model_dump() if refined else {}
         more = {"out": str(out or folder), "files": written, "sha256": writers.digests, "refinement": refinement}
         summary = tally.summary(rules, options, facts, **more)
@@ -128,11 +135,11 @@ def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
         yield list(group)
 
 
-def _row(each: Candidate, split: SplitName, options: ExportOptions) -> Row:
+def _row(each: Candidate, split: SplitName, options: ExportOptions, *, turns: bool) -> Row:
     if split == "train" and seeded_uniform(f"flip:{each.pair.pair_id}", seed=options.seed) < options.flip:
         swapped = replace(each, pair=each.pair.swapped(), chosen=each.rejected, rejected=each.chosen)
-        return proguide_row(swapped, flipped=True)
-    return proguide_row(each)
+        return proguide_row(swapped, flipped=True, turns=turns)
+    return proguide_row(each, turns=turns)
 
 
 # -- decisions, before anything is written ----------------------------------------------------------------
@@ -140,14 +147,17 @@ def _row(each: Candidate, split: SplitName, options: ExportOptions) -> Row:
 
 def _decide(
     candidates: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts
-) -> tuple[list[DropReason | None], frozenset[str]]:
-    """Why each candidate is dropped (None: kept), in file order, and the keys of the questions for validation."""
+) -> tuple[list[DropReason | None], frozenset[str], bool]:
+    """Why each candidate is dropped (None: kept), in file order; the keys of the questions for validation; and whether
+    some prompt has many turns."""
     reasons: list[DropReason | None] = []
+    turns = False
     passed = list[PassedPair]()
     places = list[tuple[int, str]]()
     """Of the passed ones: the place among all candidates, and the question's key."""
     for states in questions_of(read_lines(candidates, StateRecord)):
         key = question_key(states[0].question)
+        turns = turns or any(len(each.prompt) > len(("system", "user")) for each in states)
         for each in select(states, rules, contaminated=key in facts.contaminated):
             if each.dropped is None:
                 passed.append(PassedPair.of(each))
@@ -156,7 +166,7 @@ def _decide(
     for number, reason in dropped_by_caps(passed, rules).items():
         reasons[places[number][0]] = reason
     rows = Counter(key for place, key in places if reasons[place] is None)
-    return reasons, _held_out(rows, options)
+    return reasons, _held_out(rows, options), turns
 
 
 def _held_out(rows: Mapping[str, int], options: ExportOptions) -> frozenset[str]:
@@ -233,10 +243,12 @@ class _SpacedByState(_JsonRows):
 class _Writers:
     """The files of all formats and splits; validation files only if there is a validation split."""
 
-    def __init__(self, files: ExitStack, folder: Path, options: ExportOptions) -> None:
+    def __init__(self, files: ExitStack, folder: Path, options: ExportOptions, *, turns: bool) -> None:
+        self._turns = turns
         self._open: dict[tuple[FormatName, SplitName], _JsonRows] = {}
         self._taught: tuple[str, set[tuple[str, str, str]]] = "", set()
-        for name in dict.fromkeys(("proguide", *options.formats)):
+        pairs: FormatName = "turns" if turns else "proguide"
+        for name in dict.fromkeys((pairs, *(each for each in options.formats if each not in PAIRS))):
             for split in SPLITS if options.validation else SPLITS[:1]:
                 path = folder / FORMATS[name].file_name(split)
                 kind = _SpacedByState if name == "kto" else _JsonRows
@@ -262,8 +274,8 @@ class _Writers:
         key = question_key(question.question)
         if key != self._taught[0]:
             self._taught = key, set()
-        for row in sft_rows(question):
-            step = row["instruction"], row["input"], row["output"]
+        for row in sft_rows(question, turns=self._turns):
+            step = row["instruction"], str(row.get("history")) + row["input"], row["output"]
             if step not in self._taught[1]:
                 self._taught[1].add(step)
                 self._open["sft", split].write(row)

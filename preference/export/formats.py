@@ -6,21 +6,24 @@ ten fields; LLaMA-Factory's data/README (ranking, KTO); TRL's conversational pre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from preference.candidates import QuestionRecord
 from preference.filters import Candidate
-from preference.records import ActionType, Record
+from preference.records import ActionType, Message, Record
 
-FormatName = Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl"]
+FormatName = Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "turns"]
 SplitName = Literal["train", "validation"]
+PAIRS: tuple[FormatName, ...] = ("proguide", "turns")
+"""Formats of rows with all columns, of which a data set has the first, or where prompts have many turns the second."""
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 Row: TypeAlias = dict[str, Any]
 
-PAIRS_FILE = "RAG_ProGuide.json"
+PAIRS_FILE, TURNS_FILE = "RAG_ProGuide.json", "turns.json"
+"""The pairs; where prompts have many turns, which RAG_ProGuide's ten columns cannot hold, in the second file."""
 DATASET = "rag_proguide"
 """Name of the pairs in `dataset_info.json`; other formats and the validation split append to it."""
 
@@ -40,15 +43,14 @@ def plain_types(text: str) -> str:
     return text
 
 
-def proguide_row(each: Candidate, *, flipped: bool = False) -> Row:
-    """RAG_ProGuide's ten fields in its order, then ours. flipped: whether the sides were exchanged on purpose."""
+def proguide_row(each: Candidate, *, flipped: bool = False, turns: bool = False) -> Row:
+    """RAG_ProGuide's ten fields in its order, then ours. flipped: whether the sides were exchanged on purpose. turns:
+    whether some prompt of the data set has many turns."""
     chosen, rejected, state, pair = each.chosen, each.rejected, each.state, each.pair
-    system, user = (turn.content for turn in state.prompt)
     sides = ("chosen", chosen), ("rejected", rejected)
     return {
-        "instruction": system,
-        "input": user,
-        "prompt": f"System: {system}\nUser: {user}",
+        **_asked(state.prompt, turns=turns),
+        "prompt": "\n".join(f"{turn.role.capitalize()}: {turn.content}" for turn in state.prompt),
         "chosen": chosen.response,
         "rejected": rejected.response,
         "chosen_action_type": ACTION_TYPE_NAMES[chosen.action_type],
@@ -86,6 +88,24 @@ _STEP_COLUMNS = ("grounded", "gold", "visits", "rollouts", "observations")
 """Columns that both sides have; the chosen side's come first."""
 
 
+_PROMPT = ("instruction", "input", "history")
+
+
+def _asked(prompt: Sequence[Message], *, turns: bool) -> Row:
+    """A prompt as columns: the system turn, the last user turn, and with `turns` those between, each with its reply."""
+    system, *between, user = (turn.content for turn in prompt)
+    history = [list(each) for each in zip(between[::2], between[1::2], strict=True)]
+    return {"instruction": system, "input": user} | ({"history": history} if turns else {})
+
+
+def messages_of(row: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The prompt of a row as a conversation. Raises KeyError, TypeError and ValueError for a row of others."""
+    said = [text for asked, reply in row.get("history") or () for text in (asked, reply)]
+    texts = row["instruction"], *said, row["input"]
+    roles = ["system", *("assistant" if number % 2 else "user" for number in range(len(texts) - 1))]
+    return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+
+
 def _fields(record: Record, names: Sequence[str]) -> Row:
     return {name: getattr(record, name) for name in names}
 
@@ -118,7 +138,10 @@ COLUMNS: dict[str, str] = {
 
 def _sharegpt_row(row: Row) -> Row:
     return {
-        "conversations": [{"from": "human", "value": row["input"]}],
+        "conversations": [
+            {"from": "gpt" if each["role"] == "assistant" else "human", "value": each["content"]}
+            for each in messages_of(row)[1:]
+        ],
         "system": row["instruction"],
         "chosen": {"from": "gpt", "value": row["chosen"]},
         "rejected": {"from": "gpt", "value": row["rejected"]},
@@ -128,7 +151,7 @@ def _sharegpt_row(row: Row) -> Row:
 
 def _reward_row(row: Row) -> Row:
     return {
-        "messages": _messages(row),
+        "messages": messages_of(row),
         "chosen": {"role": "assistant", "content": row["chosen"]},
         "rejected": {"role": "assistant", "content": row["rejected"]},
         "margin": row["margin"],
@@ -138,15 +161,11 @@ def _reward_row(row: Row) -> Row:
 
 def _trl_row(row: Row) -> Row:
     return {
-        "prompt": _messages(row),
+        "prompt": messages_of(row),
         "chosen": [{"role": "assistant", "content": row["chosen"]}],
         "rejected": [{"role": "assistant", "content": row["rejected"]}],
         "pair_id": row["pair_id"],
     }
-
-
-def _messages(row: Row) -> list[dict[str, str]]:
-    return [{"role": "system", "content": row["instruction"]}, {"role": "user", "content": row["input"]}]
 
 
 def _unchanged(rows: Sequence[Row]) -> Iterable[Row]:
@@ -169,8 +188,7 @@ def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
         if len(taken) == 1:
             row = prompts[state_id]
             yield {
-                "instruction": row["instruction"],
-                "input": row["input"],
+                **{name: row[name] for name in _PROMPT if name in row},
                 "output": reply,
                 "kto_tag": taken == {"chosen"},
                 "state_id": state_id,
@@ -181,13 +199,11 @@ def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
 _SFT_ORIGIN_COLUMNS = ("dataset", "split", "revision", "config_hash", "renderer")
 
 
-def sft_rows(question: QuestionRecord) -> Iterator[Row]:
-    """The steps of a question's best path, each a prompt and its reply."""
+def sft_rows(question: QuestionRecord, *, turns: bool = False) -> Iterator[Row]:
+    """The steps of a question's best path, each a prompt and its reply. turns: as of `proguide_row`."""
     for step in question.path or ():
-        system, user = (turn.content for turn in step.prompt)
         yield {
-            "instruction": system,
-            "input": user,
+            **_asked(step.prompt, turns=turns),
             "output": step.response,
             "action_type": ACTION_TYPE_NAMES[step.action_type],
             "layer": step.layer,
@@ -208,8 +224,7 @@ def sft_chosen_rows(rows: Sequence[Row]) -> Iterator[Row]:
             continue
         seen.add(reply)
         yield {
-            "instruction": row["instruction"],
-            "input": row["input"],
+            **{name: row[name] for name in _PROMPT if name in row},
             "output": row["chosen"],
             "action_type": row["chosen_action_type"],
             "layer": row["layer"],
@@ -272,22 +287,24 @@ FORMATS: dict[FormatName, Format] = {
     "sft": Format("sft.json", None, _SFT),
     "sft-chosen": Format("sft-chosen.json", sft_chosen_rows, _SFT),
     "trl": Format("trl.jsonl", _each(_trl_row), None),
+    "turns": Format(TURNS_FILE, _unchanged, _PAIRS),
 }
 
 
 def pairs_files(directory: Path) -> dict[SplitName, Path]:
     """The existing pair files of a data set, by split."""
-    places = {split: directory / FORMATS["proguide"].file_name(split) for split in SPLITS}
-    return {split: path for split, path in places.items() if path.is_file()}
+    places = [(split, directory / FORMATS[name].file_name(split)) for name in PAIRS for split in SPLITS]
+    return {split: path for split, path in places if path.is_file()}
 
 
-def dataset_info(written: Iterable[tuple[FormatName, SplitName]]) -> dict[str, Any]:
+def dataset_info(written: Iterable[tuple[FormatName, SplitName]], *, turns: bool = False) -> dict[str, Any]:
     """LLaMA-Factory's description of the written files, by the name that `dataset:` refers to."""
     entries = {}
     for name, split in written:
-        form = FORMATS[name]
-        if form.info is not None:
-            entries[dataset_name(name, split)] = {"file_name": form.file_name(split)} | form.info
+        if (info := FORMATS[name].info) is not None:
+            history = {"history": "history"} if turns and "prompt" in info["columns"] else {}
+            place = {"file_name": FORMATS[name].file_name(split)}
+            entries[dataset_name(name, split)] = place | info | {"columns": info["columns"] | history}
     return entries
 
 

@@ -293,7 +293,7 @@ def render_pick(
     prompts: Prompts, prompt: Sequence[Message], *, candidates: Sequence[str], golden_answers: Sequence[str] = ()
 ) -> tuple[Message, Message]:
     """The prompt for picking a better and a worse one of `candidates`, replies in the state of `prompt`."""
-    question, _, seen = prompt[-1].content.partition("\n")
+    question, _, seen = "\n".join(turn.content for turn in prompt[1:]).partition("\n")
     lines = [folded(question), *_golden(golden_answers)]
     if seen:
         lines.append(f"Reasoning: {_one_line([seen.removeprefix('Previous Thoughts: ')])}")

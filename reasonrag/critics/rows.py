@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from preference.candidates import QuestionRecord, question_key, read_lines
-from preference.export.formats import PAIRS_FILE, SplitName, pairs_files
+from preference.export.formats import PAIRS_FILE, SplitName, messages_of, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
@@ -64,7 +64,7 @@ def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
             if fold and fold.holds(key):
                 continue
             rows.append(_pair(row))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: a row has no {error}; make it again: reasonrag pairs") from error
         questions.add(key)
         labels.add(str(row.get("label")))
@@ -72,9 +72,8 @@ def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
 
 
 def _pair(row: dict[str, Any]) -> dict[str, Any]:
-    state = [{"role": "system", "content": row["instruction"]}, {"role": "user", "content": row["input"]}]
     return {
-        "state": state,
+        "state": messages_of(row),
         "chosen": row["chosen"],
         "rejected": row["rejected"],
         "margin": max(0.0, _margin(row)),  # a judge may disagree with the values, and an import has none

@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from preference.export.files import write_file
-from preference.export.formats import PAIRS_FILE
+from preference.export.formats import PAIRS_FILE, pairs_files
 from reasonrag.critics.rows import CriticRows, Fold, read_rows, row_digests, write_rows
 from reasonrag.critics.settings import TrainCriticSettings
 from reasonrag.critics.training_script import FACTS, TrainingJob
@@ -162,7 +162,7 @@ def _prepare(plan: CriticPlan, *, strict: bool) -> _Prepared:
     held_out = read_rows(data.directory, "validation", plan.fold)
     if not rows.rows:
         raise InputError(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
-    entry = DatasetEntry("rows of a critic", {}, data.directory / PAIRS_FILE)
+    entry = DatasetEntry("rows of a critic", {}, pairs_files(data.directory)["train"])
     base, asked, conditions = check_data(plan.config, [entry], data, prompts, found)
     found.objections += foreign_settings(plan.config)
     if strict:

@@ -16,7 +16,7 @@ import orjson
 from pydantic import ValidationError
 
 from preference.candidates import Origin
-from preference.export.formats import FORMATS, SplitName
+from preference.export.formats import FORMATS, PAIRS, SplitName
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.records import Usage
 from reasonrag.curation.decontamination import CONTAMINATION
@@ -66,7 +66,7 @@ class DatasetInventory:
         return self.summary.files.get(name, 0)
 
     def rows_of(self, split: SplitName) -> int:
-        return self.rows(FORMATS["proguide"].file_name(split))
+        return sum(self.rows(FORMATS[name].file_name(split)) for name in PAIRS)
 
 
 def read_dataset_directory(directory: Path) -> DatasetInventory:

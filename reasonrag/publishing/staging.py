@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 import orjson
 
 from preference.export.files import INDENTED
-from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName, dataset_name
+from preference.export.formats import FORMATS, PAIRS, SPLITS, TURNS_FILE, FormatName, Row, SplitName, dataset_info
 from preference.export.json_stream import read_items
 from preference.export.parquet import ParquetRows, schema_of
 from preference.export.staging import staging_folder
@@ -67,12 +67,12 @@ def hub_configs(inventory: DatasetInventory) -> list[HubConfig]:
     for name, form in FORMATS.items():
         splits = tuple(split for split in SPLITS if inventory.rows(form.file_name(split)))
         if splits:
-            found.append(HubConfig("default" if name == "proguide" else name, _folder(name), splits))
+            found.append(HubConfig("default" if name in PAIRS else name, _folder(name), splits))
     return found
 
 
 def _folder(name: FormatName) -> str:
-    return "data" if name == "proguide" else name
+    return "data" if name in PAIRS else name
 
 
 def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
@@ -81,13 +81,14 @@ def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
     There an entry with `hf_hub_url` is read by `load_dataset(hf_hub_url, subset, split=split)`; one with `file_name`
     would be looked for on disk.
     """
-    entries = {}
+    entries, turns = {}, inventory.rows(TURNS_FILE) > 0
     for name, form in FORMATS.items():
         for split in SPLITS:
-            if form.info is not None and inventory.rows(form.file_name(split)):
-                subset = {} if name == "proguide" else {"subset": name}
-                place = {"hf_hub_url": repo, **subset, "split": split}
-                entries[dataset_name(name, split)] = place | form.info
+            if inventory.rows(form.file_name(split)):
+                subset = {} if name in PAIRS else {"subset": name}
+                for entry, described in dataset_info([(name, split)], turns=turns).items():
+                    del described["file_name"]
+                    entries[entry] = {"hf_hub_url": repo, **subset, "split": split} | described
     return entries
 
 

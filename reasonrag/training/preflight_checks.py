@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from preference import Message
+from preference.export.formats import messages_of
 from reasonrag.agent.prompting import Prompts
 from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.cutoffs import TokenCounts, advised_cutoff, count_cut_rows
@@ -314,13 +315,17 @@ def _lengths(
         return None
     counter, warnings = token_counter()
     found.notes += warnings
-    counted: dict[tuple[str, str], int] = {}
+    counted: dict[str, int] = {}
     prompts, replies = [], []
     for row in (row for file in rows.files for row in rows_in(Path(file))):
-        asked = str(row.get(rows.system) or ""), str(row.get(rows.prompt) or "")
-        if asked not in counted:
-            turns = (Message(role="system", content=asked[0]), Message(role="user", content=asked[1]))
-            counted[asked] = counter.prompt(turns)
-        prompts.append(counted[asked])
+        columns = {"instruction": rows.system, "input": rows.prompt, "history": rows.history or ""}
+        try:
+            shown = messages_of({name: row.get(column) or "" for name, column in columns.items()})
+            asked = [Message.model_validate(turn) for turn in shown]
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{rows.files[0]}: {rows.history} holds something else than turns and replies") from error
+        if (key := repr(asked)) not in counted:
+            counted[key] = counter.prompt(asked)
+        prompts.append(counted[key])
         replies.append(max(counter.reply(str(row.get(name) or "")) for name in rows.replies))
     return (np.asarray(prompts), np.asarray(replies), counter.name) if prompts else None

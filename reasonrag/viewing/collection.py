@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from preference import Candidate, DropReason, PairingRules, RolloutRecord, StateRecord
 from preference.best_path import question_record
 from preference.candidates import MalformedCandidatesError, QuestionRecord, parse_line, question_key
-from preference.export.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
+from preference.export.formats import PAIRS_FILE, SplitName, pairs_files
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.filters import PassedPair, candidates_of, dropped_by_caps, select
 from preference.labelling import labelled_states, origin_of
@@ -234,7 +234,7 @@ class DataSetCollection(Collection):
         except TypeError as error:
             raise InputError(f"the rules of {path / SUMMARY} are none of `pairs`: {error}. {_AGAIN}") from error
         self.teachers = set(summary.teachers) if summary else set[str]()
-        if not (path / DROPPED).is_file() and not (path / PAIRS_FILE).is_file():
+        if not (path / DROPPED).is_file() and "train" not in pairs_files(path):
             raise InputError(
                 f"{path} has candidates, but neither {PAIRS_FILE} nor {DROPPED} says which were kept, because "
                 "reasonrag pairs was interrupted. Run the same command again"
@@ -360,9 +360,8 @@ def _rows(path: Path) -> tuple[dict[str, SplitName], frozenset[str]]:
     """The part that each row is in, by pair id; and the pairs whose sides were exchanged."""
     parts: dict[str, SplitName] = {}
     flipped = set()
-    for split in SPLITS:
-        file = path / FORMATS["proguide"].file_name(split)
-        for item in read_items(file) if file.is_file() else ():
+    for split, file in pairs_files(path).items():
+        for item in read_items(file):
             row = item.value if isinstance(item.value, dict) else {}
             if isinstance(name := row.get("pair_id"), str):
                 parts[name] = split

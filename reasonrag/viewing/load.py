@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from preference import RolloutRecord
 from preference.export.formats import Row, SplitName, pairs_files
-from preference.export.parquet import proguide_schema
+from preference.export.parquet import proguide_schema, schema_of
 from preference.records import parse_rollout
 from reasonrag.data.item_files import explained_records, read_items
 from reasonrag.errors import InputError, needs_extra
@@ -53,7 +53,7 @@ class Pairs(list[Row]):
             import pyarrow as pa
             from datasets import Dataset
 
-            schema = proguide_schema()
+            schema = schema_of(self) if any("history" in row for row in self) else proguide_schema()
         try:
             return Dataset(pa.Table.from_pylist(self, schema=schema))
         except pa.ArrowException as error:

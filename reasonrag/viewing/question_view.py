@@ -63,7 +63,8 @@ class EndView(BaseModel):
 
 
 class StepView(BaseModel):
-    """A step of a tree; node 0 is the question. Fields as in `rollouts.jsonl`; `system`, `user`: numbers of texts."""
+    """A step of a tree; node 0 is the question. Fields as in `rollouts.jsonl`; `system`, `user`: numbers of texts,
+    as those of the turns `between`, of the user and replies in turn."""
 
     id: int
     parent: int | None
@@ -75,6 +76,7 @@ class StepView(BaseModel):
     reasoning: str = ""
     system: int | None = None
     user: int | None = None
+    between: list[int] = []
     sampled_with: list[int] | None = None
     sampled_temperature: float | None = None
     sampled_by: str | None = None
@@ -228,7 +230,8 @@ class _Texts:
         return self._numbers[text]
 
     def of(self, prompt: Sequence[Message] | None, role: str) -> int | None:
-        return next((self.number(turn.content) for turn in prompt or () if turn.role == role), None)
+        """The last turn of the role."""
+        return next((self.number(turn.content) for turn in reversed(prompt or ()) if turn.role == role), None)
 
 
 def _tree(tree: ExploredTree, texts: _Texts) -> TreeView:
@@ -252,6 +255,7 @@ def _step(node: RolloutNode, record: RolloutRecord, status: StepStatus, texts: _
         type=node.action_type,
         system=texts.of(node.prompt, "system"),
         user=user,
+        between=[texts.number(turn.content) for turn in (node.prompt or ())[1:-1]],
         fate=status,
         uncounted=uncounted_in_words(record.uncounted[node.id], record.drawn_otherwise[node.id]),
         ends=_ends(node.rollouts),
@@ -309,11 +313,13 @@ def _states(explored: ExploredQuestion, texts: _Texts) -> tuple[list[StateView],
 
 def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
     system, user = texts.of(state.prompt, "system"), texts.of(state.prompt, "user")
-    of_state = {"parent": None, "layer": state.layer, "action": state.action, "system": system, "user": user}
+    between = [texts.number(turn.content) for turn in state.prompt[1:-1]]
+    of_state = {"parent": None, "layer": state.layer, "action": state.action}
     steps = [
         StepView.model_construct(
             **shared_fields(step, StepView)
             | of_state
+            | {"system": system, "between": between, "user": user}
             | {"parse_error": _parse_failure(step), "uncounted": uncounted_in_words(step.uncounted)},
             type=step.action_type,
             terminal=step.action_type == "answer",

@@ -91,7 +91,7 @@ MALFORMED: list[tuple[Change, str]] = [
     (without("question"), "is not a line of reasonrag.candidates/1: question is missing"),
     (changed(schema_version="reasonrag.candidates/2"), "schema_version: Input should be 'reasonrag.candidates/1'"),
     (changed(layer=-1), "layer: Input should be greater than or equal to 0"),
-    (changed(prompt=prompt("u")[:1]), "a prompt must be one system turn and one user turn"),
+    (changed(prompt=prompt("u")[:1]), "a prompt must be one system turn, then user turns"),
     (changed(prompt=[{"role": "root", "content": ""}]), "prompt.0.role: Input should be 'system', 'user' or "),
     (with_pair(rejected=99, pair_id="p1"), "pair p1 does not name two steps of its state"),
     (with_pair(chosen=3, rejected=3, pair_id="p1"), "pair p1 does not name two steps of its state"),
@@ -128,7 +128,7 @@ def test_a_path_whose_prompt_has_other_turns_is_refused() -> None:
     """Nobody could train on it."""
     line = question_line()
     line["path"][0]["prompt"] = prompt("u")[1:]
-    with pytest.raises(MalformedCandidatesError, match=r"path\.0\.prompt: a prompt must be one system turn and one"):
+    with pytest.raises(MalformedCandidatesError, match=r"path\.0\.prompt: a prompt must be one system turn, then user"):
         parse_line(json.dumps(line).encode(), QuestionRecord, where="here")
 
 

@@ -17,7 +17,7 @@ from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.protocols.json_reply import DECODER, document_line, one_line, text_of
 from reasonrag.agent.state import State
 from reasonrag.llm.endpoint.endings import Ending
-from reasonrag.llm.hermes import SEARCH, SIGNATURE, call_text, response_text
+from reasonrag.llm.hermes import SEARCH, SIGNATURE, call_text
 from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.settings import PassageOrder
 
@@ -34,34 +34,39 @@ class Tools:
     reads_at_once, has_reader = True, False
 
     def messages(self, prompts: Prompts, state: State, order: PassageOrder) -> tuple[Message, ...]:
-        shown = [[_inert(f"Question: {one_line(state.question.question)}")]]
+        users = [f"Question: {_inert(one_line(state.question.question))}"]
         for seen in state.observed:
             found = enumerate(in_order(seen.passages if seen else (), order), start=1)
-            lines = [_inert(document_line(number, each)) for number, each in found]
-            shown.append(lines or ["No document was found."])
+            lines = [_inert(document_line(number, each)) for number, each in found] or ["No document was found."]
+            users.append("\n".join(lines))
         if state.action == "conclude":
-            shown[-1].append(prompts["conclude"])
-        turns = [Message(role="system", content=prompts.system("think", style=state.question.style) + SIGNATURE)]
-        turns.append(Message(role="user", content="\n".join(shown[0])))
-        for thought, lines in zip(state.thoughts, shown[1:], strict=True):
-            turns.append(Message(role="assistant", content=thought))
-            turns.append(Message(role="user", content=response_text(lines)))
-        return tuple(turns)
+            users[-1] += f"\n{prompts['conclude']}"
+        users[1:] = [f"<tool_response>\n{each}\n</tool_response>" for each in users[1:]]
+        said = [Message(role="user", content=users[0])]
+        for thought, response in zip(state.thoughts, users[1:], strict=True):
+            said += [Message(role="assistant", content=thought), Message(role="user", content=response)]
+        system = prompts.system("think", style=state.question.style) + SIGNATURE
+        return Message(role="system", content=system), *said
 
     def stops(self, state: State) -> tuple[str, ...]:
         return ("</answer>",) if state.action == "conclude" else ("</tool_call>", "</answer>")
 
     def parse(self, text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
-        calls = list(islice(_CALL.finditer(text), MOST_CALLS))
-        if calls and state.action != "conclude":
-            return _as_query(text, calls, ending)
-        found = parse_tagged(text, tags=("answer",), ending=ending)
-        if not isinstance(found, ParseError):
-            return ParsedReply(_inert(found.response), "answer", found.content)
-        if found.cause != "no_tag":
-            return found
-        wanted = "no search is left; expected <answer>..</answer>" if calls else _EXPECTED
-        return ParseError("wrong_tag" if calls else "no_tag", f"{wanted}; found none")
+        return parse_turn(text, ending, last=state.action == "conclude")
+
+
+def parse_turn(text: str, ending: Ending, *, last: bool = False) -> ParsedReply | ParseError:
+    """The step of a reply. last: whether no search is left."""
+    calls = list(islice(_CALL.finditer(text), MOST_CALLS))
+    if calls and not last:
+        return _as_query(text, calls, ending)
+    found = parse_tagged(text, tags=("answer",), ending=ending)
+    if not isinstance(found, ParseError):
+        return ParsedReply(_inert(found.response), "answer", found.content)
+    if found.cause != "no_tag":
+        return found
+    wanted = "no search is left; expected <answer>..</answer>" if calls else _EXPECTED
+    return ParseError("wrong_tag" if calls else "no_tag", f"{wanted}; found none")
 
 
 def _as_query(text: str, calls: Sequence[re.Match[str]], ending: Ending) -> ParsedReply | ParseError:

@@ -227,8 +227,8 @@ async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
 
 
 def _without_user(step: JudgedStep) -> tuple[Message, ...]:
-    """The prompt of a step's state with an empty user turn."""
-    return tuple(turn if turn.role == "system" else Message(role="user", content="") for turn in step.prompt)
+    """The prompt of a step's state with empty turns after the first."""
+    return tuple(turn if turn.role == "system" else turn.model_copy(update={"content": ""}) for turn in step.prompt)
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------

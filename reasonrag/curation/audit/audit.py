@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from preference.export.files import write_file, write_json
-from preference.export.formats import FORMATS, SPLITS, Row, SplitName
+from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName
 from preference.export.summary import CANDIDATES
 from preference.labelling import TokenCounter
 from reasonrag.curation.audit import dataset_checks
@@ -162,7 +162,8 @@ class DatasetAudit:
         told.update(each for each in details if each and (each in told or len(told) < _DETAILS))
 
     def see(self, row: Row, split: SplitName) -> None:
-        self.add(row, file=FORMATS["proguide"].file_name(split), part=split)
+        name: FormatName = "turns" if "history" in row else "proguide"
+        self.add(row, file=FORMATS[name].file_name(split), part=split)
 
     def conclude(self) -> None:
         """Raises AuditFailed for errors that are not allowed."""

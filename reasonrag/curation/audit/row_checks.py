@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, get_args
 
 from preference.answer_scores import normalize_answer
 from preference.candidates import question_key
+from preference.export.formats import messages_of
 from preference.export.sanitize import PLACEHOLDER
 from preference.labelling import TokenCounter
 from preference.records import AgentAction, Message
@@ -23,9 +24,11 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.protocols.json_reply import ANSWER, QUERY, as_step, read_object
 from reasonrag.agent.protocols.prorag import TAGS as PRORAG_TAGS
 from reasonrag.agent.protocols.prorag import TYPES
+from reasonrag.agent.protocols.tools import parse_turn
 from reasonrag.agent.settings import AGENTS
 from reasonrag.curation.audit.catalogue import CheckName
 from reasonrag.data.questions import AnswerStyle
+from reasonrag.llm.hermes import SIGNATURE
 from reasonrag.redaction import excerpt, keys_in, mask_secrets, texts_in
 
 TEXTS: Final = ("instruction", "input", "chosen", "rejected")
@@ -34,7 +37,7 @@ TEXTS: Final = ("instruction", "input", "chosen", "rejected")
 _SPECIAL = re.compile(r"<\|[^|<>\s]{1,64}\|>|<｜[^｜<>\s]{1,64}｜>")  # noqa: RUF001 - DeepSeek's bars are full width
 _NAMED_TAG = re.compile(r"<\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 _QUESTION = re.compile(r"\s*Question:\s*(.*?)(?=\nPrevious Thoughts:|\Z)", re.DOTALL)
-_READ = re.compile(r"<(reference|evidence)>.*?(?:</\1>|\Z)", re.DOTALL)
+_READ = re.compile(r"<(reference|evidence|tool_response)>.*?(?:</\1>|\Z)", re.DOTALL)
 """Passages and reported evidence, where golden answers are expected."""
 _LABEL = re.compile(
     r"\b(?:(?:correct|right|true|gold(?:en)?|ground[- _]?truth|expected|target|official|reference)"
@@ -54,6 +57,7 @@ _ACTION_OF: dict[frozenset[str], AgentAction] = {
 }
 _AS_JSON = frozenset({"json"})
 """In place of tags: the system turn shows a JSON object to reply with."""
+_AS_CALLS = frozenset({"tool_call"})
 _SHOWS_JSON = re.compile(r'\{"(?:query|answer)"')
 
 RowFinding: TypeAlias = tuple[CheckName, str]
@@ -112,7 +116,11 @@ class RowChecker:
         """The findings and numbers of a row, which may be any object; one that cannot be trained on is `broken`."""
         if not isinstance(row, Mapping) or not all(isinstance(row.get(name), str) for name in TEXTS):
             return RowFacts(findings=[("broken_row", _broken(row))], broken=True)
-        instruction, user, chosen, rejected = (row[name] for name in TEXTS)
+        try:
+            user = _shown(row)
+        except (TypeError, ValueError):
+            return RowFacts(findings=[("broken_row", "no text in history")], broken=True)
+        instruction, chosen, rejected = row["instruction"], row["chosen"], row["rejected"]
         facts = RowFacts(
             findings=[*self._turn(instruction, "instruction"), *self._turn(user, "input")],
             instruction=hash64(instruction),
@@ -139,8 +147,7 @@ class RowChecker:
             return counted
         if part != "prompt":
             return self._counter.reply(row[part])
-        turns = {"system": row["instruction"], "user": row["input"]}
-        return self._counter.prompt([Message(role=role, content=text) for role, text in turns.items()])
+        return self._counter.prompt([Message.model_validate(turn) for turn in messages_of(row)])
 
     def _text(self, text: str, where: str) -> tuple[RowFinding, ...]:
         findings: list[RowFinding] = [("secret", f"{kind} in {where}") for kind in keys_in(text, self._secrets)]
@@ -156,8 +163,8 @@ class RowChecker:
         facts.gold_known = True
         if not golds:
             return
-        instruction, user = row["instruction"], row["input"]
-        own = instruction in self._own_prompts
+        instruction, user = row["instruction"], _shown(row)
+        own = instruction.removesuffix(SIGNATURE) in self._own_prompts
         facts.gold_in_system = not own and _holds(_padded(instruction), golds)
         before = user.partition("\nPrevious Thoughts:")[0]
         asked = before.partition("\n")[2] if before.lstrip().startswith("Question:") else before
@@ -174,12 +181,12 @@ def _broken(row: object) -> str:
 
 def _rest(row: Mapping[str, Any]) -> str:
     """All other texts of a row, without those that only repeat the four."""
-    instruction, user, chosen, rejected = (row[name] for name in TEXTS)
+    chosen, rejected, turns = row["chosen"], row["rejected"], messages_of(row)
     rest: list[str] = []
     for name, value in row.items():
-        if name in TEXTS:
+        if name in (*TEXTS, "history"):
             continue
-        if name == "prompt" and value == f"System: {instruction}\nUser: {user}":
+        if name == "prompt" and value == "\n".join(f"{turn['role'].capitalize()}: {turn['content']}" for turn in turns):
             continue
         if name in ("chosen_content", "rejected_content") and isinstance(value, str) and (value in chosen + rejected):
             continue
@@ -188,6 +195,11 @@ def _rest(row: Mapping[str, Any]) -> str:
         elif isinstance(value, list | Mapping):
             rest += texts_in(value)
     return "\n".join(rest)
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    """What a prompt shows after its system turn."""
+    return "\n".join(turn["content"] for turn in messages_of(row)[1:])
 
 
 def _question(row: Mapping[str, Any], user: str) -> str:
@@ -214,6 +226,8 @@ def _named_tags(instruction: str) -> frozenset[str]:
 
 def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
     """The tags a reply may use: a turn with passages asks for evidence, and a system turn names only its own tags."""
+    if instruction.endswith(SIGNATURE):
+        return _AS_CALLS
     if _SHOWS_JSON.search(instruction):
         return _AS_JSON
     for turn in ("think", "read"):  # to conclude, ProRAG's agent and ours have the same tag
@@ -230,6 +244,9 @@ def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
 @lru_cache(maxsize=64)
 def parse_step(reply: str, may: frozenset[str]) -> ParsedReply | str:
     """The step in a reply under these tags, or one word on why there is none."""
+    if may == _AS_CALLS:
+        step = parse_turn(reply, "stopped")
+        return step.cause if isinstance(step, ParseError) else step
     if may == _AS_JSON:
         found = read_object(reply, "stopped", (QUERY, ANSWER))
         return found.cause if isinstance(found, ParseError) else as_step(*found, QUERY if QUERY in found[1] else ANSWER)

@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import orjson
-
 from preference import Message
 
 _CUT = "[...]"
@@ -37,8 +35,8 @@ _DOC_LINE = re.compile(r"^(?:<information>)?Doc [0-9]+\(Title: (.*?)\) (.*?)(?:<
 """Passages in the formats of standard RAG and Search-R1: title and text."""
 _HISTORY_LINE = re.compile(r"^(?:(Query|Reader): (.*)|Document \[[0-9]+\] \(Title: (.*?)\) (.*))$", re.MULTILINE)
 """Of agents that reply in JSON: a query, a reader's answer to it, or title and text of a document that it found."""
-_CALLED, _NO_SEARCH = re.compile(r'"query": ("[^\n]*")\}\}\n</tool_call>'), "\nNo search is left"
-"""The query of a call of the search tool, and the line that asks for an answer after the last one."""
+_CALL, _NO_SEARCH = re.compile(r'<tool_call>\n.*"query": "(.*)"\}\}\n</tool_call>'), "\nNo search is left"
+"""A call of a search tool, and the line that asks for an answer after the last one."""
 _JSON_TURNS = (('{"answer": "the answer", "query"', "claim"), ('{"query"', "act"), ('{"answer"', "settle"))
 """The first object shown in a system prompt decides the turn of such an agent."""
 
@@ -77,7 +75,8 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     if not system and "<search>" in user:
         return _parse_loop_prompt(messages)
     if "<tool_call>" in system:
-        return _parse_calls(messages)
+        history = _CALL.sub(r"Query: \1", "\n".join(m.content for m in messages if m.role != "system"))
+        return _parse_history("conclude_calls" if _NO_SEARCH in history else "call", history)
     if acts := next((name for shown, name in _JSON_TURNS if shown in system), None):
         return _parse_history(acts, user)
     if turn in ("subquery", "subanswer") or "</subquery>" in user:
@@ -128,17 +127,6 @@ def _parse_steps(turn: str, user: str) -> ParsedPrompt:
         thoughts = re.sub(rf"<(/?){theirs}>", rf"<\1{ours}>", thoughts)
     passages = tuple((title, text.removesuffix(_CUT).rstrip()) for title, text in _DOC_LINE.findall(last))
     return ParsedPrompt(turn, question[:MOST_READ], thoughts[:MOST_READ], passages)
-
-
-def _parse_calls(messages: Sequence[Message]) -> ParsedPrompt:
-    """Parse a conversation with a search tool as a history: each call, and the documents of its response."""
-    asked, *responses = [m.content for m in messages if m.role == "user"]
-    calls = [_CALLED.search(m.content) for m in messages if m.role == "assistant"]
-    searched = [
-        f"Query: {orjson.loads(call[1])}\n{response}" for call, response in zip(calls, responses, strict=False) if call
-    ]
-    history = "\n".join([asked, *searched])
-    return _parse_history("conclude_calls" if _NO_SEARCH in history else "call", history)
 
 
 def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:

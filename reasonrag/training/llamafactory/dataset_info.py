@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from preference.candidates import MalformedCandidatesError, question_key
-from preference.export.formats import FORMATS, SPLITS, FormatName, dataset_info, dataset_name
+from preference.export.formats import FORMATS, PAIRS, SPLITS, FormatName, dataset_info, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.audit.row_files import find_row_files
 from reasonrag.curation.dataset_directory import kept_evaluation_questions, read_summary
@@ -47,10 +47,16 @@ class DatasetEntry:
     @property
     def as_pairs_writes_it(self) -> bool:
         """Whether the description is the one `pairs` writes for this name and this file; True if it writes neither."""
-        ours = dataset_info((name, split) for name in FORMATS for split in SPLITS)
-        file = self.file.name if self.file else None
-        known = [each for name, each in ours.items() if name == self.name or each["file_name"] == file]
+        kinds = [(name, split) for name in FORMATS for split in SPLITS]
+        file, turns = self.file.name if self.file else None, self.has_many_turns
+        ours = dataset_info(kinds, turns=turns).items()
+        known = [each for name, each in ours if name == self.name or each["file_name"] == file]
         return not self.description or all(each == self.description for each in known)
+
+    @property
+    def has_many_turns(self) -> bool:
+        columns = self.description.get("columns")
+        return isinstance(columns, Mapping) and "history" in columns
 
     @property
     def countable(self) -> RowsToCount | None:
@@ -64,7 +70,11 @@ class DatasetEntry:
         if not {"system", "prompt"} <= columns.keys():
             return None
         return RowsToCount(
-            files=[str(self.file.resolve())], system=columns["system"], prompt=columns["prompt"], replies=replies
+            files=[str(self.file.resolve())],
+            system=columns["system"],
+            prompt=columns["prompt"],
+            history=columns.get("history"),
+            replies=replies,
         )
 
 
@@ -144,13 +154,14 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntr
     name = wanted or (dataset_name(form) if form else None)
     if name is None:
         raise InputError(f"stage {stage}: name the data with --set dataset=NAME; {', '.join(data.entries)} are there")
-    if name not in data.entries and stage == "rm" and not wanted and dataset_name("proguide") in data.entries:
-        name = dataset_name("proguide")  # the same rows under other column names
+    pairs = [each for each in map(dataset_name, PAIRS) if each in data.entries]
+    if name not in data.entries and stage in RANKED_STAGES and pairs and not wanted:
+        name = pairs[0]  # the same rows under other column names, or with their history
     entry = data.entries.get(name)
     if entry is None:
         if name not in {dataset_name(each) for each, known in FORMATS.items() if known.info}:
             raise InputError(f"{data.directory} has no {name}: {choices(name, data.entries)}")
-        there = {dataset_name(each): each for each in FORMATS if each != "proguide"}
+        there = {dataset_name(each): each for each in FORMATS if each not in PAIRS}
         flags = [f" --format {each}" for entry, each in there.items() if entry == name or entry in data.entries]
         raise InputError(  # the formats that are there are named too, or they would be removed
             f"{data.directory} has no {name}, which stage {stage} trains on. Write it: reasonrag pairs "

@@ -117,6 +117,7 @@ class RowsToCount(BaseModel):
     files: list[str]
     system: str
     prompt: str
+    history: str | None = None
     replies: list[str]
 
 

@@ -128,23 +128,23 @@ def _tokens(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, An
     if rows is None:
         return facts
     template = get_template_and_fix_tokenizer(tokenizer, DataArguments(template=config["template"]))
-    return facts | _lengths(template, tokenizer, **rows)
+    return facts | _lengths(template, tokenizer, rows)
 
 
-def _lengths(
-    template: Any, tokenizer: Any, *, files: list[str], system: str, prompt: str, replies: list[str]
-) -> dict[str, list[int]]:
+def _lengths(template: Any, tokenizer: Any, rows: dict[str, Any]) -> dict[str, list[int]]:
     """Tokens of every row's prompt and of its longer reply, as LLaMA-Factory encodes them."""
     found: dict[str, list[int]] = {"prompt": [], "reply": []}
-    seen: dict[tuple[str, str], int] = {}
-    for row in (row for file in files for row in json.loads(Path(file).read_text("utf-8"))):
-        asked = str(row.get(system) or ""), str(row.get(prompt) or "")
+    seen: dict[tuple[str, str, str], int] = {}
+    for row in (row for file in rows["files"] for row in json.loads(Path(file).read_text("utf-8"))):
+        before = [str(text) for turn in row.get(rows["history"]) or () for text in turn]
+        asked = str(row.get(rows["system"]) or ""), str(row.get(rows["prompt"]) or ""), json.dumps(before)
         longest = 0
-        for name in replies:
-            turns = [{"role": "user", "content": asked[1] if asked not in seen else ""}]
+        for name in rows["replies"]:
+            said = [""] if asked in seen else [*before, asked[1]]
+            turns = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(said)]
             turns.append({"role": "assistant", "content": str(row.get(name) or "")})
-            before, after = template.encode_oneturn(tokenizer, turns, asked[0] if asked not in seen else None)
-            seen.setdefault(asked, len(before))
+            shown, after = template.encode_oneturn(tokenizer, turns, asked[0] if asked not in seen else None)
+            seen.setdefault(asked, len(shown))
             longest = max(longest, len(after))
         found["prompt"].append(seen[asked])
         found["reply"].append(longest)

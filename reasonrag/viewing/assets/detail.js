@@ -129,7 +129,7 @@ function passagesOf(view, step) {
 }
 
 function promptOf(view, step) {
-  const turns = [["system", step.system], ["user", step.user]].filter(([, text]) => text !== null);
+  const turns = [["system", step.system], ...step.between.map((text, at) => [at % 2 ? "assistant" : "user", text]), ["user", step.user]].filter(([, text]) => text !== null);
   const other = (step.sampled_with ?? []).map((text) => block(view.texts[text]));
   return [
     turns.map(([role, text]) => [h("h5", {}, `${role} turn`), block(view.texts[text])]),

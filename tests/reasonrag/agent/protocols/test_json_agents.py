@@ -105,7 +105,7 @@ def rollouts(run: str) -> list[RolloutRecord]:
     return list(read_rollouts(Path(run, "rollouts.jsonl")))
 
 
-@pytest.mark.parametrize("name", JSON_AGENTS)
+@pytest.mark.parametrize("name", [*JSON_AGENTS, "tools"])
 def test_an_agent_goes_from_questions_to_pairs_and_an_evaluation(name: AgentName, reasonrag: Reasonrag) -> None:
     """Nine in ten questions are answered, hardly a reply is unreadable, and six in ten have a pair; records and data
     name the agent, whose last step sees what its query found: N completions, and a search for all but one."""
@@ -121,13 +121,14 @@ def test_an_agent_goes_from_questions_to_pairs_and_an_evaluation(name: AgentName
     assert sum(any(end.end != "failed" for end in tree.ends) for tree in trees) >= 18
     assert {node.action_type for node in steps} == {"query", "answer"}
     assert max(node.layer or 0 for node in steps if node.passages) == 6
-    assert (name == "react") == all(node.observation is None for node in steps)
+    reads = name in ("react", "tools")
+    assert reads == all(node.observation is None for node in steps)
     made = reasonrag("pairs", "runs/a", "--out", "data/a")
     assert made.status == 0, made.err
     assert json.loads(Path("data/a/summary.json").read_text())["questions_with_a_pair"] >= 12
     freshly = reasonrag("calibrate", "runs/a", "--revalue", 2, "--k", 1)
     assert (freshly.status, "calibrate takes runs of agents without a reader" in freshly.err) == (
-        (0, False) if name == "react" else (2, True)
+        (0, False) if reads else (2, True)
     )
     again = reasonrag(
         "evaluate", "--dataset", "atlas", "--split", "dev", "--limit", 10, "--agent", name, "--run", "evals/a"
