@@ -18,7 +18,7 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1506,
+    "mcts": 1508,
     "preference": 5382,
     "hall": 3737,
     "agent": 2998,
@@ -26,8 +26,8 @@ LINES = {
     "curation": 4345,
     "data": 3187,
     "evaluation": 3734,
-    "exploration": 2780,
-    "llm": 5043,
+    "exploration": 2784,
+    "llm": 5090,
     "publishing": 1191,
     "retrieval": 3938,
     "run": 808,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1524,
     "training": 4312,
     "viewing": 2695,
-    "tests": 48_221,
+    "tests": 48_284,
     "benchmarks": 8078,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -40,6 +40,8 @@ class Sampling(Record):
     extra_body: AbsentIfEmpty[dict[str, Any] | None] = None
     logprobs: AbsentIfEmpty[bool] = False
     reasoning_effort: AbsentIfEmpty[str | None] = None
+    native_tools: AbsentIfEmpty[bool] = False
+    """Whether an endpoint is sent `tools` and gives `tool_calls`, in place of their text in prompt and reply."""
 
     @property
     def shown(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from reasonrag.llm.endpoint.endings import closes_a_tag, ending_of
 from reasonrag.llm.endpoint.http_client import MOST_SAID, Connection
 from reasonrag.llm.endpoint.rate_limits import Pace
 from reasonrag.llm.endpoint.refused_parameters import DISPENSABLE, RENAMED
+from reasonrag.llm.hermes import native_fields
 from reasonrag.llm.reasoning import (
     ALL_AS_REASONING,
     gave_all_as_reasoning,
@@ -92,6 +93,8 @@ class OneAddress:
             "max_tokens": sampling.max_tokens,
             "seed": request.seeds[0],
         }
+        if sampling.native_tools:
+            body |= native_fields(request.messages)
         if sampling.top_p != 1:
             body["top_p"] = sampling.top_p
         if sampling.stop and (request.think_in_format or not self.stop_cuts_reasoning):

@@ -26,6 +26,7 @@ from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling, Token
 from reasonrag.llm.endpoint.endings import FILTERED, closes_a_tag, meaning_of
 from reasonrag.llm.endpoint.error_objects import decoded, error_in, is_blocked, leaves, status_of
 from reasonrag.llm.endpoint.token_counts import usage_of, with_limit
+from reasonrag.llm.hermes import with_calls
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
 
@@ -224,7 +225,7 @@ def completions_of(
     replies: list[Completion] = []
     for choice in choices:
         try:
-            reply = _reply(choice, known_secrets)
+            reply = _reply(choice, known_secrets, native=bool(asked and asked.native_tools))
             tokens = _tokens_of(choice, reply) if asked and asked.logprobs else None
             replies.append(reply.model_copy(update={"logprobs": tokens}) if tokens is not None else reply)
         except BadAnswerError as error:
@@ -260,8 +261,9 @@ def score_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) 
     return Completion(text=repr(float(numbers[0])), finish_reason="stop").model_copy(update=bill)
 
 
-def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
-    """One choice as a completion without usage. Raises BadAnswerError for an incomplete reply."""
+def _reply(choice: object, known_secrets: Sequence[str], *, native: bool = False) -> Completion:
+    """One choice as a completion without usage. native: whether calls of tools become text. Raises BadAnswerError for
+    an incomplete reply."""
     reason, message = _reason(choice, known_secrets), choice.get("message") if isinstance(choice, dict) else None
     meaning = meaning_of(reason)
     silent = meaning in ("stopped", "unknown") and not (isinstance(message, dict) and message.get("content"))
@@ -282,6 +284,7 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     if not isinstance(said, str | None):
         raise BadAnswerError("the content of a reply is not text")
     reasoned = [text for name in _REASONING if isinstance(text := message.get(name), str) and text]
+    said = with_calls(said or "", message.get("tool_calls")) if native else said
     return Completion(
         text=redact(said or "", known_secrets),
         finish_reason=reason,

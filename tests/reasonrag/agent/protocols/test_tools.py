@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from preference import AgentAction
+from preference import AgentAction, Message
 from preference.candidates import StateRecord, read_lines
 from preference.export.formats import messages_of
 from reasonrag.agent.parsing import ParsedReply
@@ -18,9 +20,11 @@ from reasonrag.agent.protocols.known import PROTOCOLS
 from reasonrag.agent.state import Observation, State
 from reasonrag.critics.rows import read_rows as critic_rows
 from reasonrag.data.corpus import Passage
-from reasonrag.llm.hermes import TOOL
+from reasonrag.llm import offline
+from reasonrag.llm.hermes import SIGNATURE, TOOL, with_calls
 from reasonrag.retrieval.settings import BEST_FIRST
 from tests.helpers.command_line import QUESTION, Reasonrag
+from tests.helpers.endpoints import Answering
 from tests.reasonrag.agent.protocols.test_json_agents import rollouts
 
 TOOLS, PROMPTS = PROTOCOLS["tools"], load_prompts(agent="tools")
@@ -165,3 +169,62 @@ def test_every_format_but_the_published_one_takes_its_conversations(reasonrag: R
     assert (reviewed.status, "tool_response" in Path("sample.csv").read_text()) == (0, True)
     html = reasonrag("view", "data/a", "--out", "page.html")
     assert html.status == 0, html.err
+
+
+CALL = re.compile(r"(.*?)\n?<tool_call>\n(.*)\n</tool_call>", re.DOTALL)
+
+
+async def answer(request: web.Request) -> web.Response:
+    """As an endpoint that renders native tools to text, and reads calls out of the model's text."""
+    body = await request.json()
+    native, turns = "tools" in body, list[Message]()
+    for turn in body["messages"]:
+        text = f"<tool_response>\n{turn['content']}\n</tool_response>" if turn["role"] == "tool" else turn["content"]
+        for each in turn.get("tool_calls") or ():
+            text = call(text, json.loads(each["function"]["arguments"])["query"]).removeprefix("\n")
+        text += SIGNATURE if native and turn["role"] == "system" else ""
+        assert native or not turn.get("tool_calls")
+        turns.append(Message(role="user" if turn["role"] == "tool" else turn["role"], content=text))
+    choices = []
+    for number in range(body.get("n", 1)):
+        text = offline.reply(turns, temperature=body["temperature"], seed=body["seed"], choice=number)
+        said: dict[str, Any] = {"role": "assistant", "content": text}
+        if native and (found := CALL.fullmatch(text)):
+            function = json.loads(found[2])
+            calls = [{"type": "function", "function": function | {"arguments": json.dumps(function["arguments"])}}]
+            said = {"role": "assistant", "content": found[1] or None, "tool_calls": calls}
+        ends = "tool_calls" if "tool_calls" in said else "stop"
+        choices.append({"index": number, "message": said, "finish_reason": ends})
+    used = {"prompt_tokens": 100, "completion_tokens": 10 * len(choices)}
+    return web.json_response({"choices": choices, "usage": used})
+
+
+def test_native_tools_give_the_same_trees_and_rows(reasonrag: Reasonrag) -> None:
+    """Asked for by `tools` and read from `tool_calls`; a run keeps to the one that it was begun with, by name."""
+    rows = []
+    with Answering(answer).open() as endpoint:
+        at = ("--model", "m", "--base-url", endpoint.base_url, "--yes")
+        run = ("generate", "--dataset", "atlas", "--limit", 3, "--agent", "tools", *at)
+        for name, how in (("text", ()), ("native", ("--set", "agent.native=true"))):
+            done = reasonrag(*run, *how, "--run", f"runs/{name}")
+            assert done.status == 0, done.err
+            assert reasonrag("pairs", f"runs/{name}", "--out", f"data/{name}").status == 0
+            rows.append(json.loads(Path(f"data/{name}/turns.json").read_text()))
+        refused = reasonrag(*run, "--run", "runs/native")
+        wrong = reasonrag(*run, "--set", "agent.native=true", "--agent", "react", "--run", "runs/react")
+    trees = [[tree.nodes for tree in rollouts(f"runs/{name}")] for name in ("text", "native")]
+    assert trees[0] == trees[1]
+    told = ("instruction", "input", "history", "chosen", "rejected")
+    assert [[row[name] for name in told] for row in rows[0]] == [[row[name] for name in told] for row in rows[1]]
+    assert '"native_tools": true' in Path("runs/native/config.json").read_text()
+    assert (refused.status, "native_tools" in refused.err) == (2, True)
+    assert (wrong.status, "agent.native is for --agent tools" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "calls", [None, 7, [7], [{"function": {"name": "search", "arguments": "{" * 10_000}}], [{"function": {}}]]
+)
+def test_native_calls_that_cannot_be_read_are_unreadable_replies(calls: object) -> None:
+    """Whatever an endpoint writes there."""
+    found = TOOLS.parse(with_calls("I ask.", calls), State(QUESTION, "think", 0), "stopped")
+    assert not isinstance(found, ParsedReply)
