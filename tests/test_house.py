@@ -25,7 +25,7 @@ LINES = {
     "critics": 1422,
     "curation": 4345,
     "data": 3187,
-    "evaluation": 3734,
+    "evaluation": 3735,
     "exploration": 2784,
     "llm": 5090,
     "publishing": 1191,
@@ -36,7 +36,7 @@ LINES = {
     "studies": 1524,
     "training": 4312,
     "viewing": 2695,
-    "tests": 48_284,
+    "tests": 48_269,
     "benchmarks": 8078,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -13,8 +13,9 @@ from reasonrag.terminal import show
 
 
 def show_step(step: AgentStep, recorded: PredictedStep) -> None:
-    """A step as it is taken: the passages before it, then the whole reply."""
+    """A step as it is taken: the passages before it, or what a reader found in them, too; then the whole reply."""
     show(f"  {place}. {each.title} [{each.id}]" for place, each in enumerate(recorded.passages, start=1))
+    show([] if recorded.observation is None else [f"  reader: {recorded.observation or 'nothing was found'}"])
     error = step.parse_error
     why = f" (unreadable: {error.cause}, {error.detail})" if error else ""
     repaired = " (repaired)" if step.repaired else ""

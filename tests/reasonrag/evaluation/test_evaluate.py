@@ -354,9 +354,11 @@ def test_text_of_others_is_harmless_on_the_page_and_in_the_terminal(reasonrag: R
 # -- whatever ends it --------------------------------------------------------------------------------------------------
 
 
-def test_a_cap_ends_it_and_more_goes_on(reasonrag: Reasonrag, home: Path) -> None:
-    """Exit status 3 and the command that continues; then the same bytes as without a cap, and nothing asked twice."""
-    offline = ("--model", "offline", "--index-home", home)
+@pytest.mark.parametrize("agent", ["", "--agent search-o1", "--agent re2search --reader-model offline-student"])
+def test_a_cap_ends_it_and_more_goes_on(agent: str, reasonrag: Reasonrag, home: Path) -> None:
+    """Exit status 3 and the command that continues; then the same bytes as without a cap, and nothing asked twice. What
+    a reader said before is neither asked nor left out of the count again, whichever model it is."""
+    offline = ("--model", "offline", "--index-home", home, *agent.split())
     assert reasonrag(*flags("evals/whole", *offline)).status == 0
     capped = reasonrag(*flags(RUN, *offline, "--max-calls", 24))
     assert capped.status == 3

@@ -85,10 +85,12 @@ async def test_a_query_that_finds_nothing_costs_no_reader() -> None:
 def test_another_model_reads_in_search_and_in_an_evaluation_and_is_named(reasonrag: Reasonrag) -> None:
     """In settings that decide answers, journal, trees, summary and data; an evaluation where another one reads than in
     training says so, and compare, too."""
-    done = reasonrag("generate", *ATLAS, *READ, "--value-model", "offline", *PRICE, "--run", "runs/a")
+    student = ("--value-model", "offline", "--value-extra-body", '{"min_p": 0.2}')
+    done = reasonrag("generate", *ATLAS, *READ, *student, *PRICE, "--run", "runs/a")
     assert (done.status, "teacher offline  values of offline-student  reader offline-student" in done.out) == (0, True)
     decides = content("runs/a/config.json")["decides_answers"]
     assert (decides["reader"]["name"], decides["reader"]["sampling"]["temperature"]) == ("offline-student", 0.0)
+    assert decides["value_model"]["sampling"]["extra_body"] == {"min_p": 0.2}
     lines = [json.loads(line) for line in Path("runs/a/journal.jsonl").read_text().splitlines()]
     asked = Counter(line.get("model") for line in lines)
     assert asked.keys() == {None, "offline-student", "offline-student (reader)"}
@@ -105,6 +107,10 @@ def test_another_model_reads_in_search_and_in_an_evaluation_and_is_named(reasonr
         assert (done.status, said in done.err) == (0, warned)
         assert content(f"evals/{name}/report.json")["asked"]["reader"] == ("offline" if warned else "offline-student")
     assert "other used reader offline-student, own its model" in reasonrag("compare", "evals/own", "evals/other").err
-    answer = reasonrag("ask", "Which river flows through Harbel?", "--dataset", "atlas", *READ, *PRICE, "--json")
-    assert content("runs/a/summary.json")["reader"] == "offline-student"
+    once = ("ask", "Which river flows through Harbel?", "--dataset", "atlas", *READ, *PRICE)
+    assert "  reader: " in reasonrag(*once).out
+    answer = reasonrag(*once, "--json")
+    summary = content("runs/a/summary.json")
+    assert (summary["reader"], summary["value_model"]) == ("offline-student", "offline-student")
+    assert summary["continuations"] > 0
     assert json.loads(answer.out)["cost_usd"] > 0

@@ -148,20 +148,6 @@ async def test_the_usage_of_a_tree_is_that_of_both_models_each_at_its_price(retr
 # -- the command -----------------------------------------------------------------------------------------------
 
 
-def test_a_student_can_be_tried_without_a_key(reasonrag: Reasonrag) -> None:
-    """The offline teacher continues itself under another name, asked otherwise; the summary names both."""
-    flags = ["--dataset", "atlas", "--limit", 8, "--value-model", "offline", "--value-extra-body", '{"min_p": 0.2}']
-    done = reasonrag("generate", *flags, "--run", "runs/a")
-    assert done.status == 0, done.err
-    assert "teacher offline  values of offline-student" in done.out
-    asked = configuration("runs/a")["decides_answers"]["value_model"]
-    assert (asked["name"], asked["sampling"]["extra_body"]) == ("offline-student", {"min_p": 0.2})
-    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
-    summary = json.loads(Path("runs/a/summary.json").read_text())
-    assert summary["value_model"] == "offline-student"
-    assert summary["continuations"] > 0
-
-
 def test_the_value_model_decides_answers_and_its_address_does_not(endpoint: str) -> None:
     """A run without one has the hash it always had; another address goes on with the same run."""
     flags = SMALL | {"limit": 1, "model": "offline", "value_model": "student"}

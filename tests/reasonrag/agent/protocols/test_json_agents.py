@@ -139,15 +139,6 @@ def test_an_agent_goes_from_questions_to_pairs_and_an_evaluation(name: AgentName
     assert report["metrics"]["em"]["value"] > 0.2
 
 
-@pytest.mark.parametrize("reader", [(), ("--reader-model", "offline-student")])
-def test_an_evaluation_that_a_cap_stopped_ends_as_if_it_had_not(reader: tuple[str, ...], reasonrag: Reasonrag) -> None:
-    """What a reader said before is neither asked nor left out of the count again, whichever model it is."""
-    asked = ("evaluate", "--dataset", "atlas", "--split", "dev", "--limit", 6, "--agent", "search-o1", *reader, "--run")
-    assert reasonrag(*asked, "evals/a", "--max-calls", 14).status == 3
-    assert [reasonrag(*asked, f"evals/{each}").status for each in "ab"] == [0, 0]
-    assert Path("evals/a/predictions.jsonl").read_bytes() == Path("evals/b/predictions.jsonl").read_bytes()
-
-
 def test_another_agent_is_refused_and_both_are_named(reasonrag: Reasonrag) -> None:
     """For a run and an evaluation that have begun, a model, prompts, and a data set; --allow agent lets a model be."""
     atlas, dev = ("--dataset", "atlas", "--limit", 3), ("--dataset", "atlas", "--split", "dev", "--limit", 1)
