@@ -1,4 +1,4 @@
-"""ProRAG's agent: what it is shown, what a reply means, and the way from questions to an evaluation."""
+"""ProRAG's agent: what it is shown, and what a reply means."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from reasonrag.agent.protocols.known import PROTOCOLS
 from reasonrag.agent.state import Observation, State
 from reasonrag.data.corpus import Passage
 from reasonrag.retrieval.settings import BEST_FIRST
-from tests.helpers.command_line import QUESTION, Reasonrag
-from tests.reasonrag.agent.protocols.test_json_agents import rollouts
+from tests.helpers.command_line import QUESTION
 
 PRORAG = PROTOCOLS["prorag"]
 QUERY, READ = (
@@ -51,16 +50,3 @@ def test_a_reply_is_what_its_tag_says(action: AgentAction, said: str, means: str
     """Subqueries are queries, subanswers evidence; each turn has its own tags."""
     found = PRORAG.parse(said, State(QUESTION, action, 0), "stopped")
     assert (f"{found.action_type}: {found.content}" if isinstance(found, ParsedReply) else found.cause) == means
-
-
-def test_it_goes_from_questions_to_pairs_and_an_evaluation(reasonrag: Reasonrag) -> None:
-    """All questions are answered and have a pair, of each type of step; the audit takes its tags."""
-    assert (
-        reasonrag("generate", "--dataset", "atlas", "--limit", 20, "--agent", "prorag", "--run", "runs/a").status == 0
-    )
-    steps = [node for tree in rollouts("runs/a") for node in tree.nodes[1:]]
-    assert {node.action_type for node in steps} == {"query", "evidence", "answer"}
-    made = reasonrag("pairs", "runs/a", "--out", "data/a")
-    assert (made.status, "audit: 0 errors" in made.err + made.out) == (0, True)
-    asked = ("--dataset", "atlas", "--split", "dev", "--limit", 10, "--agent", "prorag")
-    assert reasonrag("evaluate", *asked, "--run", "evals/a").status == 0
