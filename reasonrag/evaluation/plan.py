@@ -29,6 +29,7 @@ from reasonrag.evaluation.settings import AskSettings, EvaluateSettings
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import FoundCritic, check_critic, critic_spec, find_critic, open_critic
 from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
+from reasonrag.llm.hermes import check_notation
 from reasonrag.llm.model_spec import ModelSpec, model_name
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
@@ -110,6 +111,8 @@ class AskedModel(Generic[AnyAskSettings]):
         spec, method = evaluated_spec(subject, settings), settings.chosen_method
         agent = prompts.agent if method.of_agent else method.name
         reader = find_reader(spec, settings.beside("reader"), agent)
+        if agent == "tools":
+            check_notation(str(subject.folder or subject.name), parts.say)
         asked = EvaluationConditions(
             renderer=renderer_hash(prompts),
             top_k=settings.top_k,

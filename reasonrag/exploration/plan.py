@@ -31,6 +31,7 @@ from reasonrag.files import read_small_text, reading
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
+from reasonrag.llm.hermes import check_notation
 from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
@@ -104,6 +105,8 @@ class Plan:
         check_prices(watcher.say, *self.models.values(), given=self.prices, capped=self.budget.caps.cost is not None)
         if (student := self.others.get(VALUE_MODEL)) and student.price is SELF_HOSTED:
             watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
+        if self.prompts.agent == "tools":
+            check_notation(self.teacher.name, watcher.say)
         warn_all(answers_rehearsed(self.teacher.name, self.rule.name, reward=self.recipe.reward), watcher)
 
     def find_data(self, say: Callable[[str], None], *, searched: bool = True) -> tuple[QuestionFile, Path | None]:

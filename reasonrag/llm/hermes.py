@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Final
 
 from preference import Message
+from reasonrag.errors import InputError
+from reasonrag.files import read_small
 
 _FILES = resources.files("reasonrag").joinpath("prompts", "agents", "tools")
 SEARCH: Final = "search"
@@ -22,6 +25,19 @@ SIGNATURE: Final = "\n\n" + _FILES.joinpath("signature.txt").read_text("utf-8").
 """What the templates put behind the text of the system turn."""
 _CALLED = re.compile(r"(.*?)\n?<tool_call>\n(.*)\n</tool_call>", re.DOTALL)
 _RESPONSE = re.compile(r"<tool_response>\n(.*)\n</tool_response>", re.DOTALL)
+_WRITES_OTHER = re.compile(r"qwen-?(3\.[5-9]|[4-9]|3-coder)", re.IGNORECASE)
+"""Names of models whose chat templates write calls as `<function=..>`."""
+
+
+def check_notation(model: str, say: Callable[[str], None]) -> None:
+    """Raises InputError for a model's folder whose chat template writes calls otherwise; of a model that is not here
+    its name tells, which is said."""
+    files = [Path(model) / each for each in ("chat_template.jinja", "tokenizer_config.json")]
+    other = "calls of tools in another notation than Hermes', in which the agent tools asks for them"
+    if any(each.is_file() and "<function=" in read_small(each).decode(errors="replace") for each in files):
+        raise InputError(f"the chat template of {model} writes {other}: take another --agent, or Qwen2.5 or Qwen3")
+    if _WRITES_OTHER.search(model):
+        say(f"{model}, by its name, was trained on {other}")
 
 
 def call_text(thought: str, name: object, arguments: object) -> str:
@@ -36,14 +52,12 @@ def native_fields(messages: Sequence[Message]) -> dict[str, Any]:
         return {}
     turns: list[dict[str, Any]] = []
     for turn, after in zip_longest(messages, messages[1:]):
-        call = _CALLED.fullmatch(turn.content) if after and _RESPONSE.fullmatch(after.content) else None
-        response = _RESPONSE.fullmatch(turn.content)
-        if call:
-            said = json.loads(call[2])
-            function = {"name": said["name"], "arguments": json.dumps(said["arguments"], ensure_ascii=False)}
+        if after and _RESPONSE.fullmatch(after.content) and (call := _CALLED.fullmatch(turn.content)):
+            function = json.loads(call[2])
+            function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
             calls = [{"id": f"call_{len(turns)}", "type": "function", "function": function}]
             turns.append({"role": "assistant", "content": call[1], "tool_calls": calls})
-        elif response and turns[-1]["role"] == "assistant":
+        elif turns and "tool_calls" in turns[-1] and (response := _RESPONSE.fullmatch(turn.content)):
             turns.append({"role": "tool", "tool_call_id": f"call_{len(turns) - 1}", "content": response[1]})
         else:
             turns.append({"role": turn.role, "content": turn.content.removesuffix(SIGNATURE)})
@@ -53,10 +67,8 @@ def native_fields(messages: Sequence[Message]) -> dict[str, Any]:
 def with_calls(text: str, calls: object) -> str:
     """A reply's text with its native calls behind it, which may be anything."""
     for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        function = function if isinstance(function, dict) else {}
         try:
-            text = call_text(text, function.get("name"), json.loads(function.get("arguments") or ""))
-        except (TypeError, ValueError, RecursionError):
-            text = call_text(text, function.get("name"), None)
+            text = call_text(text, call["function"]["name"], json.loads(call["function"]["arguments"]))
+        except (KeyError, TypeError, ValueError, RecursionError):
+            text = call_text(text, None, None)
     return text

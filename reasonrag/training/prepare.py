@@ -16,6 +16,7 @@ from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.publish_blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import ReasonragError
 from reasonrag.files import file_digest
+from reasonrag.llm.hermes import check_notation
 from reasonrag.processes.train_python import find_python
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash
@@ -88,6 +89,8 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
     data, launch, permitted = job.data, job.launch, job.permitted
     config, found, decides = resolution.config, PreflightFindings(), identity_of(resolution, data)
     prompts, chosen = prompts_of_training(data.directory, permitted.prompts)
+    if prompts.agent == "tools":
+        check_notation(str(config["model_name_or_path"]), found.notes.append)
     base, asked, conditions = check_training(resolution, data, prompts, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
         permitted.refuse(found.objections)

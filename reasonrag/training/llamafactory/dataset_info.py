@@ -71,10 +71,8 @@ class DatasetEntry:
             return None
         return RowsToCount(
             files=[str(self.file.resolve())],
-            system=columns["system"],
-            prompt=columns["prompt"],
-            history=columns.get("history"),
             replies=replies,
+            **{name: columns[name] for name in ("system", "prompt", "history") if name in columns},
         )
 
 

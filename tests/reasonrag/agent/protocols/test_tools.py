@@ -21,7 +21,7 @@ from reasonrag.agent.state import Observation, State
 from reasonrag.critics.rows import read_rows as critic_rows
 from reasonrag.data.corpus import Passage
 from reasonrag.llm import offline
-from reasonrag.llm.hermes import SIGNATURE, TOOL, with_calls
+from reasonrag.llm.hermes import SIGNATURE, TOOL, check_notation, with_calls
 from reasonrag.retrieval.settings import BEST_FIRST
 from tests.helpers.command_line import QUESTION, Reasonrag
 from tests.helpers.endpoints import Answering
@@ -228,3 +228,17 @@ def test_native_calls_that_cannot_be_read_are_unreadable_replies(calls: object) 
     """Whatever an endpoint writes there."""
     found = TOOLS.parse(with_calls("I ask.", calls), State(QUESTION, "think", 0), "stopped")
     assert not isinstance(found, ParsedReply)
+
+
+def test_models_that_write_calls_otherwise_are_refused_by_name(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Where a folder's chat template shows it; of a model elsewhere its name is said."""
+    (tmp_path / "m").mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors", "chat_template.jinja"):
+        (tmp_path / "m" / name).write_text("<function=f>" if "chat" in name else "{}")
+    asked = ("--dataset", "atlas", "--split", "dev", "--agent", "tools", "--model", tmp_path / "m")
+    refused = reasonrag("evaluate", *asked)
+    assert (refused.status, "/m writes calls of tools in another notation" in refused.err) == (2, True), refused.err
+    said: list[str] = []
+    for name in ("Qwen/Qwen3.5-9B", "Qwen/Qwen3-8B", "Qwen/Qwen2.5-7B-Instruct", "qwen3.8-max"):
+        check_notation(name, said.append)
+    assert [each.partition(",")[0] for each in said] == ["Qwen/Qwen3.5-9B", "qwen3.8-max"]
