@@ -310,5 +310,5 @@ def dataset_info(written: Iterable[tuple[FormatName, SplitName]], *, turns: bool
 
 def dataset_name(name: FormatName, split: SplitName = "train") -> str:
     """Its name in LLaMA-Factory: `rag_proguide`, `rag_proguide_validation`, `rag_proguide_sft_chosen`, .."""
-    parts = [DATASET, *([] if name == "proguide" else [name]), *([] if split == "train" else [split])]
+    parts = [DATASET, *([] if name in PAIRS else [name]), *([] if split == "train" else [split])]
     return "_".join(parts).replace("-", "_")

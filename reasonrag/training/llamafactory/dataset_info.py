@@ -47,8 +47,8 @@ class DatasetEntry:
     @property
     def as_pairs_writes_it(self) -> bool:
         """Whether the description is the one `pairs` writes for this name and this file; True if it writes neither."""
-        kinds = [(name, split) for name in FORMATS for split in SPLITS]
         file, turns = self.file.name if self.file else None, self.has_many_turns
+        kinds = [(name, split) for name in FORMATS if name != PAIRS[not turns] for split in SPLITS]
         ours = dataset_info(kinds, turns=turns).items()
         known = [each for name, each in ours if name == self.name or each["file_name"] == file]
         return not self.description or all(each == self.description for each in known)
@@ -152,9 +152,8 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntr
     name = wanted or (dataset_name(form) if form else None)
     if name is None:
         raise InputError(f"stage {stage}: name the data with --set dataset=NAME; {', '.join(data.entries)} are there")
-    pairs = [each for each in map(dataset_name, PAIRS) if each in data.entries]
-    if name not in data.entries and stage in RANKED_STAGES and pairs and not wanted:
-        name = pairs[0]  # the same rows under other column names, or with their history
+    if name not in data.entries and stage == "rm" and not wanted and dataset_name("proguide") in data.entries:
+        name = dataset_name("proguide")  # the same rows under other column names
     entry = data.entries.get(name)
     if entry is None:
         if name not in {dataset_name(each) for each, known in FORMATS.items() if known.info}:

@@ -33,9 +33,9 @@ from tests.helpers.trees import (
     siblings,
 )
 
-NAMES: tuple[FormatName, ...] = get_args(FormatName)
+NAMES: tuple[FormatName, ...] = tuple(name for name in get_args(FormatName) if name != "turns")
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
-EVERYTHING = ExportOptions(tuple(name for name in NAMES if name != "turns"), validation=0)
+EVERYTHING = ExportOptions(NAMES, validation=0)
 
 
 def proguide_rows(rollout: RolloutRecord) -> list[Row]:

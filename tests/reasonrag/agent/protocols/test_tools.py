@@ -156,7 +156,7 @@ def test_every_format_but_the_published_one_takes_its_conversations(reasonrag: R
         assert rows
         assert {tuple(as_conversation(name, row)) for row in rows} <= prompts
     described = json.loads(Path("data/a/dataset_info.json").read_text())
-    assert described["rag_proguide_turns"]["columns"]["history"] == "history"
+    assert described["rag_proguide"]["columns"]["history"] == "history"
     states = read_lines(Path("data/a/candidates.jsonl"), StateRecord)
     tokens = {each.state_id: each.tokens for each in states}
     rows = json.loads(Path("data/a/turns.json").read_text())
