@@ -34,7 +34,7 @@ LINES = {
     "scale": 564,
     "serving": 1190,
     "studies": 1524,
-    "training": 4313,
+    "training": 4312,
     "viewing": 2695,
     "tests": 48_270,
     "benchmarks": 8078,
