@@ -146,9 +146,9 @@ class Agent:
         action, _ = next_turn(None, steps_left=self.most_steps(question), reads_at_once=self.protocol.reads_at_once)
         return State(question, action, layer=0)
 
-    async def next_state(self, step: AgentStep) -> State:
-        """The state a step leads to; a query is searched here. Raises RetrievalError, but for a query that is rejected
-        alone: its state has ended."""
+    async def next_state(self, step: AgentStep, said: str | None = None) -> State:
+        """The state a step leads to; a query is searched here. said: by the reader, if that is known. Raises its
+        ModelError, and RetrievalError, but for a query that is rejected alone: its state has ended."""
         before = step.state
         layer = before.layer + 1
         thoughts = (*before.thoughts, step.response)
@@ -166,10 +166,9 @@ class Agent:
                 raise
             ended = ParseError("no_passages", str(error))
             return replace(after, ended=ended, observed=(*before.observed, Observation(query, ())))
-        said = "" if self.protocol.has_reader else None
-        if self.protocol.has_reader and found:
-            shown = in_order(found, self.passage_order)
-            said = await self.readings.read(self.reader or self.caller, before.question, query, shown)
+        if self.protocol.has_reader and said is None:
+            shown, by = in_order(found, self.passage_order), self.reader or self.caller
+            said = await self.readings.read(by, before.question, query, shown) if found else ""
         known = {passage.id for passage in before.read}
         read = before.read + tuple(each for each in found if each.id not in known)
         return replace(after, passages=found, read=read, observed=(*before.observed, Observation(query, found, said)))

@@ -138,12 +138,12 @@ async def _calibrate(
     sample = sample_pairs(passing(), settings.revalue, seed=settings.seed)
     with only_writer(place):
         given = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)
-        model = made.who_continues(given, settings.concurrency, chat_model)
+        model, reader = made.who_continues(given, settings.concurrency, chat_model)
         rule, budget = made.rule(function, model=model), settings.part(BudgetSettings)
-        check_prices(watcher.say, model, given=settings.price, capped=budget.max_cost is not None)
+        check_prices(watcher.say, model, reader, given=settings.price, capped=budget.max_cost is not None)
         async with AsyncExitStack() as opened:
-            agent_of = await made.agent_of(model.sampling, rule, retriever, opened, say=watcher.say)
-            continuing = Continuing(model, chat_model, agent_of, rule, recipe)
+            agent_of = await made.agent_of(model.sampling, reader, rule, retriever, opened, say=watcher.say)
+            continuing = Continuing(model, chat_model, agent_of, rule, recipe, reader)
             budgeted = Budget(Caps.of(budget), budget.yes)
             revaluation = await revalue(continuing, sample, settings.k, place, budgeted, watcher=watcher)
         found = Calibration(

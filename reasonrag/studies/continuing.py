@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,10 +15,12 @@ from pydantic import ValidationError
 
 from preference.records import first_error
 from reasonrag.agent.agent import Agent
+from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.protocols.known import PROTOCOLS
-from reasonrag.agent.settings import AgentSettings
+from reasonrag.agent.protocols.known import read_by
+from reasonrag.agent.reader import find_reader
+from reasonrag.agent.settings import OURS, AgentSettings
 from reasonrag.data.compressed import on_the_hub
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
@@ -80,8 +81,11 @@ class RecordedRun:
 
     # -- the model ---------------------------------------------------------------------------------
 
-    def who_continues(self, given: ModelSettings, concurrency: int, chat_model: ChatModel | None) -> ModelSpec:
-        """The model that continued in the run, unless another one is given. given: its name, addresses and prices."""
+    def who_continues(
+        self, given: ModelSettings, concurrency: int, chat_model: ChatModel | None
+    ) -> tuple[ModelSpec, ModelSpec | None]:
+        """The model that continued in the run, unless another one is given, and the run's reader, if that is none of
+        both. given: name, addresses and prices."""
         saved, decides = self.recorded(ModelSettings), self.decides
         student = decides.student
         wanted = chat_model.name if chat_model else given.model or student or decides.model
@@ -92,7 +96,15 @@ class RecordedRun:
         limits = self.recorded(LimitSettings).model_copy(update={"concurrency": concurrency})
         spec = ModelSpec.of(saved.model_copy(update=of_teacher), limits, decides.model)
         spec = replace(spec, sampling=Sampling.model_validate(decides.sampling), settles_effort=False)
-        return spec if wanted == decides.model else self._beside(spec, given, wanted, chat_model)
+        model = spec if wanted == decides.model else self._beside(spec, given, wanted, chat_model)
+        reader = read_by(decides.agent, decides.model, decides.reader.name if decides.reader else None)
+        if reader in (None, model.name):
+            return model, None
+        if reader == decides.model:
+            return model, spec.likeliest("reader")
+        address = self.recorded(AgentSettings).reader_base_url
+        own = ModelSettings(model=reader, base_url=address, price=of_teacher["price"])
+        return model, find_reader(spec, own, decides.agent or OURS)
 
     def _beside(self, teacher: ModelSpec, given: ModelSettings, wanted: str, chat_model: ChatModel | None) -> ModelSpec:
         """A model that was not the teacher. Only at the address it had in the run is it known to be free."""
@@ -118,22 +130,19 @@ class RecordedRun:
     async def agent_of(
         self,
         sampling: Sampling,
+        reader: ModelSpec | None,
         rule: OutcomeRule,
         retriever: Retriever | None,
         opened: AsyncExitStack,
         *,
         say: Callable[[str], None],
-    ) -> Callable[[ChatModel], Agent]:
-        """The run's agent, with some model. Raises InputError for other prompts, and for an index of other passages."""
+    ) -> Callable[[ChatModel, ChatModel | None], Agent]:
+        """The run's agent, with some model, and a reader's. Raises InputError for other prompts, and for an index of
+        other passages."""
         decides, agent = self.decides, self.recorded(AgentSettings)
         if agent.prompts and not agent.prompts.exists():
             raise InputError(f"the folder of the run's prompts, {agent.prompts}, no longer exists: {MOVED}")
         prompts = load_prompts(agent.prompts, agent.style, agent.agent)
-        if PROTOCOLS[prompts.agent].has_reader:
-            raise InputError(
-                f"{self.run} was made by the agent {prompts.agent}, whose states hold a reader's words: "
-                "calibrate takes runs of agents without a reader"
-            )
         if prompts.hash_with(*rule.prompts) != decides.prompts:
             raise InputError(f"{self.run} was made with other prompts: {MOVED}")
         retriever = retriever or await self._open_retriever(opened, say)
@@ -142,8 +151,8 @@ class RecordedRun:
                 f"{self.run} was made with the index {decides.retriever}, this one is {retriever.identity}: {MOVED}"
             )
         reading = self.recorded(ReadingSettings)
-        return partial(
-            Agent,
+        return lambda model, reads: Agent(
+            model,
             retriever=with_passages_cut(retriever, reading.max_passage_chars),
             prompts=prompts,
             sampling=sampling,
@@ -152,6 +161,7 @@ class RecordedRun:
             seed=agent.seed,
             passage_order="worst-first" if decides.passage_order == "worst-first" else BEST_FIRST,
             steps_by_hops=decides.steps_by_hops,
+            reader=ModelCaller(reads, prompts, reader.sampling, agent.seed) if reads and reader else None,
         )
 
     async def _open_retriever(self, opened: AsyncExitStack, say: Callable[[str], None]) -> Retriever:

@@ -6,9 +6,10 @@ import hashlib
 import heapq
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -36,6 +37,7 @@ from reasonrag.agent.state import State
 from reasonrag.concurrency import together
 from reasonrag.data.questions import AnswerStyle, Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
+from reasonrag.exploration.explorer import READER
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
@@ -167,19 +169,16 @@ def sample_pairs(stream: Iterable[SampledPair], size: int, *, seed: int) -> Pair
     return PairSample(drawn, next(seen))
 
 
-@dataclass(frozen=True)
-class _Side:
-    """A step to be valued again.
-
-    state: what the step leads to; None for an answer. answer: one that a judge has valued and will judge again; the
-    value of others is known. steps: edges from the root down to the step.
-    """
+class _Side(NamedTuple):
+    """A step to be valued again."""
 
     rollout: RolloutRecord
     node: RolloutNode
-    state: State | None
-    answer: AgentStep | None
-    steps: int
+
+    @property
+    def steps(self) -> int:
+        """Edges from the root down to the step."""
+        return (self.node.layer or 0) + 1
 
 
 _Key = tuple[str, int]
@@ -201,14 +200,15 @@ class Continuing:
     """What continues the steps of a run.
 
     model: the one that continues now. chat_model: asked instead of opening it. agent_of: the run's agent, with some
-    model. rule, recipe: how answers are valued, and which count.
+    model, and a reader's. rule, recipe: how answers are valued, and which count. reader: if another model reads.
     """
 
     model: ModelSpec
     chat_model: ChatModel | None
-    agent_of: Callable[[ChatModel], Agent]
+    agent_of: Callable[[ChatModel, ChatModel | None], Agent]
     rule: OutcomeRule
     recipe: RecordedRecipe
+    reader: ModelSpec | None = None
 
 
 async def revalue(
@@ -223,21 +223,18 @@ async def revalue(
     pairs = sample.pairs
     async with AsyncExitStack() as opened:
 
-        async def open_model() -> ChatModel:
-            if needs_consent([by.model], budget.caps, yes=budget.yes):
-                raise InputError(f"{by.model.name} costs money: give --max-cost DOLLARS, or --yes")
-            return by.chat_model or by.model.open(opened, say=watcher.say)
+        async def open_model(spec: ModelSpec, given: ChatModel | None = None) -> ChatModel:
+            if needs_consent([spec], budget.caps, yes=budget.yes):
+                raise InputError(f"{spec.name} costs money: give --max-cost DOLLARS, or --yes")
+            return given or spec.open(opened, say=watcher.say)
 
-        roles = {_MODEL: Role(by.model, open_model)}
+        roles = {_MODEL: Role(by.model, partial(open_model, by.model, by.chat_model))}
+        if by.reader:
+            roles[READER] = Role(by.reader, partial(open_model, by.reader))
         run = await opened.enter_async_context(open_run(folder, roles, watcher, budget))
         calls_before = run.models.spent.calls
-        agent = by.agent_of(run.models.main)
-        sides = dict[_Key, _Side]()
-        for pair in pairs:
-            for node in (pair.chosen, pair.rejected):
-                if (key := (pair.rollout.question_id, node.id)) not in sides:
-                    sides[key] = await _side(agent, pair.rollout, node, judged=by.rule.judged)
-        work = _FreshValues(agent, k, sides, by)
+        sides = [_Side(pair.rollout, node) for pair in pairs for node in (pair.chosen, pair.rejected)]
+        work = _FreshValues(by.agent_of(run.models.main, run.models.by_role.get(READER)), k, sides, by)
         await run.complete(work)
     return _summary(
         [_revalued(each, work.values) for each in pairs],
@@ -253,10 +250,10 @@ async def revalue(
     )
 
 
-async def _side(agent: Agent, rollout: RolloutRecord, node: RolloutNode, *, judged: bool) -> _Side:
-    """A step with its state: the replies on its path are the thoughts, its queries are searched again. Raises
-    InputError if the index finds other passages. judged: whether a judge values answers."""
-    path = [node]
+async def _after(agent: Agent, side: _Side) -> State | AgentStep:
+    """The state that a step leads to, or the answer: the replies on its path are the thoughts, its queries are searched
+    again, and a reader's words are those of the run. Raises InputError if the index finds other passages."""
+    rollout, path = side.rollout, [side.node]
     while path[-1].parent_id:
         path.append(rollout.nodes[path[-1].parent_id])
     state = agent.start(_question_of(agent, rollout))
@@ -270,11 +267,11 @@ async def _side(agent: Agent, rollout: RolloutRecord, node: RolloutNode, *, judg
             terminal=each.terminal,
         )
         if each.terminal:  # it is the last one
-            asked = judged and each.action_type == "answer"
-            return _Side(rollout, node, None, step if asked else None, steps=len(path))
-        state = await agent.next_state(step)
+            return step
+        said = rollout.nodes[each.children_ids[0]].observation if each.children_ids else None
+        state = await agent.next_state(step, said)
         _check_passages(agent.retriever, rollout, each, state)
-    return _Side(rollout, node, state, None, steps=len(path))
+    return state
 
 
 def _question_of(agent: Agent, rollout: RolloutRecord) -> Question:
@@ -309,14 +306,15 @@ class _FreshValues:
 
     noun = "step"
 
-    def __init__(self, agent: Agent, k: int, sides: Mapping[_Key, _Side], by: Continuing) -> None:
+    def __init__(self, agent: Agent, k: int, sides: Sequence[_Side], by: Continuing) -> None:
         self._agent, self._k, self._rule, self._recipe = agent, k, by.rule, by.recipe
-        self._sides = {key: side for key, side in sides.items() if side.state or side.answer}
-        self.values = {
-            key: _mean(side, [(side.node.outcome.value if side.node.outcome else 0.0, side.steps)])
-            for key, side in sides.items()
-            if key not in self._sides
-        }
+        self._sides, self.values = dict[_Key, _Side](), dict[_Key, _Fresh]()
+        for side in sides:
+            key, node = (side.rollout.question_id, side.node.id), side.node
+            if not node.terminal or (by.rule.judged and node.action_type == "answer"):
+                self._sides[key] = side
+            else:
+                self.values[key] = _mean(side, [(node.outcome.value if node.outcome else 0.0, side.steps)])
         self.at_once = max(1, len(self._sides))
         self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
         """One for each question and draw, whichever step is valued: two steps can come to the same answer."""
@@ -328,7 +326,7 @@ class _FreshValues:
         return item[0]
 
     async def do(self, item: _Key, asked: Asked) -> None:
-        agent = self._agent.anew(asked.models[_MODEL])
+        agent = self._agent.anew(asked.models[_MODEL], asked.models.get(READER))
         try:
             self.values[item] = _mean(self._sides[item], await self._ends(agent, self._sides[item]))
         except (ModelError, RetrievalError) as error:
@@ -338,12 +336,12 @@ class _FreshValues:
     async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
         """Outcome and number of steps from the root, for each end; None where it has none. Only continuations count
         that are plain samples throughout, as in the labels; an answer has an end for each judgement."""
-        if side.answer is not None:
-            judged = await together(*(self._outcome(agent, side.answer, draw) for draw in range(self._k)))
+        after = await _after(agent, side)
+        if isinstance(after, AgentStep):
+            judged = await together(*(self._outcome(agent, after, draw) for draw in range(self._k)))
             return [(outcome, side.steps) for outcome in judged]
-        assert side.state is not None  # noqa: S101 - what has neither is not asked about
         first = FRESH + STRIDE * side.steps
-        paths = await agent.continue_from(side.state, range(first, first + self._k))
+        paths = await agent.continue_from(after, range(first, first + self._k))
         repaired = self._recipe.repairs_count
         plain = [path for path in paths if all(step.plain or (step.repaired and repaired) for step in path)]
         outcomes = await together(*(self._outcome(agent, path[-1], 0) for path in plain))

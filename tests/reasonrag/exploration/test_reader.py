@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import reasonrag as package
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import load_prompts
@@ -19,12 +21,12 @@ from reasonrag.evaluation.methods.opening import NoRetriever
 from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.retrieval.retriever import IndexRetriever, Retriever
 from tests.helpers.command_line import QUESTION, Reasonrag
-from tests.helpers.scripted_model import ScriptedModel
+from tests.helpers.scripted_model import RecordedOffline, ScriptedModel
 from tests.helpers.trees import trees
 
-ATLAS = ("--dataset", "atlas", "--limit", 4, "--set", "search.max_calls=40")
+ATLAS = ("--dataset", "atlas", "--limit", 8)
 READ = ("--agent", "search-o1", "--reader-model", "offline-student")
-PRICE = ("--price", "offline-student=1000,1000")
+PRICE = ("--price", "offline-student=1,1")
 DEV = ("evaluate", "--dataset", "atlas", "--split", "dev", "--limit", 4, "--model", "offline", "--agent", "search-o1")
 
 
@@ -114,3 +116,15 @@ def test_another_model_reads_in_search_and_in_an_evaluation_and_is_named(reasonr
     assert (summary["reader"], summary["value_model"]) == ("offline-student", "offline-student")
     assert summary["continuations"] > 0
     assert json.loads(answer.out)["cost_usd"] > 0
+
+
+def test_a_calibration_goes_on_from_what_the_reader_had_said(reasonrag: Reasonrag) -> None:
+    """In the run; new queries are answered by the run's reader, whichever model continues."""
+    assert reasonrag("generate", *ATLAS, *READ, "--run", "runs/a").status == 0
+    rollouts = Path("runs/a/rollouts.jsonl")
+    rollouts.write_text(re.sub(r'"observation":"[^"]+"', '"observation":"As it said then."', rollouts.read_text()))
+    model = RecordedOffline()
+    assert package.calibrate("runs/a", chat_model=model, revalue=8, k=2).revaluation.unvalued == 0
+    assert any("\nReader: As it said then." in request.messages[1].content for request in model.requests)
+    lines = Path("runs/a/calibration/journal.jsonl").read_text().splitlines()
+    assert {json.loads(line).get("model") for line in lines} == {None, "offline-student (reader)"}
