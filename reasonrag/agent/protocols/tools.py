@@ -1,8 +1,7 @@
-"""An agent that calls a search tool, as search agents are trained since 2025: a conversation in which each search is a
-turn, and what it found the next one (Hermes' text form, `reasonrag.llm.hermes`).
+"""An agent that calls a search tool: each search is a turn, and what it found the next one (`reasonrag.llm.hermes`).
 
-A reply calls the tool or answers; of both the call counts, and of several calls the first. What stands outside of the
-call is its thought. In the last turn the tool's response, or the question, says that no search is left.
+A reply calls the tool or answers; of both the call counts, and of several calls the first. What stands outside of it is
+its thought. The last turn says that no search is left.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from reasonrag.llm.hermes import SEARCH, SIGNATURE, call_text
 from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.settings import PassageOrder
 
-MOST_CALLS = 64
-"""Calls of a reply that are looked at: 10,000 are read as fast as 64."""
-_CALL = re.compile(r"<tool_call>\s*+")
+_CALL, MOST_CALLS = re.compile(r"<tool_call>\s*+"), 64
+"""A call, and how many of a reply are looked at: 10,000 are read as fast."""
 _OWN = re.compile(r"<\s*(/?)\s*(tools|tool_call|tool_response|think)\s*>", re.IGNORECASE)
 _EXPECTED = 'expected <tool_call>{"name": "search", "arguments": {"query": ..}}</tool_call>, or <answer>..</answer>'
 
@@ -37,8 +35,7 @@ class Tools:
         users = [f"Question: {_inert(one_line(state.question.question))}"]
         for seen in state.observed:
             found = enumerate(in_order(seen.passages if seen else (), order), start=1)
-            lines = [_inert(document_line(number, each)) for number, each in found] or ["No document was found."]
-            users.append("\n".join(lines))
+            users.append("\n".join(_inert(document_line(*each)) for each in found) or "No document was found.")
         if state.action == "conclude":
             users[-1] += f"\n{prompts['conclude']}"
         users[1:] = [f"<tool_response>\n{each}\n</tool_response>" for each in users[1:]]
@@ -61,12 +58,9 @@ def parse_turn(text: str, ending: Ending, *, last: bool = False) -> ParsedReply 
     if calls and not last:
         return _as_query(text, calls, ending)
     found = parse_tagged(text, tags=("answer",), ending=ending)
-    if not isinstance(found, ParseError):
-        return ParsedReply(_inert(found.response), "answer", found.content)
-    if found.cause != "no_tag":
-        return found
-    wanted = "no search is left; expected <answer>..</answer>" if calls else _EXPECTED
-    return ParseError("wrong_tag" if calls else "no_tag", f"{wanted}; found none")
+    if isinstance(found, ParseError):
+        return found if last or found.cause != "no_tag" else ParseError("no_tag", _EXPECTED)
+    return ParsedReply(_inert(found.response), "answer", found.content)
 
 
 def _as_query(text: str, calls: Sequence[re.Match[str]], ending: Ending) -> ParsedReply | ParseError:
@@ -81,7 +75,7 @@ def _as_query(text: str, calls: Sequence[re.Match[str]], ending: Ending) -> Pars
         arguments = said.get("arguments")
         query = text_of(arguments.get("query")) if isinstance(arguments, dict) else None
         if not query:
-            return ParseError("wrong_value" if query is None else "empty", f'{_EXPECTED}; found no text in "query"')
+            return ParseError("wrong_value" if query is None else "empty", f"{_EXPECTED}; found no query")
         after, *others = _CALL.split(text[end:].lstrip().removeprefix("</tool_call>"))
         thought = "\n".join(filter(None, (_inert(each).strip() for each in (text[: call.start()], after))))
         response = call_text(thought, SEARCH, {"query": _inert(query)})

@@ -21,7 +21,7 @@ from reasonrag.agent.state import Observation, State
 from reasonrag.critics.rows import read_rows as critic_rows
 from reasonrag.data.corpus import Passage
 from reasonrag.llm import offline
-from reasonrag.llm.hermes import SIGNATURE, TOOL, check_notation, with_calls
+from reasonrag.llm.hermes import SIGNATURE, TOOL, check_notation, native_fields, with_calls
 from reasonrag.retrieval.settings import BEST_FIRST
 from tests.helpers.command_line import QUESTION, Reasonrag
 from tests.helpers.endpoints import Answering
@@ -46,21 +46,6 @@ def searched(action: AgentAction) -> State:
     return State(QUESTION, action, len(thoughts), thoughts, observed=seen)
 
 
-def native(action: AgentAction) -> list[dict[str, Any]]:
-    """The same conversation with native tools."""
-    turns: list[dict[str, Any]] = [
-        {"role": "system", "content": PROMPTS.system("think")},
-        {"role": "user", "content": f"Question: {QUESTION.question}"},
-    ]
-    for (thought, query), found in zip(QUERIES, (SHOWN, "No document was found.", SHOWN), strict=True):
-        said = {"name": "search", "arguments": {"query": query.replace("</tool_call>", "(/tool_call)")}}
-        calls = [{"type": "function", "function": said}]
-        turns += [{"role": "assistant", "content": thought, "tool_calls": calls}, {"role": "tool", "content": found}]
-    if action == "conclude":
-        turns[-1]["content"] += f"\n{PROMPTS['conclude']}"
-    return turns
-
-
 @pytest.mark.parametrize("action", ["think", "conclude"])
 @pytest.mark.parametrize("model", ["qwen2_5", "qwen3", "qwen3_instruct_2507"])
 def test_its_turns_are_what_a_chat_template_renders_of_native_tools(model: str, action: AgentAction) -> None:
@@ -72,15 +57,19 @@ def test_its_turns_are_what_a_chat_template_renders_of_native_tools(model: str, 
     from transformers.utils.chat_template_utils import render_jinja_template
 
     def rendered(turns: list[dict[str, Any]], tools: list[Any] | None = None) -> str:
-        [text], _ = render_jinja_template(
-            conversations=[turns], tools=tools, chat_template=found.read_text("utf-8"), add_generation_prompt=True
-        )
+        template = found.read_text("utf-8")
+        [text], _ = render_jinja_template([turns], tools=tools, chat_template=template, add_generation_prompt=True)
         return str(text)
 
-    ours = [
-        {"role": each.role, "content": each.content} for each in TOOLS.messages(PROMPTS, searched(action), BEST_FIRST)
-    ]
-    assert rendered(ours) == rendered(native(action), [TOOL])
+    messages = TOOLS.messages(PROMPTS, searched(action), BEST_FIRST)
+    assert messages[3].content == f"<tool_response>\n{SHOWN}\n</tool_response>"
+    native = native_fields(messages)["messages"]
+    assert [each["role"] for each in native] == ["system", "user", *["assistant", "tool"] * len(QUERIES)]
+    for turn in native[2::2]:
+        called = turn["tool_calls"][0]["function"]
+        called["arguments"] = json.loads(called["arguments"])  # as servers do
+    assert PROMPTS["conclude"] in native[-1]["content"] or action == "think"
+    assert rendered([each.model_dump() for each in messages]) == rendered(native, [TOOL])
 
 
 SAID = call("I ask.", "Paris")
@@ -100,7 +89,7 @@ ANSWER = "So it is <answer>Seine</answer>"
         ("think", call("", "x" * (1 << 20)), f"query: {'x' * (1 << 20)}", None),
         ("think", f"<tool_response>Rhone</tool_response> {ANSWER}", "answer: Seine", None),
         ("conclude", f"{SAID} {ANSWER}", "answer: Seine", None),
-        ("conclude", SAID, "wrong_tag", None),
+        ("conclude", SAID, "no_tag", None),
         ("think", SAID.replace("search", "shell"), "wrong_tool", None),
         ("think", "<tool_call>[1]", "wrong_tool", None),
         ("think", SAID.replace('"Paris"', '["Paris"]'), "wrong_value", None),
