@@ -109,7 +109,8 @@ def resolve_config(
     entry = entry_for(data, stage, changes.get("dataset") or _own_dataset(config, data, stage))
     validation = _validation(config, changes, data, entry, notes)
     config |= {"dataset_dir": str(data.directory.resolve()), "dataset": entry.name}
-    if stage == "sft" and entry.has_many_turns and config.setdefault("mask_history", True) is True:
+    rows = entry.countable if stage == "sft" else None
+    if rows and rows.history and config.setdefault("mask_history", True) is True:
         notes.append("mask_history: replies of earlier turns have rows of their own, and are learnt there alone")
     config["output_dir"] = str(
         (out or Path("saves") / f"{data.directory.resolve().name}-{Path(file.name).stem}").resolve()

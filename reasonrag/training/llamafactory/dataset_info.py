@@ -47,16 +47,11 @@ class DatasetEntry:
     @property
     def as_pairs_writes_it(self) -> bool:
         """Whether the description is the one `pairs` writes for this name and this file; True if it writes neither."""
-        file, turns = self.file.name if self.file else None, self.has_many_turns
+        file, turns = self.file.name if self.file else None, bool(self.countable and self.countable.history)
         kinds = [(name, split) for name in FORMATS if name != PAIRS[not turns] for split in SPLITS]
         ours = dataset_info(kinds, turns=turns).items()
         known = [each for name, each in ours if name == self.name or each["file_name"] == file]
         return not self.description or all(each == self.description for each in known)
-
-    @property
-    def has_many_turns(self) -> bool:
-        columns = self.description.get("columns")
-        return isinstance(columns, Mapping) and "history" in columns
 
     @property
     def countable(self) -> RowsToCount | None:
