@@ -42,7 +42,7 @@ class Tools:
         said = [Message(role="user", content=users[0])]
         for thought, response in zip(state.thoughts, users[1:], strict=True):
             said += [Message(role="assistant", content=thought), Message(role="user", content=response)]
-        system = prompts.system("think", style=state.question.style) + SIGNATURE
+        system = prompts.system("think", first=True, style=state.question.style) + SIGNATURE
         return Message(role="system", content=system), *said
 
     def stops(self, state: State) -> tuple[str, ...]:

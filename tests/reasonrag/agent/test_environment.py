@@ -14,7 +14,7 @@ from reasonrag.errors import InputError
 from reasonrag.retrieval.opening import open_index
 
 
-@pytest.mark.parametrize("agent", ["reasonrag", "react", "prorag"])
+@pytest.mark.parametrize("agent", ["reasonrag", "react", "prorag", "tools"])
 def test_a_path_of_a_tree_is_walked_in_the_same_words(agent: AgentName) -> None:
     """Prompts are those that the search showed, and the reward at its end is the answer's F1."""
     few = {"search.simulations": 4}
