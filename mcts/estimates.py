@@ -61,7 +61,8 @@ class Estimates:
 
     def update(self, changed: Iterable[int]) -> list[Estimate | None]:
         """The estimate of each node. changed: ids of all nodes that were drawn, or continued, since the last call."""
-        for node in self._tree.nodes[len(self._own) :]:
+        nodes = self._tree.nodes
+        for node in nodes[len(self._own) :]:
             first = node.id if node.same_as is None else node.same_as
             self._firsts.append(first)
             self._equal[first].append(node.id)
@@ -76,13 +77,13 @@ class Estimates:
             above: int | None = each
             while above is not None and above not in due:
                 due.add(above)
-                above = self._tree[above].parent_id
+                above = nodes[above].parent_id
         firsts = set(map(self._firsts.__getitem__, due))
         for each in sorted(due | firsts, reverse=True):  # children before parents
-            self._own[each] = self._own_estimate(self._tree[each])
+            self._own[each] = self._own_estimate(nodes[each])
             if each in firsts:
-                own = [(estimate, 1.0) for one in self._equal[each] if (estimate := self._own[one])]
-                self._shared[each] = _pooled(own)
+                known = [*filter(None, map(self._own.__getitem__, self._equal[each]))]
+                self._shared[each] = _pooled(known[0], [(other, 1.0) for other in known[1:]]) if known else None
         for each in firsts.union(*map(self._common.__getitem__, firsts)):
             found = self._with_common(self._shared[each], self._common[each])
             for one in self._equal[each]:
@@ -105,33 +106,32 @@ class Estimates:
 
     def _with_common(self, own: Estimate | None, common: dict[int, float]) -> Estimate | None:
         """A step's estimate, if it has one, with those of siblings by what they have in common."""
-        if own is None:
-            return None
-        known = [(each, share) for one, share in common.items() if (each := self._shared[one])]
-        return _pooled([(own, 1.0), *known])
+        if own is None or not common:  # as most
+            return own and _pooled(own)
+        return _pooled(own, [(each, share) for one, share in common.items() if (each := self._shared[one])])
 
 
-def _pooled(several: list[tuple[Estimate, float]]) -> Estimate | None:
-    """The joint estimate of steps that are or have one thing, each with the share of its observations that counts."""
-    if len(several) == 1:  # as of most
-        each, share = several[0]
+def _pooled(own: Estimate, others: Iterable[tuple[Estimate, float]] = ()) -> Estimate | None:
+    """The joint estimate of a step and of others that are or have one thing with it, each with the share of its
+    observations that counts."""
+    observations = 1.0 * own.observations
+    mean, answers = observations * own.mean, own.answers
+    for each, share in others:
         weight = share * each.observations
-        return Estimate(weight * each.mean / weight, weight, share * each.answers) if weight else None
-    weights = [share * each.observations for each, share in several]
-    observations = sum(weights)
-    if not observations:
-        return None
-    mean = sum([weight * each.mean for weight, (each, _) in zip(weights, several, strict=True)]) / observations
-    return Estimate(mean, observations, sum([share * each.answers for each, share in several]))
+        observations += weight
+        mean += weight * each.mean
+        answers += share * each.answers
+    return Estimate(mean / observations, observations, 1.0 * answers) if observations else None
 
 
-def _mean(parts: list[tuple[Estimate, int]]) -> Estimate | None:
+def _mean(parts: Iterable[tuple[Estimate, int]]) -> Estimate | None:
     """The mean over different steps, weighted by draws. Its variance is that of a weighted mean (Kish): copies of a
     step add weight but no information, and however much was explored below a draw, it remains one draw of this
     state."""
-    draws = sum([weight for _, weight in parts])
-    if not draws:
-        return None
-    mean = sum([weight * part.mean for part, weight in parts]) / draws
-    known = draws**2 / sum([weight**2 / part.observations for part, weight in parts])
-    return Estimate(mean, min(draws, known), sum([part.answers for part, _ in parts]))
+    draws, mean, spread, answers = 0, 0.0, 0.0, 0.0
+    for part, weight in parts:
+        draws += weight
+        mean += weight * part.mean
+        spread += weight**2 / part.observations
+        answers += part.answers
+    return Estimate(mean / draws, min(draws, draws**2 / spread), answers) if draws else None

@@ -9,15 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 ROOT_ID = 0
 
 P = TypeVar("P")
 
 
-@dataclass(frozen=True, slots=True)
-class Step(Generic[P]):
+class Step(NamedTuple, Generic[P]):
     """One sampled step, as it is told to the search.
 
     outcome: quality of a terminal step's answer, in [0, 1]; None if unknown, then its path counts nowhere; ignored for
@@ -37,8 +36,7 @@ class Step(Generic[P]):
     progress: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rollout(Generic[P]):
+class Rollout(NamedTuple, Generic[P]):
     """A path from the root to an answer, seen from one node on it.
 
     outcome: quality of the answer, in [0, 1].
@@ -71,6 +69,7 @@ class Node(Generic[P]):
     parent_id: int | None
     depth: int
     step: Step[P] | None
+    terminal: bool = False
     children_ids: list[int] = field(default_factory=list)
     draws: int = 0
     plain_draws: int = 0
@@ -84,10 +83,6 @@ class Node(Generic[P]):
     unkept: list[Rollout[P]] = field(default_factory=list)
 
     @property
-    def terminal(self) -> bool:
-        return self.step is not None and self.step.terminal
-
-    @property
     def counted_draws(self) -> int:
         """Draws that count for the step above."""
         return self.plain_draws - self.decisive_draws
@@ -95,7 +90,7 @@ class Node(Generic[P]):
     @property
     def counts_above(self) -> bool:
         """Whether what is found below the step says something of the step above."""
-        return self.step is None or self.counted_draws > 0
+        return self.step is None or self.plain_draws > self.decisive_draws
 
     @property
     def layer(self) -> int | None:
@@ -198,7 +193,7 @@ class Tree(Generic[P]):
         twins = (each for each in self.children(parent) if each.step and each.step.identity == step.identity)
         node = next(twins, None) if self.merge_equal and step.identity is not None else None
         if node is None:
-            node = Node(id=len(self.nodes), parent_id=parent.id, depth=parent.depth + 1, step=step)
+            node = Node(len(self.nodes), parent.id, parent.depth + 1, step, step.terminal)
             self.nodes.append(node)
             parent.children_ids.append(node.id)
         node.draws += 1
@@ -232,10 +227,10 @@ class Tree(Generic[P]):
             start, path = [start, *nodes][-2], path[-1:]
         if decisive or not all(step.plain for step in path):
             return
-        for above in self.path_up(start):
+        above: Node[P] | None = start
+        while above:
             yield above
-            if not above.counts_above:
-                return
+            above = self.nodes[above.parent_id] if above.counts_above and above.parent_id is not None else None
 
     def _record(self, nodes: Iterable[Node[P]], last: Step[P], steps: int) -> None:
         if last.outcome is None:

@@ -577,7 +577,7 @@ def test_who_proposes_does_not_change_where_economy_looks(environment: Environme
             for item in work:
                 result = plain.answer(search.tree, item)
                 if proposing and isinstance(result, Expanded):
-                    result = replace(result, steps=[replace(step, plain=False) for step in result.steps])
+                    result = replace(result, steps=[step._replace(plain=False) for step in result.steps])
                 search.tell(item.id, result)
         asked.append(waves)
     assert asked[0] == asked[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
@@ -125,7 +124,7 @@ def test_what_counts_above_a_step_does_not_depend_on_the_order_of_its_draws(
     for order in itertools.permutations(draws):
         tree: Tree[str] = Tree()
         for draw in order:
-            last = replace(answer(worth[draw]), identity=draw)
+            last = answer(worth[draw])._replace(identity=draw)
             path = [same("query", plain=draw != REPAIRED), same("evidence"), last]
             tree.follow(tree.root, path, decisive=draw == DECISIVE)
         query, evidence = tree[1], tree[2]
