@@ -45,9 +45,12 @@ class _CappedModel(WrappedModel):
         self._ledger = ledger
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        async with self._ledger.reserve(request) as reservation:
+        reserved = await self._ledger.reserve(request)
+        try:
             completions = list(await self.inner.complete(request))
-            reservation.settle(completions)
+            self._ledger.settle(completions)
+        finally:
+            self._ledger.give_back(reserved)
         for place, each in enumerate(completions):
             if stopped_in_reasoning(request, each):
                 [completions[place]] = await self.complete(request.draws(place, place + 1).without_stop())

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from reasonrag.errors import CapReached
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, ChatRequest, Completion
@@ -123,26 +122,28 @@ class Ledger:
         """What requests of all models wait for that have no room, for people; empty if none does."""
         return "a cap is near: one request at a time" if self._shared.waiting else ""
 
-    @asynccontextmanager
-    async def reserve(self, request: ChatRequest) -> AsyncIterator[Self]:
-        """Reserve a request's most expensive outcome while it is in flight; `settle` replaces it by actual usage.
+    async def reserve(self, request: ChatRequest) -> Tokens:
+        """Reserve a request's most expensive outcome while it is in flight; `settle` replaces it by actual usage. The
+        caller gives back what this returns.
 
         Near a cap it waits for requests that reserved more than they use. Raises CapReached if it alone could cross it.
         """
+        if self.caps == NO_CAPS:
+            return Tokens()  # nothing has to be kept free
         while self._cap_crossed_by(bound := self._most(request), with_promised=True):
             if refused := self._cap_crossed_by(bound, with_promised=False):
                 raise refused
             await self._wait()
         self.promised += bound
-        try:
-            yield self
-        finally:
-            self.promised -= bound
-            self._shared.settled.set()
+        return bound
 
-    def settle(self, completions: Iterable[Completion]) -> None:
+    def give_back(self, bound: Tokens) -> None:
+        """End what `reserve` began."""
+        self.promised -= bound
+        self._shared.settled.set()
+
+    def settle(self, delivered: Sequence[Completion]) -> None:
         """Count what a request has delivered."""
-        delivered = list(completions)
         self.spent += Tokens.of(delivered)
         self.counts_bytes |= any(each.tokens_bounded and each.text for each in delivered)
 
@@ -180,10 +181,7 @@ class Ledger:
 
     def _cap_crossed_by(self, bound: Tokens, *, with_promised: bool) -> CapReached | None:
         """The cap that `bound` more tokens of this model could exceed; None if they fit."""
-        caps = self.caps
-        if caps == NO_CAPS:
-            return None
-        total = self._total(bound, promised=with_promised)
+        caps, total = self.caps, self._total(bound, promised=with_promised)
         cost = None if self.cost is None else caps.cost
         for cap, limit, needed in zip(CAPS, (caps.calls, caps.tokens, cost), total, strict=True):
             if limit is not None and needed > limit:

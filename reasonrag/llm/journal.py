@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,7 @@ class JournaledModel:
         known = [self._journal.answers.get(key) for key in keys]
         missing = [position for position, completion in enumerate(known) if completion is None]
         self.cached_calls += len(keys) - len(missing)
-        whole = len(missing) == len(keys) and not any(self._is_cut(key) for key in keys)
+        whole = len(missing) == len(keys) and not self._is_cut(keys)
         fetched = await self._fetch(request, keys) if whole else []
         if len(fetched) == len(keys):
             return fetched  # as mostly
@@ -238,13 +239,14 @@ class JournaledModel:
                 f"ending {end!r}; was it made with the same model, prompts, sampling and seed?",
                 cause="not_recorded",
             )
-        if any(self._is_cut(key) for key in keys):  # by an earlier session, which ended before it was asked again
+        if self._is_cut(keys):  # by an earlier session, which ended before it was asked again
             request = request.without_stop()
         task = asyncio.create_task(self._ask(self.inner, request, keys))
         self._fetching.add(task)
-        task.add_done_callback(self._fetched)
-        completions = await asyncio.shield(task)
-        return await self._whole(request, keys, completions)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task.add_done_callback(partial(self._fetched, ended))
+        await ended  # as `asyncio.shield`, with two callbacks less
+        return await self._whole(request, keys, task.result())
 
     async def _whole(
         self, request: ChatRequest, keys: Sequence[str], completions: list[Completion]
@@ -258,17 +260,20 @@ class JournaledModel:
             completions[place] = whole
         return completions
 
-    def _fetched(self, task: asyncio.Task[list[Completion]]) -> None:
+    def _fetched(self, ended: asyncio.Future[None], task: asyncio.Task[list[Completion]]) -> None:
         self._fetching.discard(task)
+        if not ended.done():
+            ended.set_result(None)
         if not task.cancelled():
             task.exception()  # marked as retrieved: the caller has it, or was cancelled
 
-    def _is_cut(self, key: str) -> bool:
-        return bool(self._journal.answers) and f"{key}{CUT}" in self._journal.answers
+    def _is_cut(self, keys: Sequence[str]) -> bool:
+        return bool(self._journal.answers) and any(f"{key}{CUT}" in self._journal.answers for key in keys)
 
     async def _ask(self, inner: ChatModel, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         """The answers to one request, recorded and paid."""
-        async with self.ledger.reserve(request) as reservation:
+        reserved = await self.ledger.reserve(request)
+        try:
             if self.stopped:  # stopped while waiting near a cap
                 raise self.stopped
             said = list(await inner.complete(request))[: len(keys)]
@@ -279,7 +284,9 @@ class JournaledModel:
                 completions = _at_most(request, said)
                 line = journal_line(request.question_id, keys[: len(said)], completions, model=self.recorded_as)
             await self._journal.append(line)
-            reservation.settle(completions)
+            self.ledger.settle(completions)
+        finally:
+            self.ledger.give_back(reserved)
         for each in completions:
             if news := self._journal.windows.add(self.recorded_as, each).news():
                 self.on_news(each.server, news)

@@ -122,7 +122,7 @@ async def unpacked(content: StreamReader, headers: Mapping[str, str], most: int)
     `most`, and nothing after it is unpacked. Raises ValueError for what is not packed as its headers say."""
     body, encoding = bytearray(), headers.get("content-encoding", "").lower()
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "deflate") else None  # 32: either
-    async for part in content.iter_any():
+    while part := await content.readany():
         try:
             body += unpacker.decompress(part, most + 1 - len(body)) if unpacker else part
         except zlib.error as error:

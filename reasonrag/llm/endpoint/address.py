@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from preference.export.sanitize import plain_text
 from reasonrag.llm.chat import ChatRequest, Completion
@@ -35,8 +35,7 @@ STRANGE_ENDS = 3
 """Open replies in a row without a known reason, after which replies have to close their tags themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer to a request. without: the parameters of the request that the endpoint refused."""
 
     completions: list[Completion]

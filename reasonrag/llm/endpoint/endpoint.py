@@ -11,8 +11,8 @@ import asyncio
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -267,13 +267,14 @@ class EndpointModel:
         async def attempt() -> Completion:
             paid = list[Answer]()
             try:
-                with self._keeping(paid):
-                    paid.append(await self._post(endpoint, trial))
-                    self._say_all(endpoint, endpoint.learn(paid[0], trial))
-                    self._say_all(endpoint, endpoint.learn_of_trial(paid[0].completions[0], flags=self._flags))
+                paid.append(await self._post(endpoint, trial))
+                self._say_all(endpoint, endpoint.learn(paid[0], trial))
+                self._say_all(endpoint, endpoint.learn_of_trial(paid[0].completions[0], flags=self._flags))
             except Exception as error:
-                self._note_trial(error, endpoint, trials, last_hope=last_hope)
-                raise
+                if not paid:
+                    self._note_trial(error, endpoint, trials, last_hope=last_hope)
+                    raise
+                self._stop_after(error)
             return paid[0].completions[0]
 
         def passes(error: BaseException) -> bool:
@@ -421,7 +422,7 @@ class EndpointModel:
         if all(each.pace.down_since is not None for each in self._endpoints):
             priority += _BEHIND_ALL * trials.while_down
         paid = list[Answer]()
-        with self._keeping(paid):
+        try:
             slot = await self.scheduler.take(priority, expected, request.question_id, trials.failed)
             try:
                 endpoint = self._endpoints[slot.lane]
@@ -435,6 +436,10 @@ class EndpointModel:
                 self._say_all(endpoint, endpoint.learn(paid[0], request))
             finally:
                 self.scheduler.give_back(slot)
+        except Exception as error:
+            if not paid:
+                raise
+            self._stop_after(error)
         return paid[0].completions
 
     async def _post(self, endpoint: OneAddress, request: ChatRequest) -> Answer:
@@ -473,15 +478,9 @@ class EndpointModel:
         except Exception as error:
             raise UnexpectedError(error, kept=False) from error
 
-    @contextmanager
-    def _keeping(self, paid: Sequence[Answer]) -> Iterator[None]:
-        """Once `paid` holds an answer, an error in the block stops further requests, and the answer is returned."""
-        try:
-            yield
-        except Exception as error:
-            if not paid:
-                raise
-            self.stop(error if isinstance(error, RunStopped) else UnexpectedError(error, kept=True))
+    def _stop_after(self, error: Exception) -> None:
+        """Send no more requests after an error that followed an answer, which is paid, and is returned."""
+        self.stop(error if isinstance(error, RunStopped) else UnexpectedError(error, kept=True))
 
     def _account(self, answer: Answer, slot: RequestSlot) -> None:
         """Count an answer, and report it to the pacing of its endpoint."""

@@ -12,10 +12,10 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -69,8 +69,7 @@ class AnswerTooLargeError(BadAnswerError):
     """A body longer than its request allows. The answer may be billed, so it is not requested again."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(NamedTuple):
     """The unparsed body of an answer, and its headers (case-insensitive). The response that an APIStatusError holds."""
 
     content: bytes
@@ -126,7 +125,7 @@ async def _answered(asked: AbstractAsyncContextManager[ClientResponse], most: in
             answer = HttpAnswer(await read_body(response, most), response.headers)
     except Exception as failure:
         raise _as_openai_error(failure) from failure
-    if failed and (error := error_of(replace(answer, content=answer.content[:most]), response.status)):
+    if failed and (error := error_of(answer._replace(content=answer.content[:most]), response.status)):
         raise error
     return answer
 
@@ -232,7 +231,7 @@ def completions_of(
             if not replies:
                 raise BadAnswerError(f"{error}: {_shown(content, known_secrets)}") from error
             break
-    failed = any(value for _, value in leaves(answer.get("error")))
+    failed = answer.get("error") and any(value for _, value in leaves(answer["error"]))
     if failed and not all(closes_a_tag(each.text) for each in replies):
         raise BadAnswerError(f"an error, and no whole reply: {_shown(content, known_secrets)}")
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from reasonrag.errors import RunStopped
 from reasonrag.llm.endpoint.rate_limits import Pace, Sent
@@ -29,8 +30,7 @@ class RequestSlot(Sent):
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     """A request that waits for its slot. places: see `_places`; None: any address is as good."""
 
     tokens: float

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -115,12 +116,21 @@ CAPS = st.builds(
 )
 
 
+@asynccontextmanager
+async def reserving(ledger: Ledger, request: ChatRequest) -> AsyncIterator[Ledger]:
+    reserved = await ledger.reserve(request)
+    try:
+        yield ledger
+    finally:
+        ledger.give_back(reserved)
+
+
 async def make(ask: Ask, ledger: Ledger) -> CapReached | None:
     """The request as it goes by, watching the ledger at every turn; the cap that kept it from going."""
     for _ in range(ask.comes):
         await asyncio.sleep(0)
     try:
-        async with ledger.reserve(ask.request) as reservation:
+        async with reserving(ledger, ask.request) as reservation:
             for _ in range(ask.takes):
                 assert not crossed(ledger.spent + ledger.promised, ledger.caps)
                 await asyncio.sleep(0)
@@ -188,10 +198,10 @@ async def test_near_a_cap_a_request_waits_for_those_that_were_promised_more_than
     asked = request(characters=100, max_tokens=50)
 
     async def second() -> None:
-        async with ledger.reserve(asked):
+        async with reserving(ledger, asked):
             assert ledger.promised == most_of(asked)
 
-    async with ledger.reserve(asked) as first:
+    async with reserving(ledger, asked) as first:
         waiting = asyncio.create_task(second())
         await settle()
         assert not waiting.done()
@@ -212,10 +222,10 @@ async def test_a_request_that_is_cancelled_while_it_waits_was_promised_nothing()
     ledger = Ledger(caps=Caps(calls=1))
 
     async def wait() -> None:
-        async with ledger.reserve(request()):
+        async with reserving(ledger, request()):
             raise AssertionError
 
-    async with ledger.reserve(request()):
+    async with reserving(ledger, request()):
         waiting = asyncio.create_task(wait())
         await settle()
         waiting.cancel()
@@ -239,7 +249,7 @@ async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(
     """The flag to raise, how much there was, and exit status 3."""
     ledger = Ledger(PRICE, caps, spent=Tokens(calls=1_200, requests=600, prompt=20_000, completion=10_000))
     with pytest.raises(CapReached) as info:
-        async with ledger.reserve(request()):
+        async with reserving(ledger, request()):
             pass
     assert (info.value.cap, str(info.value)) == (cap, f"{flag}: {used}; the next request could cross it")
     assert (info.value.exit_status, info.value.cause) == (3, "cap")
@@ -251,10 +261,10 @@ async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(
 @pytest.mark.parametrize(("characters", "draws", "max_tokens"), [(0, 1, 1), (100, 1, 50), (101, 1, 50), (1000, 4, 512)])
 async def test_a_request_is_promised_its_most_expensive_outcome(characters: int, draws: int, max_tokens: int) -> None:
     """A token for each byte, as a character may be several tokens; a template's few; every draw at its longest."""
-    ledger, asked = Ledger(), request(characters=characters, draws=draws, max_tokens=max_tokens)
+    ledger, asked = Ledger(caps=Caps(calls=10)), request(characters=characters, draws=draws, max_tokens=max_tokens)
     dense = replace(asked, messages=(Message(role="user", content="中" * characters),))
     for each, size in ((asked, characters), (dense, 3 * characters)):
-        async with ledger.reserve(each):
+        async with reserving(ledger, each):
             assert ledger.promised == Tokens(draws, 1, size + TEMPLATE, draws * max_tokens)
 
 
