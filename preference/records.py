@@ -356,11 +356,11 @@ class RolloutRecord(Record):
         for node in reversed(self.nodes):  # children have higher ids than their parents
             keys = [tuple(vars(each).values()) for each in node.rollouts]  # hashed five times as fast as a model
             known |= zip(keys, node.rollouts, strict=True)
-            own = Counter(keys)
-            found = (below[node.id] | own) + hidden[node.id] if node.children_ids else own
+            found = below[node.id] | Counter(keys) if node.children_ids else Counter(keys)
+            found.update(hidden[node.id])  # many times as fast as `+`
             if node.parent_id is None:
                 return [known[each] for each in found.elements()]
-            (below if node.plain_draws > node.decisive_draws else hidden)[node.parent_id] += found
+            (below if node.plain_draws > node.decisive_draws else hidden)[node.parent_id].update(found)
         return []
 
     @cached_property
@@ -476,14 +476,14 @@ def title_key(title: str) -> str:
 _SAME_SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2014\u2212_", "''\"\"------ ")
 
 
-def shared_fields(record: BaseModel | DataclassInstance, kind: type[BaseModel]) -> dict[str, Any]:
-    """The values of a model's or a dataclass's fields that `kind` has, too, under the same name."""
+def shared_fields(record: BaseModel | DataclassInstance | tuple[Any, ...], kind: type[BaseModel]) -> dict[str, Any]:
+    """The values of a model's, a dataclass's or a named tuple's fields that `kind` has, too, under the same name."""
     return {name: getattr(record, name) for name in _shared_names(type(record), kind)}
 
 
 @cache
 def _shared_names(one: type[Any], other: type[BaseModel]) -> tuple[str, ...]:
-    own = one.model_fields if issubclass(one, BaseModel) else [each.name for each in fields(one)]
+    own = getattr(one, "model_fields", None) or getattr(one, "_fields", None) or [each.name for each in fields(one)]
     return tuple(name for name in own if name in other.model_fields)
 
 

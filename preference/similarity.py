@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from functools import lru_cache
 from typing import Protocol
 
@@ -33,12 +33,12 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(comparable(text).split())
 
 
-def jaccard(words: frozenset[str], others: frozenset[str]) -> float:
+def jaccard(words: frozenset[Hashable], others: frozenset[Hashable]) -> float:
     """Jaccard index, in [0, 1]; 1 if both are empty."""
     return len(words & others) / len(words | others) if words | others else 1.0
 
 
-def overlap(shown: Collection[str], others: Collection[str]) -> float:
+def overlap(shown: Collection[Hashable], others: Collection[Hashable]) -> float:
     """The share, in [0, 1], of what two steps show that both show: from `LEAST_IN_COMMON` on, below it 0."""
     share = jaccard(frozenset(shown), frozenset(others)) if shown and others else 0.0
     return share if share >= LEAST_IN_COMMON else 0.0
@@ -62,6 +62,6 @@ def equivalent_steps(step: StepContent, other: StepContent) -> bool:
     text, another = comparable(step.content), comparable(other.content)
     if text == another:
         return bool(text) or step.content == other.content
-    if step.action_type == "answer" or similarity(text, another) < NEARLY_THE_SAME:
+    if step.action_type == "answer" or similarity(step.content, other.content) < NEARLY_THE_SAME:
         return False
     return set(_TELLING.findall(step.content)) == set(_TELLING.findall(other.content))

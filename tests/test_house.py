@@ -18,25 +18,25 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1508,
+    "mcts": 1503,
     "preference": 5382,
     "hall": 3737,
-    "agent": 2991,
+    "agent": 3000,
     "critics": 1422,
     "curation": 4345,
     "data": 3187,
-    "evaluation": 3738,
-    "exploration": 2787,
-    "llm": 5102,
+    "evaluation": 3741,
+    "exploration": 2780,
+    "llm": 5104,
     "publishing": 1191,
-    "retrieval": 3938,
+    "retrieval": 3937,
     "run": 808,
     "scale": 564,
     "serving": 1190,
     "studies": 1532,
     "training": 4308,
     "viewing": 2695,
-    "tests": 48_269,
+    "tests": 48_278,
     "benchmarks": 8078,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

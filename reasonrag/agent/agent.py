@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 from preference import ActionType, Message, exact_match, f1_score
 from preference.answer_scores import in_language
 from preference.export.sanitize import plain_text
 from preference.records import ParseFailure, PassageRef
 from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
-from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
+from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending, first_reading
 from reasonrag.agent.parsing import ParsedReply, ParseError
 from reasonrag.agent.prompting import Prompts, as_thought, render_variation
 from reasonrag.agent.protocols.known import PROTOCOLS
@@ -43,8 +43,7 @@ HOTTEST = 2.0
 _NOTHING = Completion(text="", finish_reason="")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentStep:
+class AgentStep(NamedTuple):
     """One step taken in a state, parsed or failed, scored if it ends the path.
 
     f1, em: of an end, if the question has gold answers.
@@ -127,9 +126,14 @@ class Agent:
         reads = self.reader and replace(self.reader, model=reader or self.reader.model, spending=Spending())
         return replace(self, model=model, spending=Spending(), readings=Readings(), reader=reads)
 
-    @property
+    @cached_property
     def protocol(self) -> AgentProtocol:
         return PROTOCOLS[self.prompts.agent]
+
+    @cached_property
+    def language(self) -> str | None:
+        """Of the corpus, which says how numbers are read."""
+        return corpus_language(self.retriever)
 
     @cached_property
     def caller(self) -> ModelCaller:
@@ -155,9 +159,10 @@ class Agent:
         evidence = before.evidence + ((step.content or "",) if step.action_type == "evidence" else ())
         left = self.most_steps(before.question) - layer
         action, searches = next_turn(step.action_type, steps_left=left, reads_at_once=self.protocol.reads_at_once)
-        after = State(before.question, action, layer, thoughts, (), before.read, evidence)
+        observed = (*before.observed, None)
+        after = State(before.question, action, layer, thoughts, (), before.read, evidence, None, observed)
         if not searches:
-            return replace(after, observed=(*before.observed, None))
+            return after
         query = step.content or ""
         try:
             found = tuple(await self.retriever.retrieve(query, self.top_k))
@@ -165,13 +170,13 @@ class Agent:
             if not error.of_query:
                 raise
             ended = ParseError("no_passages", str(error))
-            return replace(after, ended=ended, observed=(*before.observed, Observation(query, ())))
+            return after._replace(ended=ended, observed=(*before.observed, Observation(query, ())))
         if self.protocol.has_reader and said is None:
             shown, by = in_order(found, self.passage_order), self.reader or self.caller
             said = await self.readings.read(by, before.question, query, shown) if found else ""
         known = {passage.id for passage in before.read}
         read = before.read + tuple(each for each in found if each.id not in known)
-        return replace(after, passages=found, read=read, observed=(*before.observed, Observation(query, found, said)))
+        return after._replace(passages=found, read=read, observed=(*before.observed, Observation(query, found, said)))
 
     def prompt_of(self, state: State) -> tuple[Message, ...]:
         return self.protocol.messages(self.prompts, state, self.passage_order)
@@ -186,7 +191,7 @@ class Agent:
             temperature, and from the second on the prompt shows `said`.
         """
         prompt = self.prompt_of(state)
-        draw, sampling = _Draw(state, prompt, prompt), self.sampling
+        draw, sampling = _Draw(state, prompt, prompt), None
         if attempt:
             shown = [each.response for each in said] if attempt > 1 else []
             messages = render_variation(self.prompts, prompt, said=shown) if shown else prompt
@@ -204,6 +209,11 @@ class Agent:
             if not error.of_prompt or not state.layer:
                 raise
             return [_failed_step(draw, _NOTHING, ParseError("rejected", str(error)), None) for _ in samples]
+        read = partial(self._read, state)
+        first = [first_reading(request, each, read) for each in completions]
+        readable = [each for each in first if not isinstance(each, ParseError)]
+        if len(readable) == len(first):  # as mostly: nothing is waited for
+            return [self._parsed(draw, *each) for each in zip(readable, completions, strict=True)]
         return await together(*(self._as_step(draw, request, *each) for each in zip(completions, samples, strict=True)))
 
     async def continue_from(self, state: State, samples: Sequence[int]) -> list[list[AgentStep]]:
@@ -219,40 +229,33 @@ class Agent:
 
     async def _as_step(self, draw: _Draw, request: ChatRequest, completion: Completion, sample: int) -> AgentStep:
         """The step of a reply; a reply that does not parse gets one repair turn, then is a failed step."""
-        state = draw.state
-        found = await self.caller.read(
-            request,
-            completion,
-            lambda said: self.protocol.parse(plain_text(said.text), state, ending_of(said)),
-            sample=sample,
-        )
+        found = await self.caller.read(request, completion, partial(self._read, draw.state), sample=sample)
         if isinstance(found.content, ParseError):
             return _failed_step(draw, completion, found.content, found.unrepaired)
         if found.repaired:
-            draw = replace(draw, messages=found.messages, plain=False)
+            draw = draw._replace(messages=found.messages, plain=False)
         return self._parsed(draw, found.content, found.completion, repaired=found.repaired)
 
     def step_of(self, state: State, reply: str) -> AgentStep:
         """The step of a whole reply from outside, without a repair turn."""
         said = without_reasoning(Completion(text=reply, finish_reason="stop"))
-        parsed = self.protocol.parse(plain_text(said.text), state, ending_of(said))
-        prompt = self.prompt_of(state)
+        parsed, prompt = self._read(state, said), self.prompt_of(state)
         draw = _Draw(state, prompt, prompt)
-        return (
-            _failed_step(draw, said, parsed, None)
-            if isinstance(parsed, ParseError)
-            else self._parsed(draw, parsed, said)
-        )
+        if isinstance(parsed, ParseError):
+            return _failed_step(draw, said, parsed, None)
+        return self._parsed(draw, parsed, said)
+
+    def _read(self, state: State, said: Completion) -> ParsedReply | ParseError:
+        return self.protocol.parse(plain_text(said.text), state, ending_of(said))
 
     def _parsed(self, draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaired: bool = False) -> AgentStep:
-        language, evidence = corpus_language(self.retriever), draw.state.evidence
+        evidence = draw.state.evidence
         if self.protocol.reads_at_once:  # nothing is reported, so answers are held against what was read
             evidence = tuple(f"{each.title}. {each.text}" for each in draw.state.read)
-        return _parsed_step(draw, parsed, reply, evidence, language, repaired=repaired)
+        return _parsed_step(draw, parsed, reply, evidence, self.language, repaired=repaired)
 
 
-@dataclass(frozen=True, slots=True)
-class _Draw:
+class _Draw(NamedTuple):
     """What was sent for a step: the state's own prompt, or other `messages` instead."""
 
     state: State

@@ -25,10 +25,11 @@ def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passag
     grounded. None where grounding does not apply: queries, yes and no after some reading, and evidence that reports
     nothing.
     """
-    said, read = comparable(content), list(passages)
+    said = "" if action_type == "query" else comparable(content)
+    read = [*passages][::-1]  # evidence mostly reports from the last ones
     if action_type == "answer" and not read:
         return False
-    if action_type == "query" or said in (*VERDICTS, "none", ""):
+    if said in (*VERDICTS, "none", ""):
         return None
     if action_type == "answer" and said.rpartition(" ")[2] in ARTICLES:
         return any(holds(f"{each.title} {each.text}", content) for each in read)

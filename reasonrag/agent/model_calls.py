@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from preference import Message, Usage
 from preference.export.sanitize import plain_text
@@ -72,8 +72,7 @@ class Judgement(Generic[T]):
     cause: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadReply(Generic[T]):
+class ReadReply(NamedTuple, Generic[T]):
     """A reply, read; where it needed the repair turn and that helped, the second one.
 
     content: or why the first reply could not be read. messages: what was sent for `completion`. unrepaired: the second
@@ -106,6 +105,8 @@ class ModelCaller:
     spending: Spending = field(default_factory=Spending)
     think_in_format: bool = False
     repair: bool = True
+    _until: dict[tuple[str, ...], Sampling] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The sampling by stop strings, which a question has few of: made again for each request, it costs 1 % of all."""
 
     def request(
         self,
@@ -120,9 +121,11 @@ class ModelCaller:
         """unseen: the thoughts that led here, where the messages do not show them: states that differ in these alone
         have draws of their own, as no draw is asked for twice."""
         led = [Message(role="assistant", content=each) for each in unseen]
+        if sampling is None and stop not in self._until:
+            self._until[stop] = self.sampling.model_copy(update={"stop": stop})
         return ChatRequest(
             messages=tuple(messages),
-            sampling=(sampling or self.sampling).model_copy(update={"stop": stop}),
+            sampling=sampling.model_copy(update={"stop": stop}) if sampling else self._until[stop],
             samples=tuple(samples),
             seeds=tuple(sample_seed(self.seed, question_id, [*messages, *led], each) for each in samples),
             question_id=question_id,
@@ -148,11 +151,7 @@ class ModelCaller:
 
         repair_turn: instead of the usual one.
         """
-        messages = asked.messages
-        instructions = [each.content for each in messages if each.role == "system"]
-        content = _unless_copied(parse(completion), instructions)
-        if isinstance(content, ParseError) and completion.said:
-            content = ParseError(content.cause, f"{content.detail} ({completion.said})")
+        messages, content = asked.messages, first_reading(asked, completion, parse)
         if not (isinstance(content, ParseError) and self.repair and content.cause not in NOT_REPAIRED):
             return ReadReply(completion, content, messages)
         again = (
@@ -168,7 +167,7 @@ class ModelCaller:
             if not error.of_prompt:
                 raise
             return ReadReply(completion, content, messages)  # the endpoint takes no such turn
-        repaired = _unless_copied(parse(second), [*instructions, again[-1].content])
+        repaired = _unless_copied(parse(second), [*_instructions(asked), again[-1].content])
         if isinstance(repaired, ParseError):
             return ReadReply(completion, content, messages, unrepaired=second)
         return ReadReply(second, repaired, again, repaired=True)
@@ -212,6 +211,20 @@ class ModelCaller:
             return Judgement(found.content, calls)
         last = found.unrepaired or completion
         return Judgement(None, calls, plain_text(last.text), "reasoning_cut" if is_only_reasoning(last) else "")
+
+
+def first_reading(
+    asked: ChatRequest, completion: Completion, parse: Callable[[Completion], T | ParseError]
+) -> T | ParseError:
+    """As `ModelCaller.read` reads a reply before any repair turn."""
+    content = _unless_copied(parse(completion), _instructions(asked))
+    if isinstance(content, ParseError) and completion.said:
+        return ParseError(content.cause, f"{content.detail} ({completion.said})")
+    return content
+
+
+def _instructions(asked: ChatRequest) -> list[str]:
+    return [each.content for each in asked.messages if each.role == "system"]
 
 
 def _shown(reply: str, error: ParseError) -> str:

@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Protocol
 
@@ -63,7 +63,7 @@ async def with_value(step: AgentStep, valuer: AnswerValuer | None, agent: Agent)
     """The step with its answer's value; unchanged if it is not an answer or there is no valuer."""
     if valuer is None or step.action_type != "answer":
         return step
-    return replace(step, judged=await valuer.value(agent, step))
+    return step._replace(judged=await valuer.value(agent, step))
 
 
 def outcome_of(step: AgentStep, name: str, *, language: str | None = None) -> float | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
+from functools import cache, lru_cache
+from typing import Literal, NamedTuple
 
 from preference import ActionType, AgentAction
 from reasonrag.llm.endpoint.endings import Ending
@@ -23,6 +22,7 @@ TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
     "conclude": ("answer",),
 }
 """The tags each turn may produce; the contract with RAG_ProGuide."""
+_TYPES: dict[str, ActionType] = {tag: tag for tags in TURN_TAGS.values() for tag in tags}
 
 _NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:/\s*100|%)?")
 _POSITION = re.compile(r"[0-9]{1,4}")
@@ -63,8 +63,7 @@ NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "refused", "too_long", "reas
 """Causes without a repair turn: it would meet the same filter, or the same limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedReply:
+class ParsedReply(NamedTuple):
     """`response`: the reply up to and including its closing tag, with canonical tags. `content`: the text inside the
     tag. `calls_left_out`: further calls of a tool, of which the first counts."""
 
@@ -74,8 +73,7 @@ class ParsedReply:
     calls_left_out: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TaggedReply:
+class TaggedReply(NamedTuple):
     """A parsed reply of another method than the agent. `tag`: the tag around the content."""
 
     response: str
@@ -83,12 +81,12 @@ class TaggedReply:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class ParseError:
+class ParseError(NamedTuple):
     cause: ParseCause
     detail: str
 
 
+@cache
 def stop_strings(action: AgentAction) -> tuple[str, ...]:
     """Stop strings of this turn."""
     return tuple(f"</{tag}>" for tag in TURN_TAGS[action])
@@ -97,7 +95,7 @@ def stop_strings(action: AgentAction) -> tuple[str, ...]:
 def parse_reply(text: str, *, action: AgentAction, ending: Ending) -> ParsedReply | ParseError:
     """The step of a reply in a turn, or its parse error."""
     found = _parse(text, _TAG, TURN_TAGS[action], ending, mentioned=False)
-    return found if isinstance(found, ParseError) else ParsedReply(found.response, _as_type(found.tag), found.content)
+    return found if isinstance(found, ParseError) else ParsedReply(found.response, _TYPES[found.tag], found.content)
 
 
 def parse_tagged(text: str, *, tags: tuple[str, ...], ending: Ending) -> TaggedReply | ParseError:
@@ -115,7 +113,7 @@ def _parse(
     """The content of one of the allowed tags, or a parse error. mentioned: the reasoning before it may mention tags."""
     if ending == "cut" and not text.strip():
         return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {more_room()}")
-    expected = "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in allowed)
+    expected = "expected " + " or ".join([f"<{tag}>..</{tag}>" for tag in allowed])
     tags = list(pattern.finditer(text))
     closing = next((tag for tag in tags if tag[1]), None)
     if closing is None and ending in NOTHING_SAID:
@@ -214,7 +212,3 @@ def _inside(tag: str, text: str, ending: Ending) -> str:
         return ""
     _, *opened = re.split(rf"<\s*+{tag}\s*+>", said, flags=re.IGNORECASE)
     return opened[-1].strip() if opened else ""
-
-
-def _as_type(name: str) -> ActionType:
-    return next(tag for tags in TURN_TAGS.values() for tag in tags if tag == name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from preference import AgentAction
@@ -19,8 +18,7 @@ class Observation(NamedTuple):
     said: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """What the agent has seen. `passages`: those this turn reads, best first; `read`: all passages shown so far,
     including these; `evidence`: what earlier turns reported from them; `ended`: why no step can be taken; `observed`:
     by thought, what was shown after it, if it searched."""

@@ -106,7 +106,7 @@ SIGNS = (
         "steps sampled in the same state are equivalent, so there is nothing to compare",
         "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and check that the server "
         "honours temperature, top_p and seed",
-        lambda rollout: not _only_reasoning(rollout) and _most(_alike(rollout), share=NEARLY_ALL),  # no text, no step
+        lambda rollout: _most(_alike(rollout), share=NEARLY_ALL) and not _only_reasoning(rollout),  # no text, no step
         fault=True,
     ),
     Sign(

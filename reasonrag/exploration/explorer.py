@@ -51,7 +51,6 @@ from reasonrag.errors import ModelError
 from reasonrag.exploration.shared_findings import Useful, gold_found, in_common, progress, rested_on, same_step
 from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.prices import Price
-from reasonrag.retrieval.retriever import corpus_language
 
 TEACHER, VALUE_MODEL, READER = "model", "value_model", "reader"
 """Roles of the models of a run."""
@@ -210,11 +209,6 @@ class Explorer:
         self._searched.update(zip(new, states, strict=True))
 
     @property
-    def _at_once(self) -> bool:
-        """Whether a step reads what its query found and goes on from there."""
-        return self.agent.protocol.reads_at_once
-
-    @property
     def _is_guided(self) -> bool:
         """Whether the search goes by what steps bring to light."""
         return self.recipe.search.selection == "mixed"
@@ -244,7 +238,7 @@ class Explorer:
         if self.value_agent is None:
             return await self._continuing(self.agent).continue_from(state, samples)
         paths = await self._continuing(self.value_agent).continue_from(state, samples)
-        return [[replace(step, sampled_by=self.value_agent.model.name) for step in path] for path in paths]
+        return [[step._replace(sampled_by=self.value_agent.model.name) for step in path] for path in paths]
 
     def _as_step(self, step: AgentStep, *, plain: bool = True) -> Step[AgentStep]:
         return Step(
@@ -253,7 +247,7 @@ class Explorer:
             outcome=self._outcome_of(step),
             plain=plain and (step.plain or (self.recipe.repairs_count and step.repaired)),
             identity=None if step.parse_error else step.response,
-            progress=progress(self.question, step, self._found_by(step), at_once=self._at_once)
+            progress=progress(self.question, step, self._found_by(step), at_once=self.agent.protocol.reads_at_once)
             if self._is_guided
             else None,
         )
@@ -265,8 +259,7 @@ class Explorer:
 
     def _outcome_of(self, step: AgentStep) -> float | None:
         known = counts(step, unreadable=self.recipe.unreadable, forced_answers=self.recipe.forced_answers)
-        language = corpus_language(self.agent.retriever)
-        return outcome_of(step, self.recipe.outcome, language=language) if known else None
+        return outcome_of(step, self.recipe.outcome, language=self.agent.language) if known else None
 
     def record(self, run: RunIdentity, error: QuestionError | None = None) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl. error: why there is no tree."""

@@ -55,10 +55,10 @@ def in_common(step: AgentStep, other: AgentStep, after: State | None, after_othe
         return (1 + jaccard(said, also)) / 2 if of.known or (said and also) else 0.0
     if not _reads(after) or not _reads(after_other):
         return 0.0
-    shown, also = frozenset(_keys(after.passages)), frozenset(_keys(after_other.passages))
+    shown, by_other = frozenset(_keys(after.passages)), frozenset(_keys(after_other.passages))
     if not of.known:
-        return overlap(shown, also)
-    return (1 + jaccard(shown, also)) / 2 if of.unreported(after) == of.unreported(after_other) else 0.0
+        return overlap(shown, by_other)
+    return (1 + jaccard(shown, by_other)) / 2 if of.unreported(after) == of.unreported(after_other) else 0.0
 
 
 def _reads(after: State | None) -> TypeGuard[State]:
@@ -66,13 +66,13 @@ def _reads(after: State | None) -> TypeGuard[State]:
     return after is not None and after.reads
 
 
-def _told(passages: Iterable[Passage], evidence: Sequence[str]) -> list[str]:
+def _told(passages: Iterable[Passage], evidence: Sequence[str]) -> list[tuple[str, str]]:
     """The contents of passages from which some evidence reports."""
     return _keys(each for each in passages if any(reports(said, each) for said in evidence))
 
 
-def _keys(passages: Iterable[Passage]) -> list[str]:
-    return [each.contents for each in passages]
+def _keys(passages: Iterable[Passage]) -> list[tuple[str, str]]:
+    return [(each.title, each.text) for each in passages]
 
 
 @lru_cache(maxsize=4096)
@@ -86,7 +86,7 @@ class Useful:
     None if neither is."""
 
     gold: GoldPassages | None
-    contents: frozenset[str] | None = None
+    contents: frozenset[tuple[str, str]] | None = None
 
     @property
     def known(self) -> bool:
@@ -94,13 +94,13 @@ class Useful:
 
     def has(self, passage: Passage) -> bool:
         """Whether this is one of them."""
-        return passage.contents in (self.contents or ()) if self.gold is None else self.gold.has(passage)
+        return self.gold.has(passage) if self.gold else (passage.title, passage.text) in (self.contents or ())
 
-    def among(self, passages: Iterable[Passage]) -> frozenset[str]:
+    def among(self, passages: Iterable[Passage]) -> frozenset[tuple[str, str]]:
         """Contents of those among these passages."""
         return frozenset(_keys(filter(self.has, passages)))
 
-    def unreported(self, state: State) -> frozenset[str]:
+    def unreported(self, state: State) -> frozenset[tuple[str, str]]:
         """Those that a read turn shows and from which no evidence before it reports."""
         return self.among(state.passages).difference(_told(filter(self.has, state.read), state.evidence))
 
@@ -113,12 +113,12 @@ class Useful:
             places = [passage for passage in step.state.passages if reports(each, passage)]
             if not places:
                 return None
-            if not any(each in said for said in before) and (not self.known or self.among(places)):
+            if not any(each in said for said in before) and (not self.known or any(map(self.has, places))):
                 found.add(each.removeprefix(comparable(places[0].title)).strip())
         return frozenset(found - {""})
 
 
-def rested_on(answers: Sequence[State]) -> frozenset[str] | None:
+def rested_on(answers: Sequence[State]) -> frozenset[tuple[str, str]] | None:
     """Contents of the passages that right answers rest on: those from which evidence reports before at least a third of
     them; None without any.
 

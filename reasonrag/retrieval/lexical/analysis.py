@@ -152,10 +152,9 @@ class SimilarWords:
 
     def __init__(self, vocabulary: Iterable[str]) -> None:
         self._words = [each for each in vocabulary if each and not each.startswith(QUIET)]
-        encoded = [each.encode() for each in self._words]
-        self._text = b"\n".join(encoded)
-        self._ends = np.cumsum([len(each) + 1 for each in encoded])
-        self._pieces = np.array([max(1, len(each) - _GRAM + 1) for each in self._words])
+        self._text = "".join(f"{each}\n" for each in self._words).encode()
+        self._ends = np.flatnonzero(np.frombuffer(self._text, np.uint8) == ord("\n")) + 1
+        self._pieces = np.maximum(1, np.fromiter(map(len, self._words), int) - _GRAM + 1)
 
     def of(self, word: str) -> dict[str, float]:
         """The most similar words, each with the share of the word that it holds."""

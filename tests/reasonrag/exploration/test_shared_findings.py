@@ -125,7 +125,7 @@ def test_two_queries_that_show_the_same_passages_are_one() -> None:
     france, paris = (replace(each, id="") for each in (FRANCE, PARIS))
     assert same_step(one, other, reading(france), reading(france))
     assert not same_step(one, other, reading(france), reading(paris))
-    assert same_step(one, replace(other, content="Capital of France"), None, None)
+    assert same_step(one, other._replace(content="Capital of France"), None, None)
     last = State(WITH_GOLD, "conclude", 6)
     assert not same_step(one, other, last, last)
 
@@ -134,7 +134,7 @@ def test_two_queries_that_show_the_same_passages_are_one() -> None:
 
 OSLO = Passage("4", "Oslo", "Oslo lies on a fjord.", 0.4)
 GOLD, UNKNOWN = Useful(WITH_GOLD.gold), Useful(None)
-RESTED = Useful(None, frozenset({FRANCE.contents, PARIS.contents}))
+RESTED = Useful(None, frozenset((each.title, each.text) for each in (FRANCE, PARIS)))
 MANY = [Passage(str(number), f"Town {number}", "A town.") for number in range(50)]
 NO_IDS = [replace(each, id="") for each in (FRANCE, PARIS, ROME, OSLO)]
 ONE_ID = [replace(each, id="doc") for each in (FRANCE, PARIS)]
@@ -173,9 +173,9 @@ def test_two_queries_have_in_common_what_they_newly_show(
     shown: list[Passage], other: list[Passage], reported: tuple[str, ...], of: Useful, share: float
 ) -> None:
     """Whichever came first. Nothing, where one was not searched or ends the path."""
-    state = replace(thinking(FRANCE, PARIS, ROME), evidence=reported)
+    state = thinking(FRANCE, PARIS, ROME)._replace(evidence=reported)
     one, two = (step("query", said, state=state) for said in ("capital of France", "Gaul"))
-    after, also = (replace(reading(*each), read=(*state.read, *each), evidence=reported) for each in (shown, other))
+    after, also = (reading(*each)._replace(read=(*state.read, *each), evidence=reported) for each in (shown, other))
     assert in_common(one, two, after, also, of) == in_common(two, one, also, after, of) == pytest.approx(share)
     for unknown in (None, State(WITH_GOLD, "conclude", 6)):
         assert in_common(one, two, after, unknown, of) == in_common(one, two, unknown, also, of) == 0
@@ -213,7 +213,7 @@ def test_two_pieces_of_evidence_have_in_common_what_they_newly_report(
 
 
 def right(*evidence: str) -> State:
-    return replace(thinking(FRANCE, PARIS, ROME, *NO_IDS), evidence=evidence)
+    return thinking(FRANCE, PARIS, ROME, *NO_IDS)._replace(evidence=evidence)
 
 
 @pytest.mark.parametrize(
@@ -227,5 +227,5 @@ def right(*evidence: str) -> State:
 )
 def test_right_answers_rest_on_what_a_third_of_them_reported(answers: list[State], ids: set[str] | None) -> None:
     """By their contents, with ids or without."""
-    contents = {each.id: each.contents for each in (FRANCE, PARIS, ROME)}
+    contents = {each.id: (each.title, each.text) for each in (FRANCE, PARIS, ROME)}
     assert rested_on(answers) == (None if ids is None else {contents[each] for each in ids})
