@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
-from preference.export.formats import ACTION_TYPE_NAMES, messages_of, pairs_files
+from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
 from preference.filters import seeded_uniform
 from preference.records import shared_fields
@@ -81,11 +81,8 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
         return None
     chosen, rejected = _text(row, "chosen"), _text(row, "rejected")
     system, user = _text(row, "instruction") or "", _text(row, "input")
-    if user and row.get("history"):
-        try:
-            user = "\n".join(turn["content"] for turn in messages_of(row)[1:])
-        except (KeyError, TypeError, ValueError):
-            return None
+    if row.get("history"):  # then all turns, with their roles
+        user = (_text(row, "prompt") or "").removeprefix(f"System: {system}\n")
     if chosen is None or rejected is None or chosen == rejected or not user:
         return None
     confidence: Any = row.get("confidence")
