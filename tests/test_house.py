@@ -21,7 +21,7 @@ LINES = {
     "mcts": 1503,
     "preference": 5379,
     "hall": 3737,
-    "agent": 3000,
+    "agent": 2965,
     "critics": 1422,
     "curation": 4345,
     "data": 3187,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from preference import ActionType, Message, exact_match, f1_score
 from preference.answer_scores import in_language
@@ -191,24 +191,24 @@ class Agent:
             temperature, and from the second on the prompt shows `said`.
         """
         prompt = self.prompt_of(state)
-        draw, sampling = _Draw(state, prompt, prompt), None
+        draw, sampling = _Draw(state, prompt), None
         if attempt:
             shown = [each.response for each in said] if attempt > 1 else []
             messages = render_variation(self.prompts, prompt, said=shown) if shown else prompt
             hotter = min(HOTTEST, self.sampling.temperature + HOTTER * attempt)
             sampling = self.sampling.model_copy(update={"temperature": hotter})
-            draw = _Draw(state, prompt, messages, plain=False, temperature=hotter)
+            draw = _Draw(state, prompt, messages, hotter)
         if state.ended:
-            return [_failed_step(draw, _NOTHING, state.ended, None) for _ in samples]
+            return [_failed_step(draw, _NOTHING, state.ended) for _ in samples]
         stop = self.protocol.stops(state)
         unseen = state.thoughts if self.protocol.reads_at_once else ()
-        request = self.caller.request(state.question.id, draw.messages, samples, stop, sampling, unseen=unseen)
+        request = self.caller.request(state.question.id, draw.instead or prompt, samples, stop, sampling, unseen=unseen)
         try:
             completions = await self.caller.complete(request)
         except ModelError as error:
             if not error.of_prompt or not state.layer:
                 raise
-            return [_failed_step(draw, _NOTHING, ParseError("rejected", str(error)), None) for _ in samples]
+            return [_failed_step(draw, _NOTHING, ParseError("rejected", str(error))) for _ in samples]
         read = partial(self._read, state)
         first = [first_reading(request, each, read) for each in completions]
         readable = [each for each in first if not isinstance(each, ParseError)]
@@ -233,84 +233,62 @@ class Agent:
         if isinstance(found.content, ParseError):
             return _failed_step(draw, completion, found.content, found.unrepaired)
         if found.repaired:
-            draw = draw._replace(messages=found.messages, plain=False)
+            draw = draw._replace(instead=found.messages)
         return self._parsed(draw, found.content, found.completion, repaired=found.repaired)
 
     def step_of(self, state: State, reply: str) -> AgentStep:
         """The step of a whole reply from outside, without a repair turn."""
         said = without_reasoning(Completion(text=reply, finish_reason="stop"))
         parsed, prompt = self._read(state, said), self.prompt_of(state)
-        draw = _Draw(state, prompt, prompt)
-        if isinstance(parsed, ParseError):
-            return _failed_step(draw, said, parsed, None)
-        return self._parsed(draw, parsed, said)
+        draw = _Draw(state, prompt)
+        return _failed_step(draw, said, parsed) if isinstance(parsed, ParseError) else self._parsed(draw, parsed, said)
 
     def _read(self, state: State, said: Completion) -> ParsedReply | ParseError:
         return self.protocol.parse(plain_text(said.text), state, ending_of(said))
 
     def _parsed(self, draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaired: bool = False) -> AgentStep:
-        evidence = draw.state.evidence
+        state, ends = draw.state, parsed.action_type == "answer"
+        question, golden_answers, told = state.question.question, state.question.golden_answers, state.evidence
         if self.protocol.reads_at_once:  # nothing is reported, so answers are held against what was read
-            evidence = tuple(f"{each.title}. {each.text}" for each in draw.state.read)
-        return _parsed_step(draw, parsed, reply, evidence, self.language, repaired=repaired)
+            told = tuple(f"{each.title}. {each.text}" for each in state.read)
+        said, held = parsed.content, None
+        if ends:
+            said = in_words(question, parsed.content)
+            [answer], evidence, golds = (
+                [in_language(each, self.language) for each in texts] for texts in ([said], told, golden_answers)
+            )
+            held = is_supported(question, answer, evidence, golds, state.read)
+        grounded = is_grounded(parsed.action_type, said, state.read)
+        return AgentStep(
+            state=state,
+            prompt=draw.prompt,
+            response=as_thought(parsed.response),
+            action_type=parsed.action_type,
+            content=parsed.content,
+            terminal=ends,
+            repaired=repaired,
+            calls_left_out=parsed.calls_left_out,
+            reasoning=plain_text(reply.reasoning),
+            sampled_with=draw.instead,
+            sampled_temperature=draw.temperature,
+            f1=f1_score(said, golden_answers) if ends and golden_answers else None,
+            em=exact_match(said, golden_answers) if ends and golden_answers else None,
+            grounded=grounded_by_evidence(told, state.read, grounded=grounded, held=held),
+            in_evidence=held,
+        )
 
 
 class _Draw(NamedTuple):
-    """What was sent for a step: the state's own prompt, or other `messages` instead."""
+    """What was sent for a step: the state's own prompt, or other messages instead. temperature: if it is not the
+    agent's own."""
 
     state: State
     prompt: tuple[Message, ...]
-    messages: tuple[Message, ...]
-    plain: bool = True
+    instead: tuple[Message, ...] | None = None
     temperature: float | None = None
-    """Set if it is not the agent's own."""
-
-    def as_drawn(self) -> dict[str, Any]:
-        """The fields of a step that record how it was really drawn."""
-        if self.plain:
-            return {}
-        return {"sampled_with": self.messages, "sampled_temperature": self.temperature}
 
 
-def _parsed_step(
-    draw: _Draw,
-    parsed: ParsedReply,
-    reply: Completion,
-    told: tuple[str, ...],
-    language: str | None,
-    *,
-    repaired: bool = False,
-) -> AgentStep:
-    """told: what an answer is held against. language: of the corpus, which says how numbers are read."""
-    state, ends = draw.state, parsed.action_type == "answer"
-    golden_answers = state.question.golden_answers
-    said, held = parsed.content, None
-    if ends:
-        said = in_words(state.question.question, parsed.content)
-        answer, evidence, golds = (
-            [in_language(each, language) for each in texts] for texts in ([said], told, golden_answers)
-        )
-        held = is_supported(state.question.question, answer[0], evidence, golds, state.read)
-    grounded = is_grounded(parsed.action_type, said, state.read)
-    return AgentStep(
-        state=state,
-        prompt=draw.prompt,
-        response=as_thought(parsed.response),
-        action_type=parsed.action_type,
-        content=parsed.content,
-        terminal=ends,
-        repaired=repaired,
-        calls_left_out=parsed.calls_left_out,
-        reasoning=plain_text(reply.reasoning),
-        f1=f1_score(said, golden_answers) if ends and golden_answers else None,
-        em=exact_match(said, golden_answers) if ends and golden_answers else None,
-        grounded=grounded_by_evidence(told, state.read, grounded=grounded, held=held),
-        in_evidence=held,
-        **draw.as_drawn(),
-    )
-
-
-def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: Completion | None) -> AgentStep:
+def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: Completion | None = None) -> AgentStep:
     """A step for a reply that did not parse: terminal, value 0, kept with its text and cause."""
     nothing = 0.0 if draw.state.question.golden_answers else None
     return AgentStep(
@@ -324,7 +302,8 @@ def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: Comp
         parse_error=ParseFailure(
             cause=error.cause, detail=error.detail, repair=None if repair is None else plain_text(repair.text)
         ),
+        sampled_with=draw.instead,
+        sampled_temperature=draw.temperature,
         f1=nothing,
         em=nothing,
-        **draw.as_drawn(),
     )

@@ -16,16 +16,7 @@ from dataclasses import dataclass
 from preference import Message
 from reasonrag.agent.parsing import ParsedReply, ParseError
 from reasonrag.agent.prompting import Prompts
-from reasonrag.agent.protocols.json_reply import (
-    ANSWER,
-    QUERY,
-    answers,
-    as_step,
-    documents,
-    query_or_answer,
-    read_object,
-    turns,
-)
+from reasonrag.agent.protocols.json_reply import ANSWER, QUERY, answers, as_step, documents, read_object, turns
 from reasonrag.agent.state import State
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.retrieval.settings import PassageOrder
@@ -45,7 +36,12 @@ class JsonAgent:
         return ()
 
     def parse(self, text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
-        return query_or_answer(text, state, ending)
+        wanted = (ANSWER,) if state.action == "conclude" else (QUERY, ANSWER)
+        found = read_object(text, ending, wanted)
+        if isinstance(found, ParseError):
+            return found
+        response, said = found
+        return as_step(response, said, next(each for each in wanted if each in said))
 
 
 class Re2Search(JsonAgent):

@@ -82,16 +82,6 @@ def read_object(text: str, ending: Ending, wanted: tuple[str, ...]) -> tuple[str
     return (text[:end].strip(), said) if said else ParseError("empty", f"{expected}; found no text in it")
 
 
-def query_or_answer(text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
-    """The step of a reply that may search or answer, or, to conclude, must answer; of both the query counts."""
-    wanted = (ANSWER,) if state.action == "conclude" else (QUERY, ANSWER)
-    found = read_object(text, ending, wanted)
-    if isinstance(found, ParseError):
-        return found
-    response, said = found
-    return as_step(response, said, next(each for each in wanted if each in said))
-
-
 def as_step(response: str, said: dict[str, str], name: str) -> ParsedReply:
     """The step that one of the values takes."""
     return ParsedReply(response, "query" if name == QUERY else "answer", said[name])
