@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from preference.export.files import write_file
-from preference.export.formats import PAIRS_FILE, pairs_files
+from preference.export.formats import pairs_files
 from reasonrag.critics.rows import CriticRows, Fold, read_rows, row_digests, write_rows
 from reasonrag.critics.settings import TrainCriticSettings
 from reasonrag.critics.training_script import FACTS, TrainingJob
@@ -209,7 +209,7 @@ def _facts_of_data(folder: Path, digests: dict[str, str], rows: CriticRows, held
     return {
         "directory": str(folder.resolve()),
         "stage": STAGE,
-        "dataset": PAIRS_FILE,
+        "dataset": next(iter(digests)),
         "rows": len(rows.rows),
         "eval_rows": len(held_out.rows),
         "sha256": digests,
