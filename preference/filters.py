@@ -274,19 +274,19 @@ def _is_agreed(each: Candidate, rules: PairingRules) -> bool:
     return better is not None and worse is not None and better > worse
 
 
-_QUERY = re.compile(r"<query>((?:(?!<query>).)*?)</query>", re.DOTALL)
+_QUERY = re.compile(r'<query>((?:(?!<query>).)*?)</query>|"query": "([^\n]*)"\}\}\n</tool_call>', re.DOTALL)
 
 
 def _repeats_a_query(each: Candidate) -> bool:
     """Whether the chosen query repeats one that the prompt of its state shows."""
     if each.chosen.action_type != "query" or each.chosen.content is None or not each.state.prompt:
         return False
-    return comparable(each.chosen.content) in _queries_in(each.state.prompt[-1].content)
+    return comparable(each.chosen.content) in _queries_in("\n".join(turn.content for turn in each.state.prompt[1:]))
 
 
 @lru_cache(maxsize=8)  # the candidates of a state come together
 def _queries_in(prompt: str) -> frozenset[str]:
-    return frozenset(map(comparable, _QUERY.findall(prompt))) - {""}
+    return frozenset(comparable("".join(found)) for found in _QUERY.findall(prompt)) - {""}
 
 
 def _is_unshown(each: Candidate) -> bool:

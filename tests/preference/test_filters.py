@@ -125,6 +125,8 @@ SEARCHED = (
     "Question: q <query>x</query>\nPrevious Thoughts: So <query>Who was the first?</query> Then <query>Where</query>"
 )
 HERE: Fields = {"prompt": prompt(SEARCHED)}
+CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "the \\"first\\""}}\n</tool_call>'
+CALLED: Fields = {"prompt": [*prompt("Question: q"), {"role": "assistant", "content": CALL}, prompt("Nothing")[1]]}
 NINE = "birth place of Ada Lovelace who wrote first program"
 NOT_AGAIN = {"allow_repeated_query": False}
 
@@ -157,6 +159,7 @@ NOT_AGAIN = {"allow_repeated_query": False}
         # queries of the path, by the prompt alone, so for imported rows too; one may be rejected
         (query("who was first", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, "repeated_query"),
         (query("where", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, "repeated_query"),
+        (query("The first?", 0.9, **CALLED), query("when", 0.1, **CALLED), NOT_AGAIN, "repeated_query"),
         (query("where", 0.9, **HERE), query("when", 0.1, **HERE), {"allow_repeated_query": True}, None),
         (query("the", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, None),
         (answer("Where", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, None),
