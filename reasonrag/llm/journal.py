@@ -40,6 +40,8 @@ CUT = ":cut"
 Held = Callable[[Iterable[Completion]], list[Completion]]
 _DIGEST = b',"digest":"'
 _DIGEST_BYTES = 8
+GATHERED_S = 0.004
+"""Seconds for which lines are gathered where they come close together: few batches cost the processor less."""
 _END_SIZE = len(_DIGEST) + 2 * _DIGEST_BYTES + len(b'"}')
 """Bytes from the digest to the end of a line."""
 LONGEST_LINE = 1 << 28
@@ -84,6 +86,7 @@ class Journal:
         """By everything in the file, too."""
         self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
+        self._dense = False  # whether lines come closer together than they are written
         self._broken: StorageError | None = None
         try:
             if writable:
@@ -152,7 +155,10 @@ class Journal:
         batch: list[tuple[bytes, asyncio.Future[None]]] = []
         try:
             while self._pending:
+                if self._dense:
+                    await asyncio.sleep(GATHERED_S)
                 batch, self._pending = self._pending, []
+                self._dense = len(batch) > 1
                 with storing(self.path, "Earlier answers are kept; free some space and run the same command again"):
                     await asyncio.to_thread(self._write, b"".join(line for line, _ in batch))
                 for _, written in batch:
