@@ -535,7 +535,7 @@ class Search(Generic[P]):
         A state that is half right every time has converged as much as one that is always right. All draws count, plain
         or not, and so does what steps brought to light: they only guide the search.
         """
-        usual = self._usual_outcome()
+        usual = min(self._outcomes, key=lambda each: (-self._outcomes[each], each), default=None)  # lowest on a tie
         usually_right = usual is not None and usual >= RIGHT
         all_wrong = _all_wrong(self.tree.outcomes)  # then how wrong they are is not what is sought
         if self._estimates is None or self._usual != (usual, all_wrong):
@@ -556,10 +556,6 @@ class Search(Generic[P]):
             mean, answers = (estimate.mean, estimate.answers) if estimate else (0.0, 0)
             expected.append(expected_outcome(above, weight=weight, mean=mean, answers=answers))
         return expected
-
-    def _usual_outcome(self) -> float | None:
-        """The most frequent outcome, the lowest on a tie; None before the first answer."""
-        return min(self._outcomes, key=lambda outcome: (-self._outcomes[outcome], outcome), default=None)
 
     def _count_answer(self, outcome: float | None, steps: int) -> None:
         self._lengths[steps] += 1
@@ -595,17 +591,13 @@ class Search(Generic[P]):
             node.visits += 1
             if apart:
                 self._apart[node.id] += 1
-            apart = apart or self._only_decided(node)
+            apart = apart or 0 < node.draws == self._decided[node.id]  # only paths that decided have brought it
         if value is None:
             return
         for node in counting:
             node.counted += 1
             node.value_sum += value
             value *= self._level_discount
-
-    def _only_decided(self, node: Node[P]) -> bool:
-        """Whether only paths that decided where the search goes on have brought the step."""
-        return 0 < node.draws == self._decided[node.id]
 
     def _back_up_answer(self, node: Node[P]) -> None:
         """A visit of an answer that is a node."""

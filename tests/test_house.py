@@ -18,7 +18,7 @@ TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
-    "mcts": 1503,
+    "mcts": 1495,
     "preference": 5379,
     "hall": 3737,
     "agent": 2965,
@@ -27,9 +27,9 @@ LINES = {
     "data": 3187,
     "evaluation": 3741,
     "exploration": 2780,
-    "llm": 5104,
+    "llm": 5111,
     "publishing": 1191,
-    "retrieval": 3937,
+    "retrieval": 3938,
     "run": 808,
     "scale": 564,
     "serving": 1190,

@@ -77,6 +77,7 @@ class ChatRequest:
         """The request without stop strings."""
         return replace(self, sampling=self.sampling.model_copy(update={"stop": ()}))
 
+    @cached_property
     def wire_messages(self) -> list[dict[str, str]]:
         return [{"role": message.role, "content": message.content} for message in self.messages]
 
@@ -87,7 +88,7 @@ class ChatRequest:
 
     def keys(self, *, model: str) -> list[str]:
         """Key of each draw's answer: a hash of everything that determines it, independent of the other draws."""
-        common = [model, self.wire_messages(), self.sampling.model_dump(mode="json")]
+        common = [model, self.wire_messages, self.sampling.model_dump(mode="json")]
         begun = hashlib.sha256(orjson.dumps(common)[:-1])
         found = list[str]()
         for sample, seed in zip(self.samples, self.seeds, strict=True):

@@ -188,7 +188,7 @@ class ScoreEndpoint:
 
         asked = {
             "model": self.name,
-            "messages": request.wire_messages(),
+            "messages": request.wire_messages,
             "task": "classify",
             "use_activation": False,
             "add_generation_prompt": False,

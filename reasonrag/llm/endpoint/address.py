@@ -87,7 +87,7 @@ class OneAddress:
         body: dict[str, Any] = {
             **(sampling.extra_body or {}),
             "model": model,
-            "messages": request.wire_messages(),
+            "messages": request.wire_messages,
             "temperature": sampling.temperature,
             "max_tokens": sampling.max_tokens,
             "seed": request.seeds[0],
@@ -104,7 +104,7 @@ class OneAddress:
             body["logprobs"] = True
         if sampling.reasoning_effort:
             body["reasoning_effort"] = sampling.reasoning_effort
-        for parameter in body.keys() & (self.refused | set(without)):
+        for parameter in self.refused.union(without).intersection(body):
             value = body.pop(parameter)
             if parameter in RENAMED:
                 body[RENAMED[parameter]] = value

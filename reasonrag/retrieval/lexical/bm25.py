@@ -87,11 +87,12 @@ class BM25Index:
         else:
             scores = self._index.get_scores(tokens)
         rows = np.flatnonzero(scores > 0)
+        found = scores[rows]
         if len(rows) > depth:
-            threshold = np.partition(scores[rows], len(rows) - depth)[len(rows) - depth]
-            rows = rows[scores[rows] >= threshold]
-        best = rows[np.argsort(-scores[rows], kind="stable")][:depth]
-        return Ranked(best, scores[best].astype(np.float64), fallback)
+            kept = found >= np.partition(found, len(rows) - depth)[len(rows) - depth]
+            rows, found = rows[kept], found[kept]
+        best = (-found).argsort(kind="stable")[:depth]
+        return Ranked(rows[best], found[best].astype(np.float64), fallback)
 
 
 def build_bm25(
