@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from preference import NO_FILTERS
 from preference.candidates import question_key
 from preference.export.files import atomic_replacement, write_file, write_json
-from preference.export.formats import PAIRS_FILE
+from preference.export.formats import PAIRS_FILE, TURNS_FILE
 from preference.export.staging import LAST, UNFINISHED, staging_folder
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from preference.labelled_runs import recount_tokens
@@ -54,7 +54,7 @@ from reasonrag.signatures import public_call
 
 UNKNOWN = "unknown"
 _WRITTEN = (
-    *(ROLLOUTS, FAILURES, CONFIG, CANDIDATES, QUESTIONS, PAIRS_FILE, DATASET_INFO_FILE, SUMMARY),
+    *(ROLLOUTS, FAILURES, CONFIG, CANDIDATES, QUESTIONS, PAIRS_FILE, TURNS_FILE, DATASET_INFO_FILE, SUMMARY),
     *(IMPORT_REPORT, REJECTED, PROMPTS),
 )
 """Files that an import, or the commands after it, would replace."""

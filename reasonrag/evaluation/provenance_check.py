@@ -166,7 +166,7 @@ def _read(folder: Path) -> Provenance:
         raise InputError(f"--trained-on {folder}: there is no such folder; give a model's, or that of its data set")
     if (own := read_provenance(folder)) is not None:
         return own
-    if not any((folder / each).is_file() for each in (summary.QUESTIONS, formats.PAIRS_FILE)):
+    if not (folder / summary.QUESTIONS).is_file() and "train" not in formats.pairs_files(folder):
         raise InputError(
             f"--trained-on {folder}: it has no {PROVENANCE}, which reasonrag train writes, and neither "
             f"{summary.QUESTIONS} nor {formats.PAIRS_FILE}, which reasonrag pairs writes"

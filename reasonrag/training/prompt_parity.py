@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from preference.candidates import Origin, QuestionRecord, read_lines
-from preference.export.formats import PAIRS_FILE
+from preference.export.formats import PAIRS_FILE, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside
 from reasonrag.agent.protocols.known import renderer_hash
@@ -99,16 +99,16 @@ def _warnings(data_set: Path, origins: Counter[Origin]) -> tuple[str, ...]:
 def _origins(data_set: Path) -> Counter[Origin]:
     """The origins of a data set's questions, or of its rows if it has only rows."""
     unknown = f"{data_set} has neither {QUESTIONS} nor {PAIRS_FILE}; give a folder that reasonrag pairs wrote"
+    file = pairs_files(data_set).get("train", data_set / PAIRS_FILE)
     try:
         with reading(data_set, missing=unknown), explained_records():
             if (data_set / QUESTIONS).is_file():
                 questions = read_lines(data_set / QUESTIONS, QuestionRecord)
                 return Counter(_with_own_steps(question) for question in questions if not question.error)
-            return Counter(map(_origin_of, orjson.loads((data_set / PAIRS_FILE).read_bytes())))
+            renderers = (row.get("renderer") for row in orjson.loads(file.read_bytes()))
+            return Counter(Origin(dataset="", split="", renderer=each) for each in renderers)
     except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{data_set / PAIRS_FILE} is not a list of rows; give a folder that reasonrag pairs wrote"
-        ) from error
+        raise InputError(f"{file} is not a list of rows; give a folder that reasonrag pairs wrote") from error
 
 
 def _with_own_steps(question: QuestionRecord) -> Origin:
@@ -117,10 +117,6 @@ def _with_own_steps(question: QuestionRecord) -> Origin:
     if not hops or origin.max_steps is None:
         return origin
     return origin.model_copy(update={"max_steps": steps_of_hops(hops, least=origin.max_steps, agent=origin.agent)})
-
-
-def _origin_of(row: dict[str, Any]) -> Origin:
-    return Origin(dataset="", split="", renderer=row.get("renderer"))
 
 
 def _renderers(origins: Counter[Origin]) -> dict[str, int]:

@@ -227,10 +227,12 @@ def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag) -> None:
     assert (killed.returncode, Path("data/b", UNFINISHED).exists()) == (-9, True)
     assert reasonrag("pairs", "data/other", "--out", "data/b", "--replace").status == 0
     assert not Path("data/b/prompts").exists()
-    Path("data/c/prompts").mkdir(parents=True)
-    for command in (("pairs", "data/a"), ("import", "RAG_ProGuide.json")):
-        taken = reasonrag(*command, "--out", "data/c")
-        assert (taken.status, "data/c is taken: it has prompts" in taken.err.replace("holds", "has")) == (2, True)
+    for name in ("prompts", "turns.json"):
+        Path("data/c", name).mkdir(parents=True)
+        for command in (("pairs", "data/a"), ("import", "RAG_ProGuide.json")):
+            taken = reasonrag(*command, "--out", "data/c")
+            assert (taken.status, f"data/c is taken: it has {name}" in taken.err.replace("holds", "has")) == (2, True)
+        Path("data/c", name).rmdir()
 
 
 def test_rows_of_our_own_prompts_bring_none(tmp_path: Path, reasonrag: Reasonrag) -> None:

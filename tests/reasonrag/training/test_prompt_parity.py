@@ -115,10 +115,11 @@ def test_what_is_known_is_compared_although_some_is_not(data_set: DataSet) -> No
 ERROR = {"cause": "timeout", "message": "too slow"}
 
 
-def test_a_folder_with_nothing_but_rows_is_enough(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["RAG_ProGuide.json", "turns.json"])
+def test_a_folder_with_nothing_but_rows_is_enough(name: str, tmp_path: Path) -> None:
     """A data set that was downloaded may have no more than the file that is trained on."""
     rows = [{"renderer": OURS}, {"renderer": OURS}, {}]
-    (tmp_path / "RAG_ProGuide.json").write_bytes(orjson.dumps(rows))
+    (tmp_path / name).write_bytes(orjson.dumps(rows))
     found = check_renderer(tmp_path, PROMPTS)
     assert found.renderer == OURS
     assert found.top_k == (None,)
