@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -168,14 +169,6 @@ def _trl_row(row: Row) -> Row:
     }
 
 
-def _unchanged(rows: Sequence[Row]) -> Iterable[Row]:
-    return rows
-
-
-def _each(convert: Callable[[Row], Row]) -> Callable[[Sequence[Row]], Iterable[Row]]:
-    return lambda rows: map(convert, rows)
-
-
 def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
     """Every reply of a question's pairs once, labelled desirable or not; replies chosen in one pair and rejected in
     another are left out."""
@@ -257,10 +250,10 @@ _PAIRS: dict[str, Any] = {"ranking": True, "columns": _SYSTEM_AND_PROMPT | _SIDE
 """LLaMA-Factory's default columns would glue the instruction into the user turn."""
 
 FORMATS: dict[FormatName, Format] = {
-    "proguide": Format(PAIRS_FILE, _unchanged, _PAIRS),
+    "proguide": Format(PAIRS_FILE, list, _PAIRS),
     "sharegpt": Format(
         "sharegpt.json",
-        _each(_sharegpt_row),
+        partial(map, _sharegpt_row),
         {
             "formatting": "sharegpt",
             "ranking": True,
@@ -270,7 +263,7 @@ FORMATS: dict[FormatName, Format] = {
     "kto": Format("kto.json", kto_rows, {"columns": _SYSTEM_AND_PROMPT | {"response": "output", "kto_tag": "kto_tag"}}),
     "reward": Format(
         "reward.json",
-        _each(_reward_row),
+        partial(map, _reward_row),
         {
             "formatting": "sharegpt",
             "ranking": True,
@@ -286,8 +279,8 @@ FORMATS: dict[FormatName, Format] = {
     ),
     "sft": Format("sft.json", None, _SFT),
     "sft-chosen": Format("sft-chosen.json", sft_chosen_rows, _SFT),
-    "trl": Format("trl.jsonl", _each(_trl_row), None),
-    "turns": Format(TURNS_FILE, _unchanged, _PAIRS),
+    "trl": Format("trl.jsonl", partial(map, _trl_row), None),
+    "turns": Format(TURNS_FILE, list, _PAIRS),
 }
 
 

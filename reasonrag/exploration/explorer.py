@@ -308,7 +308,7 @@ class Explorer:
                 self.recipe,
                 {name: rewards[node.id] for name, rewards in by_rule.items()},
                 known[node.id],
-                gold=self._gold(node),
+                gold=None if node.step is None else gold_found(self.question, node.payload, self._seen_after(node)),
                 ends=[scores[id(each)] for each in node.rollouts],
             )
             for node in tree.nodes
@@ -319,9 +319,6 @@ class Explorer:
             each for node in self.search.tree.nodes[1:] for each in _unreadable("answer", node.id, node.payload.judged)
         ]
         return [*_in_order(self._unreadable), *in_tree, *_in_order(self._unjudged)]
-
-    def _gold(self, node: Node[AgentStep]) -> int | None:
-        return None if node.step is None else gold_found(self.question, node.payload, self._seen_after(node))
 
     def _seen_after(self, node: Node[AgentStep]) -> State | None:
         """The state after a step, if the search continued from it."""

@@ -146,10 +146,7 @@ class OverviewCounts:
             steps = [(step.action_type, step.reward) for state in states.values() for step in state.steps]
         for action_type, reward in steps:
             if action_type is not None and reward is not None:
-                self._value(f"reward_{action_type}", reward)
-
-    def _value(self, name: str, value: float) -> None:
-        self._values.setdefault(name, array("d")).append(value)
+                self._values.setdefault(f"reward_{action_type}", array("d")).append(reward)
 
     # -- the result --------------------------------------------------------------------------------------------
 

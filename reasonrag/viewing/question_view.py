@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -22,7 +23,7 @@ from preference import (
     StateRecord,
     Usage,
 )
-from preference.candidates import Ends, GoldVerdict, LabelName, StepRecord, Tag
+from preference.candidates import Ends, GoldVerdict, LabelName, Tag
 from preference.export.formats import SplitName
 from preference.records import (
     ContinuationResult,
@@ -229,9 +230,11 @@ class _Texts:
             self.found.append(text)
         return self._numbers[text]
 
-    def of(self, prompt: Sequence[Message] | None, role: str) -> int | None:
-        """The last turn of the role."""
-        return next((self.number(turn.content) for turn in reversed(prompt or ()) if turn.role == role), None)
+    def turns(self, prompt: Sequence[Message]) -> dict[str, Any]:
+        """A prompt as a `StepView` has it, by the last turns of system and user."""
+        numbers = [self.number(turn.content) for turn in prompt]
+        last = {turn.role: number for turn, number in zip(prompt, numbers, strict=True)}
+        return {"system": last.get("system"), "user": last.get("user"), "between": numbers[1:-1]}
 
 
 def _tree(tree: ExploredTree, texts: _Texts) -> TreeView:
@@ -245,17 +248,14 @@ def _tree(tree: ExploredTree, texts: _Texts) -> TreeView:
 
 
 def _step(node: RolloutNode, record: RolloutRecord, status: StepStatus, texts: _Texts) -> StepView:
-    user = texts.of(node.prompt, "user")
+    turns = texts.turns(node.prompt or [])
     sent = None if node.sampled_with is None else [texts.number(each.content) for each in node.sampled_with]
-    passages = _passages(node, record, "" if user is None else texts.found[user])
+    passages = _passages(node, record, "" if turns["user"] is None else texts.found[turns["user"]])
     common = record.common_findings[node.id] if node.same_as is None else {}
     return StepView.model_construct(
-        **shared_fields(node, StepView) | {"sampled_with": sent, "passages": passages, "in_common": common},
+        **shared_fields(node, StepView) | turns | {"sampled_with": sent, "passages": passages, "in_common": common},
         parent=node.parent_id,
         type=node.action_type,
-        system=texts.of(node.prompt, "system"),
-        user=user,
-        between=[texts.number(turn.content) for turn in (node.prompt or ())[1:-1]],
         fate=status,
         uncounted=uncounted_in_words(record.uncounted[node.id], record.drawn_otherwise[node.id]),
         ends=_ends(node.rollouts),
@@ -312,15 +312,14 @@ def _states(explored: ExploredQuestion, texts: _Texts) -> tuple[list[StateView],
 
 
 def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
-    system, user = texts.of(state.prompt, "system"), texts.of(state.prompt, "user")
-    between = [texts.number(turn.content) for turn in state.prompt[1:-1]]
-    of_state = {"parent": None, "layer": state.layer, "action": state.action}
+    turns = texts.turns(state.prompt)
+    of_state = {"parent": None, "layer": state.layer, "action": state.action} | turns
     steps = [
         StepView.model_construct(
             **shared_fields(step, StepView)
             | of_state
-            | {"system": system, "between": between, "user": user}
-            | {"parse_error": _parse_failure(step), "uncounted": uncounted_in_words(step.uncounted)},
+            | {"parse_error": step.parse_error and ParseFailure(cause=step.parse_error, detail="")}
+            | {"uncounted": uncounted_in_words(step.uncounted)},
             type=step.action_type,
             terminal=step.action_type == "answer",
         )
@@ -331,11 +330,7 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
         tree=tree,
         layer=state.layer,
         action=state.action,
-        system=system,
-        user=user,
+        system=turns["system"],
+        user=turns["user"],
         steps=[] if tree is not None else steps,
     )
-
-
-def _parse_failure(step: StepRecord) -> ParseFailure | None:
-    return None if step.parse_error is None else ParseFailure(cause=step.parse_error, detail="")

@@ -269,14 +269,10 @@ def _check_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts) -
     chosen, rejected = row["chosen"], row["rejected"]
     empty = [name for name, side in (("chosen", chosen), ("rejected", rejected)) if not side.strip()]
     facts.findings += [("empty_reply", name) for name in empty]
-    better, worse = parse_step(chosen, may), parse_step(rejected, may)
-    if isinstance(better, str) and "chosen" not in empty:
-        facts.findings.append(("chosen_malformed", better))
-    if isinstance(worse, str) and "rejected" not in empty:
-        facts.findings.append(("rejected_malformed", worse))
-    if empty:
-        return
-    if " ".join(chosen.split()).casefold() == " ".join(rejected.split()).casefold():
+    malformed: tuple[CheckName, CheckName] = "chosen_malformed", "rejected_malformed"
+    steps = [parse_step(side, may) if side.strip() else None for side in (chosen, rejected)]
+    facts.findings += [(check, step) for check, step in zip(malformed, steps, strict=True) if isinstance(step, str)]
+    if not empty and " ".join(chosen.split()).casefold() == " ".join(rejected.split()).casefold():
         facts.findings.append(("identical_sides", ""))
 
 

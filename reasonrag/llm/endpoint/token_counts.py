@@ -11,16 +11,15 @@ from typing import Any, TypeGuard
 
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
 
+NEAR = 0.95
+"""Share of the token limit from which one of several replies counts as cut, as its tokens are an estimate."""
 _MOST_COUNTED = 10**9
 """Tokens; no request has more, and the sums of a run have to fit into its files."""
 
 
 def usage_of(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]:
-    """The cost of a request by the `usage` of its answer, which may hold anything.
-
-    A token count that is missing, malformed or too small for the bytes is replaced by the bytes, an upper bound.
-        Prompt and reply are checked separately. prompt_size, reply_size: in bytes.
-    """
+    """The cost of a request: the bytes are an upper bound of a count. Prompt and reply are checked separately.
+    prompt_size, reply_size: in bytes."""
     usage = said if isinstance(said, dict) else {}
     counted = _count(usage.get("prompt_tokens"))
     prompt_told = counted > 0 and counted * MOST_BYTES_PER_TOKEN >= prompt_size
@@ -86,7 +85,3 @@ def _count(said: object) -> int:
 def _detail(usage: Mapping[str, Any], details: str, name: str) -> int:
     told = usage.get(details)
     return _count(told.get(name)) if isinstance(told, dict) else 0
-
-
-NEAR = 0.95
-"""Share of the token limit from which one of several replies counts as cut, as its tokens are an estimate."""

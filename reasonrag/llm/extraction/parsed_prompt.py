@@ -123,8 +123,7 @@ def _parse_steps(turn: str, user: str) -> ParsedPrompt:
     question, _, history = user.removeprefix(_QUESTION).partition("\n")
     said, _, last = history.rpartition("<retrieval>")
     thoughts = re.sub(r"<retrieval>[\s\S]*?</retrieval>", "", said + last.partition("</retrieval>")[2])
-    for theirs, ours in (("subquery", "query"), ("subanswer", "evidence")):
-        thoughts = re.sub(rf"<(/?){theirs}>", rf"<\1{ours}>", thoughts)
+    thoughts = re.sub(r"(</?)subquery>", r"\1query>", re.sub(r"(</?)subanswer>", r"\1evidence>", thoughts))
     passages = tuple((title, text.removesuffix(_CUT).rstrip()) for title, text in _DOC_LINE.findall(last))
     return ParsedPrompt(turn, question[:MOST_READ], thoughts[:MOST_READ], passages)
 
@@ -132,8 +131,7 @@ def _parse_steps(turn: str, user: str) -> ParsedPrompt:
 def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     """Parse Search-R1's chat: searches are queries, thoughts about results are evidence."""
     thoughts = " ".join(m.content for m in messages if m.role == "assistant")
-    for theirs, ours in (("search", "query"), ("think", "evidence")):
-        thoughts = re.sub(rf"<(/?){theirs}>", rf"<\1{ours}>", thoughts)
+    thoughts = re.sub(r"<(/?)search>", r"<\1query>", re.sub(r"<(/?)think>", r"<\1evidence>", thoughts))
     question = messages[0].content.rpartition(" Question: ")[2].strip()
     passages = tuple(_DOC_LINE.findall(messages[-1].content))
     return ParsedPrompt("loop", question[:MOST_READ], thoughts[:MOST_READ], passages)
