@@ -274,6 +274,8 @@ def _is_agreed(each: Candidate, rules: PairingRules) -> bool:
     return better is not None and worse is not None and better > worse
 
 
+_LINE_OF_A_QUERY = re.compile(r"^Query: (.*)$", re.MULTILINE)
+"""In the history of agents that reply in JSON; no passage of theirs can imitate it."""
 _QUERY = re.compile(r'<query>((?:(?!<query>).)*?)</query>|"query": "([^\n]*)"\}\}\n</tool_call>', re.DOTALL)
 
 
@@ -281,12 +283,14 @@ def _repeats_a_query(each: Candidate) -> bool:
     """Whether the chosen query repeats one that the prompt of its state shows."""
     if each.chosen.action_type != "query" or each.chosen.content is None or not each.state.prompt:
         return False
-    return comparable(each.chosen.content) in _queries_in("\n".join(turn.content for turn in each.state.prompt[1:]))
+    shown = "\n".join(turn.content for turn in each.state.prompt[1:])
+    return comparable(each.chosen.content) in _queries_in(shown, of_lines=each.state.origin.agent is not None)
 
 
 @lru_cache(maxsize=8)  # the candidates of a state come together
-def _queries_in(prompt: str) -> frozenset[str]:
-    return frozenset(comparable("".join(found)) for found in _QUERY.findall(prompt)) - {""}
+def _queries_in(prompt: str, *, of_lines: bool) -> frozenset[str]:
+    lines = _LINE_OF_A_QUERY.findall(prompt) if of_lines else ()
+    return frozenset(map(comparable, [*map("".join, _QUERY.findall(prompt)), *lines])) - {""}
 
 
 def _is_unshown(each: Candidate) -> bool:

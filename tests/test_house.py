@@ -19,7 +19,7 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1495,
-    "preference": 5372,
+    "preference": 5376,
     "hall": 3737,
     "agent": 2965,
     "critics": 1422,
@@ -35,8 +35,8 @@ LINES = {
     "serving": 1190,
     "studies": 1532,
     "training": 4304,
-    "viewing": 2687,
-    "tests": 48_255,
+    "viewing": 2696,
+    "tests": 48_283,
     "benchmarks": 8078,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

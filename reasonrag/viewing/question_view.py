@@ -7,7 +7,7 @@ since siblings share theirs, and the text of a passage by its place in the promp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -30,11 +30,12 @@ from preference.records import (
     FailedContinuation,
     Outcome,
     ParseFailure,
+    PassageRef,
     RecipeRef,
     UnreadableJudgement,
     shared_fields,
 )
-from reasonrag.agent.prompting import inert
+from reasonrag.agent.prompting import folded, inert
 from reasonrag.viewing.collection import ExploredQuestion, ExploredTree
 from reasonrag.viewing.explanations import Explanation, cautions, explain, uncounted_in_words
 from reasonrag.viewing.step_status import StepStatus, step_statuses
@@ -274,26 +275,34 @@ def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[Passa
     if node.passages is None:
         return None
     gold = None if record.gold_passages is None else set(record.gold_passages)
-    heads = [f"Wikipedia Title: {inert(each.title)}\n" for each in node.passages]
-    starts, place = [], max(0, user.find("<reference>"))
+    return [
+        PassageView.model_construct(
+            **shared_fields(each, PassageView),
+            gold=None if gold is None else each.id in gold or each.title in gold,
+            start=start,
+            end=end,
+        )
+        for each, (start, end) in zip(node.passages, _places(node.passages, user), strict=True)
+    ]
+
+
+def _places(passages: Sequence[PassageRef], user: str) -> Iterator[tuple[int | None, int | None]]:
+    """Where the text of each stands: below its title, up to the next one; or, of other agents, on one line with it."""
+    referred = "<reference>" in user
+    heads = [inert(each.title) if referred else inert(folded(each.title)) for each in passages]
+    heads = [f"Wikipedia Title: {head}\n" if referred else f"(Title: {head}) " for head in heads]
+    begin = user.find("<reference>") if referred else max(map(user.rfind, ("\nQuery: ", "\n<retrieval>")))
+    starts, place = [], max(0, begin)
     for head in heads:  # in order, so that a text which looks like a head misleads only up to the next one
         found = user.find(head, place)
         starts.append(found)
         place = found + len(head) if found >= 0 else place
     close = user.rfind("</reference>") if "</reference>" in user else len(user)
-    views = []
-    for i, each in enumerate(node.passages):
-        start = None if starts[i] < 0 else starts[i] + len(heads[i])
+    for i, head in enumerate(heads):
+        start = starts[i] + len(head)
         end = next((later for later in starts[i + 1 :] if later >= 0), close)
-        views.append(
-            PassageView.model_construct(
-                **shared_fields(each, PassageView),
-                gold=None if gold is None else each.id in gold or each.title in gold,
-                start=start,
-                end=None if start is None else start + len(user[start:end].rstrip("\n")),
-            )
-        )
-    return views
+        shown = user[start:end].rstrip("\n") if referred else user[start:].partition("\n")[0]
+        yield (start, start + len(shown)) if starts[i] >= 0 else (None, None)
 
 
 def _states(explored: ExploredQuestion, texts: _Texts) -> tuple[list[StateView], dict[int, int]]:

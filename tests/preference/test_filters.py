@@ -175,6 +175,14 @@ def test_what_becomes_of_a_pair(first: Fields, second: Fields, rules: Fields, re
     assert only(siblings(first, second), **rules) == reason
 
 
+@pytest.mark.parametrize(("agent", "reason"), [("react", "repeated_query"), (None, None)])
+def test_a_query_of_an_agents_history_is_not_asked_again(agent: str | None, reason: str | None) -> None:
+    """Its lines can be trusted; a line of ours may be a thought's."""
+    shown: Fields = {"prompt": prompt("Question: q\nQuery: The first?\nDocument [1] (Title: A) Ada.")}
+    tree = siblings(query("the first", 0.9, **shown), query("when", 0.1, **shown), agent=agent)
+    assert only(tree, **NOT_AGAIN) == reason
+
+
 FLAWS: dict[DropReason, dict[str, Fields]] = {
     "malformed": {"rejected": {"parse_error": "no_tag"}},
     "unvalued": {"pair": {"margin": None}},

@@ -122,7 +122,7 @@ function passagesOf(view, step) {
         h("details", {},
           h("summary", {}, each.gold ? h("strong", { class: "gold" }, "★ gold ") : null, said(line(each.title, 120)), h("span", { class: "faint" }, each.score === null ? "" : ` score ${number(each.score)}`)),
           h("p", { class: "faint" }, "id ", said(each.id)),
-          text === null ? h("p", {}, "Its text was not found in the prompt.") : block(text)),
+          text === null ? h("p", {}, step.observation === null ? "Its text was not found in the prompt." : "Its text was shown to the reader alone.") : block(text)),
       );
     })),
   ];

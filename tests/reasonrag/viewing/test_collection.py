@@ -20,9 +20,14 @@ from preference.filters import candidates_of, select
 from preference.labelling import labelled_states, with_judge_label
 from preference.outcome_labels import with_outcome_label
 from reasonrag.agent.prompting import load_prompts, render_prompt
+from reasonrag.agent.protocols.known import PROTOCOLS
+from reasonrag.agent.settings import AgentName
+from reasonrag.agent.state import Observation, State
 from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
+from reasonrag.retrieval.settings import BEST_FIRST
 from reasonrag.viewing.collection import Collection, ExploredQuestion, ExploredTree, open_collection
 from reasonrag.viewing.explanations import OUTCOMES, explain
 from reasonrag.viewing.overview import Overview
@@ -560,6 +565,21 @@ def test_where_a_passage_stands_is_where_its_text_is(tmp_path: Path) -> None:
     assert places[1].endswith("& more")
     assert "not ours" in places[1]
     assert places[2] == ""
+
+
+@pytest.mark.parametrize("agent", ["react", "prorag", "tools"])
+def test_other_agents_are_shown_a_passage_on_a_line(agent: AgentName, tmp_path: Path) -> None:
+    seen = Observation("Ada", PASSAGES)
+    state = State(Question(id="q", question="Who?"), "think", 1, ("<query>Ada</query>",), PASSAGES, observed=(seen,))
+    turns = PROTOCOLS[agent].messages(load_prompts(agent=agent), state, BEST_FIRST)
+    record = read_turn()
+    nodes = [each.model_copy(update={"prompt": list(turns)} if each.passages else {}) for each in record.nodes]
+    view = view_of_record(record.model_copy(update={"nodes": nodes}), tmp_path)
+    step = view.trees[0].steps[2]
+    assert step.user is not None
+    places = [view.texts[step.user][each.start : each.end] for each in step.passages or ()]
+    assert (places[0], places[2]) == ("Ada wrote it. In 1843.", "")
+    assert places[1].endswith("& more")
 
 
 @pytest.mark.parametrize(
