@@ -149,6 +149,7 @@ def test_labels_by_outcome_do_not_depend_on_earlier_ones(record: RolloutRecord, 
 # -- tags ---------------------------------------------------------------------------------------------------------
 
 CHOSEN: Fields = {"name": "choice", "value": 1.0}
+WRONG: Fields = CHOSEN | {"value": 0.0}
 
 
 def ended(**fields: float) -> list[Fields]:
@@ -172,19 +173,6 @@ def ended(**fields: float) -> list[Fields]:
 def test_pairs_that_differ_only_in_length_are_tagged(first: Fields, second: Fields, tagged: bool) -> None:
     """efficiency_only: equal mean outcome before the discount."""
     assert only(siblings(query("who", 0.9, **first), query("what", 0.5, **second))).tags == ["efficiency_only"] * tagged
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "tagged"),
-    [
-        (answer("B", 0.9, em=1.0), answer("C", 0.0, em=0.0), False),  # letters of options
-        # an option whose text holds the right one's
-        (answer("B", 0.9, outcome=CHOSEN), answer("Ada Lovelace and Bob", 0.0, outcome=CHOSEN | {"value": 0.0}), False),
-    ],
-)
-def test_answers_that_differ_only_in_style_are_tagged(first: Fields, second: Fields, tagged: bool) -> None:
-    """style_only: cover-EM cannot tell them apart."""
-    assert only(siblings(first, second)).tags == ["style_only"] * tagged
 
 
 @pytest.mark.parametrize(("reward", "tags"), [("spre", []), ("spre_even", ["efficiency_only"]), ("rank", [])])
@@ -267,35 +255,27 @@ def test_pairs_of_a_state_whose_prompt_was_cut_are_tagged(shorter_by: int | None
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "same"),
+    ("first", "second", "field", "value"),
     [
-        (query("who", 0.9), query("  WHO\n", 0.1), True),  # case and spaces do not matter
-        (query("who", 0.9), query("who?", 0.1, same_as=1), True),  # unless search took them for one
-        (query("who", 0.9), answer("who", 0.1), False),  # another type is another content
-        (answer("", 0.9, response="one"), answer("", 0.1, response="two"), True),
-        (bare("one", 0.9), bare("two", 0.1), False),  # where there is no content, the whole reply stands for it
+        # same type and text, or one estimate for both
+        (query("who", 0.9), query("  WHO\n", 0.1), "same", True),  # case and spaces do not matter
+        (query("who", 0.9), query("who?", 0.1, same_as=1), "same", True),  # unless search took them for one
+        (query("who", 0.9), answer("who", 0.1), "same", False),  # another type is another content
+        (answer("", 0.9, response="one"), answer("", 0.1, response="two"), "same", True),
+        (bare("one", 0.9), bare("two", 0.1), "same", False),  # where there is no content, the whole reply stands for it
+        # gold passages: the chosen query or evidence has more; two types, or what nobody looked up, cannot be compared
+        (query("who", 0.9, gold=1), query("what", 0.1, gold=0), "gold", "right"),
+        (evidence("she did", 0.9, gold=2), evidence("None", 0.1, gold=1), "gold", "right"),
+        (query("who", 0.9, gold=1), query("what", 0.1), "gold", "unknown"),
+        (query("who", 0.9, gold=1), answer("Ada", 0.1), "gold", "unknown"),
+        # style_only: cover-EM cannot tell them apart, as it can letters, and an option whose text holds the right one's
+        (answer("B", 0.9, em=1.0), answer("C", 0.0, em=0.0), "tags", []),
+        (answer("B", 0.9, outcome=CHOSEN), answer("Ada Lovelace and Bob", 0.0, outcome=WRONG), "tags", []),
     ],
 )
-def test_siblings_that_say_the_same_are_known(first: Fields, second: Fields, *, same: bool) -> None:
-    """Same type and text, or one estimate for both."""
-    assert only(siblings(first, second)).same == same
-
-
-# -- gold passages ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "verdict"),
-    [
-        (query("who", 0.9, gold=1), query("what", 0.1, gold=0), "right"),
-        (evidence("she did", 0.9, gold=2), evidence("None", 0.1, gold=1), "right"),
-        (query("who", 0.9, gold=1), query("what", 0.1), "unknown"),
-        (query("who", 0.9, gold=1), answer("Ada", 0.1), "unknown"),
-    ],
-)
-def test_gold_passages_say_whether_a_pair_is_right(first: Fields, second: Fields, verdict: str) -> None:
-    """The chosen query or evidence has more of them; two types, or what nobody looked up, cannot be compared."""
-    assert only(siblings(first, second)).gold == verdict
+def test_what_is_known_of_two_siblings(first: Fields, second: Fields, field: str, value: object) -> None:
+    """Whether they say the same, which has more gold passages, and whether only their style differs."""
+    assert getattr(only(siblings(first, second)), field) == value
 
 
 # -- states -------------------------------------------------------------------------------------------------------

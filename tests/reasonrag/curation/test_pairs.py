@@ -152,25 +152,6 @@ def test_labels_by_outcome_are_made_from_a_run_or_its_data_set(tmp_path: Path) -
             reasonrag.pairs(out, out=tmp_path / "judged", **flags)
 
 
-def test_no_kept_pair_of_a_guessing_teacher_prefers_a_wrong_answer_to_a_golden_one_untold(tmp_path: Path) -> None:
-    """Whatever labels them. Yes and no about two things are either supported or not, and a guess earns nothing."""
-    run = tmp_path / "run"
-    reasonrag.generate(dataset="atlas", chat_model=WeakTeacher(), limit=12, run=run)
-    trees = {each.question_id: each for each in read_rollouts(run / "rollouts.jsonl")}
-    ends = [node for tree in trees.values() for node in tree.nodes if node.action_type == "answer" and node.outcome]
-    verdicts = [node for node in ends if node.content in ("yes", "no")]
-    assert {node.in_evidence for node in verdicts} == {True, False}
-    assert all(not node.outcome.value for node in ends if node.outcome and node.in_evidence is False)
-    for label in ("value", "outcome"):
-        made = reasonrag.pairs(run, out=tmp_path / label, label=label, validation=0.0)
-        assert made.pairs
-        for row in json.loads((tmp_path / label / "RAG_ProGuide.json").read_bytes()):
-            nodes = trees[row["question_id"]].nodes
-            chosen, rejected = nodes[row["chosen_id"]], nodes[row["rejected_id"]]
-            if chosen.action_type == rejected.action_type == "answer" and rejected.em == 1:
-                assert chosen.em == 1 or "golden_rejected" in row["tags"]
-
-
 def test_labels_by_outcome_need_the_outcomes(tmp_path: Path) -> None:
     """Imported rows do not have them; a published system has its own labels; and a run that
     continues one step of each state has few."""

@@ -185,17 +185,21 @@ SAME_QUERY = "The capital first. So the next query is <query>The capital of Fran
 OTHER_QUERY = "So the next query is <query>rivers of France</query>"
 
 
-def stubborn(*, until: int) -> Script:
-    """In the first turn the same query, in two wordings, before some draw; then another. What is read gives the right
-    answer."""
+def searches(*queries: str) -> Script:
+    """The draws of the first turn say these in turn; what is read gives the right answer."""
 
     def script(request: ChatRequest, position: int) -> str:
         if turn(request) == "think" and is_first(request):
-            draw = request.samples[position]
-            return OTHER_QUERY if draw >= until else SAME_QUERY if draw == 1 else QUERY
+            return queries[request.samples[position] % len(queries)]
         return {"think": RIGHT, "read": EVIDENCE}[turn(request)]
 
     return script
+
+
+def stubborn(*, until: int) -> Script:
+    """In the first turn the same query, in two wordings, before some draw; then another. What is read gives the right
+    answer."""
+    return searches(*(SAME_QUERY if draw == 1 else QUERY for draw in range(until)), OTHER_QUERY)
 
 
 def root_draws(model: ScriptedModel) -> list[ChatRequest]:
@@ -248,13 +252,7 @@ async def test_where_a_hotter_draw_says_the_same_again_the_siblings_are_shown(ex
 
 async def test_queries_that_find_the_same_passages_are_valued_once(explorer_of: ExplorerOf) -> None:
     """Other words, equal passages: the second shares the estimate of the first, if the recipe shares at all."""
-    other = "So the next query is <query>which city governs all of France as its capital</query>"
-
-    def script(request: ChatRequest, position: int) -> str:
-        if turn(request) == "think" and is_first(request):
-            return (QUERY, other)[request.samples[position] % 2]
-        return {"think": RIGHT, "read": EVIDENCE}[turn(request)]
-
+    script = searches(QUERY, "So the next query is <query>which city governs all of France as its capital</query>")
     for name, same_as in (("economy", 1), ("continuation", None)):
         of = recipe(name, simulations=1)
         record = await explored(explorer_of(ScriptedModel(script), of), of)
@@ -272,14 +270,7 @@ async def test_queries_that_show_the_same_gold_passage_count_what_is_known_of_bo
 ) -> None:
     """Besides the article on Paris they show different ones, by real BM25: a third of all. Where no gold passages are
     known, what right answers rest on tells at the end that both reveal the same."""
-    question = GOLD if known else QUESTION
-
-    def script(request: ChatRequest, position: int) -> str:
-        if turn(request) == "think" and is_first(request):
-            return (QUERY, ROMAN_QUERY)[request.samples[position] % 2]
-        return {"think": RIGHT, "read": EVIDENCE}[turn(request)]
-
-    records = {}
+    question, script, records = GOLD if known else QUESTION, searches(QUERY, ROMAN_QUERY), {}
     for name in ("economy", "continuation"):
         of = recipe(name)
         record = records[name] = await explored(explorer_of(ScriptedModel(script), of, question=question), of)
@@ -422,12 +413,11 @@ async def test_the_other_work_is_cancelled_when_a_piece_fails(
 # -- determinism -----------------------------------------------------------------------------------------------
 
 
-class Unhurried:
+class Unhurried(OfflineTeacher):
     """The offline teacher behind a network that delivers in any order."""
 
     def __init__(self, seed: int) -> None:
-        self.name = "offline"
-        self._teacher = OfflineTeacher()
+        super().__init__()
         self._dice = random.Random(seed)
         self.order: list[str] = []
 
@@ -435,13 +425,7 @@ class Unhurried:
         for _ in range(self._dice.randrange(20)):
             await asyncio.sleep(0)
         self.order.append(request.keys(model=self.name)[0])
-        return await self._teacher.complete(request)
-
-    async def check(self) -> None:
-        """Always there."""
-
-    async def close(self) -> None:
-        """Holds nothing open."""
+        return await super().complete(request)
 
 
 @pytest.mark.parametrize("name", list(RECIPES))

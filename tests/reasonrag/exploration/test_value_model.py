@@ -270,26 +270,14 @@ def test_the_teacher_s_key_stays_with_the_teacher(locked_endpoint: str, monkeypa
 
 def test_a_dry_run_counts_all_models_and_prices_each(reasonrag: Reasonrag) -> None:
     """Nobody is asked, and no key is needed; a free model adds its requests and no dollars."""
-    flags = [
-        "--limit",
-        5,
-        "--model",
-        "gpt-4o",
-        "--value-model",
-        "gpt-4o-mini",
-        "--agent",
-        "search-o1",
-        "--reader-model",
-        "gpt-4.1-nano",
-        "--run",
-        "runs/a",
-        "--dry-run",
-        "--json",
-    ]
-    paid = json.loads(reasonrag("generate", *flags).out)
+    models = ("--value-model", "gpt-4o-mini", "--agent", "search-o1", "--reader-model", "gpt-4.1-nano")
+    flags = ("--limit", 5, "--run", "runs/a", "--dry-run", "--json", *models)
+    paid = json.loads(reasonrag("generate", *flags, "--model", "gpt-4o").out)
     prices = {name: ("--price", f"{name}=0,0") for name in ("gpt-4o-mini", "gpt-4.1-nano")}
-    [free, read] = [json.loads(reasonrag("generate", *flags, *price).out) for price in prices.values()]
-    unpriced = reasonrag("generate", *flags[:5], "unheard-of", *flags[6:])
+    [free, read] = [
+        json.loads(reasonrag("generate", *flags, "--model", "gpt-4o", *price).out) for price in prices.values()
+    ]
+    unpriced = reasonrag("generate", *flags, "--model", "gpt-4o", "--value-model", "unheard-of")
     assert not Path("runs/a").exists()
     assert paid["requests"] == free["requests"] == read["requests"]
     assert all(paid["dollars"][end] > each["dollars"][end] > 0 for end in ("low", "high") for each in (free, read))

@@ -147,6 +147,7 @@ def test_a_server_with_a_token_is_searched_by_who_has_it(reasonrag: Reasonrag, m
         ((*BUILD, "--kind", "bm25"), "--encoder is for dense indexes: give --kind dense"),
         ((*BUILD, "--type", "ivf-pq"), "an ivf-pq index needs 1,000 passages, there are 6"),
         ((*BUILD, "--from-faiss", "nowhere.index"), "nowhere.index does not exist"),
+        ((*BUILD, "--out", "."), "cannot hold an index; give it a directory of its own"),
         ((*BUILD, "--gpu"), "this faiss sees no GPU"),
         ((*BUILD, "--max-length", 1), "--max-length: must be at least 8"),
     ],

@@ -158,31 +158,27 @@ async def until(true: Any) -> None:
 # -- the protocol ------------------------------------------------------------------------------------------------
 
 
-async def test_with_scores_each_document_stands_beside_its_score(retriever: Retriever) -> None:
-    """One list for each query in order, best first, with the passages that the index finds by itself."""
+@pytest.mark.parametrize(
+    ("asked", "top_k"),
+    [({"topk": 2, "return_scores": True}, 2), ({}, 3), ({"topk": None, "return_scores": False, "rerank": True}, 3)],
+)
+async def test_documents_stand_beside_their_scores_or_alone(
+    asked: dict[str, object], top_k: int, retriever: Retriever
+) -> None:
+    """One list for each query in order, best first, with the passages that the index finds by itself. As in Search-R1,
+    scores are only for who asks for them; null is as good as no topk, and other fields are not read."""
     async with served(retriever) as client:
-        answer = (await client.retrieve(QUERIES, topk=2, return_scores=True)).json
-    expected = [
-        [{"document": _document(each), "score": each.score} for each in await retriever.retrieve(query, 2)]
-        for query in QUERIES
-    ]
-    assert answer["result"] == expected
-    assert [len(each) for each in expected] == [2, 2, 1, 0]
-
-
-def _document(passage: Passage) -> dict[str, str]:
-    return {"id": passage.id, "title": passage.title, "contents": f"{passage.title}\n{passage.text}"}
-
-
-@pytest.mark.parametrize("parameters", [{}, {"topk": None, "return_scores": False, "rerank": True}])
-async def test_without_scores_the_documents_stand_alone(parameters: dict[str, object], retriever: Retriever) -> None:
-    """As in Search-R1, scores are only for who asks for them; null is as good as no topk, and other fields are not
-    read."""
-    queries = ["cats", "Paris, the capital of France"]
-    async with served(retriever) as client:
-        [[document], more] = (await client.retrieve(queries, **parameters)).json["result"]
-    assert document == {"id": "cats", "title": "Cats", "contents": "Cats\nCats are animals."}
-    assert more == [_document(each) for each in await retriever.retrieve(queries[1], 3)]
+        answer = (await client.retrieve(QUERIES, **asked)).json["result"]
+    for query, found in zip(QUERIES, answer, strict=True):
+        passages = await retriever.retrieve(query, top_k)
+        documents = [
+            {"id": each.id, "title": each.title, "contents": f"{each.title}\n{each.text}"} for each in passages
+        ]
+        scored = [
+            {"document": document, "score": each.score} for document, each in zip(documents, passages, strict=True)
+        ]
+        assert found == (scored if asked.get("return_scores") else documents)
+    assert [len(each) for each in answer] == [top_k, 2, 1, 0]
 
 
 @pytest.mark.parametrize("more", [{}, {"topk": 2, "return_scores": True}])

@@ -100,13 +100,13 @@ def test_who_is_suggested_is_the_base_or_surely_better_and_the_cheapest_of_these
 # -- noise ---------------------------------------------------------------------------------------------------------
 
 
-def questions(*numbers: tuple[float, int, float]) -> list[QuestionYield]:
-    return [QuestionYield(*each) for each in numbers]
+def measured(*numbers: tuple[float, int, float]) -> ConfigurationMeasurements:
+    return ConfigurationMeasurements([QuestionYield(*each) for each in numbers], seed=0)
 
 
 def test_the_first_numbers_are_those_of_the_questions_as_they_are() -> None:
     """Cost 60 for 2.25 right pairs, three pairs, two of three questions with a pair."""
-    found = ConfigurationMeasurements(questions((10, 2, 1.5), (20, 1, 0.75), (30, 0, 0.0)), seed=0)
+    found = measured((10, 2, 1.5), (20, 1, 0.75), (30, 0, 0.0))
     assert found.cost[0] == pytest.approx(60 / 2.25)
     assert found.right[0] == pytest.approx(0.75)
     assert found.confidence[0] == pytest.approx(0.75)
@@ -115,19 +115,19 @@ def test_the_first_numbers_are_those_of_the_questions_as_they_are() -> None:
 
 def test_without_a_pair_the_cost_is_infinite_and_the_confidence_zero() -> None:
     """Also of resamplings that drew only questions without one."""
-    found = ConfigurationMeasurements(questions((10, 0, 0.0), (20, 0, 0.0)), seed=0)
+    found = measured((10, 0, 0.0), (20, 0, 0.0))
     assert (found.cost[0], found.confidence[0]) == (math.inf, 0.0)
     assert interval(found.cost) == (math.inf, math.inf)
     assert interval(found.cost_change(found)) == (0.0, 0.0)
-    some = ConfigurationMeasurements(questions((10, 1, 0.9), (20, 0, 0.0)), seed=0)
+    some = measured((10, 1, 0.9), (20, 0, 0.0))
     assert interval(some.cost)[1] == math.inf
     assert interval(some.cost_change(found)) == (-1.0, 0.0)
 
 
 def test_an_interval_holds_the_value_and_shrinks_with_the_questions() -> None:
     """Four times the questions, half the width."""
-    few_asked = questions(*((10, each % 2, 0.9 * (each % 2)) for each in range(30)))
-    found, more = ConfigurationMeasurements(few_asked, seed=0), ConfigurationMeasurements(few_asked * 4, seed=0)
+    asked = [(10, each % 2, 0.9 * (each % 2)) for each in range(30)]
+    found, more = measured(*asked), measured(*asked * 4)
     (low, high), (lower, higher) = interval(found.share), interval(more.share)
     assert low < found.share[0] < high
     assert higher - lower == pytest.approx((high - low) / 2, rel=0.25)
@@ -135,14 +135,10 @@ def test_an_interval_holds_the_value_and_shrinks_with_the_questions() -> None:
 
 def test_worse_is_only_who_is_so_beyond_the_noise() -> None:
     """The same questions are drawn for both: a difference on each of them is no chance, one on two of them is."""
-    base = ConfigurationMeasurements(questions(*((10, 1, 0.9) for _ in range(20))), seed=3)
-    less_sure = ConfigurationMeasurements(questions(*((10, 1, 0.8) for _ in range(20))), seed=3)
-    missing_two = ConfigurationMeasurements(
-        questions(*((10, int(each > 1), 0.9 * (each > 1)) for each in range(20))), seed=3
-    )
-    missing_half = ConfigurationMeasurements(
-        questions(*((10, each % 2, 0.9 * (each % 2)) for each in range(20))), seed=3
-    )
+    base = measured(*((10, 1, 0.9) for _ in range(20)))
+    less_sure = measured(*((10, 1, 0.8) for _ in range(20)))
+    missing_two = measured(*((10, int(each > 1), 0.9 * (each > 1)) for each in range(20)))
+    missing_half = measured(*((10, each % 2, 0.9 * (each % 2)) for each in range(20)))
     assert less_sure.worse_than(base)
     assert not base.worse_than(base)
     assert not base.worse_than(less_sure)
@@ -152,14 +148,10 @@ def test_worse_is_only_who_is_so_beyond_the_noise() -> None:
 
 def test_cheaper_is_only_who_is_so_beyond_the_noise() -> None:
     """A tenth on every question is no chance; half on two of twenty is. Resamplings without a pair tell nothing."""
-    base = ConfigurationMeasurements(questions(*((10 * each, 1, 0.9) for each in range(1, 21))), seed=0)
-    by_a_tenth = ConfigurationMeasurements(questions(*((9 * each, 1, 0.9) for each in range(1, 21))), seed=0)
-    on_two = ConfigurationMeasurements(
-        questions(*((10 * each * (0.5 if each < 3 else 1), 1, 0.9) for each in range(1, 21))), seed=0
-    )
-    rarely = ConfigurationMeasurements(
-        questions(*((0.1, int(each == 0), 0.9 * (each == 0)) for each in range(20))), seed=0
-    )
+    base = measured(*((10 * each, 1, 0.9) for each in range(1, 21)))
+    by_a_tenth = measured(*((9 * each, 1, 0.9) for each in range(1, 21)))
+    on_two = measured(*((10 * each * (0.5 if each < 3 else 1), 1, 0.9) for each in range(1, 21)))
+    rarely = measured(*((0.1, int(each == 0), 0.9 * (each == 0)) for each in range(20)))
     assert interval(by_a_tenth.cost_change(base))[1] < 0
     assert interval(base.cost_change(base))[1] == 0
     assert interval(on_two.cost_change(base))[1] >= 0

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from preference.candidates import Origin, QuestionRecord, question_key
+from preference.candidates import question_key
 from reasonrag.errors import InputError
 from reasonrag.model_folder import PROVENANCE
-from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
+from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 
 ASKED = TrainingConditions(renderer="r1", top_k=(3,), retriever=("bm25 x", None), max_steps=(7,))
 NOW = {"renderer": "r1", "top_k": 3, "max_steps": 7}
@@ -49,14 +49,3 @@ def test_every_difference_is_named(name: str, value: object) -> None:
     [(named, sentence)] = ASKED.objections(**NOW | {name: value})  # type: ignore[arg-type]
     assert named == name
     assert str(value) in sentence
-
-
-def test_the_questions_of_a_data_set_are_those_that_were_explored(tmp_path: Path) -> None:
-    origin = Origin(dataset="atlas", split="train")
-    asked = [
-        QuestionRecord(question_id=str(i), question=text, golden_answers=["x"], origin=origin)
-        for i, text in enumerate(["Who?", "What?"])
-    ]
-    (tmp_path / "questions.jsonl").write_bytes(b"".join(each.to_line() for each in asked))
-    assert question_keys(tmp_path) == (sorted(map(question_key, ["Who?", "What?"])), {"atlas/train": 2})
-    assert question_keys(tmp_path / "nowhere") == ([], {})

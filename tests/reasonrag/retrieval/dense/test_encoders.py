@@ -40,18 +40,18 @@ def test_hashed_vectors_have_length_one_or_none_at_all(texts: list[str]) -> None
     assert all(abs(each - 1) < 1e-5 or each == 0 for each in lengths)
 
 
-@pytest.mark.parametrize("model", ["hashing-0", "hashing-x", "hashing-99999", "hashingx"])
-def test_a_dimension_that_is_none_is_refused(model: str) -> None:
-    """With what the name may be."""
-    with pytest.raises(InputError, match="the hashing encoder is hashing or hashing-DIMENSION"):
-        load_encoder(EncoderChoice(model=model))
-
-
-@pytest.mark.parametrize("place", ["/nowhere/bge-base", "./nowhere", "~/nowhere/at/all", "a/b/c"])
-def test_a_folder_that_is_not_there_is_refused(place: str) -> None:
-    """At once: nobody waits for the Hub to say that it does not know a path."""
-    with pytest.raises(InputError, match=r"there is no encoder .*: no such folder"):
-        load_encoder(EncoderChoice(model=place))
+@pytest.mark.parametrize(
+    ("models", "says"),
+    [
+        ("hashing-0 hashing-x hashing-99999 hashingx", "the hashing encoder is hashing or hashing-DIMENSION"),
+        ("/nowhere/bge-base ./nowhere ~/nowhere/at/all a/b/c", r"there is no encoder .*: no such folder"),
+    ],
+)
+def test_an_encoder_that_is_none_is_refused(models: str, says: str) -> None:
+    """With what the name may be; and at once: nobody waits for the Hub to say that it does not know a path."""
+    for model in models.split():
+        with pytest.raises(InputError, match=says):
+            load_encoder(EncoderChoice(model=model))
 
 
 def test_without_the_embed_extra_the_message_says_how_to_get_it() -> None:

@@ -26,7 +26,7 @@ from reasonrag.retrieval.dense.index import DenseIndex
 from reasonrag.retrieval.dense.manifest import DenseManifest, read_manifest
 from reasonrag.retrieval.dense.same_encoder import encoded_probe
 from reasonrag.retrieval.dense.vector_pieces import PIECE
-from reasonrag.retrieval.index import index_build, index_check
+from reasonrag.retrieval.index import index_check
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.opening import open_index
 from reasonrag.retrieval.ranking import Ranked
@@ -202,13 +202,6 @@ def test_a_dense_index_is_not_replaced_by_another_kind_or_corpus(tmp_path: Path)
     refused("holds a dense index of", write_corpus(tmp_path / "other.jsonl", 50), index)
     assert read_manifest(index) == manifest
     assert found(open_index(index), "north lake")
-
-
-def test_an_index_is_built_in_a_folder_of_its_own(tmp_path: Path) -> None:
-    """Not in `.`, which may be anybody's."""
-    corpus = write_corpus(tmp_path / "corpus.jsonl")
-    with pytest.raises(InputError, match="cannot hold an index; give it a directory of its own"):
-        index_build(corpus=corpus, encoder="hashing-64", out=Path())
 
 
 def test_progress_is_told_in_passages(tmp_path: Path) -> None:
