@@ -125,7 +125,8 @@ def _merge(folders: Sequence[Path], out: Path, name: str, kind: type[Line]) -> N
 def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
     """Recount token lengths in `candidates.jsonl` that are missing or from another counter; writes nothing if there are
     none. Raises OSError, and MalformedCandidatesError for a line that is not a record."""
-    path, mark = folder / CANDIDATES, _counter_mark(tokens)
+    path = folder / CANDIDATES
+    mark = b'"token_counter":' + orjson.dumps(tokens.name)  # only in lines of this counter: texts have no bare quotes
     with path.open("rb") as lines:
         if all(mark in line for line in lines):
             return
@@ -143,11 +144,6 @@ def label_by_outcome(folder: Path) -> None:
     path = folder / CANDIDATES
     with atomic_replacement(path) as target:
         target.writelines(with_outcome_label(state).to_line() for state in read_lines(path, StateRecord))
-
-
-def _counter_mark(tokens: TokenCounter) -> bytes:
-    """A byte string that occurs only in lines of this counter: text in JSON has no bare quotes."""
-    return b'"token_counter":' + orjson.dumps(tokens.name)
 
 
 def _counted(state: StateRecord, tokens: TokenCounter) -> StateRecord:

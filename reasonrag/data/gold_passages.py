@@ -28,7 +28,8 @@ def gold_passages(metadata: Mapping[str, Any]) -> GoldPassages | None:
     of supporting `paragraphs` (MuSiQue), whose texts count, too; None if the metadata name none."""
     if ids := _names(metadata.get("gold_ids")):
         return GoldPassages("id", ids)
-    titles = _names(metadata.get("gold_titles") or fact_titles(metadata))
+    facts = [title for title, _ in _facts(metadata)] or [each.get("title") for each in _supporting(metadata)]
+    titles = _names(metadata.get("gold_titles") or facts)
     return GoldPassages("title", titles, gold_texts(metadata)) if titles else None
 
 
@@ -85,11 +86,6 @@ def _pieces(text: str) -> frozenset[str]:
     """All runs of some letters, of the beginning of a long text."""
     letters = "".join(re.findall(r"\w", unicodedata.normalize("NFKC", text[:_COMPARED]).casefold()))
     return frozenset(letters[start : start + _PIECE] for start in range(max(1, len(letters) - _PIECE + 1)))
-
-
-def fact_titles(metadata: Mapping[str, Any]) -> list[object]:
-    """Titles of `supporting_facts`, else of the supporting `paragraphs`."""
-    return [title for title, _ in _facts(metadata)] or [each.get("title") for each in _supporting(metadata)]
 
 
 def gold_texts(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -16,7 +16,6 @@ from pydantic import BaseModel
 
 from preference import (
     PairingRules,
-    RolloutRecord,
     candidates,
     read_rollouts,
 )
@@ -131,9 +130,10 @@ async def _calibrate(
 
     def passing() -> Iterator[SampledPair]:
         nonlocal questions
-        for rollout in _trees(run / ROLLOUTS):
-            questions += 1
-            yield from (SampledPair(rollout, each) for each in candidates(rollout, rules) if each.dropped is None)
+        with explained_records():
+            for rollout in (each for each in read_rollouts(run / ROLLOUTS) if each.error is None):
+                questions += 1
+                yield from (SampledPair(rollout, each) for each in candidates(rollout, rules) if each.dropped is None)
 
     sample = sample_pairs(passing(), settings.revalue, seed=settings.seed)
     with only_writer(place):
@@ -160,8 +160,3 @@ async def _calibrate(
         with writing(place / REPORT):
             write_json(place / REPORT, found.model_dump())
     return found
-
-
-def _trees(rollouts: Path) -> Iterator[RolloutRecord]:
-    with explained_records():
-        yield from (rollout for rollout in read_rollouts(rollouts) if rollout.error is None)

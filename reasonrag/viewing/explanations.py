@@ -8,7 +8,7 @@ text of models stands in quotes and is escaped by the page or the terminal that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel
@@ -217,7 +217,8 @@ def _continued(
         return f"The mean over {counted(step.rollouts, 'continuation')}, discounted as the recipe says."
     if not node.rollouts:
         return "From a step with the same content."
-    found = f"{counted(len(node.rollouts), 'continuation')}: {results_in_words(_results(node.rollouts))}."
+    results = results_in_words(Counter(end.came_to for end in node.rollouts))
+    found = f"{counted(len(node.rollouts), 'continuation')}: {results}."
     lengths = sorted({end.steps for end in node.rollouts})
     if rule == "outcome":
         discount = _discounted(None, lengths, record.recipe.alpha, reward)
@@ -235,10 +236,6 @@ def _continued(
     if record.common_findings[node.id] and shares_estimates(record.recipe):
         how = "Counting siblings that reveal the same, and each sampled reply equally"
     return f"{found} Raw mean {raw}. {how}: {weighted}.{discount}"
-
-
-def _results(ends: Iterable[FinalScore]) -> Counter[ContinuationResult]:
-    return Counter(end.came_to for end in ends)
 
 
 def results_in_words(counts: Mapping[ContinuationResult, int]) -> str:

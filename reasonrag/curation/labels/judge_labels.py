@@ -212,7 +212,8 @@ class _Judgements:
         seen = set[bytes]()
         for position, state, shown in self._judge.states(self._candidates):
             messages = self._judge.messages(state, shown)
-            digest = self.asked[position] = _digest(messages)
+            shown_texts = orjson.dumps([turn.content for turn in messages])
+            digest = self.asked[position] = hashlib.sha256(shown_texts).digest()
             if digest not in seen:
                 seen.add(digest)
                 yield _StateToJudge(state, messages, len(shown), digest)
@@ -263,10 +264,6 @@ def _of_search(step: StepRecord) -> str:
     """What ProRAG's judge is told of a step beside its text."""
     value = "unknown" if step.value is None else f"{step.value:.2f}"
     return f" [search: mean value {value}, visits {step.visits}]"
-
-
-def _digest(messages: Sequence[Message]) -> bytes:
-    return hashlib.sha256(orjson.dumps([turn.content for turn in messages])).digest()
 
 
 def _write_labels(candidates: Path, judge: StateJudge, work: _Judgements) -> tuple[int, Share]:
