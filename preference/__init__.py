@@ -4,14 +4,7 @@ Rollout records in, preference pairs out: answer scores, candidates, labels, dro
 statistics. Knows nothing of language models, retrieval or how a tree is searched.
 """
 
-from preference.answer_scores import (
-    cover_em,
-    exact_match,
-    f1_score,
-    normalize_answer,
-    token_precision,
-    token_recall,
-)
+from preference.answer_scores import cover_em, exact_match, f1_score, normalize_answer, token_precision, token_recall
 from preference.candidates import Origin, StateRecord, StepRecord
 from preference.export.export_pairs import export_pairs
 from preference.export.summary import ExportOptions, PairSummary

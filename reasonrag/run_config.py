@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import orjson
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer, model_validator
 from pydantic import ModelWrapValidatorHandler as Handler
 
 from preference.export.files import INDENTED, write_file

@@ -36,16 +36,7 @@ from preference.published.repairs import (
     text,
     whole_number,
 )
-from preference.records import (
-    ActionType,
-    FinalScore,
-    Outcome,
-    PassageRef,
-    RecipeRef,
-    RolloutNode,
-    RolloutRecord,
-    Usage,
-)
+from preference.records import ActionType, FinalScore, Outcome, PassageRef, RecipeRef, RolloutNode, RolloutRecord, Usage
 
 RELEASED = RECIPES["released"]
 """Whose rewards make the labels: those of the published builder."""

@@ -18,12 +18,7 @@ from typing import Any, Protocol
 
 from mcts.recipe import JUDGED_OUTCOMES
 from preference import Message
-from preference.answer_scores import (
-    builder_f1,
-    evident_f1,
-    in_language,
-    prorag_f1,
-)
+from preference.answer_scores import builder_f1, evident_f1, in_language, prorag_f1
 from preference.records import OF_THE_STATE
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Judgement

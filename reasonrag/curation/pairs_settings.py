@@ -12,18 +12,7 @@ from preference.filters import AS_PUBLISHED
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
 from reasonrag.errors import InputError
 from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
-from reasonrag.settings import (
-    SEVERAL,
-    Limit,
-    Opposite,
-    Panel,
-    PlacesOrNames,
-    Seed,
-    Settings,
-    Share,
-    flag_of,
-    setting,
-)
+from reasonrag.settings import SEVERAL, Limit, Opposite, Panel, PlacesOrNames, Seed, Settings, Share, flag_of, setting
 
 _RULES = PairingRules()
 Accept: TypeAlias = Annotated[bool, Opposite(None), Panel.PAIRING]

@@ -7,15 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from reasonrag.settings import (
-    Panel,
-    Places,
-    Seed,
-    Settings,
-    Words,
-    list_of_places,
-    setting,
-)
+from reasonrag.settings import Panel, Places, Seed, Settings, Words, list_of_places, setting
 
 
 class CheckSettings(Settings):

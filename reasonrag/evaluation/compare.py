@@ -17,12 +17,7 @@ import orjson
 from preference.export.files import INDENTED, write_file
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.errors import InputError
-from reasonrag.evaluation.comparability import (
-    Condition,
-    common_questions,
-    comparability_warnings,
-    read_conditions,
-)
+from reasonrag.evaluation.comparability import Condition, common_questions, comparability_warnings, read_conditions
 from reasonrag.evaluation.comparison_report import (
     COMPARISON,
     OF_PARTS,

@@ -34,12 +34,7 @@ from reasonrag.evaluation.metrics import grouped_means, metric_means
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
 from reasonrag.evaluation.predictions import Prediction, write_predictions
-from reasonrag.evaluation.report import (
-    ConditionCheck,
-    EvaluationConditions,
-    EvaluationUsage,
-    Report,
-)
+from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, EvaluationUsage, Report
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.evaluation.significance import RESAMPLES, RESAMPLING_SEED
 from reasonrag.exploration.summary import states_that_ended
@@ -58,14 +53,7 @@ from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.engine import Budget, Role, Run, claimed, open_run
 from reasonrag.run.scoring import AskedCritic
-from reasonrag.run_config import (
-    RunConfig,
-    has_answers,
-    recorded_effort,
-    shown_settings,
-    shown_urls,
-    versions,
-)
+from reasonrag.run_config import RunConfig, has_answers, recorded_effort, shown_settings, shown_urls, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 

@@ -21,13 +21,7 @@ from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, Tr
 from reasonrag.model_folder import PROVENANCE
 from reasonrag.serving.local_server import VllmOptions
 from reasonrag.training.prompt_parity import check_renderer
-from reasonrag.training.provenance import (
-    SHOWN_PLAINLY,
-    Provenance,
-    TrainingConditions,
-    question_keys,
-    read_provenance,
-)
+from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, TrainingConditions, question_keys, read_provenance
 
 UNKNOWN = (
     "the training of {name} is unknown, so overlap with its training questions and its prompts were not checked; give "

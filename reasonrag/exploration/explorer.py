@@ -32,14 +32,7 @@ from mcts import (
 from mcts.rewards import ANSWER_REWARDS, REWARDS
 from mcts.search import RIGHT
 from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, Usage
-from preference.records import (
-    OF_THE_STATE,
-    FailedContinuation,
-    Outcome,
-    RecipeRef,
-    UnreadableJudgement,
-    shared_fields,
-)
+from preference.records import OF_THE_STATE, FailedContinuation, Outcome, RecipeRef, UnreadableJudgement, shared_fields
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value

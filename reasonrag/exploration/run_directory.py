@@ -27,16 +27,7 @@ from preference.export.files import PRIVATE, atomic_replacement, open_private, w
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary, added_up
-from reasonrag.files import (
-    CONFIG,
-    FAILURES,
-    JOURNAL,
-    ROLLOUTS,
-    append_durably,
-    checked_lines,
-    storing,
-    writing,
-)
+from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, append_durably, checked_lines, storing, writing
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.journal import JoinedJournals
 from reasonrag.ranks import Manifest, rank_of

@@ -14,11 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from preference import (
-    PairingRules,
-    candidates,
-    read_rollouts,
-)
+from preference import PairingRules, candidates, read_rollouts
 from preference.export.files import write_json
 from reasonrag.agent.outcomes import OutcomeFunction, answers_rehearsed
 from reasonrag.concurrency import run_to_end
@@ -37,15 +33,7 @@ from reasonrag.run_config import shown_settings, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.continuing import RecordedRun
-from reasonrag.studies.revaluation import (
-    PLACE,
-    REPORT,
-    Continuing,
-    Revaluation,
-    SampledPair,
-    revalue,
-    sample_pairs,
-)
+from reasonrag.studies.revaluation import PLACE, REPORT, Continuing, Revaluation, SampledPair, revalue, sample_pairs
 from reasonrag.studies.settings import CalibrateSettings
 
 

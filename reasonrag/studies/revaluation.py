@@ -18,19 +18,8 @@ from pydantic import BaseModel
 
 from mcts import shortest_path_reward
 from mcts.search import STRIDE
-from preference import (
-    Candidate,
-    RolloutNode,
-    RolloutRecord,
-)
-from preference.statistics import (
-    LABEL_LEVEL,
-    Bin,
-    MarginCheck,
-    SignAgreement,
-    reliability,
-    sign_agreement,
-)
+from preference import Candidate, RolloutNode, RolloutRecord
+from preference.statistics import LABEL_LEVEL, Bin, MarginCheck, SignAgreement, reliability, sign_agreement
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.agent.state import State

@@ -11,17 +11,7 @@ from mcts.search import STRIDE
 from preference import PairingRules
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.settings import BudgetSettings, Prices
-from reasonrag.settings import (
-    COMMON,
-    Concurrency,
-    MaxCost,
-    Panel,
-    Seed,
-    Settings,
-    Share,
-    Words,
-    setting,
-)
+from reasonrag.settings import COMMON, Concurrency, MaxCost, Panel, Seed, Settings, Share, Words, setting
 
 _OF_GENERATE = (
     "dataset split sample data_dir questions corpus retriever index index_home model base_url recipe set outcome seed "

@@ -39,30 +39,14 @@ from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import OF_RANKS
-from reasonrag.rendering import (
-    Line,
-    Part,
-    Table,
-    counted,
-    counts_text,
-    dollars_or_unknown,
-    percent,
-    warned,
-)
+from reasonrag.rendering import Line, Part, Table, counted, counts_text, dollars_or_unknown, percent, warned
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
 from reasonrag.run_config import another_run_named, recorded_effort, shown_settings, versions
 from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, flag_of, flags_given, resolve
 from reasonrag.signatures import public_call
-from reasonrag.studies.pareto import (
-    HEAD,
-    ConfigurationMeasurements,
-    QuestionYield,
-    TrialReport,
-    Unit,
-    pareto_frontier,
-)
+from reasonrag.studies.pareto import HEAD, ConfigurationMeasurements, QuestionYield, TrialReport, Unit, pareto_frontier
 from reasonrag.studies.settings import NOT_OF_TUNE, TuneSettings
 
 BASE = "base"

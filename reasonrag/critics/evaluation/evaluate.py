@@ -18,19 +18,8 @@ from preference.export.formats import plain_types
 from preference.records import read_rollouts
 from reasonrag.concurrency import run_to_end
 from reasonrag.critics.evaluation.measures import Estimate, clustered_mean, pair_accuracy
-from reasonrag.critics.evaluation.observations import (
-    JudgedPair,
-    JudgedStep,
-    fresh_values,
-    judged_pairs,
-)
-from reasonrag.critics.evaluation.report import (
-    BUCKETS,
-    CLEAR_GAP,
-    REPORT,
-    CriticEvaluation,
-    RunResult,
-)
+from reasonrag.critics.evaluation.observations import JudgedPair, JudgedStep, fresh_values, judged_pairs
+from reasonrag.critics.evaluation.report import BUCKETS, CLEAR_GAP, REPORT, CriticEvaluation, RunResult
 from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
 from reasonrag.critics.evaluation.verdict import decided, remarks_of
 from reasonrag.data.item_files import explained_records

@@ -7,15 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from reasonrag.settings import (
-    Concurrency,
-    MaxCalls,
-    Panel,
-    PlaceOrName,
-    Seed,
-    Settings,
-    setting,
-)
+from reasonrag.settings import Concurrency, MaxCalls, Panel, PlaceOrName, Seed, Settings, setting
 
 RESAMPLES = 2000
 

@@ -22,14 +22,7 @@ from reasonrag.processes.train_python import find_python
 from reasonrag.rendering import Part, Table, counted, written
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.doctor.memory import (
-    GB,
-    MemoryPlan,
-    TrainingSetup,
-    alternatives,
-    longest_cutoff,
-    plan_memory,
-)
+from reasonrag.training.doctor.memory import GB, MemoryPlan, TrainingSetup, alternatives, longest_cutoff, plan_memory
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, changes_of, find_config
