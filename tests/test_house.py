@@ -21,7 +21,7 @@ LINES = {
     "mcts": 1495,
     "preference": 5356,
     "hall": 3730,
-    "agent": 2960,
+    "agent": 2958,
     "critics": 1403,
     "curation": 4319,
     "data": 3177,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from preference import Message
 from preference.export.sanitize import plain_text
@@ -21,6 +23,7 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.settings import ModelSettings
 
 _TAG = "answer"
+_Place: TypeAlias = tuple[str, tuple[Message, ...]]
 
 
 def find_reader(model: ModelSpec, reader: ModelSettings, agent: str) -> ModelSpec | None:
@@ -42,7 +45,8 @@ def find_reader(model: ModelSpec, reader: ModelSettings, agent: str) -> ModelSpe
 class Readings:
     """What was read, by question and prompt: a run's agents share it, as no draw is asked for twice."""
 
-    known: dict[tuple[str, tuple[Message, ...]], asyncio.Future[str]] = field(default_factory=dict)
+    known: dict[_Place, str] = field(default_factory=dict)
+    asking: defaultdict[_Place, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def read(self, caller: ModelCaller, question: Question, query: str, passages: Sequence[Passage]) -> str:
         """The answer to a query in the passages that it found, at temperature 0; empty where the reader's reply cannot
@@ -54,16 +58,10 @@ class Readings:
         told = "\n".join([f"Question: {one_line(question.question)}", f"Query: {one_line(query)}", *shown])
         messages = (Message(role="system", content=caller.prompts["reader"]), Message(role="user", content=told))
         place = question.id, messages
-        if place not in self.known:
-            self.known[place] = asyncio.ensure_future(_answer(caller, question, messages))
-            self.known[place].add_done_callback(lambda asked: asked.cancelled() or asked.exception())  # as retrieved
-        asked = self.known[place]
-        try:
-            return await asyncio.shield(asked)
-        except BaseException:
-            if asked.done():
-                self.known.pop(place, None)
-            raise
+        async with self.asking[place]:
+            if place not in self.known:
+                self.known[place] = await _answer(caller, question, messages)
+        return self.known[place]
 
 
 async def _answer(caller: ModelCaller, question: Question, messages: tuple[Message, ...]) -> str:
