@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from preference import Message
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, outcome_of
 from reasonrag.agent.prompting import load_prompts
@@ -22,7 +21,7 @@ from reasonrag.errors import InputError, choices
 from reasonrag.llm.chat import Sampling
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.retrieval.opening import open_index
-from reasonrag.retrieval.retriever import Retriever, corpus_language
+from reasonrag.retrieval.retriever import Retriever
 
 Messages = list[dict[str, str]]
 
@@ -93,23 +92,18 @@ class Environment:
         """Begin a question; its first messages."""
         asked = Question(id=question_id, question=question, golden_answers=list(golden_answers))
         self._state = self._agent.start(asked)
-        return _as_dicts(self._agent.prompt_of(self._state))
+        return self._shown(self._state)
 
     def step(self, reply: str) -> Turn:
         """Take the step of a whole reply. Raises InputError before `reset`, and after an end."""
         if self._state is None:
             raise InputError("the question has ended, or none was begun: call reset")
         step = self._agent.step_of(self._state, reply)
-        if step.terminal:
-            self._state = None
-            reward = outcome_of(step, self._outcome, language=corpus_language(self._agent.retriever))
-            return Turn([], reward or 0.0, done=True)
-        self._state = run_to_end(self._agent.next_state(step))
-        if self._state.ended:
-            self._state = None
-            return Turn([], 0.0, done=True)
-        return Turn(_as_dicts(self._agent.prompt_of(self._state)), 0.0, done=False)
+        after = None if step.terminal else run_to_end(self._agent.next_state(step))
+        self._state = None if after is None or after.ended else after
+        if self._state is None:
+            return Turn([], outcome_of(step, self._outcome, language=self._agent.language) or 0.0, done=True)
+        return Turn(self._shown(self._state), 0.0, done=False)
 
-
-def _as_dicts(messages: Sequence[Message]) -> Messages:
-    return [{"role": each.role, "content": each.content} for each in messages]
+    def _shown(self, state: State) -> Messages:
+        return [each.model_dump() for each in self._agent.prompt_of(state)]

@@ -31,7 +31,7 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
 from reasonrag.rendering import Part, Table, agreement_text, dollars_or_unknown
-from reasonrag.retrieval.retriever import Retriever, corpus_language
+from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
 from reasonrag.run.engine import Asked, Budget, Role, open_run
 from reasonrag.run.failures import FailureLog
@@ -345,7 +345,7 @@ class _FreshValues:
             valuer = self._rule.valuer(question, gold=bool(self._recipe.judge_sees_gold), sample=FRESH + draw)
             self._valuers[question.id, draw] = valuer
         judged = await with_value(end, self._valuers[question.id, draw], agent)
-        return outcome_of(judged, self._rule.name, language=corpus_language(agent.retriever))
+        return outcome_of(judged, self._rule.name, language=agent.language)
 
 
 def _mean(side: _Side, ends: Iterable[tuple[float | None, int]]) -> _Fresh:
