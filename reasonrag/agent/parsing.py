@@ -111,17 +111,12 @@ def _parse(
     text: str, pattern: re.Pattern[str], allowed: tuple[str, ...], ending: Ending, *, mentioned: bool
 ) -> TaggedReply | ParseError:
     """The content of one of the allowed tags, or a parse error. mentioned: the reasoning before it may mention tags."""
-    if ending == "cut" and not text.strip():
-        return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {more_room()}")
     expected = "expected " + " or ".join([f"<{tag}>..</{tag}>" for tag in allowed])
     tags = list(pattern.finditer(text))
     closing = next((tag for tag in tags if tag[1]), None)
-    if closing is None and ending in NOTHING_SAID:
-        return ParseError(*NOTHING_SAID[ending])
     opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]
-    if closing is None and not opened:
-        detail = f"{expected}; found no tag"
-        return cut_off(text, detail) if ending == "cut" else ParseError("no_tag", detail)
+    if closing is None and (ending in NOTHING_SAID or not opened):
+        return nothing_found(text, ending, "no_tag", f"{expected}; found no tag")
     name = (closing or opened[-1])[2].lower()
     if name not in allowed:
         return ParseError("wrong_tag", f"{expected}; found <{name}>")
@@ -140,6 +135,15 @@ def _parse(
     if not content:
         return ParseError("empty", f"no text inside <{name}>")
     return TaggedReply(f"{text[: opening.start()].lstrip()}<{name}>{content}</{name}>", name, content)
+
+
+def nothing_found(text: str, ending: Ending, cause: ParseCause, detail: str) -> ParseError:
+    """Why a reply holds no step. cause, detail: of one that ended by itself."""
+    if ending in NOTHING_SAID:
+        return ParseError(*NOTHING_SAID[ending])
+    if ending == "cut" and not text.strip():
+        return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {more_room()}")
+    return cut_off(text, detail) if ending == "cut" else ParseError(cause, detail)
 
 
 def cut_off(text: str, found: str) -> ParseError:

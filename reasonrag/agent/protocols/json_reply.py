@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 from preference import Message
 from preference.export.sanitize import plain_text
-from reasonrag.agent.parsing import NOTHING_SAID, ParsedReply, ParseError, cut_off
+from reasonrag.agent.parsing import ParsedReply, ParseError, nothing_found
 from reasonrag.agent.prompting import Prompts, folded, inert
 from reasonrag.agent.state import State
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.endpoint.endings import Ending
-from reasonrag.llm.reasoning import more_room
 from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.settings import PassageOrder
 
@@ -64,16 +63,10 @@ def one_line(text: str) -> str:
 def read_object(text: str, ending: Ending, wanted: tuple[str, ...]) -> tuple[str, dict[str, str]] | ParseError:
     """The reply up to the end of its last JSON object with one of the wanted keys, and their texts; values that say
     nothing are left out. JSON is parsed, never evaluated."""
-    if ending == "cut" and not text.strip():
-        return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {more_room()}")
     expected = "expected one JSON object with " + " or ".join(f'"{name}"' for name in wanted)
     found = _last_object(text, wanted)
     if found is None:
-        if ending in NOTHING_SAID:
-            return ParseError(*NOTHING_SAID[ending])
-        if ending == "cut":
-            return cut_off(text, f"{expected}; found none")
-        return ParseError("no_json", f"{expected}; found none")
+        return nothing_found(text, ending, "no_json", f"{expected}; found none")
     end, values = found
     texts = {name: text_of(values[name]) for name in wanted if name in values}
     if wrong := next((name for name, said in texts.items() if said is None), None):
