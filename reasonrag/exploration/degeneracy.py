@@ -77,16 +77,10 @@ def _only_reasoning(rollout: RolloutRecord) -> bool:
     return _most(error is not None and (error.cause == "reasoning_cut" or bool(only)) for error, only in failed)
 
 
-def steps_to_an_answer(agent: str | None) -> int:
-    """Query, perhaps evidence, answer: a forced conclusion after more steps means that the agent could have answered
-    before."""
-    return 1 + steps_of_a_search(agent)
-
-
 def _answered_only_when_forced(rollout: RolloutRecord) -> bool:
-    """More than `NEARLY_ALL` of at least two continuations end in a failed step, or in a conclusion after more than
-    `steps_to_an_answer`; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
-    ends, least = _all_ends(rollout), steps_to_an_answer(rollout.agent)
+    """More than `NEARLY_ALL` of at least two continuations end in a failed step, or in a conclusion after more steps
+    than one search and an answer; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
+    ends, least = _all_ends(rollout), 1 + steps_of_a_search(rollout.agent)
     if not ends:
         return len(rollout.nodes) > STEPS_WITHOUT_END
     unwilling = (each.end == "failed" or (each.end == "conclusion" and each.steps > least) for each in ends)
