@@ -69,7 +69,7 @@ async def rehearse(
     own = [each.agent.spending for each in explored]
     values = [each.value_agent.spending for each in explored if each.value_agent]
     reads = [each.agent.reader.spending for each in explored if each.agent.reader]
-    searched = sum(each.tokens.calls - each.judgements for each in [*own, *values]) / len(explored)
+    searched = statistics.mean([each.search.calls for each in explored])
     path = statistics.mean([each.search.calls_per_value for each in explored])
     scale = max(1.0, explored[0].search.call_budget(path=path) / searched)
     thoughts = _thoughts_in_a_prompt(explored)

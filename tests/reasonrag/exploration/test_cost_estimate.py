@@ -64,6 +64,15 @@ def test_what_the_recipe_does_with_short_replies_lies_between_the_ends() -> None
     assert found.completion_tokens.high >= VERBOSE_REPLY_TOKENS * found.calls.high
 
 
+def test_a_teacher_that_reads_is_asked_as_often_as_it_and_a_reader_together() -> None:
+    """What it reads is beside the recipe's budget, whoever reads."""
+    alone, both = (
+        estimate(model="offline", agent="search-o1", limit=5, reader_model=reader, **SMALL)
+        for reader in (None, "offline-student")
+    )
+    assert alone.calls.high == pytest.approx(both.calls.high)
+
+
 def test_a_talkative_teacher_s_thoughts_make_prompts_longer() -> None:
     """The high end has longer replies in every later prompt too, not only more calls."""
     found = estimate(model="gpt-4o", limit=5, **SMALL)
