@@ -166,6 +166,12 @@ class _Setup:
         return self.settings.chosen_method
 
     @property
+    def most_replies(self) -> int:
+        """Of the model to one question, with what it reads for itself."""
+        reads = self.method.steps * (self.method.vote or 1) if self.asked.reader == self.model.spec.name else 0
+        return self.method.most_replies + reads
+
+    @property
     def warnings(self) -> list[str]:
         found = [each.message for each in self.checks if each.outcome == "allowed"]
         found += self.critic_warnings
@@ -238,7 +244,7 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         setup.method_of,
         setup.judge_of,
         settings.concurrency,
-        setup.method.most_replies,
+        setup.most_replies,
         lambda owed: setup.source.described(owed, len(setup.questions), limited=limited),
     )
     with claimed(folder, setup.config):

@@ -128,3 +128,10 @@ def test_a_calibration_goes_on_from_what_the_reader_had_said(reasonrag: Reasonra
     assert any("\nReader: As it said then." in request.messages[1].content for request in model.requests)
     lines = Path("runs/a/calibration/journal.jsonl").read_text().splitlines()
     assert {json.loads(line).get("model") for line in lines} == {None, "offline-student (reader)"}
+
+
+def test_what_an_evaluation_may_cost_holds_what_is_read(reasonrag: Reasonrag) -> None:
+    """Whoever reads, seven steps a question are at most as many readings."""
+    for name, flags in (("own", ("--price", "offline=1,1")), ("other", (*READ[2:], *PRICE, "--price", "offline=1,1"))):
+        done = reasonrag(*DEV, *flags, "--run", f"evals/{name}")
+        assert (done.status, re.findall(r"to ([0-9]+) requests", done.err)) == (0, ["56"]), done.err
