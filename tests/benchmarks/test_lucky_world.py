@@ -130,9 +130,6 @@ def test_no_question_and_no_chain_is_asked_twice(folder: Path) -> None:
     assert len(set(chains)) == len(chains)
 
 
-# -- the teacher that knows the gold passages ----------------------------------------------------------------------
-
-
 def known(question: Question, world: World, skill: Skill) -> GoldQuestion:
     return GoldQuestion(question, world, skill, max_steps=14, alpha=1.0, top_k=2)
 

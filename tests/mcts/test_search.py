@@ -413,9 +413,6 @@ def test_the_root_s_further_draws_are_plain_and_come_before_any_other_try() -> N
     assert tried == [(0, 2, 0), (2, 2, 0), (4, 1, 1)]
 
 
-# -- steps drawn twice, and steps that say the same ---------------------------------------------------------------
-
-
 def test_a_state_whose_draws_are_all_the_same_is_asked_for_something_else() -> None:
     """Two draws a state, two further tries. Both draws are the same query; the first further one (attempt 1) is so
     again, the second (attempt 2) is not, and is valued. Numbers go on counting. As the new step is no plain sample, the
@@ -436,9 +433,6 @@ def test_a_state_whose_draws_are_all_the_same_is_asked_for_something_else() -> N
     )
     assert [(node.draws, node.plain_draws) for node in search.tree.nodes] == [(0, 0), (3, 2), (1, 1), (1, 0), (1, 1)]
     assert evenly_drawn_rewards(search.tree, alpha=0.9)[:2] == pytest.approx([0.81, 0.81])
-
-
-# -- repaired steps -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,14 @@ def waves_of(search: Search[str], environment: Environment) -> Iterator[Wave]:
             search.tell(work_id, result)
 
 
+def work_of(search: Search[str], environment: Environment) -> Iterator[tuple[Work, str, Result[str]]]:
+    """Every piece of work of a search that runs to its end, with the state that it starts in and its result."""
+    for wave in waves_of(search, environment):
+        for work in wave.work:
+            node = search.tree[work.node_id]
+            yield work, "" if node.step is None else node.payload, environment.answer(search.tree, work)
+
+
 def begun(config: SearchConfig, environment: Environment) -> Search[str]:
     return Search(config, equivalent=environment.alike, in_common=environment.reveals)
 
@@ -272,12 +280,10 @@ def answers_below(config: SearchConfig, environment: Environment) -> tuple[Searc
         for above in search.tree.path_up(node):
             below[above.id].append(outcome * config.alpha ** (node.depth + further))
 
-    for wave in waves_of(search, environment):
-        for work in wave.work:
-            result = environment.answer(search.tree, work)
-            if isinstance(result, Continued) and not config.keep_continuations:
-                for path in result.paths:
-                    note(search.tree[work.node_id], path[-1].outcome, len(path))
+    for work, _, result in work_of(search, environment):
+        if isinstance(result, Continued) and not config.keep_continuations:
+            for path in result.paths:
+                note(search.tree[work.node_id], path[-1].outcome, len(path))
     for node in search.tree.nodes:
         if node.step is not None and node.terminal:
             note(node, node.step.outcome)
@@ -292,14 +298,12 @@ def test_judged_values_lie_within_the_judgements_below(
     by the levels from there up to the node."""
     search = begun(config.model_copy(update={"valuation": "score", "backup_discount": discount}), environment)
     below: dict[int, list[float]] = defaultdict(list)
-    for wave in waves_of(search, environment):
-        for work in wave.work:
-            result = environment.answer(search.tree, work)
-            if isinstance(result, Scored) and result.value is not None:
-                judged = search.tree[work.node_id]
-                for above in search.tree.path_up(judged):
-                    steps = {"answers": 0, "paths": judged.depth, "levels": judged.depth - above.depth}[discount]
-                    below[above.id].append(result.value * config.alpha**steps)
+    for work, _, result in work_of(search, environment):
+        if isinstance(result, Scored) and result.value is not None:
+            judged = search.tree[work.node_id]
+            for above in search.tree.path_up(judged):
+                steps = {"answers": 0, "paths": judged.depth, "levels": judged.depth - above.depth}[discount]
+                below[above.id].append(result.value * config.alpha**steps)
     for node in search.tree.nodes:
         if node.counted:
             assert min(below[node.id]) - 1e-12 <= node.value <= max(below[node.id]) + 1e-12
@@ -317,19 +321,15 @@ def test_no_two_draws_in_one_state_share_a_number(config: SearchConfig, environm
         assert (kind, state, number) not in asked
         asked.add((kind, state, number))
 
-    for wave in waves_of(search, environment):
-        for work in wave.work:
-            node = search.tree[work.node_id]
-            state = "" if node.step is None else node.payload
-            result = environment.answer(search.tree, work)
-            if isinstance(result, Continued):
-                for path, number in zip(result.paths, draws_of(work), strict=True):
-                    for passed in (state, *(step.payload for step in path[:-1])):
-                        ask_once("step", passed, number)
-            else:
-                for number in draws_of(work):
-                    judged = isinstance(work, Score | Rank)
-                    ask_once(*((type(work).__name__, "") if judged else ("step", state)), number)
+    for work, state, result in work_of(search, environment):
+        if isinstance(result, Continued):
+            for path, number in zip(result.paths, draws_of(work), strict=True):
+                for passed in (state, *(step.payload for step in path[:-1])):
+                    ask_once("step", passed, number)
+        else:
+            for number in draws_of(work):
+                judged = isinstance(work, Score | Rank)
+                ask_once(*((type(work).__name__, "") if judged else ("step", state)), number)
 
 
 @given(config=configs, environment=environments)
@@ -461,17 +461,13 @@ def test_steps_drawn_twice_are_one_node(config: SearchConfig, environment: Envir
     as were asked for, and one for each kept continuation that passed through."""
     search = begun(config.model_copy(update={"merge_equal": True}), environment)
     drawn: dict[str, int] = defaultdict(int)
-    for wave in waves_of(search, environment):
-        for work in wave.work:
-            node = search.tree[work.node_id]
-            state = "" if node.step is None else node.payload
-            result = environment.answer(search.tree, work)
-            if isinstance(result, Expanded):
-                drawn[state] += len(result.steps)
-            elif isinstance(result, Continued) and config.keep_continuations:
-                for path in result.paths:
-                    for passed in (state, *(step.payload for step in path[:-1])):
-                        drawn[passed] += 1
+    for _, state, result in work_of(search, environment):
+        if isinstance(result, Expanded):
+            drawn[state] += len(result.steps)
+        elif isinstance(result, Continued) and config.keep_continuations:
+            for path in result.paths:
+                for passed in (state, *(step.payload for step in path[:-1])):
+                    drawn[passed] += 1
     for node in search.tree.nodes:
         children = search.tree.children(node)
         assert len({child.payload for child in children}) == len(children)

@@ -182,9 +182,6 @@ def _rounded(pair: PairRecord) -> PairRecord:
     return pair.model_copy(update={"confidence": round(pair.confidence or 0.0, 12), "tags": tags})
 
 
-# -- splits ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "training"),
     [

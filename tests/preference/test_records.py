@@ -21,7 +21,7 @@ from preference import (
 )
 from preference.candidates import QuestionRecord, StateRecord
 from preference.records import FailedContinuation, ParseFailure, parse_rollout
-from tests.helpers.trees import random_trees
+from tests.helpers.trees import random_trees, tree
 
 
 def node(node_id: int, parent_id: int | None = 0, children_ids: tuple[int, ...] = (), **fields: Any) -> RolloutNode:
@@ -32,21 +32,8 @@ def node(node_id: int, parent_id: int | None = 0, children_ids: tuple[int, ...] 
 
 
 def rollout(*nodes: RolloutNode, **fields: Any) -> RolloutRecord:
-    return RolloutRecord.model_validate(
-        {
-            "question_id": "q1",
-            "question": "Who?",
-            "golden_answers": ["Ada Lovelace"],
-            "dataset": "toy",
-            "split": "train",
-            "config_hash": "0f",
-            "seed": 7,
-            "recipe": {"name": "paper", "alpha": 0.9, "margin_by_layer": True},
-            "usage": {},
-            "nodes": list(nodes),
-        }
-        | fields
-    )
+    of_none = tree([], [], question="Who?").model_dump()
+    return RolloutRecord.model_validate(of_none | {"nodes": list(nodes)} | fields)
 
 
 def as_json(record: RolloutRecord) -> dict[str, Any]:

@@ -18,8 +18,6 @@ DEAD = "http://127.0.0.1:1/v1"
 """Nobody listens there."""
 
 
-# -- between processes -----------------------------------------------------------------------------------------
-
 _TAKES_TURNS = """
 import sys
 from pathlib import Path
@@ -45,9 +43,6 @@ def test_two_processes_are_never_in_one_folder() -> None:
     ]
     errors = [each.communicate()[1] for each in starts]
     assert [each.returncode for each in starts] == [0] * len(starts), b"".join(errors).decode()
-
-
-# -- every command ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

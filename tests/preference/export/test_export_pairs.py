@@ -384,9 +384,6 @@ def _of_other_side(name: str) -> str:
     return {"chosen": "rejected", "rejected": "chosen"}.get(side, side) + line + rest
 
 
-# -- a law of every export ----------------------------------------------------------------------------------------
-
-
 texts = st.sampled_from(["Who?", "who", "What is it?", "Where?"])
 some_rules = st.builds(
     PairingRules,

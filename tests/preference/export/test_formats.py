@@ -57,9 +57,6 @@ def test_every_format_is_recorded(tmp_path: Path, golden: Callable[[str, bytes],
     golden("formats.json", content.encode() + b"\n")
 
 
-# -- RAG_ProGuide -------------------------------------------------------------------------------------------------
-
-
 TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "int32": (int,),
@@ -76,9 +73,6 @@ def test_a_row_has_the_columns_in_their_order_and_values_of_their_types() -> Non
         assert list(row) == list(COLUMNS)
         for column, value in row.items():
             assert value is None or isinstance(value, TYPES[COLUMNS[column]]), column
-
-
-# -- KTO and SFT --------------------------------------------------------------------------------------------------
 
 
 def test_a_reply_of_several_pairs_stands_once() -> None:
@@ -137,9 +131,6 @@ def test_every_column_that_is_described_is_in_the_rows(name: FormatName) -> None
     if entry.get("formatting") != "sharegpt":
         assert row[entry["columns"]["system"]] == pairs[0]["instruction"]
         assert row[entry["columns"]["prompt"]] == pairs[0]["input"]
-
-
-# -- Parquet ------------------------------------------------------------------------------------------------------
 
 
 def test_parquet_holds_the_rows(tmp_path: Path) -> None:

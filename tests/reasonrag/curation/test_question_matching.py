@@ -25,22 +25,15 @@ def rule(one: Asked, other: Asked) -> Rule | None:
     return found[0][0]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("Who was the director of Up!?", "who was director of up"),
-        ("  What is the capital\tof Chad? ", "What is the capital of Chad"),
-        ("Is A Beautiful Mind a film?", "is beautiful mind film"),
+SAME_BY: dict[Rule | None, list[tuple[str, str, list[str], list[str]]]] = {
+    # equal after SQuAD normalisation, whatever the golden answers say
+    "question": [
+        ("Who was the director of Up!?", "who was director of up", ["this"], ["that"]),
+        ("  What is the capital\tof Chad? ", "What is the capital of Chad", ["this"], ["that"]),
+        ("Is A Beautiful Mind a film?", "is beautiful mind film", ["this"], ["that"]),
     ],
-)
-def test_case_punctuation_articles_and_spaces_make_no_other_question(one: str, other: str) -> None:
-    """Rule question: equal after SQuAD normalisation, whatever the golden answers say."""
-    assert rule((one, ["this"]), (other, ["that"])) == "question"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "answers", "others"),
-    [
+    # telling words agree, and most others
+    "near_duplicate": [
         ("Who directed Pelé\u2019s film?", "Who directed Pele film?", ["x y"], ["x"]),
         ("Which film did Ada Byron make?", "What film did Ada Byron make?", [], []),
         ("If Gallu is a demon Lilu is what?", "What is Lilu, if Gallu is a demon?", ["a spirit"], ["spirit"]),
@@ -58,10 +51,34 @@ def test_case_punctuation_articles_and_spaces_make_no_other_question(one: str, o
             ["18,350"],
         ),
     ],
+    # near-misses of all rules: what tells them apart is one word, or that the answers contradict each other
+    None: [
+        ("Who directed Jaws?", "Who directed Alien?", [], []),
+        ("Who directed Jaws?", "Who directed Alien?", ["Ann Lee"], ["Ann Lee"]),
+        ("who directed jaws", "who directed alien", ["ann lee"], ["ann lee"]),
+        ("Who won the World Series in 2016?", "Who won the World Series in 2017?", ["Cubs"], ["Cubs"]),
+        ("Who is the mother of Henry of England?", "Who is Henry I Of England's mother?", [], []),
+        ("Which towns in Norway have an airport?", "Which towns in Norway have no airport?", ["Ås"], ["Ås"]),
+        ("Where did the painter Ann Lee die?", "When did the painter Ann Lee die?", ["Rome"], ["1901"]),
+        ("Where did the painter Ann Lee die?", "When did the painter Ann Lee die?", [], []),
+        ("When did the developer of iFrame found it?", "When did the developer of iWork found it?", ["1976"], ["1976"]),
+        ("What is Delhi the capital of?", "What is the capital of Delhi?", ["Sur Empire"], ["New City"]),
+        ("Who was the director of The Sea?", "Who was the director of By the Sea?", [], []),
+        ("Who was the screenwriter for Désiré?", "Who was the screenwriter for Desire?", ["S. Guitry"], ["E. Mayer"]),
+        ("Are Ann Lee and Bo Ek both painters?", "Were Ann Lee and Bo Ek both sailors?", ["yes"], ["yes"]),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("by", "one", "other", "answers", "others"), [(by, *row) for by, table in SAME_BY.items() for row in table]
 )
-def test_the_same_question_in_other_words_is_found(one: str, other: str, answers: list[str], others: list[str]) -> None:
-    """Rule near_duplicate: telling words agree, and most others."""
-    assert rule((one, answers), (other, others)) == "near_duplicate"
+def test_a_question_is_the_same_by_a_rule_or_another_one(
+    by: Rule | None, one: str, other: str, answers: list[str], others: list[str]
+) -> None:
+    """Case, punctuation, articles, spaces and some other words make no other question; another name, year, negation or
+    question word does."""
+    assert rule((one, answers), (other, others)) == by
 
 
 FOUR = "Which drug helps? Options: (A) Heparin (B) Aspirin (C) Iron (D) Zinc"
@@ -83,31 +100,6 @@ def test_a_multiple_choice_is_found_with_other_options_and_without(
 ) -> None:
     """As MedQA has four and five of them. A question such as `which is true?` with another answer is another one."""
     assert (rule((FOUR, ["Aspirin"]), (other, others)) == "near_duplicate") is expected
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "answers", "others"),
-    [
-        ("Who directed Jaws?", "Who directed Alien?", [], []),
-        ("Who directed Jaws?", "Who directed Alien?", ["Ann Lee"], ["Ann Lee"]),
-        ("who directed jaws", "who directed alien", ["ann lee"], ["ann lee"]),
-        ("Who won the World Series in 2016?", "Who won the World Series in 2017?", ["Cubs"], ["Cubs"]),
-        ("Who is the mother of Henry of England?", "Who is Henry I Of England's mother?", [], []),
-        ("Which towns in Norway have an airport?", "Which towns in Norway have no airport?", ["Ås"], ["Ås"]),
-        ("Where did the painter Ann Lee die?", "When did the painter Ann Lee die?", ["Rome"], ["1901"]),
-        ("Where did the painter Ann Lee die?", "When did the painter Ann Lee die?", [], []),
-        ("When did the developer of iFrame found it?", "When did the developer of iWork found it?", ["1976"], ["1976"]),
-        ("What is Delhi the capital of?", "What is the capital of Delhi?", ["Sur Empire"], ["New City"]),
-        ("Who was the director of The Sea?", "Who was the director of By the Sea?", [], []),
-        ("Who was the screenwriter for Désiré?", "Who was the screenwriter for Desire?", ["S. Guitry"], ["E. Mayer"]),
-        ("Are Ann Lee and Bo Ek both painters?", "Were Ann Lee and Bo Ek both sailors?", ["yes"], ["yes"]),
-    ],
-)
-def test_another_name_year_negation_or_question_word_is_another_question(
-    one: str, other: str, answers: list[str], others: list[str]
-) -> None:
-    """Near-misses of all rules: what tells them apart is one word, or that the answers contradict each other."""
-    assert rule((one, answers), (other, others)) is None
 
 
 @pytest.mark.parametrize(

@@ -38,29 +38,22 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], passage: Pa
     assert parse_passage(orjson.dumps(record), where="here") == passage
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (b"", "is not JSON"),
-        (b'{"id": "a", "contents": "Par\xff"}', "is not JSON"),
-        (b'["a", "Paris"]', r'is not a passage: it needs "id" and "contents" \("title\\ntext"\)'),
-        (b'{"id": 1.5, "contents": "Paris"}', "is not a passage"),
-        (b'{"id": true, "contents": "Paris"}', "is not a passage"),
-        (b'{"id": "a", "contents": ["Paris"]}', "is not a passage"),
-        (b'{"id": "a", "contents": " \\n "}', "is not a passage"),
-        (b'{"id": "a", "title": "Paris"}', "is not a passage"),
-    ],
-)
-def test_a_line_that_is_no_passage_is_named_with_its_number(line: bytes, message: str, tmp_path: Path) -> None:
-    """Every bad line is found by the scan, wherever it stands, before anything is built."""
-    corpus = write_lines(tmp_path / "corpus.jsonl", row(1), row(2), line, row(4))
-    with pytest.raises(InputError, match=rf"corpus\.jsonl, line 3 {message}"):
-        scan_corpus(corpus)
+NO_PASSAGES: list[tuple[bytes, str]] = [
+    (b"", "is not JSON"),
+    (b'{"id": "a", "contents": "Par\xff"}', "is not JSON"),
+    (b'["a", "Paris"]', r'is not a passage: it needs "id" and "contents" \("title\\ntext"\)'),
+    (b'{"id": 1.5, "contents": "Paris"}', "is not a passage"),
+    (b'{"id": true, "contents": "Paris"}', "is not a passage"),
+    (b'{"id": "a", "contents": ["Paris"]}', "is not a passage"),
+    (b'{"id": "a", "contents": " \\n "}', "is not a passage"),
+    (b'{"id": "a", "title": "Paris"}', "is not a passage"),
+]
 
 
 @pytest.mark.parametrize(
     ("name", "lines", "message"),
     [
+        *(("c.jsonl", [row(1), row(2), line, row(4)], rf"c\.jsonl, line 3 {says}") for line, says in NO_PASSAGES),
         ("c.jsonl", [row("a"), row("b"), row("c"), row("b")], "line 4: passage id 'b' was already used in line 2"),
         ("c.jsonl", [row("2"), row(2)], "line 2: passage id '2' was already used in line 1"),
         ("c.jsonl", [], r"c\.jsonl is empty; it needs one passage per line"),
@@ -68,7 +61,8 @@ def test_a_line_that_is_no_passage_is_named_with_its_number(line: bytes, message
     ],
 )
 def test_a_file_that_is_no_corpus_is_refused(name: str, lines: list[bytes], message: str, tmp_path: Path) -> None:
-    """A number and its spelling are the same id, because records hold spellings."""
+    """Every bad line is found by the scan, wherever it stands, before anything is built. A number and its spelling are
+    the same id, because records hold spellings."""
     write_lines(tmp_path / "c.jsonl", *lines)
     with pytest.raises(InputError, match=message):
         scan_corpus(tmp_path / name)

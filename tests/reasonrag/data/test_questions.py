@@ -48,36 +48,27 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], question: Q
     assert parse_question(orjson.dumps(record), where="here") == question
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (b'{"id": "a", "question": "Whe', "is not JSON"),
-        (b'["a", "Where?", ["here"]]', 'is not a question .* needs "id", "question" and a list "golden_answers"'),
-        (b'{"question": "Where?", "golden_answers": ["here"]}', r"is not a question \(id is missing"),
-        (b'{"id": "a", "question": " ", "golden_answers": ["here"]}', r"is not a question \(question: .*blank"),
-        (
-            b'{"id": "a", "question": "Where?", "golden_answers": ["", " "]}',
-            r"is not a question \(golden_answers: .*no answer",
-        ),
-        (b'{"id": "a", "question": "Where?", "golden_answers": [["here"]]}', r"is not a question \(golden_answers.0"),
-        (
-            b'{"id": "a", "question": "Where?", "golden_answers": ["here"], "metadata": {"style": "brief"}}',
-            r"is not a question \(metadata: .*style 'brief' is neither short nor long",
-        ),
-    ],
-)
-def test_a_line_that_is_no_question_is_named_with_its_number_and_field(
-    line: bytes, message: str, tmp_path: Path
-) -> None:
-    """The whole file is checked before any work is started, however few questions are asked."""
-    path = write_lines(tmp_path / "dev.jsonl", row(1), row(2), line, row(4))
-    with pytest.raises(InputError, match=rf"dev\.jsonl, line 3 {message}"):
-        open_questions(path, dataset="own", split="dev")
+NO_QUESTIONS: list[tuple[bytes, str]] = [
+    (b'{"id": "a", "question": "Whe', "is not JSON"),
+    (b'["a", "Where?", ["here"]]', 'is not a question .* needs "id", "question" and a list "golden_answers"'),
+    (b'{"question": "Where?", "golden_answers": ["here"]}', r"is not a question \(id is missing"),
+    (b'{"id": "a", "question": " ", "golden_answers": ["here"]}', r"is not a question \(question: .*blank"),
+    (
+        b'{"id": "a", "question": "Where?", "golden_answers": ["", " "]}',
+        r"is not a question \(golden_answers: .*no answer",
+    ),
+    (b'{"id": "a", "question": "Where?", "golden_answers": [["here"]]}', r"is not a question \(golden_answers.0"),
+    (
+        b'{"id": "a", "question": "Where?", "golden_answers": ["here"], "metadata": {"style": "brief"}}',
+        r"is not a question \(metadata: .*style 'brief' is neither short nor long",
+    ),
+]
 
 
 @pytest.mark.parametrize(
     ("name", "lines", "message"),
     [
+        *(("f.jsonl", [row(1), row(2), line, row(4)], rf"f\.jsonl, line 3 {says}") for line, says in NO_QUESTIONS),
         ("f.jsonl", [row("a"), row("b"), row("c"), row("b")], "line 4: question id 'b' was already used in line 2"),
         ("f.jsonl", [row("2"), row(2)], "line 2: question id '2' was already used in line 1"),
         ("f.jsonl", [], r"f\.jsonl is empty; it needs one question per line"),
@@ -85,7 +76,8 @@ def test_a_line_that_is_no_question_is_named_with_its_number_and_field(
     ],
 )
 def test_a_file_that_holds_no_questions_is_refused(name: str, lines: list[bytes], message: str, tmp_path: Path) -> None:
-    """A number and its spelling are the same id, because records hold spellings."""
+    """The whole file is checked before any work is started, however few questions are asked. A number and its spelling
+    are the same id, because records hold spellings."""
     write_lines(tmp_path / "f.jsonl", *lines)
     with pytest.raises(InputError, match=message):
         open_questions(tmp_path / name, dataset="own", split="dev")

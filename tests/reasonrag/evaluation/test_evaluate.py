@@ -591,9 +591,6 @@ def test_who_does_not_search_needs_no_corpus(reasonrag: Reasonrag) -> None:
     assert "own/dev needs passages to search" in reasonrag(*asked, "--run", "b").err
 
 
-# -- a model's folder --------------------------------------------------------------------------------------------------
-
-
 def model_folder(place: Path, weights: bytes) -> Path:
     """What is in a model's folder, as far as names and sizes go."""
     place.mkdir()

@@ -138,9 +138,6 @@ def test_a_question_shows_a_sign_by_most_of_several_cases(sign: str, record: Rol
     assert (sign in observed_signs(record)) == shown
 
 
-# -- counting --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("sign", "questions", "showing", "said"),
     [

@@ -410,9 +410,6 @@ async def test_the_other_work_is_cancelled_when_a_piece_fails(
     assert len(model.requests) == asked
 
 
-# -- determinism -----------------------------------------------------------------------------------------------
-
-
 class Unhurried(OfflineTeacher):
     """The offline teacher behind a network that delivers in any order."""
 

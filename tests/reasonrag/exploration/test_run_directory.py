@@ -66,9 +66,6 @@ def fill(home: Path, *question_ids: str) -> bytes:
     return (home / ROLLOUTS).read_bytes()
 
 
-# -- what is written -------------------------------------------------------------------------------------------
-
-
 def test_a_run_has_its_configuration_before_its_first_tree_and_each_tree_when_append_returns(home: Path) -> None:
     """A run killed at once can still be told from another; one line per question, whole, while the run is still
     open."""

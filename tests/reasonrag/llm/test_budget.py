@@ -255,9 +255,6 @@ async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(
     assert (info.value.exit_status, info.value.cause) == (3, "cap")
 
 
-# -- bounds --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("characters", "draws", "max_tokens"), [(0, 1, 1), (100, 1, 50), (101, 1, 50), (1000, 4, 512)])
 async def test_a_request_is_promised_its_most_expensive_outcome(characters: int, draws: int, max_tokens: int) -> None:
     """A token for each byte, as a character may be several tokens; a template's few; every draw at its longest."""
@@ -266,9 +263,6 @@ async def test_a_request_is_promised_its_most_expensive_outcome(characters: int,
     for each, size in ((asked, characters), (dense, 3 * characters)):
         async with reserving(ledger, each):
             assert ledger.promised == Tokens(draws, 1, size + TEMPLATE, draws * max_tokens)
-
-
-# -- parts ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

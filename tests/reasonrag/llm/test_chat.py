@@ -99,9 +99,6 @@ def test_keys_and_seeds_are_the_same_in_every_release() -> None:
     assert request().keys(model="gpt-4o")[0] == "2f500be029f22e6b0b6b654498c1cbafbe603ac45ce2e2fc7c03d117b2628c57"
 
 
-# -- replies ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

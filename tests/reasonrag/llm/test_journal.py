@@ -39,15 +39,14 @@ def request(samples: Iterable[int], text: str = "Where?", *, question_id: str = 
     )
 
 
-class Paid:
+class Paid(ScriptedModel):
     """A model that never says the same twice, charges the first draw of each request, and notes what it is asked.
 
     at_most: answers per request. gate: nothing is answered before it is set. fails: no request is.
     """
 
-    name = NAME
-
     def __init__(self, *, at_most: int = 10**6, gate: asyncio.Event | None = None, fails: bool = False) -> None:
+        super().__init__([], name=NAME)
         self.asked: list[tuple[int, ...]] = []
         """The samples of each request."""
         self.began = asyncio.Event()
@@ -75,10 +74,6 @@ class Paid:
             )
             for position, sample in enumerate(request.samples[: self._at_most])
         ]
-
-    async def check(self) -> None: ...
-
-    async def close(self) -> None: ...
 
     @property
     def draws(self) -> list[int]:
@@ -223,9 +218,6 @@ async def test_answers_of_finished_questions_are_counted_but_not_held(tmp_path: 
         assert journal.delivered == Tokens(calls=3, requests=2, prompt=20, completion=9, cached=8)
 
 
-# -- failures are never answers ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "asked"), [(NAME, request([7])), (NAME, request([0], "When?")), ("other", request([0]))]
 )
@@ -240,9 +232,6 @@ async def test_an_answer_that_was_not_recorded_is_an_error_of_its_own(
     ) as info:
         await replay(path, [asked], name=name)
     assert info.value.cause == "not_recorded"
-
-
-# -- on disk before it is used -------------------------------------------------------------------------------------
 
 
 async def test_every_answer_is_in_the_file_before_it_is_used(tmp_path: Path) -> None:

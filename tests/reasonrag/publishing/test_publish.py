@@ -182,6 +182,13 @@ def test_a_private_repository_with_other_files_is_not_made_public(hub: HubServer
     assert hub.repositories[REPO].private
 
 
+def refused(data: Path, reasonrag: Reasonrag, *flags: object, repo: str = REPO) -> str:
+    """What is said against it; nothing is written."""
+    done = reasonrag("publish", data, "--repo", repo, "--dry-run", *flags)
+    assert (done.status, (data / "publish").exists()) == (2, False)
+    return done.err
+
+
 # -- refused before anything is sent ---------------------------------------------------------------------------
 
 
@@ -210,10 +217,7 @@ def test_without_access_nothing_is_written(
 @pytest.mark.parametrize("name", ["atlas", "org/a/b", "org/at las", "org/a--b", "../etc", ""])
 def test_a_name_that_cannot_be_is_refused(name: str, data: Path, reasonrag: Reasonrag) -> None:
     """Before anything is read."""
-    done = reasonrag("publish", data, "--repo", name, "--dry-run")
-    assert done.status == 2
-    assert "is not a name for a data set on the Hub" in done.err
-    assert not (data / "publish").exists()
+    assert "is not a name for a data set on the Hub" in refused(data, reasonrag, repo=name)
 
 
 def spoil_a_row(data: Path) -> None:
@@ -248,10 +252,7 @@ def test_a_link_out_of_the_data_set_is_not_followed(
     reasonrag("audit", data)
     (data / name).rename(tmp_path / "elsewhere")
     (data / name).symlink_to(tmp_path / "elsewhere")
-    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
-    assert done.status == 2
-    assert f"{data / name} is a link to {tmp_path / 'elsewhere'}" in done.err
-    assert not (data / "publish").exists()
+    assert f"{data / name} is a link to {tmp_path / 'elsewhere'}" in refused(data, reasonrag)
 
 
 @pytest.mark.parametrize(
@@ -273,10 +274,7 @@ def test_a_directory_that_is_not_one_whole_export_is_refused(
 ) -> None:
     """The card would say what is not true."""
     spoil(data)
-    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
-    assert done.status == 2
-    assert message in done.err
-    assert not (data / "publish").exists()
+    assert message in refused(data, reasonrag)
 
 
 def of_another_split(data: Path) -> None:
@@ -314,10 +312,9 @@ def test_keys_of_any_service_are_found_in_every_file(key: str, name: str, data: 
     """By the audit's own patterns, in what a line says and not in how JSON spells it."""
     first, *others = (data / name).read_bytes().splitlines(keepends=True)
     (data / name).write_bytes(orjson.dumps({**orjson.loads(first), "note": [{"of": key}]}) + b"\n" + b"".join(others))
-    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
-    assert done.status == 2
-    assert f"{name}, line 1 hold a possible key" in done.err
-    assert key not in done.err
+    said = refused(data, reasonrag)
+    assert f"{name}, line 1 hold a possible key" in said
+    assert key not in said
 
 
 @pytest.mark.parametrize(
@@ -356,11 +353,9 @@ def test_an_objection_stands_until_it_is_set_aside_by_name(
 ) -> None:
     """The message has the flag, another name does not help, and the card says what was set aside."""
     spoil(data)
-    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", flag, "something_else")
-    assert done.status == 2
-    assert what in done.err
-    assert done.err.endswith(f"{flag} {name}")
-    assert not (data / "publish").exists()
+    said = refused(data, reasonrag, flag, "something_else")
+    assert what in said
+    assert said.endswith(f"{flag} {name}")
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run", flag, name)
     assert done.status == 0, done.err
     assert f"allowed: {flag} {name}" in done.out

@@ -300,9 +300,6 @@ def test_wrong_flags_are_told(arguments: list[str], said: str, reasonrag: Reason
     assert said in done.err
 
 
-# -- on the Hub ----------------------------------------------------------------------------------------------------
-
-
 def published(hub: HubServer, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     variables = os.environ | environment_for(hub.endpoint, folder.parent)
     return finished("publish", "--model", folder, "--repo", REPO, *arguments, environment=variables)

@@ -335,9 +335,6 @@ def test_instructions_and_pooling_are_those_of_flashrag(
     assert_same(found_by_us(place, asked), theirs)
 
 
-# -- BM25 ------------------------------------------------------------------------------------------------------
-
-
 def test_bm25_finds_the_passages_that_flashrags_finds(flashrag: FlashRAG, world: Path, tmp_path: Path) -> None:
     """Of queries that are their own stems, names here. Two differences: FlashRAG does not stem queries, although its
     index is of stems; and its k1 is 1.5, so scores and what follows from them are not compared."""

@@ -74,9 +74,6 @@ def test_sentences_then_words_then_anywhere(text: str, shown: str) -> None:
     assert cut(text, 100) == shown.rstrip() + MARK
 
 
-# -- what is told ----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def long_world() -> dict[str, Any]:
     """Flags of a question whose passages are usual, but for two of more than 12,000 characters."""
@@ -175,9 +172,6 @@ def test_what_stands_behind_the_cut_grounds_nothing(most: int | None, grounded: 
     [tree] = read_rollouts(Path("runs/a/rollouts.jsonl"))
     answers = [node for node in tree.nodes if node.action_type == "answer"]
     assert {node.grounded for node in answers} == {grounded}
-
-
-# -- from a run to an evaluation -------------------------------------------------------------------------------
 
 
 def test_a_cut_is_kept_from_the_run_to_the_evaluation(reasonrag: Reasonrag) -> None:

@@ -346,9 +346,6 @@ async def test_with_the_token_everything_is_answered_and_without_it_health_alone
         assert (await client.get("/health", Authorization="Bearer wrong")).status == 401
 
 
-# -- health -----------------------------------------------------------------------------------------------------
-
-
 async def test_health_tells_what_is_served(retriever: Retriever) -> None:
     """Identity, number of passages, and the limits that a client should keep to."""
     async with served(retriever, max_waiting=100) as client:

@@ -22,17 +22,17 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import SessionTally, SilentWatcher
 from reasonrag.run.models import Models
 from reasonrag.run.session import Session
+from tests.helpers.scripted_model import ScriptedModel
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=8)
 SPEC = ModelSpec("scripted", SAMPLING, Limits(4, timeout=1.0))
 
 
-class Gated:
+class Gated(ScriptedModel):
     """A model that answers when its gate is open. `asked`: the questions, in order."""
 
-    name = "scripted"
-
     def __init__(self) -> None:
+        super().__init__([])
         self.asked: list[str] = []
         self.gate = asyncio.Event()
 
@@ -40,12 +40,6 @@ class Gated:
         self.asked.append(request.question_id)
         await self.gate.wait()
         return [Completion(text=f"answer to {request.question_id}", finish_reason="stop")]
-
-    async def check(self) -> None:
-        """It is always there."""
-
-    async def close(self) -> None:
-        """It holds nothing open."""
 
 
 class Heard(SilentWatcher):

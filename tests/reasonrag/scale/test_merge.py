@@ -312,9 +312,6 @@ def test_a_line_that_is_none_of_its_file_is_refused_and_an_earlier_merge_is_left
     assert {each: each.read_bytes() for each in ranks.iterdir() if each.is_file()} == before
 
 
-# -- impossible numbers in a manifest ------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "why"),
     [

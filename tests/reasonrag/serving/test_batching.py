@@ -39,19 +39,19 @@ def gpt2() -> Any:
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
 
 
-def decoded(model: Any, asked: list[tuple[tuple[int, ...], int]], *, max_batch: int) -> list[Generation]:
-    """Greedy replies to (prompt, most tokens), all of which are there from the beginning."""
+def decoded(model: Any, *requests: list[tuple[tuple[int, ...], int]], max_batch: int) -> list[Generation]:
+    """Greedy replies to (prompt, most tokens) of some requests, all of which are there from the beginning."""
     decoder = Decoder(model, None, ends=[], max_batch=max_batch)
     left = threading.Semaphore(0)
 
     def done(_: Generation) -> None:
         left.release()
 
-    rows = [
-        Generation(prompt, temperature=0, top_p=1, max_tokens=most, stop=(), seed=0, done=done)
-        for prompt, most in asked
-    ]
-    decoder.submit(rows)
+    rows: list[Generation] = []
+    for asked in requests:
+        group = [Generation(prompt, 0, 1, most, (), 0, done) for prompt, most in asked]
+        decoder.submit(group)
+        rows += group
     worker = threading.Thread(target=decoder.run)
     worker.start()
     for _ in rows:
@@ -115,16 +115,9 @@ def reads() -> Iterator[tuple[Any, list[int]]]:
 def test_a_prompt_is_read_once_for_all_replies_of_a_request(reads: tuple[Any, list[int]]) -> None:
     """Though one place at a time is free; in parts where they are more than a fourth of the batch, which all enter."""
     model, read = reads
-    asked, left = [((each,) * 20, 4) for each in range(12)] + [((99,) * 20, 50)], threading.Semaphore(0)
-    decoder = Decoder(model, None, ends=[], max_batch=16)
-    for prompt, count in asked:
-        decoder.submit([Generation(prompt, 0, 1, 3 + each, (), 0, lambda _: left.release()) for each in range(count)])
-    worker = threading.Thread(target=decoder.run)
-    worker.start()
-    for _ in range(sum(count for _, count in asked)):
-        assert left.acquire(timeout=120)
-    decoder.stop()
-    worker.join()
+    asked = [((each,) * 20, 4) for each in range(12)] + [((99,) * 20, 50)]
+    requests = ([(prompt, 3 + each) for each in range(count)] for prompt, count in asked)
+    decoded(model, *requests, max_batch=16)
     assert read[:12] == list(range(12))
     assert set(read[12:]) == {99}
     assert len(read[12:]) <= 13

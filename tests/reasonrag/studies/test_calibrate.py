@@ -440,9 +440,6 @@ def test_messages_name_flags_and_keys_of_this_command(run: Path, monkeypatch: py
         package.calibrate(run, revalue=2, k=1, model="qwen", base_url=["https://api.openai.com/v1"])
 
 
-# -- the configuration is checked ------------------------------------------------------------------------------
-
-
 SPOILT: dict[str, tuple[str, str, object, str]] = {
     "no hash": ("", "config_hash", None, r"is not a configuration of reasonrag: config_hash is missing"),
     "no teacher": ("decides_answers", "model", None, r"decides_answers.model is missing"),
@@ -473,9 +470,6 @@ def test_a_configuration_that_lacks_something_or_is_damaged_is_refused(
     (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=message):
         package.calibrate(run, revalue=2, k=1, chat_model=RecordedOffline())
-
-
-# -- what is said ----------------------------------------------------------------------------------------------
 
 
 async def refused(request: web.Request) -> web.Response:

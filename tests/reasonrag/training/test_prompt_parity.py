@@ -136,9 +136,6 @@ def test_a_folder_that_is_no_data_set_is_refused(name: str | None, content: byte
         check_renderer(tmp_path)
 
 
-# -- which prompts go with a model ---------------------------------------------------------------------------------
-
-
 def test_the_prompts_of_a_data_set_go_with_the_model(data_set: DataSet, tmp_path: Path) -> None:
     """Those that came out of its rows, unless the user names others, or the rows were replaced since."""
     theirs, given = PROMPTS.changed(begin="Begin.\n"), PROMPTS.changed(think="Think.")

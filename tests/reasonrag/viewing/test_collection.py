@@ -686,9 +686,6 @@ def test_a_run_knows_which_pairs_its_data_set_would_have_too_many_of(tmp_path: P
     assert "that cap was not checked here" in alone.pairs[0].why[-1].text
 
 
-# -- the page's file -------------------------------------------------------------------------------------------
-
-
 def test_a_page_replaces_nothing_that_is_none(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """A slip of the hand must not cost a run: what is there stays as it is."""
     out = run_of(tmp_path / "run", asked(1)) / "rollouts.jsonl"

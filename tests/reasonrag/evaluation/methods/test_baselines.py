@@ -372,9 +372,6 @@ async def test_search_r1_keeps_its_own_think_tags(method_of: MethodOf) -> None:
     assert all(request.think_in_format for request in model.requests)
 
 
-# -- with the offline teacher ----------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def atlas(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Question], IndexRetriever]:
     """Some questions of atlas, and its passages."""

@@ -764,9 +764,6 @@ def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
     assert first.reasoning_tokens <= first.completion_tokens
 
 
-# -- what an error means ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("error", "passes", "down", "locked", "cause"),
     [

@@ -195,9 +195,6 @@ def test_in_flight_is_counted_and_the_window_stays_within_its_bounds(most: int, 
         assert 1.0 <= pace.window <= most
 
 
-# -- refusals that say how long to wait ----------------------------------------------------------------------------
-
-
 def test_retry_after_holds_everybody_back() -> None:
     """As long as the endpoint asked for, and no shorter request of another answer cuts it."""
     pace = Pace(8)
