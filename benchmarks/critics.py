@@ -53,8 +53,8 @@ from reporting import ROOT, publish
 import reasonrag
 from preference import RolloutRecord
 from preference.candidates import PathStep
-from preference.export.files import atomic_replacement
 from preference.export.formats import PAIRS_FILE
+from preference.export.private_files import atomic_replacement
 from preference.records import ActionType, read_rollouts
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import ModelError

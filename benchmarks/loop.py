@@ -41,7 +41,7 @@ from phases import Phases
 from reporting import ROOT, publish
 
 from preference.candidates import StateRecord, read_lines
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.records import read_rollouts
 from reasonrag.processes.train_python import find_python

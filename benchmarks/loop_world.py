@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 
 ONSETS = "b br d dr f g gr h k l m n p r s st t th tr v w z".split()
 VOWELS = "a e i o u ae ei ou".split()

@@ -1,6 +1,13 @@
-"""The record of an explored question: how its continuations ended, and the best path to a right answer."""
+"""The record of an explored question: how its continuations ended, and the best path to a right answer.
+
+Decides which path is the best, and which critics leave for fine-tuning.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel
 
 from preference.answer_scores import label_cover_em
 from preference.candidates import Ends, Origin, PathStep, QuestionRecord
@@ -66,3 +73,23 @@ def _steps_to(rollout: RolloutRecord, answer: RolloutNode) -> list[RolloutNode]:
     while steps[-1].parent_id:
         steps.append(rollout.nodes[steps[-1].parent_id])
     return steps[::-1]
+
+
+class Refinement(BaseModel):
+    """Best paths, all with a right answer, of which every step scores at least a threshold: ProRAG's refinement set
+    (arXiv 2601.21912)."""
+
+    threshold: float
+    paths: int = 0
+    kept: int = 0
+    unscored: int = 0
+    """Paths with a step that no critic scored; they are left out."""
+
+    def keeps(self, path: Sequence[PathStep]) -> bool:
+        """Whether every step of a path scores at least the threshold; it is counted."""
+        scores = [step.critic_score for step in path]
+        kept = all(score is not None and score >= self.threshold for score in scores)
+        self.paths += 1
+        self.kept += kept
+        self.unscored += any(score is None for score in scores)
+        return kept

@@ -28,7 +28,7 @@ from preference.candidates import (
     question_key,
     read_lines,
 )
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.labelling import TokenCounter, labelled_states
 from preference.outcome_labels import with_outcome_label

@@ -21,7 +21,7 @@ from typing import Annotated, Self, TypeAlias
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 from preference.records import Items
 from reasonrag.errors import InputError
 from reasonrag.files import locked, read_record, read_small, storing, writing

@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer, model_validator
 from pydantic import ModelWrapValidatorHandler as Handler
 
-from preference.export.files import INDENTED, write_file
+from preference.export.private_files import INDENTED, write_file
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, read_record
 from reasonrag.ranks import RANKS

@@ -17,8 +17,8 @@ from typing import BinaryIO, Protocol
 
 import orjson
 
+from preference.best_path import Refinement
 from preference.candidates import QuestionRecord, StateRecord, question_key, read_lines
-from preference.export.files import INDENTED, atomic_replacement
 from preference.export.formats import (
     FORMATS,
     PAIRS,
@@ -32,6 +32,7 @@ from preference.export.formats import (
     proguide_row,
     sft_rows,
 )
+from preference.export.private_files import INDENTED, atomic_replacement
 from preference.export.summary import (
     CANDIDATES,
     DATASET_INFO_FILE,
@@ -42,7 +43,6 @@ from preference.export.summary import (
     ExportOptions,
     ExportTally,
     PairSummary,
-    Refinement,
 )
 from preference.filters import (
     Candidate,

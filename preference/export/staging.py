@@ -14,8 +14,8 @@ from pathlib import Path
 
 import orjson
 
-from preference.export.files import keep_permissions
 from preference.export.formats import FORMATS, SPLITS
+from preference.export.private_files import keep_permissions
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY
 
 UNFINISHED = "UNFINISHED.reasonrag"

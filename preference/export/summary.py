@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from preference.candidates import GoldVerdict, PathStep, QuestionRecord, is_training_split, question_key
+from preference.candidates import GoldVerdict, QuestionRecord, is_training_split, question_key
 from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
 from preference.filters import DROP_REASONS, Candidate, PairingRules
 from preference.records import Usage, shared_fields
@@ -44,26 +44,6 @@ def gold_agreement(counts: Mapping[tuple[str, str], int]) -> dict[str, GoldAgree
     types = sorted({name for (name, verdict), count in counts.items() if count and verdict != "unknown"})
     of = {name: {verdict: counts.get((name, verdict), 0) for verdict in get_args(GoldVerdict)} for name in types}
     return {name: GoldAgreement(**each | {"ties": each["tie"]}) for name, each in of.items()}
-
-
-class Refinement(BaseModel):
-    """Best paths, all with a right answer, of which every step scores at least a threshold: ProRAG's refinement set
-    (arXiv 2601.21912)."""
-
-    threshold: float
-    paths: int = 0
-    kept: int = 0
-    unscored: int = 0
-    """Paths with a step that no critic scored; they are left out."""
-
-    def keeps(self, path: Sequence[PathStep]) -> bool:
-        """Whether every step of a path scores at least the threshold; it is counted."""
-        scores = [step.critic_score for step in path]
-        kept = all(score is not None and score >= self.threshold for score in scores)
-        self.paths += 1
-        self.kept += kept
-        self.unscored += any(score is None for score in scores)
-        return kept
 
 
 class EffectiveSize(BaseModel):

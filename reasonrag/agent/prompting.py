@@ -21,7 +21,7 @@ import orjson
 from pydantic import BaseModel
 
 from preference import AgentAction, Message
-from preference.export.files import write_file
+from preference.export.private_files import write_file
 from preference.export.sanitize import plain_text
 from reasonrag.agent.settings import OURS, AgentName
 from reasonrag.data.corpus import Passage

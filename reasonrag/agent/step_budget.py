@@ -6,10 +6,20 @@ Decides that the last step must conclude, and whether a query is still searched 
 from __future__ import annotations
 
 from preference import ActionType, AgentAction
-from reasonrag.agent.protocols.known import steps_of_a_search
+from reasonrag.agent.protocols.known import PROTOCOLS
 
 MOST_HOPS = 8
 """Beyond them a question gets no further steps, whatever its file says."""
+
+
+def steps_of_a_search(agent: str | None) -> int:
+    """The query, and the reading where that is a turn of its own. agent: by its name; None: ours."""
+    return 1 if agent in PROTOCOLS and PROTOCOLS[agent].reads_at_once else 2
+
+
+def most_searches(max_steps: int, agent: str | None) -> int:
+    """Searches of an answer with this many steps, of which the last concludes."""
+    return (max_steps - 1) // steps_of_a_search(agent)
 
 
 def steps_of_hops(hops: int, *, least: int, agent: str | None = None) -> int:

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import orjson
 
-from preference.export.files import write_file
 from preference.export.formats import pairs_files
+from preference.export.private_files import write_file
 from reasonrag.critics.rows import CriticRows, Fold, read_rows, row_digests, write_rows
 from reasonrag.critics.settings import TrainCriticSettings
 from reasonrag.critics.training_script import FACTS, TrainingJob

@@ -16,7 +16,7 @@ import orjson
 from pydantic import BaseModel
 
 from preference.candidates import Origin, QuestionRecord, is_training_split, question_key, read_lines
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 from preference.export.summary import QUESTIONS
 from reasonrag.curation.question_matching import RULES, QuestionIndex, Rule
 from reasonrag.data.eval_splits import ALL, EvalSplit, EvalSplits, Unchecked

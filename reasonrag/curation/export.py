@@ -13,7 +13,7 @@ from typing import Any
 from preference import PairingRules, PairSummary
 from preference.candidates import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from preference import PairSummary
+from preference.best_path import Refinement
 from preference.export.formats import plain_types
 from preference.export.staging import staging_folder
-from preference.export.summary import CANDIDATES, DROPPED, Refinement
+from preference.export.summary import CANDIDATES, DROPPED
 from preference.labelled_runs import label_by_outcome
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import OURS

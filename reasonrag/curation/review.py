@@ -1,7 +1,7 @@
 """`reasonrag review`: a sample of pairs goes out without its labels, and what people say of it comes back.
 
 Decides the files: a CSV for a spreadsheet, tasks in JSON for Label Studio, and how verdicts are read from either.
-`preference.review_statistics` decides the sample and the statistics.
+`preference.review_sample` decides the sample and the statistics.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Final, cast, get_args
 import orjson
 from pydantic import BaseModel
 
-from preference.export.files import write_file, write_json
 from preference.export.formats import pairs_files, plain_types
 from preference.export.json_stream import MalformedFileError
-from preference.review_statistics import (
+from preference.export.private_files import write_file, write_json
+from preference.review_sample import (
     Judgement,
     ReviewerReport,
     ReviewPair,

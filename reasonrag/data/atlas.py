@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import orjson
 
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import orjson
 
-from preference.export.files import atomic_replacement, write_json
+from preference.export.private_files import atomic_replacement, write_json
 from reasonrag.data.item_files import is_lines, read_rows
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import build_lock, writing

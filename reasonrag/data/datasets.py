@@ -14,7 +14,7 @@ from pathlib import Path
 from reasonrag.data.atlas import SPLITS, write_world
 from reasonrag.data.compressed import fetched
 from reasonrag.data.contexts import corpus_of_contexts, needs_passages
-from reasonrag.data.partition import POPQA, TRAIN, WHOLE, is_whole, part_of
+from reasonrag.data.popqa_partition import POPQA, TRAIN, WHOLE, is_whole, part_of
 from reasonrag.data.questions import Check, QuestionFile, Sample, open_questions, require_golden_answers
 from reasonrag.data.settings import ATLAS, DATASETS, HUB_SPLITS, QuestionSettings, canonical_dataset
 from reasonrag.errors import InputError, choices

@@ -25,7 +25,7 @@ from reasonrag.data.dataset_fields import question_record
 from reasonrag.data.datasets import fetch_questions
 from reasonrag.data.item_files import read_rows
 from reasonrag.data.multiple_choice import spelled_out
-from reasonrag.data.partition import is_whole, part_lines, training_lines
+from reasonrag.data.popqa_partition import is_whole, part_lines, training_lines
 from reasonrag.data.settings import ATLAS, HUB_SPLITS
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, file_digest, made_here, reading

@@ -17,8 +17,8 @@ from reasonrag.concurrency import work_off
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, ReasonragError
 from reasonrag.evaluation.methods.method import Attempt, Method
-from reasonrag.evaluation.metrics import failed_prediction, score_attempt
 from reasonrag.evaluation.predictions import Prediction
+from reasonrag.evaluation.reported_metrics import failed_prediction, score_attempt
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.expected_usage import ExpectedUsage, spread

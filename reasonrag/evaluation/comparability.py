@@ -17,9 +17,9 @@ from reasonrag.agent.settings import OURS
 from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.choice import StepBudget
-from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
+from reasonrag.evaluation.reported_metrics import METRICS
 from reasonrag.evaluation.significance import Values
 from reasonrag.files import CONFIG
 from reasonrag.rendering import counted

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from preference.export.files import INDENTED, write_file
+from preference.export.private_files import INDENTED, write_file
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import Condition, common_questions, comparability_warnings, read_conditions
@@ -28,9 +28,9 @@ from reasonrag.evaluation.comparison_report import (
     PairedComparison,
     WinLossCounts,
 )
-from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.pages.comparison_page import PAGE, render_comparison
 from reasonrag.evaluation.predictions import Prediction
+from reasonrag.evaluation.reported_metrics import METRICS
 from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import (
     RESAMPLES,

@@ -2,7 +2,7 @@
 
 Resolves settings into parts and decides the run's configuration. The model's provenance is checked against questions
 and conditions before anything is asked. `methods` decide how a question is answered, `reasonrag.run` how a run
-proceeds, `metrics` what is measured.
+proceeds, `reported_metrics` what is measured.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, load_
 from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
-from reasonrag.evaluation.metrics import grouped_means, metric_means
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
 from reasonrag.evaluation.predictions import Prediction, write_predictions
 from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, EvaluationUsage, Report
+from reasonrag.evaluation.reported_metrics import grouped_means, metric_means
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.evaluation.significance import RESAMPLES, RESAMPLING_SEED
 from reasonrag.exploration.summary import states_that_ended

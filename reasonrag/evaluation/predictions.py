@@ -13,7 +13,7 @@ from typing import Final, Literal
 import orjson
 from pydantic import Field, ValidationError
 
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 from preference.records import AbsentIfEmpty, AbsentIfNone, Items, PassageRef, QuestionError, Record, first_error
 from reasonrag.errors import InputError
 from reasonrag.files import reading

@@ -1,6 +1,6 @@
 """The record of `report.json`: how well a model answered a split, under which conditions, and at what cost.
 
-Decides the file's fields. Knows neither how a metric is computed (`metrics`) nor what a page shows (`pages`).
+Decides the file's fields. Knows neither how a metric is computed (`reported_metrics`) nor what a page shows (`pages`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from preference.export.files import write_json
+from preference.export.private_files import write_json
 from preference.records import AbsentIfEmpty, Record
 from reasonrag.errors import InputError
 from reasonrag.evaluation.predictions import WRITTEN_AT_THE_END

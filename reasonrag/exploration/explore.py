@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from preference import OutcomeName, read_rollouts
-from preference.export.files import write_json
+from preference.export.private_files import write_json
 from preference.export.summary import SUMMARY
 from preference.labelled_runs import rare_garbage_collection
 from reasonrag.agent.outcomes import OutcomeFunction

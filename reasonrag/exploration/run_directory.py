@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 import orjson
 
 from preference import MalformedRolloutsError, RolloutRecord
-from preference.export.files import PRIVATE, atomic_replacement, open_private, write_file
+from preference.export.private_files import PRIVATE, atomic_replacement, open_private, write_file
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary, added_up

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from preference.export.files import open_private
+from preference.export.private_files import open_private
 from preference.records import first_error
 from reasonrag.concurrency import together
 from reasonrag.errors import InputError, ModelError, RunStopped, StorageError, UnexpectedError

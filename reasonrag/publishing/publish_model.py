@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import orjson
 
-from preference.export.files import INDENTED
+from preference.export.private_files import INDENTED
 from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.errors import InputError
 from reasonrag.files import link_or_copy, read_small_text

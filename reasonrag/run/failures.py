@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Self
 
 import orjson
 
-from preference.export.files import open_private
+from preference.export.private_files import open_private
 from reasonrag.files import append_durably, storing
 from reasonrag.llm.endpoint.endpoint import CallFailure
 from reasonrag.redaction import excerpt

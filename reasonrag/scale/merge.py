@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from preference.export.files import write_json
+from preference.export.private_files import write_json
 from preference.export.summary import SUMMARY
 from preference.records import first_error
 from reasonrag.data.item_files import explained_records

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from preference import PairingRules, candidates, read_rollouts
-from preference.export.files import write_json
+from preference.export.private_files import write_json
 from reasonrag.agent.outcomes import OutcomeFunction, answers_rehearsed
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records

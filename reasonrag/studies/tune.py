@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
-from preference.export.files import write_json
+from preference.export.private_files import write_json
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.recipe_file import name_of_recipe, values_of
 from reasonrag.concurrency import run_to_end

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from preference.export.files import write_json
+from preference.export.private_files import write_json
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
 

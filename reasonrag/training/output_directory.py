@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from preference.export.files import write_file, write_json
+from preference.export.private_files import write_file, write_json
 from reasonrag.errors import InputError
 from reasonrag.files import locked, only_writer, read_record
 from reasonrag.run_config import changed_keys

@@ -20,7 +20,7 @@ import orjson
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 from preference.filters import seeded_uniform
 from preference.labelled_runs import rare_garbage_collection
 from reasonrag import __version__

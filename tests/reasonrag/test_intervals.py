@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from preference.review_statistics import ReviewReport
+from preference.review_sample import ReviewReport
 from preference.statistics import COMPARISON_LEVEL, LABEL_LEVEL, share_of
 from reasonrag.rendering import interval_text, percent, share_with_interval
 from reasonrag.studies.pareto import interval

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference.export.files import INDENTED
+from preference.export.private_files import INDENTED
 from reasonrag.run_config import RunConfig, changed_keys, find_config
 
 values = st.recursive(

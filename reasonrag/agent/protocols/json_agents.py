@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from preference import Message
 from reasonrag.agent.parsing import ParsedReply, ParseError
 from reasonrag.agent.prompting import Prompts
-from reasonrag.agent.protocols.json_reply import ANSWER, QUERY, answers, as_step, documents, read_object, turns
+from reasonrag.agent.protocols.json_reading import ANSWER, QUERY, answers, as_step, documents, read_object, turns
 from reasonrag.agent.state import State
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.retrieval.settings import PassageOrder

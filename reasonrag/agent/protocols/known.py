@@ -28,11 +28,6 @@ PROTOCOLS: dict[str, AgentProtocol] = {
 }
 
 
-def steps_of_a_search(agent: str | None) -> int:
-    """The query, and the reading where that is a turn of its own. agent: by its name; None: ours."""
-    return 1 if agent in PROTOCOLS and PROTOCOLS[agent].reads_at_once else 2
-
-
 def read_by(agent: str | None, model: str, reader: str | None) -> str | None:
     """The model that reads for an agent, by default the one that takes its steps; None: the agent has no reader."""
     return (reader or model) if agent in PROTOCOLS and PROTOCOLS[agent].has_reader else None

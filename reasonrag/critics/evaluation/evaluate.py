@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from preference import Message
-from preference.export.files import write_json
 from preference.export.formats import plain_types
+from preference.export.private_files import write_json
 from preference.records import read_rollouts
 from reasonrag.concurrency import run_to_end
 from reasonrag.critics.evaluation.measures import Estimate, clustered_mean, pair_accuracy

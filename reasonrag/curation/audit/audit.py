@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from preference.export.files import write_file, write_json
 from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName
+from preference.export.private_files import write_file, write_json
 from preference.export.summary import CANDIDATES
 from preference.labelling import TokenCounter
 from reasonrag.curation.audit import dataset_checks

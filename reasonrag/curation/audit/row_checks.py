@@ -21,7 +21,7 @@ from preference.labelling import TokenCounter
 from preference.records import AgentAction, Message
 from reasonrag.agent.parsing import ParsedReply, ParseError, parse_reply, parse_tagged, tags_of
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.protocols.json_reply import ANSWER, QUERY, as_step, read_object
+from reasonrag.agent.protocols.json_reading import ANSWER, QUERY, as_step, read_object
 from reasonrag.agent.protocols.prorag import TAGS as PRORAG_TAGS
 from reasonrag.agent.protocols.prorag import TYPES
 from reasonrag.agent.protocols.tools import parse_turn

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from preference import Message
 from preference.candidates import PathStep, QuestionRecord, StateRecord, StepRecord, read_lines
 from preference.export.export_pairs import questions_of
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.filters import PairingRules, select
 from reasonrag.curation.labels.judge_labels import JUDGING

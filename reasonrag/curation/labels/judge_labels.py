@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from preference import Message, StateRecord, StepRecord
 from preference.candidates import read_lines
-from preference.export.files import atomic_replacement
+from preference.export.private_files import atomic_replacement
 from preference.labelling import distinct_steps, with_judge_label
 from preference.margin_and_confidence import TOLERANCE
 from preference.published.pair_rules import is_judged_by_visits, visited_enough

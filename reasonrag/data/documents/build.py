@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from preference.export.files import atomic_replacement, write_json
+from preference.export.private_files import atomic_replacement, write_json
 from preference.similarity import folded
 from reasonrag.data.corpus import parse_passage
 from reasonrag.data.documents.document import UnreadableError

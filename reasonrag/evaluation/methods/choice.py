@@ -29,11 +29,10 @@ class StepBudget:
 
     @classmethod
     def of(cls, max_steps: int, agent: str | None = None) -> StepBudget:
-        """That of an agent with this step budget: its last step concludes, and before it a search takes two, to ask and
-        to read, or one where both are the same step. agent: None: ReasonRAG's."""
-        from reasonrag.agent.protocols.known import steps_of_a_search  # loads what --help does not need
+        """That of an agent with this step budget. agent: None: ReasonRAG's."""
+        from reasonrag.agent.step_budget import most_searches  # loads what --help does not need
 
-        return cls(max_steps, (max_steps - 1) // steps_of_a_search(agent))
+        return cls(max_steps, most_searches(max_steps, agent))
 
 
 @dataclass(frozen=True, slots=True)

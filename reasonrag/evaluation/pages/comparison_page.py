@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from reasonrag.evaluation.comparison_report import COMPARISON, OF_PARTS, Comparison, ComparisonPart, PairedComparison
-from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.pages.report_page import metric_name, number
+from reasonrag.evaluation.reported_metrics import METRICS
 from reasonrag.evaluation.significance import MetricDelta, mcnemar_text
 from reasonrag.rendering import Line, Part, Table, counted, markdown_page, percent, warned
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from preference.export.files import write_file
+from preference.export.private_files import write_file
 from reasonrag.evaluation.methods.choice import StepBudget
-from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, MetricMean, QuestionGroup, Report
+from reasonrag.evaluation.reported_metrics import METRICS
 from reasonrag.files import FAILURES
 from reasonrag.rendering import (
     Line,

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from preference.export.files import write_file
+from preference.export.private_files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import read_record, unwritable

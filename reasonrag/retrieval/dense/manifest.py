@@ -17,7 +17,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
-from preference.export.files import write_file
+from preference.export.private_files import write_file
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest, read_record
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderSpec, short_name

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from preference.export.files import open_private
+from preference.export.private_files import open_private
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.progress import JobWatcher
 from reasonrag.redaction import redact

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from preference.export.files import write_file, write_json
+from preference.export.private_files import write_file, write_json
 from reasonrag.agent.prompting import PROMPTS, Prompts, load_prompts, prompts_beside, save_prompts
 from reasonrag.curation.publish_blockers import refuse_unless_allowed
 from reasonrag.errors import InputError

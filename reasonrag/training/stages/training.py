@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel
 
-from preference.export.files import write_file
+from preference.export.private_files import write_file
 from reasonrag.agent.prompting import PROMPTS, save_prompts
 from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.files import writing

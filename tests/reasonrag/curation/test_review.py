@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import reasonrag as package
-from preference.review_statistics import read_pairs
+from preference.review_sample import read_pairs
 from tests.helpers.command_line import Reasonrag
 
 HOSTILE = (

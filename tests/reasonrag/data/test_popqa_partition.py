@@ -9,7 +9,7 @@ import pytest
 
 from reasonrag.data.datasets import find_questions
 from reasonrag.data.eval_splits import EvalSplits, add_named
-from reasonrag.data.partition import WHOLE
+from reasonrag.data.popqa_partition import WHOLE
 from reasonrag.errors import InputError
 from tests.helpers.jsonl import write_rows
 

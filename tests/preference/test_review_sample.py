@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from preference.review_statistics import (
+from preference.review_sample import (
     Judgement,
     ReviewPair,
     ReviewReport,

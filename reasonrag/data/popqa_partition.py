@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from preference.candidates import question_key
-from preference.export.files import write_file
+from preference.export.private_files import write_file
 from preference.filters import seeded_uniform
 from reasonrag.data.questions import parse_question
 from reasonrag.data.settings import canonical_dataset

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from preference.export.files import atomic_replacement, write_file
+from preference.export.private_files import atomic_replacement, write_file
 
 
 def test_a_failed_write_leaves_the_earlier_file_and_no_other(tmp_path: Path) -> None:
