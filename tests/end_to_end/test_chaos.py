@@ -42,9 +42,6 @@ def undisturbed(shared: Shared) -> str:
     return digest(shared.folder("undisturbed", lambda: package.generate(**whole)) / "runs/undisturbed")
 
 
-# -- kills -----------------------------------------------------------------------------------------------------
-
-
 class Killer:
     """Kills the command at a request drawn by lot: when it arrives, when its answer has gone out, or a moment later."""
 
@@ -116,8 +113,6 @@ def test_a_degenerate_run_stops_at_the_same_question_after_kills() -> None:
     assert "identical siblings in 20 of 20 questions" in found[0][0]["message"]
 
 
-# -- bad endpoints ---------------------------------------------------------------------------------------------
-
 FAULTS = {
     "429": 0.03,
     "429-retry-after": 0.03,
@@ -157,9 +152,6 @@ def test_an_endpoint_that_does_everything_wrong_changes_no_byte() -> None:
     assert written >= sum(happened.values()) - happened["slow-first-byte"] - 5
 
 
-# -- caps ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("cap", "value", "used"),
     [("--max-calls", 100, "calls"), ("--max-tokens", 30_000, "tokens"), ("--max-cost", 0.05, "cost")],
@@ -195,9 +187,6 @@ def delivered(base_url: str) -> tuple[int, int]:
     """Prompt and completion tokens of whole answers, the trial question's included."""
     seen = stats(base_url)
     return seen["prompt_tokens"], seen["completion_tokens"]
-
-
-# -- disk ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("room", [5_000, 120_000])

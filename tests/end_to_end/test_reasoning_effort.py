@@ -195,9 +195,6 @@ def test_an_effort_that_cannot_be_is_refused_before_the_first_question(
     assert not Path("runs/r/journal.jsonl").exists() or not Path("runs/r/journal.jsonl").stat().st_size
 
 
-# -- trials ----------------------------------------------------------------------------------------------------------
-
-
 def replying(status: Callable[[dict[str, Any]], int], *, tokens: Callable[[dict[str, Any]], int]) -> Any:
     """An endpoint that answers by a request's body: with a status, and with so many tokens of reasoning."""
 
@@ -260,8 +257,6 @@ async def test_a_model_shows_in_its_trials_whether_it_takes_none(case: str) -> N
     assert isinstance(model, EndpointModel)
     assert model.refused == []
 
-
-# -- cost ------------------------------------------------------------------------------------------------------------
 
 EXPECTED: dict[str, tuple[str, str | None, dict[str, Any] | None, bool]] = {
     "gpt-6 as it is": ("gpt-6-luna", "default", None, True),

@@ -48,9 +48,6 @@ def test_distinct_trajectories_count_once_and_branches_without_an_answer_are_pru
     assert distinct_spre_rewards(tree, alpha=0.9) == pytest.approx([0.81, 0.81, 0.81, 0.0, 0.0, None, None])
 
 
-# -- three trees that the published pipeline made with GPT-4o -----------------------------------------------------
-
-
 @pytest.fixture
 def published_trees(shared_data: Path) -> list[dict[str, Any]]:
     content = (shared_data / "rollouts" / "reasonrag_gpt4o_mcts_trees.json").read_bytes()

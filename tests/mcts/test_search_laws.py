@@ -209,9 +209,6 @@ chains = st.builds(SearchConfig, selection=st.just("chain"), valuation=st.just("
 configs = trees | one_valued | chains
 
 
-# -- laws ---------------------------------------------------------------------------------------------------------
-
-
 @given(config=configs, environment=environments, other=environments, shuffle=st.randoms(use_true_random=False))
 def test_a_tree_is_what_was_told_in_whatever_order_and_however_often(
     config: SearchConfig, environment: Environment, other: Environment, shuffle: random.Random
@@ -585,9 +582,6 @@ def test_economy_values_are_its_rewards(environment: Environment, wave: int) -> 
     search = searched(RECIPES["economy"].search.model_copy(update={"wave": wave}), environment)
     for node, reward in zip(search.tree.nodes, spre_rewards(search.tree, alpha=0.9), strict=True):
         assert reward is None or reward == pytest.approx(node.value)
-
-
-# -- recorded trees -----------------------------------------------------------------------------------------------
 
 
 def recorded(recipe: Recipe, environment: Environment, search: Search[str]) -> bytes:

@@ -54,9 +54,6 @@ def shown(pair: ReviewPair, seed: int) -> tuple[str, str]:
     return pair.sides(exchanged=pair.exchanged(seed))
 
 
-# -- pairs -----------------------------------------------------------------------------------------------------
-
-
 def test_both_parts_of_a_data_set_are_read(tmp_path: Path) -> None:
     """Rows are counted from 1 in each file."""
     found = pairs_of(data_set(tmp_path, row(1), row(2), validation=[row(3)]))
@@ -102,9 +99,6 @@ def test_texts_are_told_apart_wherever_one_ends() -> None:
     assert len(digest("\ud800")) == 16
 
 
-# -- sides and samples -----------------------------------------------------------------------------------------
-
-
 def test_a_fair_coin_decides_what_stands_as_a(tmp_path: Path) -> None:
     """Another one for every seed."""
     pairs = pairs_of(data_set(tmp_path, *(row(n) for n in range(400))))
@@ -113,18 +107,12 @@ def test_a_fair_coin_decides_what_stands_as_a(tmp_path: Path) -> None:
     assert sum(shown(pair, 0) == shown(pair, 1) for pair in pairs) == pytest.approx(200, abs=40)
 
 
-# -- judgements ------------------------------------------------------------------------------------------------
-
-
 def said(pair: ReviewPair, better: str, *, seed: int = 0, note: str = "") -> Judgement:
     """A judgement for `chosen` or `rejected`, or a verdict as it stands."""
     place: Any = better
     if better in ("chosen", "rejected"):
         place = "ab"[shown(pair, seed).index(getattr(pair, better))]
     return Judgement(pair.pair, exchanged=pair.exchanged(seed), verdict=place, note=note)
-
-
-# -- the report ------------------------------------------------------------------------------------------------
 
 
 def reported(folder: Path, **said_by: list[Judgement]) -> ReviewReport:

@@ -16,8 +16,6 @@ from preference.statistics import (
     sign_agreement,
 )
 
-# -- shares ----------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("part", "whole", "low", "high"),
@@ -46,9 +44,6 @@ def test_an_interval_holds_its_share_and_mirrors(part: int, more: int) -> None:
     assert 0 <= found.low <= found.share + 1e-9
     assert found.share <= found.high + 1e-9 <= 1 + 1e-9
     assert found.low == pytest.approx(1 - rest.high, abs=1e-9)
-
-
-# -- labels ----------------------------------------------------------------------------------------------------
 
 
 def pair(fresh: float, *, confidence: float = 0.7) -> MarginCheck:
