@@ -77,6 +77,8 @@ class Plan:
     seeds: int = 3
     max_steps: int = 8
     teacher_temperature: float = 0.7
+    teacher_calls: int | None = None
+    """Replies of the teacher to a question at most; None: the recipe's."""
     temperature: float = 1.0
     """Of the student while it explores."""
     calls: int = 48
@@ -101,11 +103,12 @@ class Plan:
 
 @dataclass
 class Loop:
-    """One run of the experiment in `work`. split: whose questions the arms are measured on."""
+    """One run of the experiment in `work`. split: whose questions the arms are measured on. prompts: of the agent."""
 
     plan: Plan
     work: Path
     split: str = "heldout"
+    prompts: Path = PROMPTS
 
     def __post_init__(self) -> None:
         os.environ["REASONRAG_INDEX_HOME"] = str(self.work / "indexes")
@@ -124,11 +127,12 @@ class Loop:
     def prepare(self) -> None:
         """The world, the teacher's rollouts, and the words there are."""
         self.phases.once("world", lambda: write_world(self.world, self.plan.size, self.plan.questions, seed=0))
-        teacher = self.work / "teacher"
+        teacher, calls = self.work / "teacher", self.plan.teacher_calls
         self.phases.reasonrag(
             "teacher",
             *("generate", *self.asked("warmup"), "--model", "offline"),
             *("--temperature", str(self.plan.teacher_temperature), "--run", str(teacher)),
+            *(("--set", f"search.max_calls={calls}") if calls else ()),
         )
         self.phases.reasonrag(
             "warmup pairs",
@@ -148,29 +152,13 @@ class Loop:
 
     def run_seed(self, seed: int) -> None:
         """Everything of one student."""
-        home, plan = self.of(seed), self.plan
-        blank, student = home / "blank", home / BEFORE
-        words = [str(self.work / "words.txt"), *map(str, sorted(PROMPTS.glob("*.txt")))]
-        self.phases.command(
-            f"seed{seed} blank",
-            *(str(find_python()), str(HERE / "loop_student.py"), str(blank), "--texts", *words, "--seed", str(seed)),
-        )
-        self.train(seed, BEFORE, "sft", blank, self.work / "warmup", num_train_epochs=plan.warmup_epochs)
+        home = self.of(seed)
+        self.warm_up(seed)
         self.phases.once(f"seed{seed} explore", lambda: asyncio.run(self.explore(seed)))
         self.write_arms(seed)
-        preferences = {"num_train_epochs": plan.dpo_epochs, "learning_rate": plan.dpo_rate, "pref_beta": plan.beta}
         for arm in ("process", "outcome", "placebo"):
-            self.train(seed, arm, "dpo", student, home / "data" / arm, **preferences)
-        self.train(
-            seed,
-            "sft",
-            "sft",
-            student,
-            home / "data" / "labelled",
-            num_train_epochs=round(self.epochs_of_equal_tokens(seed), 3),
-            learning_rate=plan.sft_rate,
-            train_on_prompt=False,
-        )
+            self.prefer(seed, arm, arm)
+        self.imitate(seed)
         for arm in (BEFORE, *ARMS):
             self.phases.reasonrag(
                 f"seed{seed} {arm} {self.split}",
@@ -178,6 +166,28 @@ class Loop:
                 *("--max-reply-tokens", "64", "--concurrency", "64", "--seed", str(seed)),
                 *("--run", str(self.evaluation(seed, arm))),
             )
+
+    def warm_up(self, seed: int) -> None:
+        """A student from random weights, which learns what the teacher says."""
+        blank = self.of(seed) / "blank"
+        words = [str(self.work / "words.txt"), *map(str, sorted(self.prompts.glob("*.txt")))]
+        self.phases.command(
+            f"seed{seed} blank",
+            *(str(find_python()), str(HERE / "loop_student.py"), str(blank), "--texts", *words, "--seed", str(seed)),
+        )
+        self.train(seed, BEFORE, "sft", blank, self.work / "warmup", num_train_epochs=self.plan.warmup_epochs)
+
+    def prefer(self, seed: int, arm: str, data: str) -> None:
+        """DPO of the student before on these pairs."""
+        plan, home = self.plan, self.of(seed)
+        preferences = {"num_train_epochs": plan.dpo_epochs, "learning_rate": plan.dpo_rate, "pref_beta": plan.beta}
+        self.train(seed, arm, "dpo", home / BEFORE, home / "data" / data, **preferences)
+
+    def imitate(self, seed: int) -> None:
+        """Further SFT of the student before on its best paths."""
+        home = self.of(seed)
+        rates = {"num_train_epochs": round(self.epochs_of_equal_tokens(seed), 3), "learning_rate": self.plan.sft_rate}
+        self.train(seed, "sft", "sft", home / BEFORE, home / "data" / "labelled", **rates, train_on_prompt=False)
 
     async def explore(self, seed: int) -> None:
         home = self.of(seed)
@@ -255,7 +265,7 @@ class Loop:
         """Flags of a command that has an agent answer: the same for teacher, student and evaluation."""
         return (
             *("--questions", str(self.world / f"{split}.jsonl"), "--corpus", str(self.world / "corpus.jsonl")),
-            *("--prompts", str(PROMPTS)),
+            *("--prompts", str(self.prompts)),
             *("--top-k", "1", "--max-steps", str(self.plan.max_steps)),
         )
 
@@ -264,7 +274,7 @@ class Loop:
         sets = [flag for key, value in changes.items() for flag in ("--set", f"{key}={value}")]
         self.phases.reasonrag(
             f"seed{seed} {name}",
-            *("train", str(CONFIGS / f"{config}.yaml"), "--data", str(data), "--prompts", str(PROMPTS)),
+            *("train", str(CONFIGS / f"{config}.yaml"), "--data", str(data), "--prompts", str(self.prompts)),
             *("--out", str(self.of(seed) / name), *sets),
         )
 

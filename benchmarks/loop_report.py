@@ -105,7 +105,7 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
         "Arms",
         {
             "arm": list(arms),
-            **{name: [_shown(each[key], "mean", sign="") for each in arms.values()] for name, key in METRICS.items()},
+            **{name: [shown(each[key], "mean", sign="") for each in arms.values()] for name, key in METRICS.items()},
             "EM by seed": [" ".join(f"{100 * each:.1f}" for each in arm["em"]["by_seed"]) for arm in arms.values()],
             "searches": [f"{each['searches']:.2f}" for each in arms.values()],
             "no answer": [f"{each['no_answer']:.1%}" for each in arms.values()],
@@ -117,7 +117,7 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
         {
             "arm": [arm for arm, _, _ in rows],
             "against": [reference for _, reference, _ in rows],
-            **{name: [_shown(each[key], "value", sign="+") for _, _, each in rows] for name, key in METRICS.items()},
+            **{name: [shown(each[key], "value", sign="+") for _, _, each in rows] for name, key in METRICS.items()},
         },
     )
     yield ""
@@ -130,6 +130,6 @@ def _each(data: Collection[Mapping[str, Any]], name: str) -> str:
     return ", ".join(str(each[name]) for each in data)
 
 
-def _shown(figure: Mapping[str, float], name: str, *, sign: str) -> str:
+def shown(figure: Mapping[str, float], name: str, *, sign: str) -> str:
     low, middle, high = (f"{100 * figure[each]:{sign}.1f}" for each in ("low", name, "high"))
     return f"{middle} ({low} to {high})"

@@ -13,8 +13,9 @@ from typing import Any
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 UNKNOWN = "<unk>"
-WORDS = r"<\|?/?\w+\|?>|\w+|[^\w\s]"
-"""A tag, a word with digits, or one mark; spaces and line breaks only separate."""
+WORDS = r'"\w+":|"search"|<\|?/?\w+\|?>|\w+|[^\w\s]'
+"""A key of JSON or the name of a tool with its quotes, a tag, a word with digits, or one mark; spaces and line breaks
+only separate."""
 CHAT_TEMPLATE = (
     "{% for turn in messages %}<|im_start|>{{ turn['role'] }}\n{{ turn['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
