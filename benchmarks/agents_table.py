@@ -36,8 +36,8 @@ from reporting import ROOT, publish, table
 import reasonrag
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.protocols.known import PROTOCOLS, steps_of_a_search
-from reasonrag.agent.settings import OURS
+from reasonrag.agent.settings import AGENTS, OURS
+from reasonrag.agent.step_budget import steps_of_a_search
 from reasonrag.evaluation.predictions import read_predictions
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
@@ -49,8 +49,7 @@ CELLS = {BEFORE: "as it comes", "sft": "SFT", "dpo": "DPO", "best": "best of 4"}
 SPLITS = {"warmup": 300, "explore": 100, "dev": 80, "heldout": 120}
 SEARCHES = 4
 """That every agent has steps for."""
-NO_ANSWER, FEWEST = 0.5, 50
-"""Share of questions without an answer, and number of pairs, beyond which a cell means nothing."""
+NO_ANSWER, FEWEST = 0.5, 50  # share of questions, and pairs: beyond them a cell means nothing
 JSON = {"think": 'Think: {"query": ""} or {"answer": ""}', "conclude": 'Conclude: {"answer": ""}'}
 SHORT = {
     "react": JSON,
@@ -92,8 +91,7 @@ class Student:
         asked = OfflineTeacher() if request.messages[0].content == self.reads else self.model
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked.complete(request), self.loop))
 
-    async def check(self) -> None:
-        """It is served already, and others ask it, too."""
+    async def check(self) -> None: ...  # it is served already, and others ask it, too
 
     close = check
 
@@ -126,6 +124,10 @@ class AgentLoop(Loop):
     def asked(self, split: str) -> tuple[str, ...]:
         return *super().asked(split), "--agent", self.agent
 
+    def train(self, seed: int, name: str, config: str, model: Path, data: Path, **changes: Any) -> None:
+        turns = {"train_on_prompt": False} if self.agent == "tools" and config == "sft" else {}  # of several turns
+        super().train(seed, name, config, model, data, **changes | turns)
+
     def run_seed(self, seed: int) -> None:
         self.warm_up(seed)
         vote = partial(self.answer, seed, "best", vote=4, temperature=self.plan.temperature)
@@ -155,8 +157,8 @@ class AgentLoop(Loop):
         return found | {"max_reply_tokens": 64, "concurrency": 64, "seed": seed}
 
     def answer(self, seed: int, cell: str, student: Student, **flags: Any) -> None:
-        settings = self.settings(self.split, seed) | flags
-        reasonrag.evaluate(chat_model=student, split=self.split, run=self.evaluation(seed, cell), **settings)
+        flags |= self.settings(self.split, seed)
+        reasonrag.evaluate(chat_model=student, split=self.split, run=self.evaluation(seed, cell), **flags)
 
     def explore_with(self, seed: int, student: Student) -> None:
         flags = {"set": {"search.max_calls": self.plan.calls}, "abort_degenerate": 0}
@@ -166,14 +168,13 @@ class AgentLoop(Loop):
     def write_pairs(self, seed: int) -> None:
         """Best paths, and the pairs of steps that the student took by itself."""
         run, data = self.of(seed) / "explore", self.of(seed) / "data"
-        flags = ("--out", str(data / "labelled"), "--format", "sft", "--validation", "0")
-        self.phases.reasonrag(f"seed{seed} labelled", "pairs", str(run), *flags)
+        flags = str(run), "--out", str(data / "labelled"), "--format", "sft", "--validation", "0"
+        self.phases.reasonrag(f"seed{seed} labelled", "pairs", *flags)
         self.phases.once(f"seed{seed} chosen", lambda: choose(run, {"process": data / "labelled"}, data, seed))
-        chosen = str(data / "process-chosen")
-        self.phases.reasonrag(f"seed{seed} pairs", "pairs", chosen, "--out", str(data / "process"), *NO_FILTERS)
+        flags = str(data / "process-chosen"), "--out", str(data / "process"), *NO_FILTERS
+        self.phases.reasonrag(f"seed{seed} pairs", "pairs", *flags)
 
     def row(self) -> dict[str, Any]:
-        """What the report says of this agent."""
         runs = {cell: [self.evaluation(seed, cell) for seed in self.seeds] for cell in CELLS}
         read = {cell: [[each.em or 0.0 for each in read_predictions(run)] for run in of] for cell, of in runs.items()}
         cells = {cell: figures(of) for cell, of in runs.items()}
@@ -197,7 +198,6 @@ def nothing(row: Mapping[str, Any], cell: str) -> str:
 
 
 def report(rows: Mapping[str, Mapping[str, Any]], plan: TablePlan, split: str) -> Iterator[str]:
-    """Markdown of the table, and of what it cannot say."""
     yield "\n**The agents in the closed world** (benchmarks/agents_table.py)"
     yield (
         f"\n{plan.questions[split]} questions of `{split}`; students were taught on {plan.questions['warmup']} others "
@@ -228,7 +228,7 @@ def _scores(row: Mapping[str, Any], cell: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "agents", help="[%(default)s]")
-    parser.add_argument("--agents", default=",".join(PROTOCOLS), help="by name [%(default)s]")
+    parser.add_argument("--agents", default=",".join(AGENTS), help="by name [%(default)s]")
     parser.add_argument("--split", choices=["dev", "heldout"], default="heldout", help="whose questions are asked")
     parser.add_argument("--seeds", type=int, default=3, help="students of each agent [%(default)s]")
     parser.add_argument("--append", type=Path, help="add the report to this file")
