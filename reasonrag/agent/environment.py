@@ -13,7 +13,7 @@ from typing import NamedTuple
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, outcome_of
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.settings import OURS, AgentName
+from reasonrag.agent.settings import AGENTS, OURS, AgentName
 from reasonrag.agent.state import State
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question
@@ -78,6 +78,8 @@ class Environment:
     ) -> None:
         if outcome not in OF_GOLDEN_ANSWERS:
             raise InputError(f"outcome {outcome!r}: {choices(outcome, OF_GOLDEN_ANSWERS)}")
+        if agent not in AGENTS:
+            raise InputError(f"agent {agent!r}: {choices(agent, AGENTS)}")
         opened = open_index(Path(retriever)) if isinstance(retriever, Path | str) else retriever
         told = load_prompts(Path(prompts) if prompts else None, agent=agent)
         sampling = Sampling(temperature=1, top_p=1, max_tokens=1)

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from preference import AgentAction, Message
 from preference.export.private_files import write_file
 from preference.export.sanitize import plain_text
-from reasonrag.agent.settings import OURS, AgentName
+from reasonrag.agent.settings import AGENTS, OURS, AgentName
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.errors import InputError, choices
@@ -120,15 +120,11 @@ def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT, agen
     named = layout.agent or agent or OURS
     if agent is not None and named != agent:
         raise InputError(f"--prompts {directory}: they are those of the agent {named}, and --agent is {agent or OURS}")
-    ours = resources.files("reasonrag").joinpath("prompts")
-    own = ours if named == OURS else ours.joinpath("agents", named)
-    files = [place.joinpath(f"{name}.txt") for place, names in ((ours, _COMMON), (own, PROMPT_NAMES)) for name in names]
-    texts = {file.name.removesuffix(".txt"): file.read_text("utf-8").strip() for file in files if file.is_file()}
+    texts = _packaged(named)
     if directory is not None:
-        others = "read" not in texts and (directory / "read.txt").exists()
-        given = {} if others else _own_prompts(directory, prompt_names(texts), exact=layout.exact)
-        if others or (named != OURS and any("<query>" in text for text in given.values())):
-            raise InputError(f"--prompts {directory}: they are those of the agent {OURS}, and --agent is {named}")
+        of_others = [name for name in _TURNS[1:] if name not in texts and (directory / f"{name}.txt").exists()]
+        given = {} if of_others else _own_prompts(directory, prompt_names(texts), exact=layout.exact)
+        _check_agent(directory, named, of_others, given)
         texts |= given
     for name, place, what in (
         ("repair", "{detail}", "what was wrong with the reply"),
@@ -143,6 +139,29 @@ def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT, agen
             "instruction; write it there, or leave out --style"
         )
     return prompts
+
+
+def _packaged(agent: AgentName) -> dict[str, str]:
+    ours = resources.files("reasonrag").joinpath("prompts")
+    own = ours if agent == OURS else ours.joinpath("agents", agent)
+    files = [place.joinpath(f"{name}.txt") for place, names in ((ours, _COMMON), (own, PROMPT_NAMES)) for name in names]
+    return {file.name.removesuffix(".txt"): file.read_text("utf-8").strip() for file in files if file.is_file()}
+
+
+def _check_agent(directory: Path, agent: AgentName, of_others: Sequence[str], given: Mapping[str, str]) -> None:
+    """Raises InputError for prompts of other agents. of_others: names of files that this agent has not."""
+    packaged = {each: _packaged(each) for each in AGENTS}
+    for name in of_others:
+        have = " and ".join(each for each in AGENTS if name in packaged[each])
+        raise InputError(f"--prompts {directory}: {name}.txt is a prompt of the agents {have}, and --agent is {agent}")
+    whose = [[each for each in AGENTS if packaged[each].get(name) == text.strip()] for name, text in given.items()]
+    others = [each for each in whose if each and agent not in each]
+    if not others and agent != OURS and any("<query>" in text for text in given.values()):
+        others = [[OURS]]
+    if others:
+        named = min(others, key=len)
+        they = f"those of the agent{'s' * (len(named) > 1)} {' and '.join(named)}"
+        raise InputError(f"--prompts {directory}: they are {they}, and --agent is {agent}")
 
 
 def prompt_names(known: Iterable[str]) -> list[str]:

@@ -18,7 +18,7 @@ from preference import Message
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
 
-_FILES = resources.files("reasonrag").joinpath("prompts", "agents", "tools")
+_FILES = resources.files("reasonrag").joinpath("prompts", "hermes")
 SEARCH: Final = "search"
 TOOL: Final = json.loads(_FILES.joinpath("search.json").read_text("utf-8"))
 SIGNATURE: Final = "\n\n" + _FILES.joinpath("signature.txt").read_text("utf-8").replace("{tool}", json.dumps(TOOL))

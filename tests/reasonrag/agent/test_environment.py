@@ -54,5 +54,7 @@ def test_what_is_no_step_ends_a_question_without_a_reward() -> None:
         world.step("x")
     with pytest.raises(InputError, match="the agent re2search has a reader"):
         Environment(retriever=Nothing(), agent="re2search")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="agent 'nonsense': choose from prorag"):
+        Environment(retriever=Nothing(), agent="nonsense")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="outcome 'f2'"):
         Environment(retriever=Nothing(), outcome="f2")  # type: ignore[arg-type]

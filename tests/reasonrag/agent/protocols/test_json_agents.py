@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from preference import AgentAction, read_rollouts
 from preference.records import RolloutRecord
+from reasonrag.agent import prompting
 from reasonrag.agent.parsing import ParsedReply
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.protocols.known import PROTOCOLS
-from reasonrag.agent.settings import AgentName
+from reasonrag.agent.settings import AGENTS, AgentName
 from reasonrag.agent.state import Observation, State
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.endpoint.endings import Ending
@@ -153,13 +155,27 @@ def test_another_agent_is_refused_and_both_are_named(reasonrag: Reasonrag) -> No
         Path(folder).mkdir()
         for file, text in files.items():
             Path(folder, file).write_text(text)
+    shutil.copytree(Path(prompting.__file__).parents[1] / "prompts/agents", "packaged")
+    assert all(load_prompts(Path("packaged", each), agent=each) == load_prompts(agent=each) for each in AGENTS[1:])
     trained = ("--model", "offline", "--trained-on", "data/react", "--run", "evals/trained")
     for words, said in {
         ("generate", *atlas, "--run", "runs/react"): "agent was 'react', is 'reasonrag'",
         ("evaluate", *dev, "--agent", "react", "--run", "evals/begun"): "agent was 'search-o1', is 'react'",
         (*asked, *trained): "were those of react when its data were made, and are those of search-o1 now",
         (*asked, "--prompts", "imported"): "those of the agent reasonrag, and --agent is search-o1",
-        (*asked, "--prompts", "imported-reading"): "those of the agent reasonrag, and --agent is search-o1",
+        (
+            *asked,
+            "--prompts",
+            "imported-reading",
+        ): "prompt of the agents reasonrag and prorag, and --agent is search-o1",
+        (*asked, "--prompts", "packaged/re2search"): "those of the agent re2search, and --agent is search-o1",
+        (
+            *asked,
+            "--agent",
+            "react",
+            "--prompts",
+            "packaged/re2search",
+        ): "a prompt of the agents search-o1 and re2search",
         ("generate", *atlas, "--prompts", "named"): "those of the agent re2search, and --agent is reasonrag",
         ("generate", *atlas, "--prompts", "damaged"): "damaged/layout.json is damaged",
         ("pairs", "runs/react", "runs/search-o1", "--out", "data/both"): "states of the agents react and search-o1",
