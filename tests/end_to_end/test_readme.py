@@ -406,6 +406,7 @@ OF_OTHERS = {
     "--version",
     "--install-completion",
     "--data-parallel-size",
+    "--enable-auto-tool-choice",
     "--no-enable-prefix-caching",
     "--reasoning-parser",
 }
