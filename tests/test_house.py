@@ -37,7 +37,7 @@ LINES = {
     "training": 4297,
     "viewing": 2693,
     "tests": 47_972,
-    "benchmarks": 8338,
+    "benchmarks": 8334,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]
