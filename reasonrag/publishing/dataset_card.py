@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from preference.export.summary import SUMMARY, PairSummary
+from reasonrag.agent.protocols.known import papers_of
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.pairs import summary_rows
@@ -86,7 +87,10 @@ def front_matter(facts: DatasetCardFacts) -> str:
         pretty_name=facts.repo.rpartition("/")[2],
         size_categories=[next((name for most, name in _SIZES if pairs < most), "n>10M")],
         task_categories=["question-answering", "text-generation"],
-        tags=["preference-data", "dpo", "step-level", "agentic-rag", "reasonrag", "llama-factory", "arxiv:2505.14069"],
+        tags=[
+            *("preference-data", "dpo", "step-level", "agentic-rag", "reasonrag", "llama-factory"),
+            *papers_of([each.origin.agent for each in facts.inventory.runs]),
+        ],
         configs=configs,
     )
     return str(data.to_yaml())
@@ -105,6 +109,7 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "name": facts.repo.rpartition("/")[2],
         "summary": summary,
         "facts": _facts(facts),
+        "agents": inventory.other_agents,
         "rows": {split: inventory.rows_of(split) for split in ("train", "validation")},
         "runs": inventory.runs,
         "licence": _licence(facts),
@@ -136,11 +141,13 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
 def _facts(facts: DatasetCardFacts) -> list[tuple[str, object]]:
     inventory, summary = facts.inventory, facts.inventory.summary
     train, validation = (_count(inventory.rows_of(split)) for split in ("train", "validation"))
+    readers = sorted({run.origin.reader for run in inventory.runs if run.origin.reader})
     derived = ", derived from the parts below" if facts.licence is None else ""
     return [
         ("pairs", f"{summary.pairs:,}: {train} for training, {validation} for validation"),
         ("questions", f"{summary.questions:,}, {summary.questions_with_a_pair:,} of them with a pair"),
         ("teacher", _names(summary.teachers)),
+        *((what, _names(names)) for what, names in (("agent", inventory.other_agents), ("reader", readers)) if names),
         ("recipe", _names(summary.recipes)),
         ("labels", counts_text(summary.pairs_by_label)),
         *([("judge", code(judge))] if (judge := without_addresses(summary.judging.get("model"))) else []),

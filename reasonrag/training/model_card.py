@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import yaml
 
+from reasonrag.agent.protocols.known import papers_of
+from reasonrag.agent.settings import AGENTS
 from reasonrag.data.yaml_text import read_yaml
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
@@ -64,6 +66,7 @@ def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, me
         "conditions": _conditions(told.asked),
         "results": _results(metrics),
         "only": {name: _only(values) for name, values in told.asked if name != "renderer"},
+        "agent": next((each for each in told.asked.agent if each in AGENTS), None),
         "adapter": adapter,
     }
     text = mask_secrets(templates.get_template(_TEMPLATE).render(values), secrets())
@@ -89,7 +92,7 @@ def _front_matter(told: Provenance, trainer: str, *, adapter: bool) -> str:
     values: dict[str, Any] = {
         "library_name": "peft" if adapter else "transformers",
         "pipeline_tag": "text-classification" if told.stage in ("rm", "critic") else "text-generation",
-        "tags": ["reasonrag", "agentic-rag", trainer.lower(), told.stage, "arxiv:2505.14069"],
+        "tags": ["reasonrag", "agentic-rag", trainer.lower(), told.stage, *papers_of(told.asked.agent)],
     }
     if not Path(told.base_model).is_absolute():
         values["base_model"] = told.base_model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import orjson
 
@@ -26,6 +27,13 @@ PROTOCOLS: dict[str, AgentProtocol] = {
     "prorag": ProRag(),
     "tools": Tools(),
 }
+_RAG_GYM = "2502.13957"
+_PAPERS = {"react": _RAG_GYM, "search-o1": _RAG_GYM, "re2search": _RAG_GYM, "prorag": "2601.21912"}
+
+
+def papers_of(agents: Iterable[str | None]) -> list[str]:
+    """Tags of the Hub: ReasonRAG's paper, of which the data are, then those that the agents are from."""
+    return ["arxiv:2505.14069", *sorted({f"arxiv:{_PAPERS[each]}" for each in agents if each in _PAPERS})]
 
 
 def read_by(agent: str | None, model: str, reader: str | None) -> str | None:

@@ -150,8 +150,9 @@ def test_the_card_tells_all_facts_of_a_data_set(tmp_path: Path, golden: Any) -> 
 
 
 def test_what_nobody_recorded_is_unknown(tmp_path: Path) -> None:
-    """An imported data set of an unknown question set: neither teacher nor licence nor language is guessed."""
-    origin = Origin(dataset="somebody's", split="train")
+    """An imported data set of an unknown question set: neither teacher nor licence nor language is guessed;
+    the agent and the reader are said."""
+    origin = Origin(dataset="somebody's", split="train", agent="search-o1", reader="small")
     directory = data_set(tmp_path / "d", origin=origin)
     change_summary(directory, usage=None, mean_confidence=None)
     text = card_of(directory, tmp_path)
@@ -163,6 +164,8 @@ def test_what_nobody_recorded_is_unknown(tmp_path: Path) -> None:
     assert "teacher `unknown`" in text
     assert "Overlap with evaluation sets was not checked" in text
     assert "| `somebody's` | unknown | not given | unknown |" in text
+    assert "| agent | `search-o1` |\n| reader | `small` |" in text
+    assert "arxiv:2502.13957" in front["tags"]
 
 
 HOSTILE = "a`b|c\n# owned\n<script>alert(1)</script>[x](javascript:1)![i](http://e.vil/p.png)\u202e{{7*7}}\n```\n---"
@@ -170,7 +173,8 @@ HOSTILE = "a`b|c\n# owned\n<script>alert(1)</script>[x](javascript:1)![i](http:/
 
 def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
     """Names from data stay names: in one line, in a code span, never markup, never YAML, never a template."""
-    origin = HOTPOT.model_copy(update={"dataset": HOSTILE, "teacher": HOSTILE, "retriever": HOSTILE, "recipe": HOSTILE})
+    named = ("dataset", "teacher", "retriever", "recipe", "agent", "reader")
+    origin = HOTPOT.model_copy(update=dict.fromkeys(named, HOSTILE))
     contamination = {"checked": [{"name": HOSTILE, "questions": HOSTILE}], HOSTILE: HOSTILE}
     checks = [AUDIT.check("empty_reply").model_copy(update={"finds": HOSTILE})]
     audit = AUDIT.model_copy(update={"data": HOSTILE, "checks": checks})

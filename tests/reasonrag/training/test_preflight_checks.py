@@ -582,6 +582,10 @@ def test_the_card_of_a_recipe_names_its_stages(tmp_path: Path) -> None:
     assert "| data | `mine/stages/pairs`: `rag_proguide` |" in body
     assert "Trained before: `sft`, on `data/h`." in body
     assert str(tmp_path) not in body
+    asked = TrainingConditions(renderer="0", agent=("react",), top_k=(3,))
+    text = render_model_card(tmp_path, record, told.model_copy(update={"asked": asked}), read_metrics(tmp_path, "dpo"))
+    for said in ("- arxiv:2502.13957", "agent `react` of reasonrag ([RAG-Gym]", "/prompts --agent react --top-k 3"):
+        assert said in text, "the agent, where it is another"
 
 
 def test_hostile_names_stay_names_in_the_card(tmp_path: Path) -> None:
