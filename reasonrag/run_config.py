@@ -188,6 +188,12 @@ def keep_config(directory: Path, config: RunConfig) -> None:
     path, held = directory / CONFIG, has_answers(directory)
     earlier = read_config(path) if held or path.exists() else None
     changed = earlier.changed_to(config, agent="reasonrag") if earlier else []
+    agents = [each for each in changed if each.startswith("agent ")]
+    if held and earlier and agents and not any(each.startswith("method ") for each in changed):
+        named = earlier.decides_answers.agent or "reasonrag"
+        raise InputError(
+            f"{directory} holds a run of another agent: {agents[0]}. Choose another --run, or give --agent {named}"
+        )
     if held and changed:
         prompts = any(each.startswith("prompts ") for each in changed)
         raise InputError(

@@ -58,9 +58,10 @@ def pairs(
 ) -> PairSummary:
     """Turn the sibling steps of runs into a preference data set.
 
-    Raises InputError where a source cannot be read, and where `out` cannot be written, is being written, or holds a
-    data set made from other runs and `replace` is not given; AuditFailed where rows have errors that `allow` does
-    not name (all files then stay as they were); and of a judge what `label_by_judge` does.
+    Raises InputError where a source cannot be read, where sources are of several agents and `allow` does not name
+    mixed_renderers, and where `out` cannot be written, is being written, or holds a data set made from other runs and
+    `replace` is not given; AuditFailed where rows have errors that `allow` does not name (all files then stay as they
+    were); and of a judge what `label_by_judge` does.
 
     Example:
         >>> data = reasonrag.pairs("runs/first", out="data/first")
@@ -81,7 +82,10 @@ def pairs(
         export = DataSetExport(rules, settings.part(CheckSettings), settings.part(DecontaminationSettings), out)
         sources = _sources(runs, out, settings)
         if len(agents := sorted({each.agent or OURS for each in sources.origins})) > 1:
-            told.warn(f"these are states of the agents {' and '.join(agents)}; a model is trained as one of them")
+            mixed = f"these are states of the agents {' and '.join(agents)}; train takes the data of one agent"
+            if "mixed_renderers" not in settings.allow:
+                raise InputError(f"{mixed}: make a data set of each agent's runs")
+            told.warn(mixed)
         by_judge = settings.label == "judge"
         if settings.as_published:
             by_judge = sources.are_judged_as_published(by_judge=by_judge)

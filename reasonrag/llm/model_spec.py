@@ -167,9 +167,10 @@ class ModelSpec:
             base_urls=self.addresses,
             flags=self.flags,
             key_variable=self.key_variable,
+            name_flag=self.name_flag,
         )
         opened.push_async_callback(model.close)
-        model.say, model.name_flag = say, self.name_flag
+        model.say = say
         return model
 
 

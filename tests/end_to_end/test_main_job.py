@@ -220,6 +220,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--recipe", "cheap"], {}, "there is no recipe 'cheap', and no such file; choose from"),
         (["--concurrency", "many"], {}, "Invalid value for '--concurrency'"),
         (["--model", "gpt-4o"], {}, "no API key: set OPENAI_API_KEY"),
+        (["--agent", "search-o1", "--model", "offline", "--reader-model", "m"], {}, "no API key for --reader-model m"),
         (["--model", "m", "--base-url", "localhost:8000"], {}, "is not an endpoint's address"),
         (["--data-dir", "d"], {}, "--data-dir d needs --dataset; choose from hotpotqa"),
         (["--run", "d/hotpotqa/train.jsonl/run"], {}, "cannot write d/hotpotqa/train.jsonl/run: Not a directory"),

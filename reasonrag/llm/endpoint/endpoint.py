@@ -128,10 +128,22 @@ class Limits:
         return Pace(self.concurrency, requests, tokens, self.parts)
 
 
+def _no_key(model: str, name_flag: str, key_variable: str) -> str:
+    prefix = f"{name_flag.removesuffix('-model')}-"
+    role = prefix.strip("-").upper()
+    whose = f" for {name_flag} {model}" if role else ""
+    key = f", or with its key in REASONRAG_{role}_API_KEY" if role and key_variable == KEY_VARIABLE else ""
+    return (
+        f"no API key{whose}: set {key_variable}, or give {prefix}base-url of an endpoint that needs none{key}, "
+        f"or use {name_flag} offline"
+    )
+
+
 class EndpointModel:
     """Chat completions over HTTP, from one address or several that serve the same model.
 
-    sampling: of the requests to come, which the check tries. flags: prefix of this model's flags, for messages.
+    sampling: of the requests to come, which the check tries. flags, name_flag: prefix of this model's flags, and the
+    one with its name, for messages.
     """
 
     def __init__(
@@ -143,6 +155,7 @@ class EndpointModel:
         base_urls: Sequence[str] = (),
         flags: str = "--",
         key_variable: str = KEY_VARIABLE,
+        name_flag: str = "--model",
     ) -> None:
         self.name = model
         self._flags, self._key_variable = flags, key_variable
@@ -150,15 +163,12 @@ class EndpointModel:
         for base_url in addresses:
             check_address(base_url, key_variable)
             if not key and base_url == OPENAI_BASE_URL:
-                raise InputError(
-                    f"no API key: set {key_variable}, or give {flags}base-url of an endpoint that needs none, "
-                    f"or use {flags}model offline"
-                )
+                raise InputError(_no_key(model, name_flag, key_variable))
         self.on_failure: Callable[[CallFailure], None] = lambda _: None
         """Called with every failed attempt; may be set later."""
         self.say: Callable[[str], None] = lambda _: None
         """Called with messages about an endpoint for the user; may be set later."""
-        self.name_flag = "--model"  # may be set later
+        self.name_flag = name_flag
         self._endpoints = [
             OneAddress(Connection(base_url, key or "none", limits.timeout), limits.pace()) for base_url in addresses
         ]

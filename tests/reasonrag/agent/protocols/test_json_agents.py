@@ -159,7 +159,7 @@ def test_another_agent_is_refused_and_both_are_named(reasonrag: Reasonrag) -> No
     assert all(load_prompts(Path("packaged", each), agent=each) == load_prompts(agent=each) for each in AGENTS[1:])
     trained = ("--model", "offline", "--trained-on", "data/react", "--run", "evals/trained")
     for words, said in {
-        ("generate", *atlas, "--run", "runs/react"): "agent was 'react', is 'reasonrag'",
+        ("generate", *atlas, "--run", "runs/react"): "agent was 'react', is 'reasonrag'. Choose another --run, or give",
         ("evaluate", *dev, "--agent", "react", "--run", "evals/begun"): "agent was 'search-o1', is 'react'",
         (*asked, *trained): "were those of react when its data were made, and are those of search-o1 now",
         (*asked, "--prompts", "imported"): "those of the agent reasonrag, and --agent is search-o1",
@@ -169,16 +169,10 @@ def test_another_agent_is_refused_and_both_are_named(reasonrag: Reasonrag) -> No
             "imported-reading",
         ): "prompt of the agents reasonrag and prorag, and --agent is search-o1",
         (*asked, "--prompts", "packaged/re2search"): "those of the agent re2search, and --agent is search-o1",
-        (
-            *asked,
-            "--agent",
-            "react",
-            "--prompts",
-            "packaged/re2search",
-        ): "a prompt of the agents search-o1 and re2search",
+        (*asked, "--agent", "react", "--prompts", "packaged/re2search"): "a prompt of the agents search-o1 and",
         ("generate", *atlas, "--prompts", "named"): "those of the agent re2search, and --agent is reasonrag",
         ("generate", *atlas, "--prompts", "damaged"): "damaged/layout.json is damaged",
-        ("pairs", "runs/react", "runs/search-o1", "--out", "data/both"): "states of the agents react and search-o1",
+        ("pairs", "runs/react", "runs/search-o1", "--out", "data/both"): "react and search-o1; train takes the data",
     }.items():
         refused = reasonrag(*words)
         assert (refused.status > 0, said in refused.err) == (True, True), (words, refused.err)
