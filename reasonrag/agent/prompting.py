@@ -124,7 +124,8 @@ def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT, agen
     if directory is not None:
         of_others = [name for name in _TURNS[1:] if name not in texts and (directory / f"{name}.txt").exists()]
         given = {} if of_others else _own_prompts(directory, prompt_names(texts), exact=layout.exact)
-        _check_agent(directory, named, of_others, given)
+        if agent or of_others:  # a judge's folder may have any agent's prompts beside its own
+            _check_agent(directory, named, of_others, given)
         texts |= given
     for name, place, what in (
         ("repair", "{detail}", "what was wrong with the reply"),
