@@ -25,8 +25,8 @@ LINES = {
     "critics": 1403,
     "curation": 4331,
     "data": 3177,
-    "evaluation": 3723,
-    "exploration": 2755,
+    "evaluation": 3728,
+    "exploration": 2758,
     "llm": 5109,
     "publishing": 1198,
     "retrieval": 3938,
@@ -35,8 +35,8 @@ LINES = {
     "serving": 1190,
     "studies": 1478,
     "training": 4300,
-    "viewing": 2693,
-    "tests": 47_975,
+    "viewing": 2705,
+    "tests": 47_983,
     "benchmarks": 8334,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

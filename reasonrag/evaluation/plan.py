@@ -20,6 +20,7 @@ from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, style_recorded
 from reasonrag.agent.protocols.known import read_by, renderer_hash
 from reasonrag.agent.reader import find_reader
+from reasonrag.agent.settings import OURS
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.opening import NoRetriever
@@ -110,6 +111,8 @@ class AskedModel(Generic[AnyAskSettings]):
         prompts = load_prompts(settings.prompts, settings.style, settings.agent)
         spec, method = evaluated_spec(subject, settings), settings.chosen_method
         agent = prompts.agent if method.of_agent else method.name
+        if not method.of_agent and settings.agent != OURS:
+            raise InputError(f"--agent {settings.agent}: --method {method.name} has no agent; leave --agent out")
         reader = find_reader(spec, settings.beside("reader"), agent)
         if agent == "tools":
             check_notation(str(subject.folder or subject.name), parts.say)

@@ -284,6 +284,7 @@ def _summarise(work: Exploring, engine: Run) -> RunSummary:
         reward=identity.recipe.reward,
         model=models.main.name,
         value_model=models.by_role[VALUE_MODEL].name if VALUE_MODEL in models.by_role else None,
+        agent=identity.agent,
         reader=engine.roles[READER].spec.name if READER in engine.roles else None,
         dataset=identity.dataset,
         split=identity.split,

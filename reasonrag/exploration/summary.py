@@ -15,7 +15,7 @@ from preference import FinalScore, RolloutRecord, Usage
 from preference.best_path import ends_of
 from preference.candidates import is_training_split
 from preference.export.summary import SUMMARY
-from preference.records import OF_THE_STATE, shared_fields
+from preference.records import OF_THE_STATE, AbsentIfNone, shared_fields
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed
 from reasonrag.errors import CapReached, DegenerateRun, InputError, RunStopped
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
@@ -98,6 +98,8 @@ class RunFacts(BaseModel):
     model: str
     value_model: str | None
     """The model that continued the teacher's proposals, if not the teacher."""
+    agent: AbsentIfNone[str] = None
+    """Absent for ours."""
     reader: str | None = None
     """The model that read for an agent with a reader, if not the teacher."""
     dataset: str
@@ -163,7 +165,7 @@ class RunSummary(SessionNumbers, RunFacts):
 
     def shown(self) -> Iterator[Part]:
         """What was done, where the files are, and the next command."""
-        models = {"teacher": self.model, "values of": self.value_model, "reader": self.reader}
+        models = {"agent": self.agent, "teacher": self.model, "values of": self.value_model, "reader": self.reader}
         named = "".join(f"  {what} {name}" for what, name in models.items() if name)
         yield Table(f"{self.dataset}/{self.split}  recipe {self.recipe}{named}", self._rows())
         yield from warned(self.warnings)

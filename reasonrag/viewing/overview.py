@@ -21,6 +21,8 @@ from preference.causes import CauseCount, CauseCounts
 from preference.export.summary import GoldAgreement, gold_agreement
 from preference.filters import DROP_REASONS
 from preference.labelled_runs import rare_garbage_collection
+from preference.records import AbsentIfEmpty
+from reasonrag.agent.settings import OURS
 from reasonrag.exploration.summary import HELD_OUT, RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.question_rows import KeptPairSummary, QuestionRow, capped_row, question_row
@@ -64,6 +66,8 @@ class Overview(BaseModel):
     splits: list[str]
     recipes: list[str]
     rewards: list[str]
+    agents: AbsentIfEmpty[list[str]] = []
+    """Absent where ours made all."""
     teachers: list[str]
     questions: int
     ends: dict[str, int]
@@ -110,7 +114,8 @@ class OverviewCounts:
         self._rows: dict[int, QuestionRow] = {}
         self._run = RunCounts()
         self._where = CauseCounts()
-        self._known: dict[str, set[str]] = {name: set() for name in ("splits", "recipes", "rewards", "teachers")}
+        names = ("splits", "recipes", "rewards", "agents", "teachers")
+        self._known: dict[str, set[str]] = {name: set() for name in names}
         self._usage: Usage | None = Usage(cost_usd=0.0)
         self._values: dict[str, array[float]] = {}
 
@@ -130,6 +135,7 @@ class OverviewCounts:
             "splits": f"{origin.dataset}/{origin.split}",
             "recipes": origin.recipe,
             "rewards": origin.reward,
+            "agents": origin.agent or OURS,
             "teachers": origin.teacher,
         }
         for name, value in named.items():
@@ -168,6 +174,7 @@ class OverviewCounts:
             splits=sorted(self._known["splits"]),
             recipes=sorted(self._known["recipes"]),
             rewards=sorted(self._known["rewards"]),
+            agents=sorted(self._known["agents"]) if self._known["agents"] - {OURS} else [],
             teachers=sorted(self._known["teachers"] or collection.teachers),
             questions=len(rows),
             ends=dict(Counter(row.ends for row in rows).most_common()),

@@ -35,7 +35,8 @@ def show_question(view: QuestionView, run: Path) -> None:
         console.print(line)
     for position, tree in enumerate(view.trees):
         of_it = [each for each in view.pairs if view.states[each.state].tree == position]
-        title = f"{on_one_line(tree.source)}: recipe {on_one_line(tree.recipe.name)}, seed {tree.seed}"
+        agent = f", agent {on_one_line(tree.agent)}" if tree.agent else ""
+        title = f"{on_one_line(tree.source)}: recipe {on_one_line(tree.recipe.name)}{agent}, seed {tree.seed}"
         console.print(_drawn(title, tree.steps[1:], of_it))
     for position, state in enumerate(view.states):
         if state.tree is None:

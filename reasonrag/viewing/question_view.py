@@ -26,6 +26,7 @@ from preference import (
 from preference.candidates import Ends, GoldVerdict, LabelName, Tag
 from preference.export.formats import SplitName
 from preference.records import (
+    AbsentIfNone,
     ContinuationResult,
     FailedContinuation,
     Outcome,
@@ -114,6 +115,8 @@ class TreeView(BaseModel):
 
     source: str
     recipe: RecipeRef
+    agent: AbsentIfNone[str] = None
+    """Absent for ours."""
     config_hash: str
     seed: int
     usage: Usage

@@ -42,6 +42,7 @@ def stats_parts(found: Overview) -> Iterator[Part]:
 def _about(found: Overview) -> Iterator[tuple[str, object]]:
     yield "data", ", ".join(found.splits) or "-"
     yield "recipe; reward", f"{', '.join(found.recipes) or '-'}; {', '.join(found.rewards) or '-'}"
+    yield "agent", found.agents
     yield "teacher", ", ".join(found.teachers) or "unknown"
     ends = {end_words(name): count for name, count in found.ends.items()}
     yield "questions", f"{found.questions:,}: {counts_text(ends)}"

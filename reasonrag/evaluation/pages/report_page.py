@@ -49,8 +49,9 @@ def evaluation_parts(report: Report) -> Iterator[Part]:
 
 def _tables(report: Report) -> Iterator[Table]:
     known = ((name, report.metrics[name]) for name in METRICS if name in report.metrics)
+    named = f"  agent {report.asked.agent}" if report.asked.agent else ""
     yield Table(
-        f"{report.dataset}/{report.split}  method {report.method}  model {report.model}",
+        f"{report.dataset}/{report.split}  method {report.method}{named}  model {report.model}",
         [(metric_name(name), number(name, each.value), interval(name, each), each.n) for name, each in known],
         ("metric", "mean", f"{percent(report.confidence)} CI", "questions"),
     )
@@ -71,7 +72,8 @@ def _budget(report: Report) -> Iterator[tuple[str, object]]:
     """Of an attempt, whatever the method."""
     budget = StepBudget.of(report.asked.max_steps, report.asked.agent)
     completions = counted(budget.completions * (report.best_of or 1), "completion")
-    yield "at most", f"{completions} and {counted(budget.searches, 'search')} an attempt"
+    readings = ", readings apart" if report.asked.reader else ""
+    yield "at most", f"{completions} and {counted(budget.searches, 'search')} an attempt{readings}"
     yield "best of", "" if report.best_of is None else report.best_of
     yield "attempts that vote", "" if report.vote is None else report.vote
     yield "repair turn for an unreadable reply", report.repair

@@ -162,7 +162,7 @@ function ways(o, filter) {
 }
 
 function overviewSection(o, about, filter) {
-  const names = [["data", o.splits], ["recipe", o.recipes], ["reward", o.rewards], ["teacher", o.teachers]].filter(([, values]) => values.length);
+  const names = [["data", o.splits], ["recipe", o.recipes], ["reward", o.rewards], ["agent", o.agents ?? []], ["teacher", o.teachers]].filter(([, values]) => values.length);
   const signs = Object.entries(o.trees?.degenerate ?? {});
   return [
     h("h2", { tabindex: -1 }, `Overview of ${o.kind === "run" ? "a run" : "a data set"}`),

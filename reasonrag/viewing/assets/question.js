@@ -21,7 +21,7 @@ function questionFacts(view, row, chosenTree) {
   if (row) facts.push(fact("outcomes", ENDS[row.ends] ?? row.ends));
   if (tree) {
     const { calls, prompt_tokens, completion_tokens, cost_usd } = tree.usage;
-    facts.push(fact("explored by", said(`recipe ${tree.recipe.name}, seed ${tree.seed}`)));
+    facts.push(fact("explored by", said(`recipe ${tree.recipe.name}${tree.agent ? `, agent ${tree.agent}` : ""}, seed ${tree.seed}`)));
     facts.push(fact("cost", calls === 0 ? "not known" : `${plural(calls, "completion")}, ${count(prompt_tokens)} tokens in, ${count(completion_tokens)} out, ${dollars(cost_usd)}`));
   }
   if (view.rubric) facts.push(fact("rubric", view.rubric.map((each) => h("div", {}, said(each)))));

@@ -562,6 +562,7 @@ def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[.
         (["--trained-on", "empty"], "it has no reasonrag.json, which reasonrag train writes, and neither"),
         (["--trained-on", "damaged"], "damaged/reasonrag.json is damaged"),
         (["--allow", "everything"], "--allow: must be 'renderer', 'top_k', 'max_steps',"),
+        (["--agent", "react", "--method", "rag"], "--agent react: --method rag has no agent; leave --agent out"),
         (["--split", "validation"], "atlas has no split 'validation'; choose from dev, test, train"),
         (
             ["--questions", "own.jsonl", "--corpus", "own.jsonl", "--model", "offline"],

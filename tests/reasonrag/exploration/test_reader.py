@@ -89,7 +89,12 @@ def test_another_model_reads_in_search_and_in_an_evaluation_and_is_named(reasonr
     training says so, and compare, too."""
     student = ("--value-model", "offline", "--value-extra-body", '{"min_p": 0.2}')
     done = reasonrag("generate", *ATLAS, *READ, *student, *PRICE, "--run", "runs/a")
-    assert (done.status, "teacher offline  values of offline-student  reader offline-student" in done.out) == (0, True)
+    assert (
+        done.status,
+        "agent search-o1  teacher offline  values of offline-student  reader offline-student" in done.out,
+    ) == (0, True)
+    for shown in ("stats runs/a", "show runs/a atlas_train_0_0"):
+        assert "search-o1" in reasonrag(*shown.split()).out
     decides = content("runs/a/config.json")["decides_answers"]
     assert (decides["reader"]["name"], decides["reader"]["sampling"]["temperature"]) == ("offline-student", 0.0)
     assert decides["value_model"]["sampling"]["extra_body"] == {"min_p": 0.2}
@@ -107,6 +112,8 @@ def test_another_model_reads_in_search_and_in_an_evaluation_and_is_named(reasonr
     for name, flags, warned in (("own", (), True), ("other", READ[2:], False)):
         done = reasonrag(*DEV, "--trained-on", "data/a", *flags, "--run", f"evals/{name}")
         assert (done.status, said in done.err) == (0, warned)
+        page = Path(f"evals/{name}/report.md").read_text()
+        assert ("method agent  agent search-o1  model" in page, "an attempt, readings apart |" in page) == (True, True)
         assert content(f"evals/{name}/report.json")["asked"]["reader"] == ("offline" if warned else "offline-student")
     assert "other used reader offline-student, own its model" in reasonrag("compare", "evals/own", "evals/other").err
     once = ("ask", "Which river flows through Harbel?", "--dataset", "atlas", *READ, *PRICE)
