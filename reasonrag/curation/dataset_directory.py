@@ -19,7 +19,6 @@ from preference.candidates import Origin
 from preference.export.formats import FORMATS, PAIRS, SplitName
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.records import Usage
-from reasonrag.agent.settings import OURS
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS, check_finished, file_digest, read_record
@@ -62,12 +61,6 @@ class DatasetInventory:
     @property
     def datasets(self) -> list[str]:
         return sorted({run.origin.dataset for run in self.runs})
-
-    @property
-    def other_agents(self) -> list[str]:
-        """The agents whose states these are, if any is not ours."""
-        found = sorted({run.origin.agent or OURS for run in self.runs})
-        return [] if found == [OURS] else found
 
     def rows(self, name: str) -> int:
         return self.summary.files.get(name, 0)

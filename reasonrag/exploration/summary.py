@@ -99,7 +99,6 @@ class RunFacts(BaseModel):
     value_model: str | None
     """The model that continued the teacher's proposals, if not the teacher."""
     agent: AbsentIfNone[str] = None
-    """Absent for ours."""
     reader: str | None = None
     """The model that read for an agent with a reader, if not the teacher."""
     dataset: str

@@ -80,17 +80,14 @@ def front_matter(facts: DatasetCardFacts) -> str:
         }
         for config in hub_configs(facts.inventory)
     ]
-    pairs = facts.inventory.summary.pairs
+    pairs, papers = facts.inventory.summary.pairs, papers_of(run.origin.agent for run in facts.inventory.runs)
     data = DatasetCardData(
         language=languages_of(facts.inventory.datasets) or None,
         license=_licence(facts),
         pretty_name=facts.repo.rpartition("/")[2],
         size_categories=[next((name for most, name in _SIZES if pairs < most), "n>10M")],
         task_categories=["question-answering", "text-generation"],
-        tags=[
-            *("preference-data", "dpo", "step-level", "agentic-rag", "reasonrag", "llama-factory"),
-            *papers_of([each.origin.agent for each in facts.inventory.runs]),
-        ],
+        tags=["preference-data", "dpo", "step-level", "agentic-rag", "reasonrag", "llama-factory", *papers],
         configs=configs,
     )
     return str(data.to_yaml())
@@ -109,7 +106,6 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "name": facts.repo.rpartition("/")[2],
         "summary": summary,
         "facts": _facts(facts),
-        "agents": inventory.other_agents,
         "rows": {split: inventory.rows_of(split) for split in ("train", "validation")},
         "runs": inventory.runs,
         "licence": _licence(facts),
@@ -141,13 +137,13 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
 def _facts(facts: DatasetCardFacts) -> list[tuple[str, object]]:
     inventory, summary = facts.inventory, facts.inventory.summary
     train, validation = (_count(inventory.rows_of(split)) for split in ("train", "validation"))
-    readers = sorted({run.origin.reader for run in inventory.runs if run.origin.reader})
+    asked = {name: {getattr(run.origin, name) for run in inventory.runs} - {None} for name in ("agent", "reader")}
     derived = ", derived from the parts below" if facts.licence is None else ""
     return [
         ("pairs", f"{summary.pairs:,}: {train} for training, {validation} for validation"),
         ("questions", f"{summary.questions:,}, {summary.questions_with_a_pair:,} of them with a pair"),
         ("teacher", _names(summary.teachers)),
-        *((what, _names(names)) for what, names in (("agent", inventory.other_agents), ("reader", readers)) if names),
+        *((name, _names(sorted(known))) for name, known in asked.items() if known),
         ("recipe", _names(summary.recipes)),
         ("labels", counts_text(summary.pairs_by_label)),
         *([("judge", code(judge))] if (judge := without_addresses(summary.judging.get("model"))) else []),

@@ -22,7 +22,6 @@ from preference.export.summary import GoldAgreement, gold_agreement
 from preference.filters import DROP_REASONS
 from preference.labelled_runs import rare_garbage_collection
 from preference.records import AbsentIfEmpty
-from reasonrag.agent.settings import OURS
 from reasonrag.exploration.summary import HELD_OUT, RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.question_rows import KeptPairSummary, QuestionRow, capped_row, question_row
@@ -67,7 +66,7 @@ class Overview(BaseModel):
     recipes: list[str]
     rewards: list[str]
     agents: AbsentIfEmpty[list[str]] = []
-    """Absent where ours made all."""
+    """Without ours."""
     teachers: list[str]
     questions: int
     ends: dict[str, int]
@@ -135,7 +134,7 @@ class OverviewCounts:
             "splits": f"{origin.dataset}/{origin.split}",
             "recipes": origin.recipe,
             "rewards": origin.reward,
-            "agents": origin.agent or OURS,
+            "agents": origin.agent,
             "teachers": origin.teacher,
         }
         for name, value in named.items():
@@ -174,7 +173,7 @@ class OverviewCounts:
             splits=sorted(self._known["splits"]),
             recipes=sorted(self._known["recipes"]),
             rewards=sorted(self._known["rewards"]),
-            agents=sorted(self._known["agents"]) if self._known["agents"] - {OURS} else [],
+            agents=sorted(self._known["agents"]),
             teachers=sorted(self._known["teachers"] or collection.teachers),
             questions=len(rows),
             ends=dict(Counter(row.ends for row in rows).most_common()),

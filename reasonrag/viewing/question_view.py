@@ -116,7 +116,6 @@ class TreeView(BaseModel):
     source: str
     recipe: RecipeRef
     agent: AbsentIfNone[str] = None
-    """Absent for ours."""
     config_hash: str
     seed: int
     usage: Usage

@@ -27,8 +27,7 @@ PROTOCOLS: dict[str, AgentProtocol] = {
     "prorag": ProRag(),
     "tools": Tools(),
 }
-_RAG_GYM = "2502.13957"
-_PAPERS = {"react": _RAG_GYM, "search-o1": _RAG_GYM, "re2search": _RAG_GYM, "prorag": "2601.21912"}
+_PAPERS = {"prorag": "2601.21912"} | dict.fromkeys(("react", "search-o1", "re2search"), "2502.13957")
 
 
 def papers_of(agents: Iterable[str | None]) -> list[str]:
