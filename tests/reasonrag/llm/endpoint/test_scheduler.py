@@ -50,8 +50,10 @@ class Crowd:
         self.slots.append(slot)
         self.served.append(number)
         self.most_in_flight = max(self.most_in_flight, self.scheduler.in_flight)
-        await self._ends[number].wait()
-        self.scheduler.give_back(slot)
+        try:
+            await self._ends[number].wait()
+        finally:
+            self.scheduler.give_back(slot)
 
     def let_go(self, number: int) -> None:
         """The task with this number may end."""
