@@ -21,7 +21,7 @@ LINES = {
     "mcts": 1495,
     "preference": 5363,
     "hall": 3736,
-    "agent": 2983,
+    "agent": 2986,
     "critics": 1403,
     "curation": 4324,
     "data": 3177,

@@ -17,7 +17,10 @@ class AgentSettings(Settings):
     """What an agent is told, and how long its answers may be."""
 
     agent: AgentName = setting(
-        "Agent that answers: which prompts it is shown, and what its replies must be", Panel.MODEL, default=OURS
+        f"Agent that answers: {', '.join(AGENTS)}; a trained model's folder names its own",
+        Panel.MODEL,
+        common=True,
+        default=OURS,
     )
     reader_model: str | None = setting(
         "Model that answers each query of --agent search-o1 or re2search from its passages, at temperature 0; offline: "
@@ -30,8 +33,8 @@ class AgentSettings(Settings):
         default=[],
     )
     prompts: Path | None = setting(
-        "Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt "
-        "long.txt repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or DATA/prompts of imported data",
+        "Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt repair.txt "
+        "vary.txt reader.txt judge.txt rank.txt answer.txt rubric.txt; or DATA/prompts of imported data",
         Panel.MODEL,
     )
     style: AnswerStyle = setting(
