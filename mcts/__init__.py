@@ -10,7 +10,7 @@ and the finished tree is a pure function of (config, results told), whatever the
 This package knows nothing of retrieval, language models, networks or clocks.
 """
 
-from mcts.estimates import Estimate, estimates
+from mcts.expected_outcomes import Estimate, estimates
 from mcts.recipe import RECIPES, AgentDefaults, Recipe
 from mcts.rewards import evenly_drawn_rewards, shortest_path_reward, spre_rewards, visit_weighted_rewards
 from mcts.search import (

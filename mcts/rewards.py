@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from mcts.estimates import estimates
+from mcts.expected_outcomes import estimates
 from mcts.tree import Tree
 
 
@@ -59,7 +59,7 @@ def evenly_drawn_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]
     """Reward of each node by id: its expected discounted outcome, every draw of a state weighing the same.
 
     Equal to `spre_rewards` where every draw was followed to one answer; unlike it, not biased towards places where the
-    search sampled more. Equivalent siblings share one reward. See `mcts.estimates`.
+    search sampled more. Equivalent siblings share one reward. See `mcts.expected_outcomes`.
     """
     found = estimates(tree, lambda end: shortest_path_reward(end.outcome, steps=end.steps, alpha=alpha))
     return [None if each is None else each.mean for each in found]

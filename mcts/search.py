@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from mcts.estimates import Estimates
+from mcts.expected_outcomes import Estimates
 from mcts.rewards import shortest_path_reward
 from mcts.selection import (
     PARENT_PRIOR,

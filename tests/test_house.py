@@ -27,7 +27,7 @@ LINES = {
     "data": 3177,
     "evaluation": 3728,
     "exploration": 2757,
-    "llm": 5109,
+    "llm": 5122,
     "publishing": 1194,
     "retrieval": 3938,
     "run": 808,

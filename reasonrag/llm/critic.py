@@ -24,7 +24,7 @@ from reasonrag.concurrency import together
 from reasonrag.errors import InputError, ModelError
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
-from reasonrag.llm.endpoint.address import clean
+from reasonrag.llm.endpoint.address_behaviour import clean
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, score_of
 from reasonrag.llm.endpoint.retries import error_cause, error_message

@@ -1,8 +1,8 @@
 """One or several OpenAI-compatible endpoints as a `ChatModel`.
 
 Decides how draws become HTTP requests, when a request fails, and when a run waits no longer: the trial request is one
-of its requests. `trouble` decides the waits between attempts, `address` what is left out of a request, `rate_limits`
-and `scheduler` when it is sent and where. Knows no agent and no tree.
+of its requests. `retries` decides the waits between attempts, `address_behaviour` what is left out of a request,
+`rate_limits` and `scheduler` when it is sent and where. Knows no agent and no tree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from preference import Message
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError, WaitTooLong
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
-from reasonrag.llm.endpoint.address import Answer, OneAddress, clean
+from reasonrag.llm.endpoint.address_behaviour import Answer, OneAddress, clean
 from reasonrag.llm.endpoint.endings import CUT
 from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of

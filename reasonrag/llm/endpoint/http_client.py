@@ -7,10 +7,9 @@ transport is aiohttp: that package's client takes nearly three times the CPU for
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,10 +21,11 @@ from urllib.request import getproxies, proxy_bypass
 import orjson
 
 from reasonrag.errors import InputError
-from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling, TokenLogprob, tokens_within
+from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
 from reasonrag.llm.endpoint.endings import FILTERED, closes_a_tag, meaning_of
 from reasonrag.llm.endpoint.error_objects import decoded, error_in, is_blocked, leaves, status_of
 from reasonrag.llm.endpoint.token_counts import usage_of, with_limit
+from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.llm.hermes import with_calls
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
@@ -54,11 +54,6 @@ MOST_LOGPROB_BYTES = 512
 _REASONING = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 """Where servers put the reasoning of a message: DeepSeek, vLLM, SGLang and llama.cpp the first; OpenRouter and newer
 vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second; Ollama the third. Also types of parts."""
-
-_DECIMALS = 6
-"""Of a log-probability that are kept: a journal is read often, and no threshold needs more."""
-_LEAST = -9999.0
-"""Lower ones count as this, which vLLM gives for a probability of 0: sums stay finite."""
 
 
 class BadAnswerError(Exception):
@@ -225,7 +220,7 @@ def completions_of(
     for choice in choices:
         try:
             reply = _reply(choice, known_secrets, native=bool(asked and asked.native_tools))
-            tokens = _tokens_of(choice, reply) if asked and asked.logprobs else None
+            tokens = tokens_of(choice, reply) if asked and asked.logprobs else None
             replies.append(reply.model_copy(update={"logprobs": tokens}) if tokens is not None else reply)
         except BadAnswerError as error:
             if not replies:
@@ -309,34 +304,3 @@ def _reason(choice: object, known_secrets: Sequence[str]) -> str:
     said = [each for each in words if isinstance(each, str) and each]
     ended = [each for each in said[1:] if meaning_of(said[0]) == "stopped" and meaning_of(each) in ("cut", "withheld")]
     return excerpt([*ended, *said][0], _MOST_REASON, known_secrets) if said else ""
-
-
-def _tokens_of(choice: Mapping[str, Any], reply: Completion) -> tuple[TokenLogprob, ...] | None:
-    """The tokens of exactly the reply's text, by `logprobs.content`; None where what is listed cannot be believed.
-
-    Each entry has a token's text (or its bytes, as a character may be several tokens) and a finite number of at most 0.
-    Endpoints also list tokens of the reasoning before the text and of the stop string after it.
-    """
-    listed = choice.get("logprobs")
-    listed = listed.get("content") if isinstance(listed, dict) else None
-    try:
-        tokens = tuple(_whole_characters(listed)) if isinstance(listed, list) else ()
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # anything may stand there
-        return None
-    said = "".join(each.text for each in tokens)
-    start = said.rfind(reply.text) if reply.reasoning else said.find(reply.text)
-    return tokens_within(tokens, start, start + len(reply.text)) if tokens and start >= 0 else None
-
-
-def _whole_characters(listed: list[Any]) -> Iterator[TokenLogprob]:
-    """The entries as text; those of one character are one token, with their numbers' sum. May raise any error."""
-    decoder, total = codecs.getincrementaldecoder("utf-8")(), 0.0
-    for entry in listed:
-        number, written = entry["logprob"], entry.get("bytes")
-        if isinstance(number, bool) or not isinstance(number, int | float) or not -math.inf < number <= 0:
-            raise ValueError("not a log-probability")
-        total += max(number, _LEAST)
-        raw = bytes(written) if isinstance(written, list) else entry["token"].encode("utf-8", "replace")
-        if text := decoder.decode(raw):
-            yield TokenLogprob(text, round(total, _DECIMALS))
-            total = 0.0

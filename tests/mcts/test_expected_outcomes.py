@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcts import Estimate, Node, Rollout, Step, Tree, estimates, evenly_drawn_rewards, spre_rewards
-from mcts.estimates import Estimates
+from mcts.expected_outcomes import Estimates
 from tests.mcts.test_tree import same
 
 

@@ -46,7 +46,7 @@ class Estimates:
     """The estimates of a tree that grows; only those above or beside a change are computed again."""
 
     def __init__(self, tree: Tree[Any], end_value: EndValue, *, plain_only: bool) -> None:
-        """As `estimates`."""
+        """As `expected_outcomes`."""
         self._tree, self._end_value, self._plain_only = tree, end_value, plain_only
         self._firsts: list[int] = []
         """By node: the first of its equivalent siblings, or itself."""
