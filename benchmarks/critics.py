@@ -52,7 +52,7 @@ from reporting import ROOT, publish
 
 import reasonrag
 from preference import RolloutRecord
-from preference.candidates import PathStep
+from preference.candidate_records import PathStep
 from preference.export.formats import PAIRS_FILE
 from preference.export.private_files import atomic_replacement
 from preference.records import ActionType, read_rollouts

@@ -16,7 +16,7 @@ from loop import rows_of
 from reporting import CONFIDENCE, interval, table
 
 from preference import Message
-from preference.candidates import PathStep, QuestionRecord, read_lines
+from preference.candidate_records import PathStep, QuestionRecord, read_lines
 from preference.export.formats import ACTION_TYPE_NAMES, PAIRS_FILE
 from preference.export.summary import QUESTIONS, SUMMARY
 from preference.margin_and_confidence import TOLERANCE

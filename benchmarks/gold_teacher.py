@@ -25,7 +25,7 @@ from typing import TypeAlias
 import orjson
 
 from preference import ActionType, AgentAction, Message, RolloutNode, cover_em, f1_score
-from preference.candidates import PathStep
+from preference.candidate_records import PathStep
 from preference.export.sanitize import plain_text
 from reasonrag.agent.agent import AgentStep
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus

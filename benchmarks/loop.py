@@ -40,7 +40,7 @@ from loop_world import Size, write_world
 from phases import Phases
 from reporting import ROOT, publish
 
-from preference.candidates import StateRecord, read_lines
+from preference.candidate_records import StateRecord, read_lines
 from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.records import read_rollouts

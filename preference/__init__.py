@@ -5,7 +5,7 @@ statistics. Knows nothing of language models, retrieval or how a tree is searche
 """
 
 from preference.answer_scores import cover_em, exact_match, f1_score, normalize_answer, token_precision, token_recall
-from preference.candidates import Origin, StateRecord, StepRecord
+from preference.candidate_records import Origin, StateRecord, StepRecord
 from preference.export.export_pairs import export_pairs
 from preference.export.summary import ExportOptions, PairSummary
 from preference.filters import NO_FILTERS, Candidate, DropReason, PairingRules, candidates

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from preference.answer_scores import label_cover_em
-from preference.candidates import Ends, Origin, PathStep, QuestionRecord
+from preference.candidate_records import Ends, Origin, PathStep, QuestionRecord
 from preference.labelling import origin_of
 from preference.records import RolloutNode, RolloutRecord, shared_fields
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 from preference.answer_scores import comparable
-from preference.candidates import (
+from preference.candidate_records import (
     PairRecord,
     StateRecord,
     StepRecord,

@@ -18,7 +18,7 @@ from typing import BinaryIO
 import orjson
 
 from preference.best_path import question_record
-from preference.candidates import (
+from preference.candidate_records import (
     Line,
     Origin,
     QuestionRecord,

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any, Protocol
 
-from preference.candidates import Origin, PairRecord, StateRecord, StepRecord
+from preference.candidate_records import Origin, PairRecord, StateRecord, StepRecord
 from preference.margin_and_confidence import Sibling, as_sibling, confidence_of, margin, surest_first
 from preference.outcome_labels import own_outcomes
 from preference.published.pair_rules import SYSTEM_OF_RECIPE, PublishedSystem

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from preference.answer_scores import label_cover_em
-from preference.candidates import PairRecord, StepRecord, is_letter
+from preference.candidate_records import PairRecord, StepRecord, is_letter
 from preference.records import ActionType, RecipeRef, RolloutNode, RolloutRecord
 from preference.similarity import folded
 

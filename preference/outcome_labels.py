@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from preference.candidates import PairRecord, StateRecord, StepRecord
+from preference.candidate_records import PairRecord, StateRecord, StepRecord
 from preference.margin_and_confidence import surest_first
 from preference.records import RolloutRecord
 from preference.tags import tags_without_values, with_golden_tags

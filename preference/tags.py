@@ -5,7 +5,7 @@ Decides each tag by the two steps and the tree's gold answers. Drops nothing.
 
 from __future__ import annotations
 
-from preference.candidates import GoldVerdict, PairRecord, StateRecord, Tag, support_decides
+from preference.candidate_records import GoldVerdict, PairRecord, StateRecord, Tag, support_decides
 from preference.margin_and_confidence import TOLERANCE, Sibling, rests_on_one_draw
 from preference.records import RolloutNode, RolloutRecord
 

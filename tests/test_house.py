@@ -19,7 +19,7 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1495,
-    "preference": 5363,
+    "preference": 5368,
     "hall": 3736,
     "agent": 2986,
     "critics": 1403,

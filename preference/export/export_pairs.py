@@ -6,19 +6,18 @@ once to decide, once to write. Knows neither how labels are made nor how pairs a
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import orjson
 
 from preference.best_path import Refinement
-from preference.candidates import QuestionRecord, StateRecord, question_key, read_lines
+from preference.candidate_records import QuestionRecord, StateRecord, question_key, read_lines
 from preference.export.formats import (
     FORMATS,
     PAIRS,
@@ -26,7 +25,9 @@ from preference.export.formats import (
     SPLITS,
     TURNS_FILE,
     FormatName,
+    JsonRows,
     Row,
+    SpacedByState,
     SplitName,
     dataset_info,
     proguide_row,
@@ -190,68 +191,18 @@ def _held_out(rows: Mapping[str, int], options: ExportOptions) -> frozenset[str]
 # -- files -----------------------------------------------------------------------------------------------------
 
 
-class _JsonRows:
-    """A JSON list with one row per line, or JSON lines, and the SHA-256 of its bytes."""
-
-    def __init__(self, file: BinaryIO, *, listed: bool) -> None:
-        self.rows = 0
-        self.digest = hashlib.sha256()
-        self._file = file
-        self._listed = listed
-
-    def write(self, row: Row) -> None:
-        if self._listed:
-            self._add((b",\n" if self.rows else b"[\n") + orjson.dumps(row))
-        else:
-            self._add(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
-        self.rows += 1
-
-    def finish(self) -> None:
-        if self._listed:
-            self._add(b"\n]\n" if self.rows else b"[]\n")
-
-    def _add(self, content: bytes) -> None:
-        self.digest.update(content)
-        self._file.write(content)
-
-
-class _SpacedByState(_JsonRows):
-    """Keeps rows of one state apart where possible: each waits until a row of another state was written.
-
-    KTO trainers (LLaMA-Factory and TRL) pair each prompt with the previous row's reply to estimate the KL divergence; a
-    sibling's reply would match the prompt and spoil that estimate.
-    """
-
-    def __init__(self, file: BinaryIO, *, listed: bool) -> None:
-        super().__init__(file, listed=listed)
-        self._waiting: list[Row] = []
-        self._last: str | None = None
-
-    def write(self, row: Row) -> None:
-        self._waiting.append(row)
-        while (another := next((row for row in self._waiting if row["state_id"] != self._last), None)) is not None:
-            self._waiting.remove(another)
-            super().write(another)
-            self._last = another["state_id"]
-
-    def finish(self) -> None:
-        for row in self._waiting:
-            super().write(row)
-        super().finish()
-
-
 class _Writers:
     """The files of all formats and splits; validation files only if there is a validation split."""
 
     def __init__(self, files: ExitStack, folder: Path, options: ExportOptions, *, turns: bool) -> None:
         self._turns = turns
-        self._open: dict[tuple[FormatName, SplitName], _JsonRows] = {}
+        self._open: dict[tuple[FormatName, SplitName], JsonRows] = {}
         self._taught: tuple[str, set[tuple[str, str, str]]] = "", set()
         pairs: FormatName = "turns" if turns else "proguide"
         for name in dict.fromkeys((pairs, *(each for each in options.formats if each not in PAIRS))):
             for split in SPLITS if options.validation else SPLITS[:1]:
                 path = folder / FORMATS[name].file_name(split)
-                kind = _SpacedByState if name == "kto" else _JsonRows
+                kind = SpacedByState if name == "kto" else JsonRows
                 file = files.enter_context(atomic_replacement(path))
                 self._open[name, split] = kind(file, listed=path.suffix == ".json")
 

@@ -1,18 +1,22 @@
 """Rows of every training format, made from pairs or paths, and LLaMA-Factory's description of them.
 
-Knows formats only: `filters` decides which pairs there are, `export_pairs` writes the files. Sources: RAG_ProGuide's
-ten fields; LLaMA-Factory's data/README (ranking, KTO); TRL's conversational preference format.
+Decides what a row holds and in which order rows stand. `filters` decides which pairs there are, `export_pairs` which
+files. Sources: RAG_ProGuide's ten fields; LLaMA-Factory's data/README (ranking, KTO); TRL's conversational preference
+format.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, BinaryIO, Literal, TypeAlias, get_args
 
-from preference.candidates import QuestionRecord
+import orjson
+
+from preference.candidate_records import QuestionRecord
 from preference.filters import Candidate
 from preference.records import ActionType, Message, Record
 
@@ -305,3 +309,53 @@ def dataset_name(name: FormatName, split: SplitName = "train") -> str:
     """Its name in LLaMA-Factory: `rag_proguide`, `rag_proguide_validation`, `rag_proguide_sft_chosen`, .."""
     parts = [DATASET, *([] if name in PAIRS else [name]), *([] if split == "train" else [split])]
     return "_".join(parts).replace("-", "_")
+
+
+class JsonRows:
+    """A JSON list with one row per line, or JSON lines, and the SHA-256 of its bytes."""
+
+    def __init__(self, file: BinaryIO, *, listed: bool) -> None:
+        self.rows = 0
+        self.digest = hashlib.sha256()
+        self._file = file
+        self._listed = listed
+
+    def write(self, row: Row) -> None:
+        if self._listed:
+            self._add((b",\n" if self.rows else b"[\n") + orjson.dumps(row))
+        else:
+            self._add(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+        self.rows += 1
+
+    def finish(self) -> None:
+        if self._listed:
+            self._add(b"\n]\n" if self.rows else b"[]\n")
+
+    def _add(self, content: bytes) -> None:
+        self.digest.update(content)
+        self._file.write(content)
+
+
+class SpacedByState(JsonRows):
+    """Keeps rows of one state apart where possible: each waits until a row of another state was written.
+
+    KTO trainers (LLaMA-Factory and TRL) pair each prompt with the previous row's reply to estimate the KL divergence; a
+    sibling's reply would match the prompt and spoil that estimate.
+    """
+
+    def __init__(self, file: BinaryIO, *, listed: bool) -> None:
+        super().__init__(file, listed=listed)
+        self._waiting: list[Row] = []
+        self._last: str | None = None
+
+    def write(self, row: Row) -> None:
+        self._waiting.append(row)
+        while (another := next((row for row in self._waiting if row["state_id"] != self._last), None)) is not None:
+            self._waiting.remove(another)
+            super().write(another)
+            self._last = another["state_id"]
+
+    def finish(self) -> None:
+        for row in self._waiting:
+            super().write(row)
+        super().finish()

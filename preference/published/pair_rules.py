@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from preference.candidates import StateRecord, StepRecord
+from preference.candidate_records import StateRecord, StepRecord
 from preference.records import ActionType
 
 PublishedSystem = Literal["reasonrag", "prorag", "ragym"]

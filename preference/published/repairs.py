@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from preference.export.json_stream import LONGEST_ITEM
 from preference.export.sanitize import plain_text
 from preference.published.pair_rules import TAGS, inside

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from preference.answer_scores import cover_em
-from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, question_key
+from preference.candidate_records import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, question_key
 from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import plain_text
 from preference.published.repairs import (

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from mcts import RECIPES, Rollout, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
 from preference.answer_scores import builder_f1, exact_match, f1_score
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from preference.export.sanitize import plain_text
 from preference.published.repairs import (
     ImportRules,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from preference import AgentAction
-from preference.candidates import QuestionRecord, StateRecord
+from preference.candidate_records import QuestionRecord, StateRecord
 from preference.published.repairs import REFERENCE, THOUGHTS
 from reasonrag.agent.prompting import Prompts, render_prompt, style_recorded
 from reasonrag.agent.protocols.known import renderer_hash

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from preference.candidates import QuestionRecord, question_key, read_lines
+from preference.candidate_records import QuestionRecord, question_key, read_lines
 from preference.export.formats import PAIRS_FILE, SplitName, messages_of, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.errors import InputError

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from preference.candidates import Origin
+from preference.candidate_records import Origin
 from preference.export.formats import FORMATS, PAIRS, SplitName
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.records import Usage

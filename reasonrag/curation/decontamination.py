@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 from pydantic import BaseModel
 
-from preference.candidates import Origin, QuestionRecord, is_training_split, question_key, read_lines
+from preference.candidate_records import Origin, QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.private_files import atomic_replacement
 from preference.export.summary import QUESTIONS
 from reasonrag.curation.question_matching import RULES, QuestionIndex, Rule

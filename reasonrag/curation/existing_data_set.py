@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from preference.candidates import Origin
+from preference.candidate_records import Origin
 from preference.export.formats import FORMATS, SPLITS
 from preference.export.staging import LAST, UNFINISHED, is_unfinished, put_in_place
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from preference import PairingRules, PairSummary
-from preference.candidates import QuestionRecord, StateRecord, read_lines
+from preference.candidate_records import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
 from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions

@@ -20,7 +20,7 @@ import orjson
 from pydantic import BaseModel
 
 from preference import NO_FILTERS
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from preference.export.formats import PAIRS_FILE, TURNS_FILE
 from preference.export.private_files import atomic_replacement, write_file, write_json
 from preference.export.staging import LAST, UNFINISHED, staging_folder

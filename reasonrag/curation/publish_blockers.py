@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from preference.candidates import is_training_split
+from preference.candidate_records import is_training_split
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.data.eval_splits import ALL

@@ -23,11 +23,11 @@ from typing import Literal, TypeAlias
 import Stemmer
 
 from preference.answer_scores import normalize_answer
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from reasonrag.data.multiple_choice import without_options
 
 Rule = Literal["question", "near_duplicate", "answer_and_entities"]
-"""question: equal after SQuAD normalisation (`preference.candidates.question_key`).
+"""question: equal after SQuAD normalisation (`preference.candidate_records.question_key`).
 
 near_duplicate: the same words in the same order, ignoring case, accents, punctuation and articles; of multiple choice
 also with other options or none, where the words of one's golden answers contain the other's or one has none. Or names,

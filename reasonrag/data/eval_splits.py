@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from preference.candidates import is_training_split
+from preference.candidate_records import is_training_split
 from preference.export.json_stream import LONGEST_ITEM
 from preference.export.summary import SUMMARY
 from reasonrag.data.dataset_fields import question_record

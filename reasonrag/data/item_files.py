@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from preference.candidates import MalformedCandidatesError
+from preference.candidate_records import MalformedCandidatesError
 from preference.export.json_stream import LONGEST_ITEM, JsonItem, MalformedFileError
 from preference.export.json_stream import read_items as read_json
 from preference.records import MalformedRolloutsError, TornLineError

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from preference.export.private_files import write_file
 from preference.filters import seeded_uniform
 from reasonrag.data.questions import parse_question

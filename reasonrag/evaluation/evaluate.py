@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from preference.candidates import is_training_split
+from preference.candidate_records import is_training_split
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import style_identity

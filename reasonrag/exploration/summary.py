@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from preference import FinalScore, RolloutRecord, Usage
 from preference.best_path import ends_of
-from preference.candidates import is_training_split
+from preference.candidate_records import is_training_split
 from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE, AbsentIfNone, shared_fields
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed

@@ -18,7 +18,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preference import Message
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from preference.records import first_error
 from reasonrag.concurrency import together
 from reasonrag.errors import InputError, ModelError
@@ -78,7 +78,7 @@ class FoundCritic:
     """A critic as the user named it.
 
     name: of its scores in a journal. folder, facts: None for a model of the user's own. renderer: of the prompts it was
-    trained on. questions: keys of the questions it was trained on (`preference.candidates.question_key`).
+    trained on. questions: keys of the questions it was trained on (`preference.candidate_records.question_key`).
     """
 
     name: str

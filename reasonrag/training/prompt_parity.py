@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from preference.candidates import Origin, QuestionRecord, read_lines
+from preference.candidate_records import Origin, QuestionRecord, read_lines
 from preference.export.formats import PAIRS_FILE, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside

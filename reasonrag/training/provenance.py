@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from preference.candidates import QuestionRecord, is_training_split, question_key, read_lines
+from preference.candidate_records import QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.private_files import write_json
 from preference.export.summary import QUESTIONS
 from preference.records import AbsentIfEmpty, Record, first_error

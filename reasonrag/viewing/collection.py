@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from preference import Candidate, DropReason, PairingRules, RolloutRecord, StateRecord
 from preference.best_path import question_record
-from preference.candidates import MalformedCandidatesError, QuestionRecord, parse_line, question_key
+from preference.candidate_records import MalformedCandidatesError, QuestionRecord, parse_line, question_key
 from preference.export.formats import PAIRS_FILE, SplitName, pairs_files
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.filters import PassedPair, candidates_of, dropped_by_caps, select

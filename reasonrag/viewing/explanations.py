@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from preference import Candidate, DropReason, FinalScore, PairingRules, RolloutNode, RolloutRecord, StepRecord, f1_score
-from preference.candidates import Tag
+from preference.candidate_records import Tag
 from preference.export.formats import SplitName
 from preference.filters import DRAWS_TO_DIFFER, SURE_TO_DIFFER
 from preference.margin_and_confidence import confidence, observed, shares_estimates

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from preference import Usage
-from preference.candidates import QuestionRecord, is_training_split
+from preference.candidate_records import QuestionRecord, is_training_split
 from preference.causes import CauseCount, CauseCounts
 from preference.export.summary import GoldAgreement, gold_agreement
 from preference.filters import DROP_REASONS

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, Field
 
 from preference import Candidate, DropReason
-from preference.candidates import Ends, GoldVerdict, Tag
+from preference.candidate_records import Ends, GoldVerdict, Tag
 from preference.records import shared_fields
 from reasonrag.exploration.summary import counted_ends
 from reasonrag.viewing.collection import ExploredQuestion

@@ -23,7 +23,7 @@ from preference import (
     StateRecord,
     Usage,
 )
-from preference.candidates import Ends, GoldVerdict, LabelName, Tag
+from preference.candidate_records import Ends, GoldVerdict, LabelName, Tag
 from preference.export.formats import SplitName
 from preference.records import (
     AbsentIfNone,

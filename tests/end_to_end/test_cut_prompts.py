@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from preference.candidates import StateRecord, read_lines
+from preference.candidate_records import StateRecord, read_lines
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
 from tests.helpers.command_line import Reasonrag

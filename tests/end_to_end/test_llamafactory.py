@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 import reasonrag
-from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord
+from preference.candidate_records import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord
 from preference.export.formats import FORMATS, FormatName, SplitName, dataset_name
 from preference.records import AgentAction, pair_key, state_key
 from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt

@@ -13,7 +13,7 @@ from loop import NO_FILTERS, PROMPTS, Loop, Plan, by_kind, choose, words_of
 from loop_student import WORDS, make_tokenizer
 from loop_world import Size, things, write_world
 
-from preference.candidates import StateRecord, read_lines
+from preference.candidate_records import StateRecord, read_lines
 from preference.export.summary import CANDIDATES
 from reasonrag import generate, pairs
 from reasonrag.agent.parsing import ParsedReply, parse_reply

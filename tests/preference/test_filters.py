@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from preference import NO_FILTERS, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
 from preference.answer_scores import exact_match
-from preference.candidates import StepRecord, Tag
+from preference.candidate_records import StepRecord, Tag
 from preference.filters import ALLOWED, DROP_REASONS, DropReason, PassedPair, candidates_of, dropped_by_caps, select
 from preference.labelling import labelled_states, with_judge_label
 from preference.outcome_labels import with_outcome_label

@@ -18,7 +18,7 @@ from preference import (
     Origin,
     export_pairs,
 )
-from preference.candidates import MalformedCandidatesError, question_key
+from preference.candidate_records import MalformedCandidatesError, question_key
 from preference.labelled_runs import merge_candidates, recount_tokens, write_candidates
 from tests.helpers.trees import (
     Fields,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import Message, Origin, RolloutRecord, StateRecord, cover_em
-from preference.candidates import PairRecord
+from preference.candidate_records import PairRecord
 from preference.labelling import labelled_states, origin_of, with_judge_label
 from preference.margin_and_confidence import confidence
 from preference.outcome_labels import own_outcomes, with_outcome_label

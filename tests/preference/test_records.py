@@ -19,7 +19,7 @@ from preference import (
     RolloutRecord,
     read_rollouts,
 )
-from preference.candidates import QuestionRecord, StateRecord
+from preference.candidate_records import QuestionRecord, StateRecord
 from preference.records import FailedContinuation, ParseFailure, parse_rollout
 from tests.helpers.trees import random_trees, tree
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias, get_args
 
 from preference.answer_scores import normalize_answer
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from preference.export.formats import messages_of
 from preference.export.sanitize import PLACEHOLDER
 from preference.labelling import TokenCounter

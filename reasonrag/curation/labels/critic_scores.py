@@ -15,7 +15,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from preference import Message
-from preference.candidates import PathStep, QuestionRecord, StateRecord, StepRecord, read_lines
+from preference.candidate_records import PathStep, QuestionRecord, StateRecord, StepRecord, read_lines
 from preference.export.export_pairs import questions_of
 from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS

@@ -19,7 +19,7 @@ import orjson
 from pydantic import BaseModel
 
 from preference import Message, StateRecord, StepRecord
-from preference.candidates import read_lines
+from preference.candidate_records import read_lines
 from preference.export.private_files import atomic_replacement
 from preference.labelling import distinct_steps, with_judge_label
 from preference.margin_and_confidence import TOLERANCE

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from preference.candidates import MalformedCandidatesError, question_key
+from preference.candidate_records import MalformedCandidatesError, question_key
 from preference.export.formats import FORMATS, PAIRS, SPLITS, FormatName, dataset_info, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.audit.row_files import find_row_files

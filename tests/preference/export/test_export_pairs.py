@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, PairingRules, PairSummary, RolloutRecord, export_pairs
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from preference.export.formats import Row, SplitName
 from preference.export.staging import is_unfinished, put_in_place, staging_folder
 from preference.export.summary import ExportFacts

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, PairingRules, RolloutRecord, export_pairs
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from preference.filters import ALLOWED, AS_PUBLISHED
 from preference.labelled_runs import write_candidates
 from preference.published.repairs import (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import AgentAction, Message
-from preference.candidates import Origin, StateRecord, StepRecord
+from preference.candidate_records import Origin, StateRecord, StepRecord
 from preference.export.sanitize import plain_text
 from preference.records import state_key
 from reasonrag.agent.imported_prompts import imported_prompts, is_rendered_by

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from reasonrag.critics.rows import Fold, read_rows, row_digests
 from reasonrag.errors import InputError
 

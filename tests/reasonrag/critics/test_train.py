@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 import reasonrag
-from preference.candidates import QuestionRecord, question_key, read_lines
+from preference.candidate_records import QuestionRecord, question_key, read_lines
 from reasonrag.critics.rows import Fold, read_rows
 from reasonrag.llm.critic import find_critic
 from reasonrag.terminal import show

@@ -13,7 +13,7 @@ import pytest
 
 import reasonrag as package
 from preference import PairSummary
-from preference.candidates import Origin, QuestionRecord
+from preference.candidate_records import Origin, QuestionRecord
 from reasonrag.curation.decontamination import CONTAMINATION, decontaminate, find_contaminated
 from reasonrag.data.eval_splits import EvalSplits, open_split
 from tests.helpers.trees import rows as lines

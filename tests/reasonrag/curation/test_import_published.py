@@ -12,7 +12,7 @@ import pytest
 
 import reasonrag as library
 from preference import read_rollouts
-from preference.candidates import StateRecord, read_lines
+from preference.candidate_records import StateRecord, read_lines
 from preference.export.json_stream import LONGEST_ITEM
 from preference.export.staging import UNFINISHED
 from preference.published.repairs import REFUSALS, REPAIRS

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 import reasonrag as package
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from reasonrag.agent.agent import AgentStep
 from reasonrag.errors import InputError
 from reasonrag.evaluation.ask import AgentAnswer

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from preference import Message
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from reasonrag.errors import CapReached, InputError, Interrupted
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatRequest

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import ExportOptions, Message, PairingRules, export_pairs
-from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord
+from preference.candidate_records import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord
 from preference.export.summary import ExportFacts
 from preference.records import QuestionError, Usage, pair_key, state_key
 from reasonrag.curation.audit.audit import DatasetAudit

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 import reasonrag
-from preference.candidates import Origin, QuestionRecord, read_lines
+from preference.candidate_records import Origin, QuestionRecord, read_lines
 from reasonrag.agent.prompting import load_prompts, render_prompt, save_prompts
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.errors import InputError

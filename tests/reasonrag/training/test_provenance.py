@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from reasonrag.errors import InputError
 from reasonrag.model_folder import PROVENANCE
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance

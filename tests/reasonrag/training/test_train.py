@@ -18,7 +18,7 @@ import orjson
 import pytest
 import yaml
 
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.errors import InputError

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from preference import AgentAction, Message
-from preference.candidates import StateRecord, read_lines
+from preference.candidate_records import StateRecord, read_lines
 from preference.export.formats import messages_of
 from reasonrag.agent.parsing import ParsedReply
 from reasonrag.agent.prompting import load_prompts

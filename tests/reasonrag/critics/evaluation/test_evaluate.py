@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 import reasonrag
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from preference.labelling import distinct_steps, labelled_states
 from preference.records import read_rollouts
 from reasonrag.critics.evaluation.observations import fresh_values

@@ -9,7 +9,7 @@ import pytest
 
 import reasonrag
 from preference import PairingRules, StateRecord
-from preference.candidates import question_key, read_lines
+from preference.candidate_records import question_key, read_lines
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.labels.critic_scores import CriticWitnesses, score_by_critics
 from reasonrag.errors import CapReached, InputError, ModelError

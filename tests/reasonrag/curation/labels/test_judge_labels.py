@@ -11,7 +11,7 @@ import pytest
 
 import reasonrag
 from preference import PairSummary, StateRecord, read_rollouts
-from preference.candidates import read_lines
+from preference.candidate_records import read_lines
 from preference.labelling import distinct_steps
 from reasonrag.agent.parsing import parse_pick
 from reasonrag.errors import ModelError

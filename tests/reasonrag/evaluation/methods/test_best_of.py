@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import reasonrag
-from preference.candidates import question_key
+from preference.candidate_records import question_key
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import read_report

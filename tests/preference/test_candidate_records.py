@@ -12,7 +12,7 @@ from hypothesis import given
 
 from preference import RolloutRecord, StateRecord
 from preference.best_path import question_record
-from preference.candidates import (
+from preference.candidate_records import (
     MalformedCandidatesError,
     PairRecord,
     QuestionRecord,
