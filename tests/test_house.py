@@ -21,7 +21,7 @@ LINES = {
     "mcts": 1495,
     "preference": 5368,
     "hall": 3736,
-    "agent": 2986,
+    "agent": 2985,
     "critics": 1403,
     "curation": 4324,
     "data": 3177,

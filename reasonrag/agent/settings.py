@@ -19,7 +19,6 @@ class AgentSettings(Settings):
     agent: AgentName = setting(
         f"Agent that answers: {', '.join(AGENTS)}; a trained model's folder names its own",
         Panel.MODEL,
-        common=True,
         default=OURS,
     )
     reader_model: str | None = setting(
