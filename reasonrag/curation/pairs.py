@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from preference import PairSummary
+from preference import ExportOptions, PairSummary
 from preference.best_path import Refinement
 from preference.export.formats import plain_types
 from preference.export.staging import staging_folder
@@ -78,14 +78,9 @@ def pairs(
     settings, told = resolve(PairsSettings, "pairs", flags), watcher or SilentWatcher()
     out = settings.out or default_out(paths_of(runs))
     with _understood(out):
-        rules = settings.rules
-        export = DataSetExport(rules, settings.part(CheckSettings), settings.part(DecontaminationSettings), out)
+        export = _export(settings, out)
         sources = _sources(runs, out, settings)
-        if len(agents := sorted({each.agent or OURS for each in sources.origins})) > 1:
-            mixed = f"these are states of the agents {' and '.join(agents)}; train takes the data of one agent"
-            if "mixed_renderers" not in settings.allow:
-                raise InputError(f"{mixed}: make a data set of each agent's runs")
-            told.warn(mixed)
+        _one_agent_made(sources, settings, told)
         by_judge = settings.label == "judge"
         if settings.as_published:
             by_judge = sources.are_judged_as_published(by_judge=by_judge)
@@ -101,19 +96,37 @@ def pairs(
             asked = label_by_judge(staged / CANDIDATES, out, judge, chat_model, told) if judge else None
             judging, untold = _labelled(sources, staged, asked, by_outcome=settings.label == "outcome")
             scored = run_to_end(score_by_critics(staged, out, witnesses, told)) if witnesses else None
-            threshold = settings.critic_threshold if witnesses and witnesses.paths else None
             summary = export.write(
                 staged,
                 sources.folders,
                 gated,
-                options=replace(settings.options, critic_threshold=threshold),
+                options=_options(settings, witnesses),
                 judging=judging,
                 critics=scored.model_dump() if scored else {},
                 warnings=[*warnings, *untold],
             )
-            others = [each for each in sources.folders if each.resolve() != out.resolve()]
+            others = {each.resolve() for each in sources.folders} - {out.resolve()}
             replace_data_set(staged, out, told.say, obsolete=OF_AN_IMPORT if replaced or others else ())
     return summary
+
+
+def _export(settings: PairsSettings, out: Path) -> DataSetExport:
+    return DataSetExport(settings.rules, settings.part(CheckSettings), settings.part(DecontaminationSettings), out)
+
+
+def _one_agent_made(sources: Sources, settings: PairsSettings, told: Watcher) -> None:
+    """Raises InputError where several agents made the states, unless the user allows it."""
+    if len(agents := sorted({each.agent or OURS for each in sources.origins})) > 1:
+        mixed = f"these are states of the agents {' and '.join(agents)}; train takes the data of one agent"
+        if "mixed_renderers" not in settings.allow:
+            raise InputError(f"{mixed}: make a data set of each agent's runs")
+        told.warn(mixed)
+
+
+def _options(settings: PairsSettings, witnesses: CriticWitnesses | None) -> ExportOptions:
+    """A threshold of critics is one of paths, so it counts where they score any."""
+    threshold = settings.critic_threshold if witnesses and witnesses.paths else None
+    return replace(settings.options, critic_threshold=threshold)
 
 
 def _labelled(

@@ -318,10 +318,11 @@ def _lengths(
     counted: dict[str, int] = {}
     prompts, replies = [], []
     for row in (row for file in rows.files for row in rows_in(Path(file))):
-        columns = {"instruction": rows.system, "input": rows.prompt, "history": rows.history or ""}
+        named = {"instruction": rows.system, "input": rows.prompt}
+        texts = {name: str(row.get(each) or "") for name, each in named.items()}
         try:
-            shown = messages_of({name: row.get(column) or "" for name, column in columns.items()})
-            asked = [Message.model_validate(turn) for turn in shown]
+            shown = messages_of(texts | {"history": row.get(rows.history or "")})
+            asked = [Message.model_validate(each) for each in shown]
         except (TypeError, ValueError) as error:
             raise InputError(f"{rows.files[0]}: {rows.history} holds something else than turns and replies") from error
         if (key := repr(asked)) not in counted:

@@ -263,7 +263,7 @@ def test_pairs_of_a_state_whose_prompt_was_cut_are_tagged(shorter_by: int | None
         (query("who", 0.9), answer("who", 0.1), "same", False),  # another type is another content
         (answer("", 0.9, response="one"), answer("", 0.1, response="two"), "same", True),
         (bare("one", 0.9), bare("two", 0.1), "same", False),  # where there is no content, the whole reply stands for it
-        # gold passages: the chosen query or evidence has more; two types, or what nobody looked up, cannot be compared
+        # gold passages: the chosen query or evidence has more; steps of two types, or not looked up, cannot be compared
         (query("who", 0.9, gold=1), query("what", 0.1, gold=0), "gold", "right"),
         (evidence("she did", 0.9, gold=2), evidence("None", 0.1, gold=1), "gold", "right"),
         (query("who", 0.9, gold=1), query("what", 0.1), "gold", "unknown"),

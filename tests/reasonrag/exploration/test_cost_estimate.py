@@ -65,7 +65,7 @@ def test_what_the_recipe_does_with_short_replies_lies_between_the_ends() -> None
 
 
 def test_a_teacher_that_reads_is_asked_as_often_as_it_and_a_reader_together() -> None:
-    """What it reads is beside the recipe's budget, whoever reads."""
+    """Readings are beside the recipe's budget, by the teacher or by a reader of its own."""
     alone, both = (
         estimate(model="offline", agent="search-o1", limit=5, reader_model=reader, **SMALL)
         for reader in (None, "offline-student")

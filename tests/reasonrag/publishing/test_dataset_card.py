@@ -152,7 +152,7 @@ def test_the_card_tells_all_facts_of_a_data_set(tmp_path: Path, golden: Any) -> 
 def test_what_nobody_recorded_is_unknown(tmp_path: Path) -> None:
     """An imported data set of an unknown question set: neither teacher nor licence nor language is guessed;
     the agent and the reader are said."""
-    origin = Origin(dataset="somebody's", split="train", agent="search-o1", reader="small")
+    origin = Origin(dataset="made by hand", split="train", agent="search-o1", reader="small")
     directory = data_set(tmp_path / "d", origin=origin)
     change_summary(directory, usage=None, mean_confidence=None)
     text = card_of(directory, tmp_path)

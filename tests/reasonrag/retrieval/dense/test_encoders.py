@@ -48,7 +48,7 @@ def test_hashed_vectors_have_length_one_or_none_at_all(texts: list[str]) -> None
     ],
 )
 def test_an_encoder_that_is_none_is_refused(models: str, says: str) -> None:
-    """With what the name may be; and at once: nobody waits for the Hub to say that it does not know a path."""
+    """The message says what the name may be. It comes at once: the Hub is not asked for what must be a path."""
     for model in models.split():
         with pytest.raises(InputError, match=says):
             load_encoder(EncoderChoice(model=model))
