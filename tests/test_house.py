@@ -18,15 +18,14 @@ ROOT = Path(__file__).parents[1]
 TOP_LEVEL = ("mcts", "preference", "tests", "benchmarks")
 MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
-MOST_LINES, MOST_VALUES = 60, 8
-"""Of a function."""
+MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1495,
     "preference": 5368,
     "hall": 3736,
     "agent": 2985,
     "critics": 1403,
-    "curation": 4337,
+    "curation": 4336,
     "data": 3177,
     "evaluation": 3728,
     "exploration": 2757,

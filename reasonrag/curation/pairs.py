@@ -80,7 +80,7 @@ def pairs(
     with _understood(out):
         export = _export(settings, out)
         sources = _sources(runs, out, settings)
-        _one_agent_made(sources, settings, told)
+        _one_agent_made(sources, settings.allow, told)
         by_judge = settings.label == "judge"
         if settings.as_published:
             by_judge = sources.are_judged_as_published(by_judge=by_judge)
@@ -100,7 +100,7 @@ def pairs(
                 staged,
                 sources.folders,
                 gated,
-                options=_options(settings, witnesses),
+                options=_options(settings.options, settings.critic_threshold, witnesses),
                 judging=judging,
                 critics=scored.model_dump() if scored else {},
                 warnings=[*warnings, *untold],
@@ -114,19 +114,18 @@ def _export(settings: PairsSettings, out: Path) -> DataSetExport:
     return DataSetExport(settings.rules, settings.part(CheckSettings), settings.part(DecontaminationSettings), out)
 
 
-def _one_agent_made(sources: Sources, settings: PairsSettings, told: Watcher) -> None:
+def _one_agent_made(sources: Sources, allow: Sequence[str], told: Watcher) -> None:
     """Raises InputError where several agents made the states, unless the user allows it."""
     if len(agents := sorted({each.agent or OURS for each in sources.origins})) > 1:
         mixed = f"these are states of the agents {' and '.join(agents)}; train takes the data of one agent"
-        if "mixed_renderers" not in settings.allow:
+        if "mixed_renderers" not in allow:
             raise InputError(f"{mixed}: make a data set of each agent's runs")
         told.warn(mixed)
 
 
-def _options(settings: PairsSettings, witnesses: CriticWitnesses | None) -> ExportOptions:
+def _options(options: ExportOptions, threshold: float | None, witnesses: CriticWitnesses | None) -> ExportOptions:
     """A threshold of critics is one of paths, so it counts where they score any."""
-    threshold = settings.critic_threshold if witnesses and witnesses.paths else None
-    return replace(settings.options, critic_threshold=threshold)
+    return replace(options, critic_threshold=threshold if witnesses and witnesses.paths else None)
 
 
 def _labelled(

@@ -163,7 +163,7 @@ def test_what_nobody_recorded_is_unknown(tmp_path: Path) -> None:
     assert "language" not in front
     assert "teacher `unknown`" in text
     assert "Overlap with evaluation sets was not checked" in text
-    assert "| `somebody's` | unknown | not given | unknown |" in text
+    assert "| `made by hand` | unknown | not given | unknown |" in text
     assert "| agent | `search-o1` |\n| reader | `small` |" in text
     assert "arxiv:2502.13957" in front["tags"]
 
