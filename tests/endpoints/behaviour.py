@@ -27,9 +27,7 @@ PASSING_FAULTS = {
     "slow-first-byte": "the answer, but after --slow seconds",
 }
 """Faults drawn by request number: a retry may be answered."""
-LASTING_FAULTS = {
-    "same-500": "status 500, always with the same text, and Retry-After: 0",
-}
+LASTING_FAULTS = {"same-500": "status 500, always with the same text, and Retry-After: 0"}
 """Faults drawn by messages, temperature and seed: a retry meets the same fault."""
 
 

@@ -234,10 +234,7 @@ _GPT_6 = Profile(
 )
 
 PROFILES: dict[str, Profile] = {
-    "gpt-4o": Profile(
-        source="dev.to/max_bob, dimagi/open-chat-studio#3208",
-        refuses=("reasoning_effort",),
-    ),
+    "gpt-4o": Profile(source="dev.to/max_bob, dimagi/open-chat-studio#3208", refuses=("reasoning_effort",)),
     "gpt-5": Profile(
         source="tmc/langchaingo#1355, MaartenGr/BERTopic#2423, pvliesdonk/markdown-vault-mcp#919",
         refuses=("max_tokens", "top_p", "stop", "logprobs"),
@@ -248,12 +245,7 @@ PROFILES: dict[str, Profile] = {
         itemized=True,
     ),
     "gpt-6": _GPT_6,
-    "gpt-6-astra": replace(
-        _GPT_6,
-        refuses=(*_GPT_6.refuses, "stop"),
-        efforts=_GPT_6.efforts[1:],
-        no_reasoning={},
-    ),
+    "gpt-6-astra": replace(_GPT_6, refuses=(*_GPT_6.refuses, "stop"), efforts=_GPT_6.efforts[1:], no_reasoning={}),
     "gemini": Profile(
         source="Vali-98/ChatterUI#227, mcpchecker/mcpchecker#188, discuss.ai.google.dev/t/127400",
         refuses=("seed",),
@@ -279,10 +271,7 @@ PROFILES: dict[str, Profile] = {
         reasoning="think",
         no_reasoning=_ENABLE_THINKING,
     ),
-    "r1": Profile(
-        source="deepseek-ai/DeepSeek-R1#526, vllm-project/vllm#22507",
-        reasoning="headless",
-    ),
+    "r1": Profile(source="deepseek-ai/DeepSeek-R1#526, vllm-project/vllm#22507", reasoning="headless"),
     "vllm-reasoning": Profile(
         source="docs.vllm.ai/en/latest/features/reasoning_outputs, vllm-project/vllm#52393",
         reasoning="reasoning",

@@ -30,13 +30,7 @@ from pydantic import ConfigDict
 
 from reasonrag.llm import offline
 from reasonrag.llm.chat import estimate_tokens
-from reasonrag.serving.openai_api import (
-    MOST_BODY_BYTES,
-    ChatCompletionRequest,
-    as_json,
-    completion,
-    error_answer,
-)
+from reasonrag.serving.openai_api import MOST_BODY_BYTES, ChatCompletionRequest, as_json, completion, error_answer
 from reasonrag.web.server import listening, read_body
 from tests.endpoints.behaviour import PASSING_FAULTS, EndpointBehaviour
 from tests.endpoints.profiles import Refusal, Reply

@@ -12,9 +12,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 def pdf(pages: Sequence[Sequence[str]], *, title: str = "") -> bytes:
     """A PDF with these lines on its pages."""
     writer = PdfWriter()
-    font = DictionaryObject(
-        {NameObject(f"/{key}"): NameObject(f"/{value}") for key, value in _HELVETICA.items()},
-    )
+    font = DictionaryObject({NameObject(f"/{key}"): NameObject(f"/{value}") for key, value in _HELVETICA.items()})
     for lines in pages:
         page = writer.add_blank_page(612, 792)
         content = DecodedStreamObject()

@@ -51,10 +51,7 @@ def _read(
             tiny_qwen.make_tiny_qwen(folder)
         else:
             tiny_qwen.make_real_tokenizer(folder, Path(vocabulary))
-    return {
-        "load": {name: _loaded(folder, **each) for name, each in load.items()},
-        "render": _rendered(folder, render),
-    }
+    return {"load": {name: _loaded(folder, **each) for name, each in load.items()}, "render": _rendered(folder, render)}
 
 
 def _loaded(model: Path, *, dataset_dir: str, dataset: str, stage: str, cutoff_len: int = 30000) -> dict[str, Any]:

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcts import (
-    ROOT_ID,
-    Step,
-    Tree,
-    evenly_drawn_rewards,
-    spre_rewards,
-    visit_weighted_rewards,
-)
+from mcts import ROOT_ID, Step, Tree, evenly_drawn_rewards, spre_rewards, visit_weighted_rewards
 from mcts.rewards import distinct_spre_rewards
 from preference import f1_score
 
@@ -78,9 +71,7 @@ def rebuilt(published: dict[str, Any]) -> Tree[PublishedNode]:
     return tree
 
 
-def test_visit_weighted_rewards_repeat_the_files_where_both_rules_agree(
-    published_trees: list[dict[str, Any]],
-) -> None:
+def test_visit_weighted_rewards_repeat_the_files_where_both_rules_agree(published_trees: list[dict[str, Any]]) -> None:
     """The files' inner rewards weight leaves by their own visits, the builder's children by theirs. Above leaves only
     both are the same; there ours, at .95, is theirs, and so it is of the nine leaves: F1 * .95**step."""
     compared = 0

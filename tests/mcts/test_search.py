@@ -463,10 +463,7 @@ def test_a_repaired_step_in_a_continuation_hides_the_path_from_everything_above(
 # -- budgets ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("max_calls", "siblings"),
-    [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (100, 3)],
-)
+@pytest.mark.parametrize(("max_calls", "siblings"), [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (100, 3)])
 def test_siblings_are_sampled_only_if_they_can_be_valued_too(max_calls: int, siblings: int) -> None:
     """A new sibling takes two of the replies that are left: its own and one for its value."""
     search: Search[str] = Search(config("continuation", siblings=3, continuations=1, max_calls=max_calls))

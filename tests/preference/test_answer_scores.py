@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import cover_em, exact_match, f1_score, normalize_answer, token_precision, token_recall
-from preference.answer_scores import (
-    builder_f1,
-    comparable,
-    holds,
-    label_cover_em,
-    label_em,
-    label_f1,
-    prorag_f1,
-)
+from preference.answer_scores import builder_f1, comparable, holds, label_cover_em, label_em, label_f1, prorag_f1
 
 words = st.sampled_from(["the", "a", "Paris", "paris!", "in", "1974", "yes", "no", "noanswer", "São", "...", ""])
 phrases = st.lists(words, max_size=6).map(" ".join) | st.text(max_size=20)

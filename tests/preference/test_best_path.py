@@ -82,13 +82,7 @@ def test_of_equally_short_paths_the_earliest_is_taken() -> None:
     assert found(siblings(answer("ada lovelace", 0.9, **RIGHT), right(0.9))) == ["0 answer ada lovelace"]
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        query("who", 0.9, repaired=True),
-        query("who", 0.9, parse_error=UNPARSED),
-    ],
-)
+@pytest.mark.parametrize("step", [query("who", 0.9, repaired=True), query("who", 0.9, parse_error=UNPARSED)])
 def test_a_step_that_did_not_parse_by_itself_is_on_no_path(step: Fields) -> None:
     """A way around it is taken, be it worse; without one there is none."""
     around = [query("another", 0.1), right(0.1)]

@@ -347,10 +347,7 @@ def test_a_judge_s_pick_needs_neither_margin_nor_certainty() -> None:
 # -- several pairs in one state -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("most", "beyond"),
-    [(1, {(1, 4), (2, 3), (2, 4)}), (3, {(2, 4)}), (4, set()), (None, set())],
-)
+@pytest.mark.parametrize(("most", "beyond"), [(1, {(1, 4), (2, 3), (2, 4)}), (3, {(2, 4)}), (4, set()), (None, set())])
 def test_of_a_state_the_surest_of_equal_margins_are_kept(most: int | None, beyond: set[Pair]) -> None:
     """As many as the user says; None keeps them all. What is no pair anyway takes no place."""
     assert judged(four_queries(), max_per_state=most) == {

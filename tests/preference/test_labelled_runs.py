@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import (
-    NO_FILTERS,
-    ExportOptions,
-    MalformedRolloutsError,
-    Origin,
-    export_pairs,
-)
+from preference import NO_FILTERS, ExportOptions, MalformedRolloutsError, Origin, export_pairs
 from preference.candidate_records import MalformedCandidatesError, question_key
 from preference.labelled_runs import merge_candidates, recount_tokens, write_candidates
 from tests.helpers.trees import (

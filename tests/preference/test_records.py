@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from preference import (
-    FinalScore,
-    MalformedRolloutsError,
-    RolloutNode,
-    RolloutRecord,
-    read_rollouts,
-)
+from preference import FinalScore, MalformedRolloutsError, RolloutNode, RolloutRecord, read_rollouts
 from preference.candidate_records import QuestionRecord, StateRecord
 from preference.records import FailedContinuation, ParseFailure, parse_rollout
 from tests.helpers.trees import random_trees, tree

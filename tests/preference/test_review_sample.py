@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from preference.review_sample import (
-    Judgement,
-    ReviewPair,
-    ReviewReport,
-    digest,
-    read_pairs,
-    report_of,
-)
+from preference.review_sample import Judgement, ReviewPair, ReviewReport, digest, read_pairs, report_of
 from preference.statistics import SignAgreement
 
 TYPES = ("Query Generation", "Evidence Extraction", "Answer Generation")

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference.statistics import (
-    BINS,
-    MarginCheck,
-    reliability,
-    share_of,
-    sign_agreement,
-)
+from preference.statistics import BINS, MarginCheck, reliability, share_of, sign_agreement
 
 
 @pytest.mark.parametrize(

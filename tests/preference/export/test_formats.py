@@ -25,13 +25,7 @@ from preference.export.formats import (
     sft_rows,
 )
 from preference.export.parquet import ParquetRows
-from tests.helpers.trees import (
-    ada,
-    candidates_in,
-    query,
-    rows,
-    siblings,
-)
+from tests.helpers.trees import ada, candidates_in, query, rows, siblings
 
 NAMES: tuple[FormatName, ...] = tuple(name for name in get_args(FormatName) if name != "turns")
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)

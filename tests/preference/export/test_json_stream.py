@@ -94,11 +94,7 @@ def test_what_stricter_readers_refuse_is_mended(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "before", "says"),
     [
-        (
-            "hello",
-            [],
-            "line 1: neither a list of JSON objects nor JSON lines: after 0 items comes 'hello'",
-        ),
+        ("hello", [], "line 1: neither a list of JSON objects nor JSON lines: after 0 items comes 'hello'"),
         ("[1, 2", [1], "cut off: it ends after 1 whole items"),
         ("[1 2]", [1], "line 1: neither"),
         ('[{"a": 1},\n {"a', [{"a": 1}], "cut off"),

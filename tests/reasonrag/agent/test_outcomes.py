@@ -313,10 +313,7 @@ async def test_a_judge_sees_everything_that_was_read_on_the_way(explored: Explor
     lines = judged.splitlines()
     assert lines[0] == f"Question: {ASKED}"
     assert [re.sub(r"Passage \d+: (\w+):.*", r"\1", line) for line in lines[1:-2]] == ["Paris", "France", "Rome"]
-    assert lines[-2:] == [
-        f"Reasoning: {QUERY} {EVIDENCE} {SECOND_QUERY} {EVIDENCE} {SEINE}",
-        "Answer: Seine",
-    ]
+    assert lines[-2:] == [f"Reasoning: {QUERY} {EVIDENCE} {SECOND_QUERY} {EVIDENCE} {SEINE}", "Answer: Seine"]
 
 
 @pytest.mark.parametrize("gold", [False, True])

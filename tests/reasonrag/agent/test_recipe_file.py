@@ -29,10 +29,7 @@ def test_a_file_holds_what_the_recipe_of_its_name_holds(name: str) -> None:
 
 
 WRONG = [
-    (
-        ECONOMY.replace("siblings: 4", "sibling: 4"),
-        r"mine.yaml, line 6: .* 'search.sibling'; did you mean 'search.s",
-    ),
+    (ECONOMY.replace("siblings: 4", "sibling: 4"), r"mine.yaml, line 6: .* 'search.sibling'; did you mean 'search.s"),
     (ECONOMY.replace("siblings: 4", "siblings: 0"), r"mine.yaml, line 6: must be at least 1 \(got 0\)"),
     (ECONOMY.replace("alpha: 0.9", "alpha: .inf"), r"mine.yaml, line 16: must be a finite number"),
     (ECONOMY.replace("evident_f1", "accuracy"), r"mine.yaml, line 18: there is no outcome 'accuracy'; choose from"),

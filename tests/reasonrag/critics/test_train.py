@@ -135,9 +135,7 @@ def test_a_dry_run_says_which_packages_a_training_would_lack(
     monkeypatch.chdir(world.place)
     found = reasonrag.train_critic("smoke-cpu", data="data/a", out="critics/never", set={"max_length": 7}, dry_run=True)
     assert found.record.resolved["max_length"] == 7
-    assert found.objections == [
-        "train-critic needs trl 1.16 or newer, here is 0.24.0: pip install 'reasonrag[rl]'",
-    ]
+    assert found.objections == ["train-critic needs trl 1.16 or newer, here is 0.24.0: pip install 'reasonrag[rl]'"]
     show(found.shown())
     shown = capsys.readouterr().out
     assert ["max_length: 7" in shown, "next: " in shown] == [True, False]

@@ -228,10 +228,7 @@ def test_only_questions_that_all_answered_are_compared(make_run: MakeRun) -> Non
     comparison = compare([a, b])
     assert comparison.questions == 5
     assert comparison.left_out == {"missing": 2, "failed": 3}
-    assert [warning[:20] for warning in comparison.warnings] == [
-        "2 questions left out",
-        "3 questions left out",
-    ]
+    assert [warning[:20] for warning in comparison.warnings] == ["2 questions left out", "3 questions left out"]
 
 
 @pytest.mark.parametrize(

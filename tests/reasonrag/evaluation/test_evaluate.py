@@ -447,11 +447,7 @@ def test_questions_that_were_trained_on_are_refused(
     ],
 )
 def test_a_model_is_asked_as_it_was_trained(
-    changed: dict[str, Any],
-    name: str,
-    differs: str,
-    trained: tuple[Path, Path],
-    evaluated: Callable[..., Report],
+    changed: dict[str, Any], name: str, differs: str, trained: tuple[Path, Path], evaluated: Callable[..., Report]
 ) -> None:
     """Other prompts, passages, budgets or styles are refused with what to change; --allow names what is measured so."""
     Path("prompts").mkdir()

@@ -91,11 +91,7 @@ def test_without_gold_passages_a_gold_answer_that_is_held_is_one_of_two_findings
         (WITH_GOLD, step("answer", "Seine", state=thinking()), None),
         (WITH_GOLD, step("query", "France", state=thinking()), None),  # not searched
         (WITH_GOLD, step("query", "France", state=thinking()), State(WITH_GOLD, "conclude", 6)),
-        (
-            WITHOUT.model_copy(update={"golden_answers": ["yes"]}),
-            step("evidence", "Yes.", state=reading(PARIS)),
-            None,
-        ),
+        (WITHOUT.model_copy(update={"golden_answers": ["yes"]}), step("evidence", "Yes.", state=reading(PARIS)), None),
     ],
 )
 def test_where_nothing_tells_progress_is_unknown(question: Question, asked: AgentStep, after: State | None) -> None:

@@ -201,10 +201,7 @@ def dollars_in(run: str, prices: dict[str | None, Price]) -> float:
 
 def test_a_cap_in_dollars_counts_both_models_over_all_sessions() -> None:
     """Each at its own price; what is in the journal never costs more than the cap."""
-    models = {
-        "chat_model": OfflineTeacher(name="gpt-4o-mini"),
-        "value_chat_model": OfflineTeacher(name="gpt-4o"),
-    }
+    models = {"chat_model": OfflineTeacher(name="gpt-4o-mini"), "value_chat_model": OfflineTeacher(name="gpt-4o")}
     teachers, students = find_price("gpt-4o-mini"), find_price("gpt-4o")
     assert teachers is not None
     assert students is not None

@@ -320,24 +320,14 @@ def test_keys_of_any_service_are_found_in_every_file(key: str, name: str, data: 
 @pytest.mark.parametrize(
     ("spoil", "flag", "name", "what"),
     [
-        (
-            of_another_split,
-            "--allow-eval",
-            "atlas/dev",
-            "it contains 12 questions of atlas/dev, not a training split",
-        ),
+        (of_another_split, "--allow-eval", "atlas/dev", "it contains 12 questions of atlas/dev, not a training split"),
         (
             in_an_evaluation_set,
             "--allow-eval",
             "musique/dev",
             "it contains 1 question of musique/dev, which is an evaluation set",
         ),
-        (
-            never_compared,
-            "--allow",
-            "no_contamination_check",
-            "not checked against",
-        ),
+        (never_compared, "--allow", "no_contamination_check", "not checked against"),
         (
             lambda data: audited(data, empty_reply=3, length_bias=9),
             "--allow",

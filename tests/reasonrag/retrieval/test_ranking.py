@@ -40,9 +40,7 @@ def test_a_row_gets_the_sum_of_its_reciprocal_ranks() -> None:
 
 @pytest.mark.parametrize(("other", "rows", "fallback"), [((5, 7), [5, 7], False), ((), [9], True)])
 def test_similar_words_count_only_where_nothing_else_is_found(
-    other: tuple[int, ...],
-    rows: list[int],
-    fallback: bool,
+    other: tuple[int, ...], rows: list[int], fallback: bool
 ) -> None:
     [found] = HybridIndex([Scripted(*other), Scripted(9, fallback=True)]).rank(["anything"], 5)
     assert (found.rows.tolist(), found.fallback) == (rows, fallback)

@@ -141,10 +141,7 @@ async def client_of(base_url: str) -> AsyncIterator[Client]:
 async def served(retriever: Retriever, *, token: str | None = None, **limits: Any) -> AsyncIterator[Client]:
     """A running service and a client of it. Its end waits for nobody."""
     held = ServeLimits()._replace(**limits)
-    async with (
-        serving(retriever, limits=held, token=token, drain_s=0.01) as base_url,
-        client_of(base_url) as client,
-    ):
+    async with serving(retriever, limits=held, token=token, drain_s=0.01) as base_url, client_of(base_url) as client:
         yield client
 
 

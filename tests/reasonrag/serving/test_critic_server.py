@@ -56,9 +56,7 @@ def scored_directly(folder: Path) -> list[float]:
     return found
 
 
-async def test_scores_of_steps_that_wait_together_are_those_that_transformers_computes_one_by_one(
-    folder: Path,
-) -> None:
+async def test_scores_of_steps_that_wait_together_are_those_that_transformers_computes_one_by_one(folder: Path) -> None:
     expected = await asyncio.to_thread(scored_directly, folder)
     found = find_critic(str(folder))
     async with AsyncExitStack() as opened:

@@ -84,9 +84,7 @@ anything = st.lists(rows, min_size=1, max_size=6, unique_by=lambda each: each.na
 
 
 @given(anything)
-def test_who_is_suggested_is_the_base_or_surely_better_and_the_cheapest_of_these(
-    standings: list[TrialReport],
-) -> None:
+def test_who_is_suggested_is_the_base_or_surely_better_and_the_cheapest_of_these(standings: list[TrialReport]) -> None:
     """Whatever the others look like; and it makes pairs."""
     name = suggest_trial(standings)
     better = [each for each in standings if each.cheaper_than_base and not each.worse_than_base]

@@ -16,13 +16,7 @@ import pytest
 from aiohttp import web
 
 from reasonrag.errors import InputError
-from reasonrag.web.server import (
-    ConnectionLimits,
-    listening,
-    log_line,
-    read_body,
-    send_pieces,
-)
+from reasonrag.web.server import ConnectionLimits, listening, log_line, read_body, send_pieces
 
 HALF_A_HEAD = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nX-Half: "
 PATIENCE_S = 30

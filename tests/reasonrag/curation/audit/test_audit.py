@@ -173,10 +173,7 @@ def test_a_state_and_a_question_may_be_in_one_part_only() -> None:
     """A question in both parts leaks even where its states differ."""
     other_state = row(3, input=row(3)["input"] + "\nPrevious Thoughts: None yet.")
     assert found(audited(*GOOD, validation=(other_state,))) == {"question_in_both_parts": 1}
-    assert found(audited(*GOOD, validation=(row(3),))) == {
-        "question_in_both_parts": 1,
-        "state_in_both_parts": 1,
-    }
+    assert found(audited(*GOOD, validation=(row(3),))) == {"question_in_both_parts": 1, "state_in_both_parts": 1}
 
 
 @pytest.mark.parametrize(("shorter", "biased"), [(40, True), (24, False)])

@@ -9,13 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.faiss_index import (
-    STREAMED,
-    FaissVectors,
-    build_index,
-    open_faiss_index,
-    plan_index,
-)
+from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, build_index, open_faiss_index, plan_index
 from reasonrag.retrieval.settings import IndexType
 
 faiss = pytest.importorskip("faiss", reason="the index extra is not installed")

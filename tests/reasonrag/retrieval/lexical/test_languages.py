@@ -138,13 +138,7 @@ def index_of(texts: list[str], home: Path) -> IndexRetriever:
         (MIXED, "hospitals opening", 5, False),
     ],
 )
-def test_a_query_finds_its_passage_first(
-    texts: list[str],
-    query: str,
-    first: int,
-    fallback: bool,
-    home: Path,
-) -> None:
+def test_a_query_finds_its_passage_first(texts: list[str], query: str, first: int, fallback: bool, home: Path) -> None:
     """By the same words in any spelling, else by similar ones, which each passage says."""
     found = index_of(texts, home).search(query, 3)
     assert [each.id for each in found][:1] == [str(first)]
@@ -190,11 +184,7 @@ def test_an_index_of_another_analyser_or_language_is_refused(tmp_path: Path) -> 
     assert open_index(place).search("Urlaubsantrag", 1)
 
 
-@pytest.mark.parametrize(
-    ("said", "languages"),
-    [("de", ()), ([1, {}, "de", "xx"], ("de",))],
-    ids=str,
-)
+@pytest.mark.parametrize(("said", "languages"), [("de", ()), ([1, {}, "de", "xx"], ("de",))], ids=str)
 def test_only_known_languages_are_read_beside_a_corpus(said: Any, languages: tuple[str, ...], tmp_path: Path) -> None:
     """Whatever stands in that file."""
     (tmp_path / "a.summary.json").write_bytes(orjson.dumps({"sha256": "1", "languages": said}))
