@@ -16,8 +16,8 @@ import orjson
 from filelock import lock_descriptor
 from pydantic import BaseModel, ValidationError
 
+from preference.export.atomic_export import is_unfinished
 from preference.export.json_stream import LONGEST_ITEM
-from preference.export.staging import is_unfinished
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.records import first_error
 from reasonrag.errors import InputError, StorageError

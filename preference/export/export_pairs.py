@@ -7,7 +7,7 @@ once to decide, once to write. Knows neither how labels are made nor how pairs a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import groupby
@@ -45,6 +45,7 @@ from preference.export.summary import (
     ExportTally,
     PairSummary,
 )
+from preference.export.validation_split import validation_questions
 from preference.filters import (
     Candidate,
     DropReason,
@@ -167,25 +168,7 @@ def _decide(
     for number, reason in dropped_by_caps(passed, rules).items():
         reasons[places[number][0]] = reason
     rows = Counter(key for place, key in places if reasons[place] is None)
-    return reasons, _held_out(rows, options), turns
-
-
-def _held_out(rows: Mapping[str, int], options: ExportOptions) -> frozenset[str]:
-    """The validation questions of those with so many rows: the share that is asked for, at least one, drawn by seed.
-
-    A question is passed over that would make validation larger than training, or than its share where that is above
-    one half: of a small set, one question may have most rows.
-    """
-    if not options.validation:
-        return frozenset()
-    wanted, total = max(1, round(options.validation * len(rows))), sum(rows.values())
-    room = min(max(options.validation, 0.5) * total, total - 1)
-    chosen = set[str]()
-    for key in sorted(rows, key=lambda key: seeded_uniform(f"validation:{key}", seed=options.seed)):
-        if len(chosen) < wanted and rows[key] <= room:
-            chosen.add(key)
-            room -= rows[key]
-    return frozenset(chosen)
+    return reasons, validation_questions(rows, share=options.validation, seed=options.seed), turns
 
 
 # -- files -----------------------------------------------------------------------------------------------------

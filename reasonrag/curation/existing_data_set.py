@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 
 from preference.candidate_records import Origin
+from preference.export.atomic_export import LAST, UNFINISHED, is_unfinished, put_in_place
 from preference.export.formats import FORMATS, SPLITS
-from preference.export.staging import LAST, UNFINISHED, is_unfinished, put_in_place
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
 from reasonrag.agent.prompting import PROMPTS
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE

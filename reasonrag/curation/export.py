@@ -19,17 +19,14 @@ from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, 
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
-from reasonrag.curation.audit.catalogue import CheckName
 from reasonrag.curation.audit.report import AUDIT_PAGE
 from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.existing_data_set import earlier_sources
+from reasonrag.curation.publish_blockers import ALLOWED_AS_PUBLISHED
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced
 from reasonrag.run_config import versions
-
-_ERRORS_OF_BUILDER: tuple[CheckName, ...] = ("chosen_malformed", "identical_sides")
-"""Errors of the audit in rows that published builders make: an open tag, sides that differ in case alone."""
 
 
 class DataSetExport:
@@ -39,7 +36,7 @@ class DataSetExport:
     def __init__(self, rules: PairingRules, checks: CheckSettings, gate: DecontaminationSettings, out: Path) -> None:
         self._rules, self._gate, self._out = rules, gate, out
         self.tokens, self._warnings = token_counter()
-        allowed = [*checks.allow, *(_ERRORS_OF_BUILDER if rules.as_published else ())]
+        allowed = [*checks.allow, *(ALLOWED_AS_PUBLISHED if rules.as_published else ())]
         name = out.resolve().name
         self._inspector = DatasetAudit(self.tokens, allow=parse_allowed(allowed), name=name, trusted=True)
         self._splits = EvalSplits()

@@ -21,9 +21,9 @@ from pydantic import BaseModel
 
 from preference import NO_FILTERS
 from preference.candidate_records import question_key
+from preference.export.atomic_export import LAST, UNFINISHED, staging_folder
 from preference.export.formats import PAIRS_FILE, TURNS_FILE
 from preference.export.private_files import atomic_replacement, write_file, write_json
-from preference.export.staging import LAST, UNFINISHED, staging_folder
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from preference.labelled_runs import recount_tokens
 from preference.published.repairs import ImportRules, KnownQuestion, Notes, RepairCount, RepairLog, Unusable

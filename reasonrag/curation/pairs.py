@@ -15,8 +15,8 @@ from typing import Any
 
 from preference import ExportOptions, PairSummary
 from preference.best_path import Refinement
+from preference.export.atomic_export import staging_folder
 from preference.export.formats import plain_types
-from preference.export.staging import staging_folder
 from preference.export.summary import CANDIDATES, DROPPED
 from preference.labelled_runs import label_by_outcome
 from reasonrag.agent.prompting import load_prompts

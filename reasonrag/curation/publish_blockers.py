@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from preference.candidate_records import is_training_split
+from reasonrag.curation.audit.catalogue import CheckName
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.data.eval_splits import ALL
@@ -19,6 +20,8 @@ from reasonrag.errors import InputError
 from reasonrag.rendering import counted
 
 Flag = Literal["--allow", "--allow-eval"]
+ALLOWED_AS_PUBLISHED: tuple[CheckName, ...] = ("chosen_malformed", "identical_sides")
+"""Errors of the audit in rows that published builders make: an open tag, sides that differ in case alone."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from preference.export.private_files import open_private
 from preference.records import first_error
 from reasonrag.concurrency import together
 from reasonrag.errors import InputError, ModelError, RunStopped, StorageError, UnexpectedError
-from reasonrag.files import append_durably, checked_lines, numbered_lines, storing
+from reasonrag.files import append_durably, numbered_lines, storing
 from reasonrag.llm.budget import Ledger, Tokens
 from reasonrag.llm.chat import USAGE, ChatModel, ChatRequest, Completion
 from reasonrag.llm.endpoint.prompt_window import PromptWindows
@@ -349,36 +349,6 @@ async def open_journal(path: Path, **options: Any) -> AsyncIterator[Journal]:
         yield journal
     finally:
         await journal.close()
-
-
-class JoinedJournals:
-    """The lines of several journals of one run, without copies. say: is told of a last line that is left out as cut."""
-
-    def __init__(self, paths: Sequence[Path], say: Callable[[str], None]) -> None:
-        self.delivered = Tokens()
-        """Everything in the lines that were read."""
-        self.windows = PromptWindows()
-        """By the same."""
-        self._paths, self._say = paths, say
-
-    def lines(self) -> Iterator[bytes]:
-        """Raises InputError for a line that is no answer, or another one to a draw. Holds some 200 bytes a draw."""
-        seen, said = set[int](), dict[int, int]()
-        for path in self._paths:
-            for number, line, entry in checked_lines(path, parse_line, self._say, longest=LONGEST_LINE):
-                if hash(line) in seen:
-                    continue
-                seen.add(hash(line))
-                self.delivered += Tokens.of(entry.answers.values())
-                for key, answer in entry.answers.items():
-                    self.windows.add(entry.model, answer)
-                    own = hash((answer.text, answer.reasoning, answer.finish_reason))
-                    if said.setdefault(hash((entry.question_id, key)), own) != own:
-                        raise InputError(
-                            f"{path}, line {number} has another answer to a request than a line before it. Remove one "
-                            "of them, then merge again"
-                        )
-                yield line
 
 
 def _usage_on_a_used_reply(completions: list[Completion], cut: Sequence[bool]) -> list[Completion]:

@@ -19,11 +19,11 @@ from typing import Any, BinaryIO, cast
 
 import orjson
 
+from preference.export.atomic_export import staging_folder
 from preference.export.formats import FORMATS, PAIRS, SPLITS, TURNS_FILE, FormatName, Row, SplitName, dataset_info
 from preference.export.json_stream import read_items
 from preference.export.parquet import ParquetRows, schema_of
 from preference.export.private_files import INDENTED
-from preference.export.staging import staging_folder
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE

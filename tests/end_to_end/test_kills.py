@@ -16,8 +16,8 @@ import orjson
 import pytest
 
 import reasonrag as package
+from preference.export.atomic_export import UNFINISHED
 from preference.export.formats import FORMATS, SPLITS
-from preference.export.staging import UNFINISHED
 from tests.helpers.processes import finished
 from tests.helpers.published_trees import in_published_form
 from tests.helpers.shared import Shared

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from preference import Message
-from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError, WaitTooLong
+from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.llm.endpoint.address_behaviour import Answer, OneAddress, clean
 from reasonrag.llm.endpoint.endings import CUT
 from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model
+from reasonrag.llm.endpoint.giving_up import LONG_WAIT_S, MAX_DOWN_S, MOST_WAIT_S, Patience
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refused_parameters import refused_parameters
@@ -42,7 +43,6 @@ from reasonrag.llm.endpoint.retries import (
 )
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.llm.endpoint.trouble import (
-    WORDS,
     clock_time,
     instead_of,
     is_account_refused,
@@ -64,10 +64,6 @@ OPENAI_BASE_URL = "https://api.openai.com/v1"
 KEY_VARIABLE, VALUE_KEY_VARIABLE = "OPENAI_API_KEY", "REASONRAG_VALUE_API_KEY"
 JUDGE_KEY_VARIABLE, READER_KEY_VARIABLE = "REASONRAG_JUDGE_API_KEY", "REASONRAG_READER_API_KEY"
 """Environment variables with the keys. A value model or judge at its own address must not see the first one."""
-MAX_DOWN_S = 600.0
-"""The run ends when no endpoint has answered for this long, what they asked to wait left out; paid answers are kept."""
-LONG_WAIT_S, MOST_WAIT_S = 300.0, 2 * 24 * 3600.0
-"""Waits that the user is told of, and after which a run ends where the user does not say."""
 MAX_GIVEN_UP = 5
 """After this many failed requests in a row, with no answer between, the endpoint counts as down."""
 MAX_REJECTED = 20
@@ -205,10 +201,7 @@ class EndpointModel:
             addresses=[each.connection.base_url for each in self._endpoints],
         )
         self._given_up = 0
-        self._useless_since: float | None = None
-        """When the first of all failures since the last answer came."""
-        self._scarce_at = -math.inf
-        """When an address last had no room for a tier, and was well otherwise."""
+        self._patience = Patience(self._shown(), self._limits.patience, self._limits.max_wait)
         self.stopped: RunStopped | None = None
         """Why no more requests are sent; None if they are."""
         self._stopping = asyncio.Event()
@@ -313,8 +306,8 @@ class EndpointModel:
         """Count a failed trial, unless capacity is waited for, which is said, and heed how long the address asks to
         wait. Raises WaitTooLong."""
         now, asked = self.scheduler.clock(), asked_to_wait(error)
-        waits, waited = last_hope and trouble_of(error) == "scarce", now - (self._useless_since or now)
-        if waits and self._useless_since is None:
+        waits, waited = last_hope and trouble_of(error) == "scarce", now - (self._patience.useless_since or now)
+        if waits and self._patience.useless_since is None:
             lasts = seconds_text(self._limits.max_wait)
             self._say_of(endpoint, f"is {state_of(error)}, and is waited for, {lasts} at most", error)
         trials.counted += MAX_ATTEMPTS * (waited > self._limits.max_wait) if waits else 1
@@ -499,7 +492,7 @@ class EndpointModel:
         slot.pace.succeeded(slot, tokens=spent or slot.tokens, now=now)
         self._given_up = 0
         self._answered += 1
-        self._useless_since, self._endpoints[slot.lane].trouble = None, ""
+        self._patience.useless_since, self._endpoints[slot.lane].trouble = None, ""
         if spent:
             per_draw = first.completion_tokens / len(answer.completions)
             self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
@@ -534,38 +527,15 @@ class EndpointModel:
             pace.failed(slot, now=now)
         else:
             pace.answered(slot)
-        if scarce or (was_useless and blamed):
-            trials.while_down += 1
-        else:
-            trials.counted += 1
+        trials.count(excused=scarce or (was_useless and blamed))
         if blamed:
             self._heed(endpoint, error, now)
 
     def _heed(self, endpoint: OneAddress, error: Exception, now: float) -> None:
-        """Tell of a long wait. Raises EndpointLost or WaitTooLong where no address is of use for too long."""
-        since = self._useless_since = now if self._useless_since is None else self._useless_since
-        endpoint.trouble = state_of(error)
-        asked, paces = asked_to_wait(error), [each.pace for each in self._endpoints]
-        until, most = min(each.asked_until for each in paces), self._limits.max_wait
-        self._scarce_at = now if trouble_of(error) == "scarce" else self._scarce_at
-        patience = self._patience(now)
-        wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
-        if asked and until > now and until - since > most:
-            allowed = f"longer than max_wait allows ({most / 60:g} minutes): {clean(error_message(error))}"
-            raise WaitTooLong(f"{self._shown()} {wait}, {allowed}. Run the same command then to continue") from error
-        if asked >= LONG_WAIT_S and now + asked >= endpoint.told_until + LONG_WAIT_S:
-            endpoint.told_until = now + asked
-            self._say_of(endpoint, wait, error)
-        if all(each.useless_since is not None and now - each.useless_since > patience for each in paces):
-            _, lasts, then = WORDS[trouble_of(error)]
-            message = f"{self._shown()} {lasts} {seconds_text(patience)}: {clean(error_message(error))}"
-            kind = WaitTooLong if trouble_of(error) == "scarce" else EndpointLost
-            raise kind(f"{message}. {then}, run the same command to continue") from error
-
-    def _patience(self, now: float) -> float:
-        """Seconds without an answer that end the run: up to max_wait where what lacked of late is capacity."""
-        patience, scarce_for = self._limits.patience, now - self._scarce_at
-        return max(patience, self._limits.max_wait) if scarce_for <= patience else patience
+        """Raises EndpointLost or WaitTooLong where no address is of use for too long."""
+        self._patience.heed(
+            error, endpoint, self._endpoints, now, tell=lambda wait: self._say_of(endpoint, wait, error)
+        )
 
     def stop(self, reason: RunStopped) -> None:
         """Send no more requests; those in flight continue."""

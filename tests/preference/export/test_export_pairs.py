@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, PairingRules, PairSummary, RolloutRecord, export_pairs
 from preference.candidate_records import question_key
+from preference.export.atomic_export import is_unfinished, put_in_place, staging_folder
 from preference.export.formats import Row, SplitName
-from preference.export.staging import is_unfinished, put_in_place, staging_folder
 from preference.export.summary import ExportFacts
 from preference.filters import ALLOWED, DROP_REASONS
 from tests.helpers.trees import (

@@ -13,8 +13,8 @@ import pytest
 import reasonrag as library
 from preference import read_rollouts
 from preference.candidate_records import StateRecord, read_lines
+from preference.export.atomic_export import UNFINISHED
 from preference.export.json_stream import LONGEST_ITEM
-from preference.export.staging import UNFINISHED
 from preference.published.repairs import REFUSALS, REPAIRS
 from reasonrag.agent.imported_prompts import is_rendered_by
 from reasonrag.agent.prompting import load_prompts

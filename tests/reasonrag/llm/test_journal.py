@@ -21,7 +21,8 @@ from preference import Message
 from reasonrag.errors import CapReached, InputError, Interrupted, ModelError, StorageError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, TokenLogprob
-from reasonrag.llm.journal import JoinedJournals, Journal, JournaledModel, journal_line, open_journal
+from reasonrag.llm.joined_journals import JoinedJournals
+from reasonrag.llm.journal import Journal, JournaledModel, journal_line, open_journal
 from tests.helpers.scripted_model import ScriptedModel
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=64)
