@@ -16,7 +16,6 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from html import escape
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 from urllib.request import getproxies
@@ -29,8 +28,6 @@ SECRET_NAME = re.compile(
 )
 """Names of variables and settings whose values are secrets: a word that says so, wherever it stands, in OPENAI_API_KEY,
 TOKEN_OPENAI and DBPASS; not in MAX_TOKENS, KEY_FILE, MONKEY."""
-HUB_TOKENS = ("HF_TOKEN", "HUGGING")
-"""How the names of variables begin that open gated models on the Hub."""
 SHORTEST = 6
 """Shorter values are not treated as secrets: replacing them would spoil ordinary text."""
 _LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk-(?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{30,})")
@@ -96,32 +93,19 @@ def excerpt(text: str, most: int, known: Sequence[str] | None = None) -> str:
 def secrets() -> list[str]:
     """The secrets in the environment and the given addresses now, each in every spelling; longest first, so that none
     is replaced in part."""
-    values = {value.strip() for name, value in os.environ.items() if _is_secret(name, value)} | _of_given_addresses
+    values = {value.strip() for name, value in os.environ.items() if is_secret(name, value)} | _of_given_addresses
     for name, value in os.environ.items():
         values |= _secrets_of_address(value) if name.upper().endswith(("BASE_URL", "DSN")) else set()
-        values |= {_password_in(value), unquote(_password_in(value))}
+        values |= {password_in(value), unquote(password_in(value))}
     for proxy in getproxies().values():
         values |= _passwords_of_address(proxy)
     return sorted({each for value in values for each in spellings(value)}, key=len, reverse=True)
 
 
-def _is_secret(name: str, value: str) -> bool:
+def is_secret(name: str, value: str) -> bool:
     """Whether a variable is a secret, by its name or by the shape of its value."""
     shaped = SECRET_NAME.search(name) or set(keys_in(value, ())) - {"password_in_address"}
     return bool(shaped) and len(value.strip()) >= SHORTEST
-
-
-def hub_tokens(*models: str | None) -> tuple[str, ...]:
-    """How the names of secrets begin that loading these models takes: none where each is a folder here, or None."""
-    return HUB_TOKENS if any(each and not Path(each).expanduser().is_dir() for each in models) else ()
-
-
-def child_environment(*kept: str) -> dict[str, str]:
-    """The environment for a child process: without secrets, but for proxies and for names that begin with one of
-    `kept`."""
-    secret = {name for name, value in os.environ.items() if _is_secret(name, value) or _password_in(value)}
-    needed = {name for name in secret if name.startswith(kept) or name.lower().endswith("_proxy")}
-    return {name: value for name, value in os.environ.items() if name not in secret - needed}
 
 
 @lru_cache(maxsize=256)
@@ -176,7 +160,7 @@ def _secrets_of_address(address: str) -> set[str]:
     return found
 
 
-def _password_in(value: str) -> str:
+def password_in(value: str) -> str:
     """The password, if a variable's value is an address that has one."""
     try:
         return urlsplit(value).password or ""

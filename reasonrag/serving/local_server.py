@@ -29,8 +29,9 @@ from typing import cast
 
 from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.model_folder import ModelFolder, open_model
+from reasonrag.processes.child_environment import child_environment, hub_tokens
 from reasonrag.processes.train_python import find_python
-from reasonrag.redaction import child_environment, hub_tokens, redact
+from reasonrag.redaction import redact
 from reasonrag.terminal import shown
 from reasonrag.web.client import LOOPBACK
 

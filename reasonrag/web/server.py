@@ -131,6 +131,7 @@ async def listening(
                 f"cannot listen on {host}:{port}: {error.strerror}. Choose another --port, or 0 for a free one"
             ) from error
         undo.callback(server.close)
+        undo.callback(clients.end)
         for each in server.sockets:
             with socket.fromfd(each.fileno(), each.family, each.type) as again:
                 again.listen(BACKLOG)  # asyncio makes the queue only as long as what it accepts together
@@ -159,15 +160,18 @@ async def serve_until_stopped(service: AbstractAsyncContextManager[str], *, say:
 
 
 class _Clients:
-    """The open connections of a server. check_host: whether the Host header must name the server."""
+    """The open connections of a server. check_host: whether the Host header must name the server. ended: the server
+    ends and takes no more connections."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
-        self.limits, self.check_host = limits, True
+        self.limits, self.check_host, self.ended = limits, True, False
         self._most = limits.connections or most_connections()
         self._open: set[_Connection] = set()
 
     def admit(self, new: _Connection) -> bool:
         """Whether there is room for a new connection; closes one that waits for its client if needed."""
+        if self.ended:
+            return False
         if len(self._open) >= self._most:
             waiting = [each for each in self._open if not each.working]
             if not waiting:
@@ -178,6 +182,10 @@ class _Clients:
 
     def forget(self, connection: _Connection) -> None:
         self._open.discard(connection)
+
+    def end(self) -> None:
+        """Admit no more. aiohttp would neither answer nor close a connection that was accepted as the server ends."""
+        self.ended = True
 
     async def watch(self) -> None:
         """Close connections whose clients take too long; runs until cancelled."""

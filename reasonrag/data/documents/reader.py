@@ -16,7 +16,7 @@ from reasonrag.data.documents.html import html_document, markdown_document
 from reasonrag.data.documents.passages import passages_of
 from reasonrag.data.documents.pdf import pdf_document
 from reasonrag.processes.bounded import BoundedProcess, LimitError, WorkError
-from reasonrag.redaction import child_environment
+from reasonrag.processes.child_environment import child_environment
 
 KINDS = {
     **dict.fromkeys((".md", ".markdown", ".mkd"), "Markdown"),

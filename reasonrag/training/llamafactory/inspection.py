@@ -19,7 +19,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import ReasonragError
-from reasonrag.redaction import child_environment, redact
+from reasonrag.processes.child_environment import child_environment
+from reasonrag.redaction import redact
 
 REPORTED_PACKAGES: Final = (
     "llamafactory",

@@ -112,6 +112,17 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # python/cpython#109564
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_connection_that_arrives_as_the_service_ends_does_not_hold_it_up(turns: int) -> None:
+    """turns: of the event loop between the connection and the end."""
+    with ExitStack() as open_until_then:
+        async with asyncio.timeout(PATIENCE_S), listening(app(), shutdown_s=2 * PATIENCE_S) as base_url:
+            open_until_then.enter_context(connected(base_url, b""))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+
 # -- what clients may hold ---------------------------------------------------------------------------------------
 
 

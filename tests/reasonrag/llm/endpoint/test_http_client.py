@@ -113,17 +113,15 @@ async def test_a_whole_answer_must_come_in_time(*, drips: bool) -> None:
         response = web.StreamResponse()
         if drips:
             await response.prepare(request)
-        for _ in range(50):
+        for _ in range(5000):
             await asyncio.sleep(0.05)
             if drips:
                 await response.write(b" ")
         return response
 
     async with address_of(slow) as address, connected(address, seconds=0.3) as connection:
-        began = asyncio.get_running_loop().time()
         with pytest.raises(APITimeoutError) as raised:
-            await connection.post({})
-        assert asyncio.get_running_loop().time() - began < 1.5
+            await asyncio.wait_for(connection.post({}), timeout=60)
     assert error_cause(raised.value) == "timeout"
     assert error_message(raised.value)
 
