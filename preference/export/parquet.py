@@ -1,48 +1,25 @@
-"""Rows of RAG_ProGuide as Parquet, written in groups. Needs pyarrow, which the `hub` extra brings."""
+"""Rows as Parquet, in groups. Needs pyarrow, which the `hub` extra brings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, BinaryIO
 
 from preference.export.formats import COLUMNS, Row
 
 _GROUP = 1000
-"""Rows held in memory before they are written."""
+"""Rows held in memory at a time."""
 
 
-class ParquetRows:
-    """A Parquet file written row by row; all files have the same column types, even for columns of nulls."""
+def write_parquet(rows: Iterable[Row], file: BinaryIO, schema: Any) -> None:
+    """schema: the column types, of pyarrow; they hold even for columns of nulls."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def __init__(self, file: BinaryIO, schema: Any = None) -> None:
-        """schema: of pyarrow; needed for rows that are not RAG_ProGuide's."""
-        import pyarrow.parquet as pq
-
-        self.rows = 0
-        self._waiting: list[Row] = []
-        self._writer = pq.ParquetWriter(file, schema or proguide_schema())
-
-    def write(self, row: Row) -> None:
-        self._waiting.append(row)
-        self.rows += 1
-        if len(self._waiting) >= _GROUP:
-            self._flush()
-
-    def finish(self) -> None:
-        self._flush()
-        self.close()
-
-    def close(self) -> None:
-        """Close the file, complete or not; may be called twice."""
-        self._writer.close()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if self._waiting:
-            self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._writer.schema))
-            self._waiting.clear()
+    with pq.ParquetWriter(file, schema) as writer:
+        for group in _groups(rows):
+            writer.write_table(pa.Table.from_pylist(group, schema=schema))
 
 
 def schema_of(rows: Iterable[Row]) -> Any:
@@ -50,14 +27,8 @@ def schema_of(rows: Iterable[Row]) -> Any:
     import pyarrow as pa
 
     schema = pa.schema([])
-    waiting: list[Row] = []
-    for row in chain(rows, [None]):
-        if row is not None:
-            waiting.append(row)
-        if waiting and (row is None or len(waiting) >= _GROUP):
-            found = pa.Table.from_pylist(waiting).schema
-            schema = pa.unify_schemas([schema, found], promote_options="permissive")
-            waiting.clear()
+    for group in _groups(rows):
+        schema = pa.unify_schemas([schema, pa.Table.from_pylist(group).schema], promote_options="permissive")
     return schema
 
 
@@ -67,3 +38,9 @@ def proguide_schema() -> Any:
 
     lists = {"list<string>": pa.list_(pa.string())}
     return pa.schema([(name, lists.get(kind) or pa.type_for_alias(kind)) for name, kind in COLUMNS.items()])
+
+
+def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    left = iter(rows)
+    while group := list(islice(left, _GROUP)):
+        yield group

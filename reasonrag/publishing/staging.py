@@ -22,7 +22,7 @@ import orjson
 from preference.export.atomic_export import staging_folder
 from preference.export.formats import FORMATS, PAIRS, SPLITS, TURNS_FILE, FormatName, Row, SplitName, dataset_info
 from preference.export.json_stream import read_items
-from preference.export.parquet import ParquetRows, schema_of
+from preference.export.parquet import proguide_schema, schema_of, write_parquet
 from preference.export.private_files import INDENTED
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
@@ -153,10 +153,11 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
     for name, form in FORMATS.items():
         files = {split: form.file_name(split) for split in SPLITS if inventory.rows(form.file_name(split))}
         every = chain.from_iterable(_rows_of(source / file) for file in files.values())
-        schema = None if name == "proguide" else schema_of(every)
+        schema = proguide_schema() if name == "proguide" else schema_of(every)
         for split, file in files.items():
-            rows = add(f"{_folder(name)}/{split}-00000-of-00001.parquet", f"{split} rows, as {name}")
-            _write_rows(source / file, rows, schema)
+            place = add(f"{_folder(name)}/{split}-00000-of-00001.parquet", f"{split} rows, as {name}")
+            with place.open("wb") as rows:
+                write_parquet(_rows_of(source / file), rows, schema)
             shutil.copyfile(source / file, add(file, f"the same {split} rows as JSON"))
     add(DATASET_INFO_FILE, "for LLaMA-Factory").write_bytes(
         orjson.dumps(hub_dataset_info(inventory, repo), option=INDENTED)
@@ -185,14 +186,6 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
 
 def _rows_of(path: Path) -> Iterator[Row]:
     return (item.value for item in read_items(path))
-
-
-def _write_rows(rows: Path, place: Path, schema: Any) -> None:
-    with place.open("wb") as file:
-        writer = ParquetRows(file, schema)
-        for row in _rows_of(rows):
-            writer.write(row)
-        writer.finish()
 
 
 def _pack(source: Path, target: Path, removed: dict[bytes, bytes] | None = None) -> None:

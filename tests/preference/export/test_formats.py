@@ -24,7 +24,7 @@ from preference.export.formats import (
     sft_chosen_rows,
     sft_rows,
 )
-from preference.export.parquet import ParquetRows
+from preference.export.parquet import proguide_schema, write_parquet
 from tests.helpers.trees import ada, candidates_in, query, rows, siblings
 
 NAMES: tuple[FormatName, ...] = tuple(name for name in get_args(FormatName) if name != "turns")
@@ -134,10 +134,7 @@ def test_parquet_holds_the_rows(tmp_path: Path) -> None:
     for count in (0, 550):
         written = proguide_rows(ada()) * count
         with (tmp_path / "rows.parquet").open("wb") as file:
-            rows_of_file = ParquetRows(file)
-            for row in written:
-                rows_of_file.write(row)
-            rows_of_file.finish()
+            write_parquet(written, file, proguide_schema())
         table = parquet.read_table(tmp_path / "rows.parquet")
         assert table.to_pylist() == written
         assert {each.name: str(each.type).replace("element: ", "") for each in table.schema} == COLUMNS
