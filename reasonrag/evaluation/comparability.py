@@ -186,12 +186,20 @@ def _warnings_within(condition: Condition) -> list[str]:
     return [f"the runs of {condition.name} differ in more than seed and model: {', '.join(others)}"] if others else []
 
 
+def _calls(condition: Condition) -> str | None:
+    """In which form a tool was called; None for agents without one."""
+    decides = condition.first.config.decides_answers
+    form = "native" if decides.sampling.get("native_tools") else "text"
+    return form if decides.agent == "tools" else None
+
+
 def _warnings_between(one: Condition, other: Condition) -> list[str]:
     ours, theirs = one.first.report, other.first.report
     values = [(what, of(theirs), of(ours)) for what, of in _EXPLAIN.items()]
     if ours.method == theirs.method:
         prompts = (each.first.config.decides_answers.baseline_prompts for each in (other, one))
         values.append(("baseline prompts", *prompts))
+    values.append(("calls (agent.native)", _calls(other), _calls(one)))
     return [
         f"{other.name} used {what} {its}, {one.name} {mine}: that alone may explain a difference"
         for what, its, mine in values

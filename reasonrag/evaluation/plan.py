@@ -114,6 +114,8 @@ class AskedModel(Generic[AnyAskSettings]):
         if not method.of_agent and settings.agent != OURS:
             raise InputError(f"--agent {settings.agent}: --method {method.name} has no agent; leave --agent out")
         reader = find_reader(spec, settings.beside("reader"), agent)
+        if settings.native:
+            spec = spec.with_native_calls(agent, served_here=subject.served_here)
         if agent == "tools":
             check_notation(str(subject.folder or subject.name), parts.say)
         asked = EvaluationConditions(

@@ -10,20 +10,25 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from mcts import AgentDefaults
+from reasonrag.agent.recipe_file import DEFAULT_RECIPE, find_recipe
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.settings import QuestionSettings
+from reasonrag.data.yaml_text import parse_changes
+from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.choice import ALLOWABLE, ConditionName, MethodChoice, MethodName
 from reasonrag.files import EVALUATION_HOME
 from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings, RetrievalSettings
 from reasonrag.settings import (
     COMMON,
+    Changes,
     ExtraBody,
     Opposite,
     Panel,
     PlaceOrName,
     Settings,
     Words,
+    flag_of,
     names_of_settings,
     setting,
 )
@@ -44,6 +49,11 @@ class AskSettings(
     top_p: float | None = setting("Nucleus sampling probability [default: 1]", Panel.MODEL, gt=0, le=1)
     passage_order: PassageOrder | None = setting(
         f"Order of passages in a prompt: best-first or worst-first [default: {BEST_FIRST}]", Panel.RETRIEVAL
+    )
+    set: Changes = setting(
+        "agent.native=true: send the endpoint `tools` and read `tool_calls`, with --agent tools; no other KEY=VALUE",
+        Panel.MODEL,
+        default=[],
     )
     base_model: PlaceOrName | None = setting(
         "Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]", Panel.MODEL
@@ -68,6 +78,16 @@ class AskSettings(
     @property
     def chosen_method(self) -> MethodChoice:
         return MethodChoice("agent", self.max_steps or AgentDefaults().max_steps)
+
+    @property
+    def native(self) -> bool:
+        """Whether the model is sent `tools`. Raises InputError for other values of --set."""
+        changes = parse_changes(self.set, example="agent.native=true")
+        for key in changes.keys() - {"agent.native"}:
+            name = key.removeprefix("agent.")
+            instead = f"give {flag_of(name)}" if name in type(self).model_fields else "leave it out"
+            raise InputError(f"--set {key}: here only agent.native is set so; {instead}")
+        return find_recipe(DEFAULT_RECIPE, changes).agent.native
 
     @property
     def critic_here(self) -> bool:

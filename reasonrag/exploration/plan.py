@@ -221,9 +221,7 @@ def _find_models(
     limits = settings.part(LimitSettings)
     teacher = ModelSpec.of(model, limits, name, top_p=recipe.agent.top_p, parts=settings.parts)
     if recipe.agent.native:
-        if settings.agent != "tools":
-            raise InputError(f"agent.native is for --agent tools, and not for {settings.agent}")
-        teacher = replace(teacher, sampling=teacher.sampling.model_copy(update={"native_tools": True}))
+        teacher = teacher.with_native_calls(settings.agent)
     value = settings.beside("value")
     if value.model is None and value_chat_model is None:
         if alone := next((each for each in ("base_url", "extra_body") if getattr(value, each)), None):

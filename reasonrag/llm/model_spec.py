@@ -106,9 +106,20 @@ class ModelSpec:
             in_process=name in (OFFLINE, STUDENT) and not own,
         ).asked(OWN_EFFORT)
 
+    def with_native_calls(self, agent: str, *, served_here: bool = False) -> ModelSpec:
+        """The same model, sent `tools`. Raises InputError for an agent without any, and where there is no endpoint."""
+        if agent != "tools":
+            raise InputError(f"agent.native is for --agent tools, and not for {agent}")
+        if served_here or self.in_process:
+            raise InputError(
+                f"agent.native is for an endpoint (--base-url), and {self.name} runs here: leave it out. The calls are "
+                "then text in the same prompts"
+            )
+        return replace(self, sampling=self.sampling.model_copy(update={"native_tools": True}))
+
     def likeliest(self, role: str) -> ModelSpec:
-        """The same model, asked at temperature 0, and recorded in a role of its own."""
-        sampling = self.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0})
+        """The same model, asked at temperature 0 and without tools, and recorded in a role of its own."""
+        sampling = self.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0, "native_tools": False})
         return replace(self, sampling=sampling, recorded_as=f"{self.name} ({role})")
 
     def at_addresses(self, addresses: Sequence[str], *, key_variable: str) -> ModelSpec:

@@ -50,6 +50,11 @@ class PoolingRequest(_Asked):
     use_activation: Literal[False]
 
 
+def _no_tools(said: object) -> None:
+    if said:
+        raise ValueError("this server renders no tools; ask without them, as reasonrag does without agent.native")
+
+
 class ChatCompletionRequest(_Asked):
     """A chat completion request, with OpenAI's defaults and most choices. An empty stop string would end every reply at
     once."""
@@ -67,6 +72,7 @@ class ChatCompletionRequest(_Asked):
     seed: int | None = None
     stream: Literal[False] = False
     logprobs: bool = False
+    tools: Annotated[None, BeforeValidator(_no_tools)] = None
 
     @property
     def token_limit(self) -> int | None:

@@ -10,8 +10,8 @@ Prompts are rendered by the tokenizer's chat template, in a process with bounds 
 temperature, top_p, max_tokens or max_completion_tokens (by default and at most what the model's context leaves), n,
 stop (dropped from the text), seed (choice i uses seed + i) and logprobs (of the tokens said, under the model's own
 distribution, before temperature and top_p; no `top_logprobs`). The same seed gives the same reply whatever else is in
-the batch, up to the noise described in `batching`. Refused: `stream`, and prompts that leave no room for a reply. Other
-fields are ignored.
+the batch, up to the noise described in `batching`. Refused: `stream`, `tools`, and prompts that leave no room
+for a reply. Other fields are ignored.
 
 For many GPUs or long contexts vLLM is faster; this server is for environments without it. `transformers serve` was
 measured in its place (benchmarks/RESULTS.md): replies in flight together do not follow their own seeds there.

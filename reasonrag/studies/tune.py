@@ -36,7 +36,6 @@ from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import check_prices
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import OF_RANKS
 from reasonrag.rendering import Line, Part, Table, counted, counts_text, dollars_or_unknown, percent, warned
@@ -183,7 +182,7 @@ async def _tune(
     if needs_consent([*plan.models.values()], plan.budget.caps, yes=base.yes):
         raise InputError("a tune is many runs: give --max-cost DOLLARS for all of them together, or --yes")
     source, corpus = plan.find_data(watcher.say, searched=retriever is None)
-    check_prices(watcher.say, plan.teacher, given=plan.prices, capped=plan.budget.caps.cost is not None)
+    plan.say_terms(watcher)
     if plan.recipe.reward == "rank":
         watcher.say(
             "labels of a judge have no confidence, so right pairs cannot be counted: trials show what they cost and "

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import hashlib
 import math
+import re
 import socket
 import struct
 import time
@@ -26,10 +27,11 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
 
 from reasonrag.llm import offline
 from reasonrag.llm.chat import estimate_tokens
+from reasonrag.llm.hermes import SIGNATURE, with_calls
 from reasonrag.serving.openai_api import MOST_BODY_BYTES, ChatCompletionRequest, as_json, completion, error_answer
 from reasonrag.web.server import listening, read_body
 from tests.endpoints.behaviour import PASSING_FAULTS, EndpointBehaviour
@@ -182,6 +184,18 @@ _ENDPOINT = web.AppKey("endpoint", _SimulatedEndpoint)
 
 class _SimulatedRequest(ChatCompletionRequest):
     model_config = ConfigDict(extra="allow")
+    tools: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rendered(cls, said: Any) -> Any:
+        """With native tools and calls as text in the turns, as a chat template writes them."""
+        if not (isinstance(said, dict) and said.get("tools")):
+            return said
+        try:
+            return said | {"messages": [_in_text(each) for each in said["messages"]]}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"messages cannot be rendered with tools: {error!r}") from error
 
     @cached_property
     def content(self) -> str:
@@ -206,6 +220,13 @@ class _SimulatedRequest(ChatCompletionRequest):
     @property
     def prompt_tokens(self) -> int:
         return sum(estimate_tokens(message.content) for message in self.messages)
+
+
+def _in_text(turn: dict[str, Any]) -> dict[str, str]:
+    role, text = turn["role"], with_calls(turn.get("content") or "", turn.get("tool_calls"))
+    if role == "tool":
+        return {"role": "user", "content": f"<tool_response>\n{text}\n</tool_response>"}
+    return {"role": role, "content": text + SIGNATURE if role == "system" else text}
 
 
 async def _models(request: web.Request) -> web.Response:
@@ -301,7 +322,22 @@ def _answer(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest) -> dict[str,
         logprobs=[offline.tokens_of(asked.messages, each) for each in said],
     )
     endpoint.profile.add_reasoning(body, replies)
+    for choice in body["choices"] if asked.tools else ():
+        _read_call(choice)
     return body
+
+
+_CALL = re.compile(r"(.*?)\n?<tool_call>\n(.*?)\n(</tool_call>|$)", re.DOTALL)
+
+
+def _read_call(choice: dict[str, Any]) -> None:
+    """The call in a reply's text becomes a native one, as a server's parser of calls has it."""
+    if found := _CALL.match(choice["message"]["content"] or ""):
+        said = orjson.loads(found[2])
+        function = {"name": said["name"], "arguments": orjson.dumps(said["arguments"]).decode()}
+        calls = [{"id": "call_0", "type": "function", "function": function}]
+        choice["message"] |= {"content": found[1] or None, "tool_calls": calls}
+        choice["finish_reason"] = "tool_calls"
 
 
 def _reply(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, text: str) -> Reply:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from preference import AgentAction, Message
+from preference import AgentAction
 from preference.candidate_records import StateRecord, read_lines
 from preference.export.formats import messages_of
 from reasonrag.agent.parsing import ParsedReply
@@ -20,11 +18,11 @@ from reasonrag.agent.protocols.known import PROTOCOLS
 from reasonrag.agent.state import Observation, State
 from reasonrag.critics.rows import read_rows as critic_rows
 from reasonrag.data.corpus import Passage
-from reasonrag.llm import offline
-from reasonrag.llm.hermes import SIGNATURE, TOOL, check_notation, native_fields, with_calls
+from reasonrag.llm.hermes import TOOL, check_notation, native_fields, with_calls
 from reasonrag.retrieval.settings import BEST_FIRST
+from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.command_line import QUESTION, Reasonrag
-from tests.helpers.endpoints import Answering
+from tests.helpers.endpoints import Stage
 from tests.reasonrag.agent.protocols.test_json_agents import rollouts
 
 TOOLS, PROMPTS = PROTOCOLS["tools"], load_prompts(agent="tools")
@@ -183,54 +181,61 @@ def test_every_format_but_the_published_one_takes_its_conversations(reasonrag: R
     assert html.status == 0, html.err
 
 
-CALL = re.compile(r"(.*?)\n?<tool_call>\n(.*)\n</tool_call>", re.DOTALL)
+NATIVE = ("--set", "agent.native=true")
+FORMS = {"text": (), "native": NATIVE}
 
 
-async def answer(request: web.Request) -> web.Response:
-    """As an endpoint that renders native tools to text, and reads calls out of the model's text."""
-    body = await request.json()
-    native, turns = "tools" in body, list[Message]()
-    for turn in body["messages"]:
-        text = f"<tool_response>\n{turn['content']}\n</tool_response>" if turn["role"] == "tool" else turn["content"]
-        for each in turn.get("tool_calls") or ():
-            text = call(text, json.loads(each["function"]["arguments"])["query"]).removeprefix("\n")
-        text += SIGNATURE if native and turn["role"] == "system" else ""
-        assert native or not turn.get("tool_calls")
-        turns.append(Message(role="user" if turn["role"] == "tool" else turn["role"], content=text))
-    choices = []
-    for number in range(body.get("n", 1)):
-        text = offline.reply(turns, temperature=body["temperature"], seed=body["seed"], choice=number)
-        said: dict[str, Any] = {"role": "assistant", "content": text}
-        if native and (found := CALL.fullmatch(text)):
-            function = json.loads(found[2])
-            calls = [{"type": "function", "function": function | {"arguments": json.dumps(function["arguments"])}}]
-            said = {"role": "assistant", "content": found[1] or None, "tool_calls": calls}
-        ends = "tool_calls" if "tool_calls" in said else "stop"
-        choices.append({"index": number, "message": said, "finish_reason": ends})
-    used = {"prompt_tokens": 100, "completion_tokens": 10 * len(choices)}
-    return web.json_response({"choices": choices, "usage": used})
-
-
-def test_native_tools_give_the_same_trees_and_rows(reasonrag: Reasonrag) -> None:
+def test_native_tools_give_the_same_records(reasonrag: Reasonrag) -> None:
     """Asked for by `tools` and read from `tool_calls`; a run keeps to the one that it was begun with, by name."""
-    rows = []
-    with Answering(answer).open() as endpoint:
-        at = ("--model", "m", "--base-url", endpoint.base_url, "--yes")
-        run = ("generate", "--dataset", "atlas", "--limit", 3, "--agent", "tools", *at)
-        for name, how in (("text", ()), ("native", ("--set", "agent.native=true"))):
-            done = reasonrag(*run, *how, "--run", f"runs/{name}")
-            assert done.status == 0, done.err
+    rows, evaluated, answers = [], [], []
+    with Stage(EndpointBehaviour()).open() as endpoint:
+        asked = ("--dataset", "atlas", "--agent", "tools", "--model", "m", "--base-url", endpoint.base_url)
+        run = ("generate", *asked, "--limit", 3, "--yes")
+        evaluation = ("evaluate", *asked, "--split", "dev", "--limit", 3, "--judge", "m", "--yes")
+        for name, how in FORMS.items():
+            for words in ((*run, "--run", f"runs/{name}"), (*evaluation, "--run", f"evals/{name}")):
+                done = reasonrag(*words, *how)
+                assert done.status == 0, done.err
             assert reasonrag("pairs", f"runs/{name}", "--out", f"data/{name}").status == 0
             rows.append(json.loads(Path(f"data/{name}/turns.json").read_text()))
-        refused = reasonrag(*run, "--run", "runs/native")
-        wrong = reasonrag(*run, "--set", "agent.native=true", "--agent", "react", "--run", "runs/react")
-    trees = [[tree.nodes for tree in rollouts(f"runs/{name}")] for name in ("text", "native")]
+            evaluated.append(Path(f"evals/{name}/predictions.jsonl").read_bytes())
+            answers.append(reasonrag("ask", QUESTION.question, *asked, *how, "--json").out)
+        refused = [reasonrag(*run, "--run", "runs/native"), reasonrag(*evaluation, "--run", "evals/native")]
+    trees = [[tree.nodes for tree in rollouts(f"runs/{name}")] for name in FORMS]
     assert trees[0] == trees[1]
     told = ("instruction", "input", "history", "chosen", "rejected")
     assert [[row[name] for name in told] for row in rows[0]] == [[row[name] for name in told] for row in rows[1]]
-    assert '"native_tools": true' in Path("runs/native/config.json").read_text()
-    assert (refused.status, "native_tools" in refused.err) == (2, True)
-    assert (wrong.status, "agent.native is for --agent tools" in wrong.err) == (2, True)
+    assert evaluated[0] == evaluated[1]
+    assert b"<tool_call>" in evaluated[0]
+    assert answers[0] == answers[1] != ""
+    for folder in ("runs", "evals"):
+        forms = ['"native_tools": true' in Path(folder, name, "config.json").read_text() for name in FORMS]
+        assert forms == [False, True]
+    assert [(each.status, "native_tools" in each.err) for each in refused] == [(2, True)] * 2
+    compared = reasonrag("compare", "evals/text", "evals/native")
+    assert "native used calls (agent.native) native, text text" in compared.err
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "says"),
+    [
+        ("generate", (*NATIVE, "--agent", "react"), "agent.native is for --agent tools, and not for react"),
+        ("evaluate", (*NATIVE, "--agent", "react"), "agent.native is for --agent tools, and not for react"),
+        ("evaluate", (*NATIVE, "--method", "rag"), "agent.native is for --agent tools, and not for rag"),
+        ("ask", NATIVE, "agent.native is for --agent tools, and not for reasonrag"),
+        ("ask", ("--set", "agent.top_p=1"), "--set agent.top_p: here only agent.native is set so; give --top-p"),
+        ("evaluate", ("--set", "reward=rank"), "--set reward: here only agent.native is set so; leave it out"),
+        ("evaluate", ("--set", "agent.native=2"), "--set agent.native: must be a valid boolean"),
+        ("evaluate", (*NATIVE, "--agent", "tools", "--model", "m"), "is for an endpoint (--base-url), and m@"),
+        ("generate", (*NATIVE, "--agent", "tools"), "is for an endpoint (--base-url), and offline runs here"),
+    ],
+)
+def test_who_has_no_native_tools_says_so(command: str, flags: tuple[str, ...], says: str, reasonrag: Reasonrag) -> None:
+    Path("m").mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        Path("m", name).write_text("{}")
+    done = reasonrag(command, *(["Who?"] * (command == "ask")), "--dataset", "atlas", *flags)
+    assert (done.status, says in done.err) == (2, True), done.err
 
 
 @pytest.mark.parametrize(
@@ -254,3 +259,7 @@ def test_models_that_write_calls_otherwise_are_refused_by_name(tmp_path: Path, r
     for name in ("Qwen/Qwen3.5-9B", "Qwen/Qwen3-8B", "Qwen/Qwen2.5-7B-Instruct", "qwen3.8-max"):
         check_notation(name, said.append)
     assert [each.partition(",")[0] for each in said] == ["Qwen/Qwen3.5-9B", "qwen3.8-max"]
+    Path("reasonrag.toml").write_text('[generate]\nagent = "tools"\n')
+    varied = ("--vary", "search.siblings=3", "--run", "t", "--yes")
+    tuned = reasonrag("tune", "--dataset", "atlas", "--model", tmp_path / "m", *varied)
+    assert (tuned.status, "/m writes calls of tools in another notation" in tuned.err) == (2, True), tuned.err
