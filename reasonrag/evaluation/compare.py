@@ -206,12 +206,7 @@ def significant_direction(metric: str, deltas: dict[str, MetricDelta], tests: di
 
 
 def sentence(
-    verdict: ComparisonVerdict,
-    deltas: dict[str, MetricDelta],
-    tests: dict[str, float],
-    *,
-    reference: str,
-    other: str,
+    verdict: ComparisonVerdict, deltas: dict[str, MetricDelta], tests: dict[str, float], *, reference: str, other: str
 ) -> str:
     """The result in a sentence that claims no more than intervals and tests support."""
     em = f"EM: {other} - {reference} = {in_points(deltas['em'], tests.get('em'))}"

@@ -53,9 +53,7 @@ def generate(
         ),
     ] = False,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET),
-        COMMON,
+        bool, typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET), COMMON
     ] = False,
     as_json: Json = False,
     **flags: Any,

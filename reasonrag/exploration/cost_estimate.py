@@ -83,10 +83,7 @@ class CostEstimate(BaseModel):
 
 @public_call(GenerateSettings)
 def estimate(
-    *,
-    watcher: Watcher | None = None,
-    outcome: OutcomeName | OutcomeFunction | None = None,
-    **flags: Any,
+    *, watcher: Watcher | None = None, outcome: OutcomeName | OutcomeFunction | None = None, **flags: Any
 ) -> CostEstimate:
     """Estimate what `generate` with these settings would use: requests, tokens, dollars and hours.
 

@@ -170,13 +170,7 @@ async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = G
 
 
 async def _engine(
-    opened: AsyncExitStack,
-    run: RunDirectory,
-    roles: dict[str, Role],
-    budget: Budget,
-    watcher: Watcher,
-    *,
-    given: Given,
+    opened: AsyncExitStack, run: RunDirectory, roles: dict[str, Role], budget: Budget, watcher: Watcher, *, given: Given
 ) -> Run:
     bill = Bill() if given.shared_journal else None
     journal = open_journal(

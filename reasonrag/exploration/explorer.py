@@ -143,8 +143,7 @@ class Explorer:
                 self._failed[work.id] = _failures(node.id, paths)
                 self._unjudged[work.id] = [each for end in ends for each in _unreadable("answer", node.id, end.judged)]
             result = Continued(
-                [[self._as_step(step) for step in path] for path in paths],
-                calls=sum(_calls(path) for path in paths),
+                [[self._as_step(step) for step in path] for path in paths], calls=sum(_calls(path) for path in paths)
             )
         elif isinstance(work, Rank):
             result = await self._ranked(node, work)

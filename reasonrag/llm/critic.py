@@ -132,12 +132,7 @@ def find_critic(named: str) -> FoundCritic:
 
 
 def check_critic(
-    found: FoundCritic,
-    *,
-    renderer: str | None,
-    questions: Iterable[str],
-    allowed: bool,
-    warn: Callable[[str], None],
+    found: FoundCritic, *, renderer: str | None, questions: Iterable[str], allowed: bool, warn: Callable[[str], None]
 ) -> None:
     """Warn of a critic that should not be used, or of which nothing is known. Raises InputError unless allowed."""
     if found.facts is None:

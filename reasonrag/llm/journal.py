@@ -199,13 +199,7 @@ class JournaledModel:
     """
 
     def __init__(
-        self,
-        inner: ChatModel | None,
-        journal: Journal,
-        *,
-        name: str,
-        ledger: Ledger,
-        recorded_as: str | None = None,
+        self, inner: ChatModel | None, journal: Journal, *, name: str, ledger: Ledger, recorded_as: str | None = None
     ) -> None:
         self.name = name
         self.inner = inner

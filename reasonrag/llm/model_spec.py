@@ -58,13 +58,7 @@ class ModelSpec:
 
     @classmethod
     def of(
-        cls,
-        model: ModelSettings,
-        limits: LimitSettings,
-        name: str,
-        *,
-        top_p: float = 1.0,
-        parts: int = 1,
+        cls, model: ModelSettings, limits: LimitSettings, name: str, *, top_p: float = 1.0, parts: int = 1
     ) -> ModelSpec:
         """The model that the settings describe. name: the one its answers go by. parts: see `Limits`."""
         return cls(

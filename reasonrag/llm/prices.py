@@ -54,10 +54,7 @@ def price_list() -> str:
 
 
 def find_price(
-    model: str,
-    *,
-    addresses: Sequence[str] = (),
-    extra_body: Mapping[str, Any] | None = None,
+    model: str, *, addresses: Sequence[str] = (), extra_body: Mapping[str, Any] | None = None
 ) -> Price | None:
     """The list price of a model; None if unknown.
 

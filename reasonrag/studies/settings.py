@@ -36,10 +36,7 @@ class TuneSettings(Settings):
         common=True,
     )
     min_confidence: Share = setting(
-        "Minimum confidence of the pairs that count",
-        Panel.PAIRING,
-        default=PairingRules().min_confidence,
-        common=True,
+        "Minimum confidence of the pairs that count", Panel.PAIRING, default=PairingRules().min_confidence, common=True
     )
 
     @property

@@ -81,11 +81,7 @@ def _probes(prompts: BaselinePrompts, name: BaselineName) -> list[list[str]]:
 
 
 def render_baseline(
-    prompts: BaselinePrompts,
-    name: str,
-    question: str,
-    passages: Sequence[Passage] = (),
-    thoughts: Sequence[str] = (),
+    prompts: BaselinePrompts, name: str, question: str, passages: Sequence[Passage] = (), thoughts: Sequence[str] = ()
 ) -> tuple[Message, ...]:
     """System and user turn of a baseline: the question, a line per passage, and a line of what it has written so
     far."""

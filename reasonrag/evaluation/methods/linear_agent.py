@@ -57,12 +57,7 @@ class LinearAgent:
             if step.terminal:
                 break
             state = await agent.next_state(step)
-        return Attempt(
-            answer=step.content,
-            steps=tuple(taken),
-            searches=searches,
-            read=step.state.read,
-        )
+        return Attempt(answer=step.content, steps=tuple(taken), searches=searches, read=step.state.read)
 
     async def _chosen(self, drafts: Sequence[AgentStep]) -> tuple[AgentStep, PredictedStep]:
         """The best of the drafts, with what is recorded of it."""
@@ -99,9 +94,7 @@ class MajorityVote:
         agreed = (place for place, each in enumerate(given) if each is not None and counted[each] == most)
         chosen = attempts[next(agreed, 0)]
         return replace(
-            chosen,
-            searches=sum(each.searches for each in attempts),
-            votes=tuple(each.answer for each in attempts),
+            chosen, searches=sum(each.searches for each in attempts), votes=tuple(each.answer for each in attempts)
         )
 
 
