@@ -10,7 +10,8 @@ here is copied from anywhere.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,18 @@ def asked_of(thing: Thing) -> Iterator[tuple[str, str, list[Thing]]]:
                 yield question, answer, [thing, *gold]
 
 
+def sub_questions(question: str, answer: str, gold: Sequence[Thing], number: Mapping[str, str]) -> list[dict[str, str]]:
+    """The steps of a chain in MuSiQue's form, `#k` being the k-th answer. number: ids of passages, by name."""
+    relations = re.findall(r"(author|founder|seat|birthplace|home|occupation) of", question)[::-1]
+    relations += ["river"] * question.startswith("Which river") + ["year of founding"] * question.startswith("In what")
+    subjects = [gold[0].name, *(f"#{position}" for position in range(1, len(gold)))]
+    answers = [*(each.name for each in gold[1:]), answer]
+    return [
+        {"question": f"{subject} >> {relation}", "answer": said, "support_id": number[thing.name]}
+        for subject, relation, said, thing in zip(subjects, relations, answers, gold, strict=True)
+    ]
+
+
 def write_world(folder: Path, size: Size, splits: dict[str, int], *, seed: int) -> None:
     """`corpus.jsonl`, and `<split>.jsonl` with so many questions each, drawn from all of them."""
     found = things(size, seed)
@@ -174,7 +187,11 @@ def write_world(folder: Path, size: Size, splits: dict[str, int], *, seed: int) 
                 "id": f"{split}_{position}",
                 "question": question,
                 "golden_answers": [answer],
-                "metadata": {"type": f"{len(gold)} hops", "gold_ids": [number[each.name] for each in gold]},
+                "metadata": {
+                    "type": f"{len(gold)} hops",
+                    "gold_ids": [number[each.name] for each in gold],
+                    "question_decomposition": sub_questions(question, answer, gold, number),
+                },
             }
             for position, (question, answer, gold) in enumerate(asked[:count])
         ]
