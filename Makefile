@@ -125,7 +125,7 @@ endef
 	$(PIP) '$(TORCH)'
 	$(PIP) '$(TORCH)' --editable '.[test,embed,rl]'
 	$(PIP) --no-deps $(FLASHRAG)
-	$(PIP) langid numba 'FlagEmbedding>=1.4.2,<2' 'transformers<5.24'  # which FlagEmbedding 1.4.2 needs
+	$(PIP) langid numba
 	@touch $@
 
 .venv-train/python:

@@ -31,7 +31,7 @@ LINES = {
     "exploration": 2743,
     "llm": 5169,
     "publishing": 1187,
-    "retrieval": 3884,
+    "retrieval": 3938,
     "run": 808,
     "scale": 564,
     "serving": 1197,
@@ -39,7 +39,7 @@ LINES = {
     "training": 4302,
     "viewing": 2703,
     "tests": 48_000,
-    "benchmarks": 8334,
+    "benchmarks": 8351,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

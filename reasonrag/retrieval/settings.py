@@ -24,9 +24,10 @@ BEST_FIRST: PassageOrder = "best-first"
 RETRIEVER_PORT = 8977
 IndexType = Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"]
 """Kinds of faiss index; `dense.faiss_index` says what they are."""
+Library = Literal["flag", "sentence-transformers"]
 Pooling = Literal["cls", "mean", "lasttoken"]
 Precision = Literal["fp32", "bf16", "fp16"]
-"""Poolings and precisions of encoders; `dense.encoders` explains them."""
+"""Libraries, poolings and precisions of encoders; `dense.encoders` explains them."""
 
 
 class RetrievalSettings(Settings):
@@ -102,6 +103,9 @@ class IndexSettings(Settings):
     from_faiss: Path | None = setting(
         "Take over a Flat faiss index of the corpus, such as FlashRAG's e5_Flat.index, without encoding",
         Panel.ENCODER,
+    )
+    backend: Library | None = setting(
+        "Library that runs the encoder [default: flag for BGE, else sentence-transformers]", Panel.ENCODER
     )
     pooling: Pooling | None = setting("cls, mean or lasttoken [default: the model's own]", Panel.ENCODER)
     normalize: bool | None = setting("Normalize vectors to length 1 [default: yes]", Panel.ENCODER)

@@ -377,7 +377,7 @@ def encoded(
 
 
 def _versions() -> dict[str, str]:
-    packages = ("numpy", "faiss-cpu", "faiss-gpu", "torch", "transformers", "sentence-transformers")
+    packages = ("numpy", "faiss-cpu", "faiss-gpu", "torch", "transformers", "sentence-transformers", "FlagEmbedding")
     found = {}
     for each in packages:
         try:

