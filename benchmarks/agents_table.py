@@ -8,8 +8,9 @@ For every agent and seed, a student of the loop with random weights is
   that was never taught to speak answers nothing;
 - SFT: trained further on the best paths of its own trees, on as many words as DPO reads;
 - DPO: trained on the pairs of its own trees;
-- best of 4: as it comes, with the answer that most of four attempts agree on (`evaluate --vote 4`); RAG-Gym's critic
-  chooses among steps instead, and so few pairs would hardly train one.
+- by a critic: as it comes, with the best of four steps in every state (`evaluate --best-of 4`), as RAG-Gym does; the
+  critic begins with the student's weights and learns from the pairs of DPO;
+- by a vote: as it comes, with the answer that most of four attempts agree on (`evaluate --vote 4`).
 
 All are asked the same questions and may search as often. A reader stays the offline teacher, as no data set teaches a
 student to read. Decides the table and which cells mean nothing; world, student and training are the loop's.
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from loop import BEFORE, NO_FILTERS, PROMPTS, Loop, Plan, choose, rows_of
+from loop import BEFORE, HERE, NO_FILTERS, PROMPTS, Loop, Plan, choose, pairs_of, rows_of
 from loop_report import RANGE, figures, interval, shown
 from loop_world import Size
 from phases import say
@@ -45,8 +46,7 @@ from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.rendering import percent
 from reasonrag.serving.local_server import served
 
-RUN = tuple(name for name in AGENTS if name != "tools")  # its data sets have no RAG_ProGuide.json, which is read here
-CELLS = {BEFORE: "as it comes", "sft": "SFT", "dpo": "DPO", "best": "best of 4"}
+CELLS = {BEFORE: "as it comes", "sft": "SFT", "dpo": "DPO", "best": "best of 4, by a critic", "vote": "by a vote"}
 SPLITS = {"warmup": 300, "explore": 100, "dev": 80, "heldout": 120}
 SEARCHES = 4
 """That every agent has steps for."""
@@ -57,6 +57,7 @@ SHORT = {
     "search-o1": JSON,
     "re2search": JSON | {"think": 'Think: {"answer": "the answer", "query": ""}'},
     "prorag": {"think": "Think: <subquery> or <answer>", "read": "Read: <subanswer>", "conclude": "Conclude: <answer>"},
+    "tools": {"think": "Think: <tool_call> or <answer>", "conclude": "No search is left: <answer>"},
 }
 """Prompts of a few words, by whose shape of a reply the offline teacher knows the turn; other agents have their own."""
 
@@ -73,6 +74,7 @@ class TablePlan(Plan):
     warmup_rows: int = 12_000
     """That a student reads of what the teacher said, whatever number of steps its agent takes."""
     dpo_rate: float = 1.0e-4
+    critic_steps: int = 60
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ class AgentLoop(Loop):
         self.plan = replace(self.plan, max_steps=SEARCHES * steps_of_a_search(self.agent) + 1)
         self.phases.once("prompts", self.write_prompts)
         super().prepare()
-        taught = len(rows_of(self.work / "warmup" / "sft.json"))
+        self.phases.once("conversations", self.join_conversations)
+        taught = sum(1 + len(row.get("history", ())) for row in rows_of(self.work / "warmup" / "sft.json"))
         self.plan = replace(self.plan, warmup_epochs=round(self.plan.warmup_rows / taught, 2))
 
     def write_prompts(self) -> None:
@@ -121,24 +124,40 @@ class AgentLoop(Loop):
             (self.prompts / f"{name}.txt").write_text(f"{text.strip()}\n", "utf-8")
         (self.prompts / "layout.json").write_text(json.dumps({"agent": self.agent}), "utf-8")
 
+    def join_conversations(self) -> None:
+        """A row for each path of `tools`, in which all its replies are learnt: a prompt holds those before, and
+        LLaMA-Factory learns it only with the replies in it."""
+        file = self.work / "warmup" / "sft.json"
+        last = {row["question_id"]: row for row in rows_of(file)}
+        if any("history" in row for row in last.values()):
+            file.write_text(json.dumps(list(last.values())), "utf-8")
+
+    def train(self, seed: int, name: str, *places: Any, **changes: Any) -> None:
+        if self.agent == "tools" and name == BEFORE:  # a batch has as many replies as one of others
+            changes |= {"per_device_train_batch_size": 4, "allow": ["changed_rows"]}
+        super().train(seed, name, *places, **changes)
+
     def asked(self, split: str) -> tuple[str, ...]:
         return *super().asked(split), "--agent", self.agent
 
     def run_seed(self, seed: int) -> None:
         self.warm_up(seed)
-        vote = partial(self.answer, seed, "best", vote=4, temperature=self.plan.temperature)
+        vote = partial(self.answer, seed, "vote", vote=4, temperature=self.plan.temperature)
         self.ask(seed, BEFORE, partial(self.answer, seed, BEFORE), vote, partial(self.explore_with, seed))
         self.write_pairs(seed)
+        self.train_critic(seed)
+        critic = {"best_of": 4, "critic": self.of(seed) / "critic", "temperature": self.plan.temperature}
+        self.ask(seed, "best", partial(self.answer, seed, "best", **critic), student=BEFORE)
         self.prefer(seed, "dpo", "process")
         self.ask(seed, "dpo", partial(self.answer, seed, "dpo"))
         self.imitate(seed)
         self.ask(seed, "sft", partial(self.answer, seed, "sft"))
 
-    def ask(self, seed: int, name: str, *works: Callable[[Student], object]) -> None:
+    def ask(self, seed: int, name: str, *works: Callable[[Student], object], student: str | None = None) -> None:
         """Serve a student while these are done."""
 
         async def asked() -> None:
-            async with served(self.of(seed) / name, say=say) as server:
+            async with served(self.of(seed) / (student or name), say=say) as server:
                 model = EndpointModel(server.name, Limits(concurrency=64, timeout=600), base_urls=[server.base_url])
                 reads = load_prompts(self.prompts).texts.get("reader")
                 for work in works:
@@ -170,6 +189,16 @@ class AgentLoop(Loop):
         flags = str(data / "process-chosen"), "--out", str(data / "process"), *NO_FILTERS
         self.phases.reasonrag(f"seed{seed} pairs", "pairs", *flags)
 
+    def train_critic(self, seed: int) -> None:
+        home = self.of(seed)
+        changes = {"model_name_or_path": home / BEFORE, "max_steps": self.plan.critic_steps, "seed": seed}
+        self.phases.reasonrag(
+            f"seed{seed} critic",
+            *("train-critic", str(HERE / "critics.yaml"), "--data", str(home / "data" / "process")),
+            *("--prompts", str(self.prompts), "--out", str(home / "critic")),
+            *(flag for key, value in changes.items() for flag in ("--set", f"{key}={value}")),
+        )
+
     def row(self) -> dict[str, Any]:
         runs = {cell: [self.evaluation(seed, cell) for seed in self.seeds] for cell in CELLS}
         read = {cell: [[each.em or 0.0 for each in read_predictions(run)] for run in of] for cell, of in runs.items()}
@@ -178,7 +207,7 @@ class AgentLoop(Loop):
             gains = np.array(read[cell]) - np.array(read[BEFORE])
             figure["gain"] = {"mean": float(gains.mean()), **dict(zip(("low", "high"), interval(gains), strict=True))}
         data = [self.of(seed) / "data" for seed in self.seeds]
-        pairs = [len(rows_of(each / "process" / "RAG_ProGuide.json")) for each in data]
+        pairs = [len(pairs_of(each / "process")) for each in data]
         steps = [len(rows_of(each / "labelled" / "sft.json")) for each in data]
         return {"cells": cells, "pairs": pairs, "steps": steps, "seconds": self.phases.took}
 
@@ -190,7 +219,8 @@ def nothing(row: Mapping[str, Any], cell: str) -> str:
         return f"a student stood outside {low:.0%} to {high:.0%} EM as it came"
     if row["cells"][cell]["no_answer"] > NO_ANSWER:
         return f"more than {NO_ANSWER:.0%} of the questions had no answer"
-    return f"DPO of fewer than {FEWEST} pairs" if cell == "dpo" and min(row["pairs"]) < FEWEST else ""
+    taught = {"dpo": "DPO", "best": "a critic"}.get(cell)
+    return f"{taught} of fewer than {FEWEST} pairs" if taught and min(row["pairs"]) < FEWEST else ""
 
 
 def report(rows: Mapping[str, Mapping[str, Any]], plan: TablePlan, split: str) -> Iterator[str]:
@@ -199,7 +229,7 @@ def report(rows: Mapping[str, Mapping[str, Any]], plan: TablePlan, split: str) -
         f"\n{plan.questions[split]} questions of `{split}`; students were taught on {plan.questions['warmup']} others "
         f"({plan.warmup_rows:,} rows) and explored {plan.questions['explore']} ({plan.calls} replies each at most, "
         f"temperature {plan.temperature:g}); {SEARCHES} searches a question at most. DPO {plan.dpo_epochs:g} passes at "
-        f"{plan.dpo_rate:g}, beta {plan.beta:g}; further SFT at {plan.sft_rate:g}. Best of 4 is `--vote 4`, no critic. "
+        f"{plan.dpo_rate:g}, beta {plan.beta:g}; further SFT at {plan.sft_rate:g}. Critics: {plan.critic_steps} steps. "
         f"Intervals: {percent(COMPARISON_LEVEL)}, seeds and questions resampled; differences are paired by both."
     )
     agents, cells = {"agent": list(rows)}, [row["cells"] for row in rows.values()]
@@ -224,7 +254,7 @@ def _scores(row: Mapping[str, Any], cell: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "agents", help="[%(default)s]")
-    parser.add_argument("--agents", default=",".join(RUN), help="by name [%(default)s]")
+    parser.add_argument("--agents", default=",".join(AGENTS), help="by name [%(default)s]")
     parser.add_argument("--split", choices=["dev", "heldout"], default="heldout", help="whose questions are asked")
     parser.add_argument("--seeds", type=int, default=3, help="students of each agent [%(default)s]")
     parser.add_argument("--append", type=Path, help="add the report to this file")

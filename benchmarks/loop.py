@@ -41,6 +41,7 @@ from phases import Phases
 from reporting import ROOT, publish
 
 from preference.candidate_records import StateRecord, read_lines
+from preference.export.formats import messages_of, pairs_files
 from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.records import read_rollouts
@@ -229,13 +230,10 @@ class Loop:
         """Passes over the best paths that read as many words as DPO reads of the pairs of `process`."""
         data = self.of(seed) / "data"
         pairs = [
-            2 * words_of(row["instruction"] + row["input"]) + words_of(row["chosen"] + row["rejected"])
-            for row in rows_of(data / "process" / "RAG_ProGuide.json")
+            2 * words_of(prompt_of(row)) + words_of(row["chosen"] + row["rejected"])
+            for row in pairs_of(data / "process")
         ]
-        steps = [
-            words_of(row["instruction"] + row["input"] + row["output"])
-            for row in rows_of(data / "labelled" / "sft.json")
-        ]
+        steps = [words_of(prompt_of(row) + row["output"]) for row in rows_of(data / "labelled" / "sft.json")]
         return self.plan.dpo_epochs * sum(pairs) / sum(steps)
 
     def compare(self) -> None:
@@ -270,12 +268,13 @@ class Loop:
         )
 
     def train(self, seed: int, name: str, config: str, model: Path, data: Path, **changes: Any) -> None:
+        allowed = changes.pop("allow", ())
         changes = {"model_name_or_path": str(model), "seed": seed} | changes
         sets = [flag for key, value in changes.items() for flag in ("--set", f"{key}={value}")]
         self.phases.reasonrag(
             f"seed{seed} {name}",
             *("train", str(CONFIGS / f"{config}.yaml"), "--data", str(data), "--prompts", str(self.prompts)),
-            *("--out", str(self.of(seed) / name), *sets),
+            *("--out", str(self.of(seed) / name), *sets, *(flag for each in allowed for flag in ("--allow", each))),
         )
 
 
@@ -286,7 +285,7 @@ def choose(run: Path, sources: Mapping[str, Path], data: Path, seed: int) -> Non
     ids = {
         arm: [
             row["pair_id"]
-            for row in rows_of(source / "RAG_ProGuide.json")
+            for row in pairs_of(source)
             if {(row["question_id"], row["chosen_id"]), (row["question_id"], row["rejected_id"])} <= plain
         ]
         for arm, source in sources.items()
@@ -319,6 +318,15 @@ def plain_steps(rollouts: Path) -> set[tuple[str, int]]:
     return {(tree.question_id, node.id) for tree in read_rollouts(rollouts) for node in tree.nodes if node.plain_draws}
 
 
+def pairs_of(data: Path) -> list[dict[str, Any]]:
+    return rows_of(pairs_files(data)["train"])
+
+
+def prompt_of(row: Mapping[str, Any]) -> str:
+    """All turns of a row's prompt."""
+    return "".join(each["content"] for each in messages_of(row))
+
+
 def rows_of(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads(path.read_bytes())
     return rows
@@ -346,7 +354,7 @@ def results(loop: Loop) -> dict[str, Any]:
         "plan": asdict(loop.plan),
         "data": {
             f"seed{seed}": {
-                "pairs": len(rows_of(loop.of(seed) / "data" / "process" / "RAG_ProGuide.json")),
+                "pairs": len(pairs_of(loop.of(seed) / "data" / "process")),
                 "best_path_steps": len(rows_of(loop.of(seed) / "data" / "labelled" / "sft.json")),
                 "sft_epochs": round(loop.epochs_of_equal_tokens(seed), 3),
             }

@@ -110,7 +110,7 @@ def resolve_config(
     validation = _validation(config, changes, data, entry, notes)
     config |= {"dataset_dir": str(data.directory.resolve()), "dataset": entry.name}
     rows = entry.countable if stage == "sft" else None
-    if rows and rows.history and config.setdefault("mask_history", True) is True:
+    if rows and rows.history and config.setdefault("mask_history", not config.get("train_on_prompt")) is True:
         notes.append("mask_history: replies of earlier turns have rows of their own, and are learnt there alone")
     config["output_dir"] = str(
         (out or Path("saves") / f"{data.directory.resolve().name}-{Path(file.name).stem}").resolve()

@@ -236,6 +236,13 @@ def test_without_held_out_rows_nothing_is_evaluated(data: Path) -> None:
     assert "so nothing is evaluated" in " ".join(found.notes)
 
 
+def test_replies_of_earlier_turns_are_learnt_in_rows_of_their_own(data: Path) -> None:
+    """Unless prompts are learnt, which LLaMA-Factory does only with the replies in them."""
+    edited(data / "dataset_info.json", lambda info: info["rag_proguide_sft"]["columns"].update(history="history"))
+    masked = [resolved(data, "smoke-cpu-sft", train_on_prompt=each).config["mask_history"] for each in (False, True)]
+    assert masked == [True, False]
+
+
 CUTOFFS: dict[str, tuple[dict[str, Any], bool, str]] = {
     "another family by its name": ({"model_name_or_path": "meta-llama/Llama-3.1-8B"}, True, "stays 8,192"),
     "a later Qwen": ({"model_name_or_path": "Qwen/Qwen3-8B"}, True, "tokenizer of Qwen/Qwen3-8B is not on this"),
