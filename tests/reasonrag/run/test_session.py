@@ -1,4 +1,5 @@
-"""A session with models: items in order, and every answer that was asked for on disk, whatever ends it."""
+"""A session with models: items in order, and every answer that was asked for on disk, whatever ends it;
+failures short and without secrets."""
 
 from __future__ import annotations
 
@@ -10,16 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from preference import Message
-from reasonrag.errors import CapReached, Interrupted, UnexpectedError
+from reasonrag.errors import CapReached, Interrupted, OutcomeError, UnexpectedError
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import SessionTally, SilentWatcher
+from reasonrag.run.failures import MOST_NOTED, FailureLog
 from reasonrag.run.models import Models
 from reasonrag.run.session import Session
 from tests.helpers.scripted_model import ScriptedModel
@@ -174,3 +177,22 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, model, interrupted, at_once=1)
     assert (model.asked, answered(tmp_path)) == (["a"], [])
+
+
+# -- failures ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [0, MOST_NOTED - 40, MOST_NOTED - 7, MOST_NOTED])
+def test_a_failure_of_megabytes_is_noted_in_short_and_without_a_key(
+    before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the text is cut, no part of a key is left."""
+    monkeypatch.setenv("OPENAI_API_KEY", "correct-horse-battery-staple-0123456789")
+    path = tmp_path / "failures.jsonl"
+    error = OutcomeError(f"{'.' * before}correct-horse-battery-staple-0123456789{'!' * 20_000_000}")
+    with FailureLog(path) as log:
+        log.give_up("question", error.cause, str(error), question_id="q1")
+    [line] = map(orjson.loads, path.read_bytes().splitlines())
+    assert (line["cause"], line["question_id"]) == ("outcome", "q1")
+    assert len(line["message"]) == MOST_NOTED
+    assert "correct" not in line["message"]
