@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -21,6 +20,7 @@ from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers import tiers
 from tests.helpers.command_line import CORPUS, AskLlamaFactory, Done, Reasonrag
 from tests.helpers.indexes import open_or_build
+from tests.helpers.jsonl import write_passages
 from tests.helpers.pages import browser, visit  # noqa: F401 - fixtures
 from tests.helpers.processes import simulated_endpoint
 from tests.helpers.ray_cluster import shared_cluster
@@ -172,9 +172,7 @@ def ask_llama_factory(train_python: Path) -> AskLlamaFactory:
 def retriever(tmp_path_factory: pytest.TempPathFactory) -> IndexRetriever:
     """A real index over the four passages."""
     home = tmp_path_factory.mktemp("corpus")
-    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
-    (home / "corpus.jsonl").write_bytes(b"\n".join(lines))
-    return open_or_build(home / "index", home / "corpus.jsonl")
+    return open_or_build(home / "index", write_passages(home / "corpus.jsonl", CORPUS))
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from reasonrag.terminal import show
 from reasonrag.training.llamafactory.merge import MergeResult
 from reasonrag.training.provenance import Provenance
 from tests.helpers.command_line import CORPUS, QUESTION, Done, Reasonrag, next_commands
+from tests.helpers.jsonl import write_passages
 from tests.helpers.training_world import make_tiny_qwen2
 
 ROOT = Path(__file__).parents[2]
@@ -100,12 +101,9 @@ def test_from_a_trained_model_to_its_evaluation(
     """As the end of a training and of a merge say it, of a model that they could have left."""
     pytest.importorskip("torch", reason="no torch here, so no model's folder can be served")
     make_tiny_qwen2(Path(sys.executable))
-    model, corpus = (
-        Path("models/tiny-qwen2"),
-        [{"id": name, "contents": f"{title}\n{text}"} for name, title, text in CORPUS],
-    )
+    model = Path("models/tiny-qwen2")
     Provenance(base_model="tiny", stage="dpo", finetuning_type="full", splits=splits).write(model)
-    Path("CORPUS.jsonl").write_bytes(b"\n".join(map(orjson.dumps, corpus)))
+    write_passages(Path("CORPUS.jsonl"), CORPUS)
     capsys.readouterr()
     show(MergeResult(out=str(model), adapter="saves/a", base_model="tiny").shown())
     [evaluate] = next_commands(capsys.readouterr().out)

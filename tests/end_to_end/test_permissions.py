@@ -28,10 +28,6 @@ def umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
-
 @pytest.mark.parametrize(("mask", "private", "public"), [(0o002, 0o660, 0o664), (0o077, 0o600, 0o600)])
 def test_other_users_cannot_read_what_commands_write(
     reasonrag: Reasonrag, mask: int, private: int, public: int
@@ -52,7 +48,7 @@ def test_other_users_cannot_read_what_commands_write(
             done = reasonrag(*words)
             assert done.status == 0, done.err
     files = [path for path in Path().rglob("*") if path.is_file() and path.name != ".lock" and path.stat().st_size]
-    found = {path.as_posix(): mode(path) for path in files}
+    found = {path.as_posix(): stat.S_IMODE(path.stat().st_mode) for path in files}
     shared = {name for name in found if name.startswith(SHARED)}
     written = {Path(name).name for name in found.keys() - shared}
     assert {

@@ -12,7 +12,7 @@ import sys
 from reasonrag.errors import ReasonragError
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening, serve_until_stopped
-from tests.endpoints.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour, parse_faults
+from tests.endpoints.behaviour import FAULTS, EndpointBehaviour, parse_faults
 from tests.endpoints.simulator import address_path, make_app
 
 
@@ -24,7 +24,7 @@ def flags() -> argparse.ArgumentParser:
             switch = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else {}
             flag = f"--{name.replace('_', '-')}"
             parser.add_argument(flag, default=argparse.SUPPRESS, help=field.description, **switch)  # type: ignore[arg-type]
-    known = f"a retry may succeed after {', '.join(PASSING_FAULTS)}; it meets {', '.join(LASTING_FAULTS)} again"
+    known = f"a retry may succeed after {', '.join(FAULTS)}"
     parser.add_argument(
         "--fault", metavar="KIND=SHARE", action="append", default=[], help=f"Share of requests; repeatable: {known}"
     )

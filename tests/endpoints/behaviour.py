@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from reasonrag.errors import InputError, choices
 from tests.endpoints.profiles import PROFILES, Profile, find_profile
 
-PASSING_FAULTS = {
+FAULTS = {
     "429": "status 429 without Retry-After",
     "429-retry-after": "status 429 with Retry-After: 0.1",
     "no-capacity": "status 429 resource_unavailable, to requests with service_tier flex",
@@ -27,8 +27,6 @@ PASSING_FAULTS = {
     "slow-first-byte": "the answer, but after --slow seconds",
 }
 """Faults drawn by request number: a retry may be answered."""
-LASTING_FAULTS = {"same-500": "status 500, always with the same text, and Retry-After: 0"}
-"""Faults drawn by messages, temperature and seed: a retry meets the same fault."""
 
 
 class EndpointBehaviour(BaseModel):
@@ -37,8 +35,7 @@ class EndpointBehaviour(BaseModel):
     rpm, tpm: from a bucket of a few seconds' worth, at least 1; None: no limit. Prompt tokens count when a request is
         admitted, completion tokens when it is answered; refused requests do not count.
 
-    faults: share of requests by kind, in [0, 1], together at most 1; a request has at most one. Shares of lasting
-        faults are over distinct requests, not attempts.
+    faults: share of requests by kind, in [0, 1], together at most 1; a request has at most one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -59,9 +56,8 @@ class EndpointBehaviour(BaseModel):
     @model_validator(mode="after")
     def _known(self) -> Self:
         find_profile(self.profile)
-        kinds = [*PASSING_FAULTS, *LASTING_FAULTS]
-        for kind in self.faults.keys() - {*kinds}:
-            raise InputError(f"there is no fault {kind!r}; {choices(kind, kinds)}")
+        for kind in self.faults.keys() - FAULTS.keys():
+            raise InputError(f"there is no fault {kind!r}; {choices(kind, [*FAULTS])}")
         if math.fsum(self.faults.values()) > 1 + 1e-9:
             raise InputError(f"the shares of {', '.join(self.faults)} are together more than 1")
         return self

@@ -34,7 +34,7 @@ from reasonrag.llm.chat import estimate_tokens
 from reasonrag.llm.hermes import SIGNATURE, with_calls
 from reasonrag.serving.openai_api import MOST_BODY_BYTES, ChatCompletionRequest, as_json, completion, error_answer
 from reasonrag.web.server import listening, read_body
-from tests.endpoints.behaviour import PASSING_FAULTS, EndpointBehaviour
+from tests.endpoints.behaviour import FAULTS, EndpointBehaviour
 from tests.endpoints.profiles import Refusal, Reply
 
 BURST_S = 5.0
@@ -112,7 +112,7 @@ class _SimulatedEndpoint:
         self.traffic = Traffic()
         limits = {"requests": behaviour.rpm, "tokens": behaviour.tpm}
         self.allowances = {kind: _Allowance(limit) for kind, limit in limits.items() if limit}
-        self._passing = _intervals(behaviour.faults, PASSING_FAULTS)
+        self._passing = _intervals(behaviour.faults, FAULTS)
         self._canned: dict[str, list[str]] = {}
         self._came: Counter[str] = Counter()
         """How often a request without a seed came; only where a profile is set."""
@@ -131,13 +131,8 @@ class _SimulatedEndpoint:
         return asked.model_copy(update={"seed": self._came[came] - 1})
 
     def fault(self, asked: _SimulatedRequest, number: int) -> str | None:
-        """The fault of a request. Shares are exact: passing faults are drawn among requests without a lasting one."""
-        if not self.behaviour.faults:
-            return None
-        seed, lasting = self.behaviour.fault_seed, self.behaviour.faults.get("same-500", 0.0)
-        if _seeded_uniform(seed, asked.content) < lasting:
-            return "same-500"
-        drawn = _draw(self._passing, _seeded_uniform(seed, number) * (1 - lasting))
+        lot = _seeded_uniform(self.behaviour.fault_seed, number)
+        drawn = next((kind for kind, end in self._passing.items() if lot < end), None)
         return None if drawn == "no-capacity" and asked.sent.get("service_tier") != "flex" else drawn
 
     def admit(self, asked: _SimulatedRequest) -> web.Response | None:
@@ -368,11 +363,7 @@ def _intervals(faults: Mapping[str, float], kinds: Iterable[str]) -> dict[str, f
     return dict(zip(shares, accumulate(shares.values()), strict=True))
 
 
-def _draw(intervals: Mapping[str, float], number: float) -> str | None:
-    return next((kind for kind, end in intervals.items() if number < end), None)
-
-
-def _seeded_uniform(seed: int, drawn_by: int | str) -> float:
+def _seeded_uniform(seed: int, drawn_by: int) -> float:
     """A number in [0, 1) that depends only on the arguments."""
     digest = hashlib.blake2b(f"{seed}:{drawn_by}".encode(), digest_size=6).digest()
     return int.from_bytes(digest) / 2**48
@@ -393,10 +384,6 @@ async def _misbehave(
     match fault:
         case "500":
             return error_answer(500, f"The server had an error (request id req_{number:08x})", "server_error")
-        case "same-500":
-            response = error_answer(500, "The server had an error with this request", "server_error")
-            response.headers["Retry-After"] = "0"  # which changes nothing, soon
-            return response
         case "invalid-json":
             return web.Response(body=b'{"choices": [{"index": 0, "mess', content_type="application/json")
         case "empty-choices":

@@ -65,11 +65,6 @@ def run_against(
     return [node for each in rollouts for node in each["nodes"]]
 
 
-def left_out(profile: str, concurrency: int) -> object:
-    """What the run says that the endpoint does not get."""
-    return orjson.loads(Path(f"runs/{profile}-{concurrency}/summary.json").read_bytes())["refused_parameters"]
-
-
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_run_against_any_profile_is_clean(profile: str, shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question done, none failed, every reply readable; reasoning that is shown is kept, and only as such."""
@@ -80,7 +75,8 @@ def test_a_run_against_any_profile_is_clean(profile: str, shared: Shared, monkey
     for node in nodes:
         assert THOUGHT not in f"{node['response']} {node['content']} {node['prompt']}"
         assert node.get("reasoning", "").startswith(THOUGHT.strip()) == (shown and node["id"] != 0)
-    assert left_out(profile, 64) == ({"offline": LEARNED[profile]} if profile in LEARNED else {})
+    left_out = orjson.loads(Path(f"runs/{profile}-64/summary.json").read_bytes())["refused_parameters"]
+    assert left_out == ({"offline": LEARNED[profile]} if profile in LEARNED else {})
 
 
 @pytest.mark.parametrize("profile", ["gpt-5", "gpt-6", "r1", "deepseek"])

@@ -33,11 +33,6 @@ def state_line() -> Fields:
     return state
 
 
-def question_line() -> Fields:
-    question: Fields = json.loads(question_record(ada()).to_line())
-    return question
-
-
 # -- files --------------------------------------------------------------------------------------------------------
 
 
@@ -126,7 +121,7 @@ def test_what_is_no_json_object_of_ours_is_refused(line: bytes, tmp_path: Path) 
 
 def test_a_path_whose_prompt_has_other_turns_is_refused() -> None:
     """Nobody could train on it."""
-    line = question_line()
+    line: Fields = json.loads(question_record(ada()).to_line())
     line["path"][0]["prompt"] = prompt("u")[1:]
     with pytest.raises(MalformedCandidatesError, match=r"path\.0\.prompt: a prompt must be one system turn, then user"):
         parse_line(json.dumps(line).encode(), QuestionRecord, where="here")

@@ -28,10 +28,6 @@ FIELDS = 10
 SEEDS = st.integers(0, 10**6)
 
 
-def imported(tree: dict[str, Any]) -> RolloutRecord:
-    return read_tree(copy.deepcopy(tree), ImportRules(), Notes("file.json:1"), revision="f00")
-
-
 def rows_of(record: RolloutRecord) -> list[dict[str, Any]]:
     """The ten published fields of the rows of `pairs --as-published`."""
     kept = [each for each in select(labelled_states(record), AS_PUBLISHED) if each.dropped is None]
@@ -43,7 +39,8 @@ def test_an_imported_tree_has_the_builder_s_rewards_and_rows(seed: int) -> None:
     """Every reward but for rounding, and every row byte for byte: with equal siblings, contents equal but for case or
     tag, single children, and open tags."""
     tree = random_tree(Random(seed))
-    record, rewards = imported(tree), builder_rewards(tree)
+    record = read_tree(copy.deepcopy(tree), ImportRules(), Notes("file.json:1"), revision="f00")
+    rewards = builder_rewards(tree)
     assert [node.reward for node in record.nodes] == pytest.approx([rewards[node.id] for node in record.nodes])
     assert Counter(map(json.dumps, rows_of(record))) == Counter(map(json.dumps, builder_rows(tree)))
 

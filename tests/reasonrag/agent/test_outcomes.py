@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 import reasonrag as package
@@ -21,6 +20,7 @@ from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.offline import reply
 from tests.helpers.command_line import CORPUS, Reasonrag
+from tests.helpers.jsonl import write_passages, write_rows
 from tests.helpers.scripted_model import RecordedOffline, Script, ScriptedModel
 from tests.helpers.trees import trees
 from tests.reasonrag.agent.conftest import OPEN, Explored
@@ -44,10 +44,8 @@ QUESTIONS = (
 )
 
 
-def write_questions(*questions: dict[str, Any], name: str = "own.jsonl") -> Path:
-    path = Path(name)
-    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in questions))
-    return path
+def write_questions(*questions: dict[str, Any]) -> Path:
+    return write_rows(Path("own.jsonl"), questions)
 
 
 OWN = ["--questions", "own.jsonl", "--corpus", "corpus.jsonl"]
@@ -56,8 +54,7 @@ OWN = ["--questions", "own.jsonl", "--corpus", "corpus.jsonl"]
 @pytest.fixture(autouse=True)
 def own_files() -> None:
     """One's own questions, without golden answers, and a corpus."""
-    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
-    Path("corpus.jsonl").write_bytes(b"\n".join(lines))
+    write_passages(Path("corpus.jsonl"), CORPUS)
     write_questions(*QUESTIONS)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,15 @@ from preference import PairSummary
 from preference.candidate_records import Origin, QuestionRecord
 from reasonrag.curation.decontamination import CONTAMINATION, decontaminate, find_contaminated
 from reasonrag.data.eval_splits import EvalSplits, open_split
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.jsonl import write_rows
 from tests.helpers.trees import rows as lines
 
-Reasonrag = Callable[..., Any]
 NO_SPLIT = "no evaluation split was available"
 
 
 def put(path: Path, *records: dict[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in records))
-    return path
+    return write_rows(path, records)
 
 
 def data_set(folder: Path, *questions: tuple[str, list[str]], **origin: str | None) -> Path:

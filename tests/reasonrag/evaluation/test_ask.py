@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 import reasonrag as package
@@ -22,6 +21,7 @@ from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.terminal import show
 from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import CORPUS, Reasonrag
+from tests.helpers.jsonl import write_passages
 from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
 
@@ -35,9 +35,7 @@ REPLIES = [
 
 @pytest.fixture
 def corpus() -> Path:
-    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
-    Path("corpus.jsonl").write_bytes(b"\n".join(lines))
-    return Path("corpus.jsonl")
+    return write_passages(Path("corpus.jsonl"), CORPUS)
 
 
 def test_it_answers_and_says_on_what(retriever: IndexRetriever) -> None:

@@ -29,6 +29,7 @@ from reasonrag.terminal import show
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
 from tests.helpers.command_line import CORPUS, Reasonrag
+from tests.helpers.jsonl import write_passages
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.trees import paid
 
@@ -104,10 +105,8 @@ def scripted(script: dict[str, list[str]] | None = None) -> ScriptedModel:
 def own(retriever: IndexRetriever) -> dict[str, Any]:
     """Four questions over four passages, as settings of the Python call."""
     Path("own.jsonl").write_bytes(b"\n".join(map(orjson.dumps, OWN)))
-    lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
-    Path("corpus.jsonl").write_bytes(b"\n".join(lines))
-    files = {"questions": "own.jsonl", "corpus": "corpus.jsonl", "run": RUN}
-    return files | {"retriever": retriever, "top_k": 1}
+    corpus = write_passages(Path("corpus.jsonl"), CORPUS)
+    return {"questions": "own.jsonl", "corpus": corpus, "run": RUN, "retriever": retriever, "top_k": 1}
 
 
 def test_the_numbers_are_those_of_a_calculation_by_hand(own: dict[str, Any]) -> None:

@@ -296,10 +296,6 @@ def queries_of(request: ChatRequest) -> list[str]:
     return re.findall("<query>(.*?)</query>", request.messages[1].content)
 
 
-def greedy(request: ChatRequest, _position: int) -> str:
-    return reply(request.messages, temperature=1, seed=0, choice=0)
-
-
 def searches_once(answering: Callable[[ChatRequest, str], str]) -> Script:
     return scripted(lambda request, _, own: says(answering(request, own)) if queries_of(request) else asks(own))
 
@@ -314,7 +310,7 @@ def never_stops_reasoning(request: ChatRequest, position: int) -> Completion:
 
 TEACHERS: dict[str, Script] = {
     "only_reasoning": never_stops_reasoning,
-    "identical_siblings": greedy,
+    "identical_siblings": lambda request, _: reply(request.messages, temperature=1, seed=0, choice=0),
     "never_parses": scripted(lambda _request, _position, own: f"I think it is {own}."),
     "answered_only_when_forced": scripted(lambda _request, _position, own: asks(own)),
     "instant_answer": scripted(lambda _request, _position, own: says(own)),

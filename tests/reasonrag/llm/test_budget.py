@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 import pytest
 from hypothesis import given
@@ -137,14 +136,12 @@ async def make(ask: Ask, ledger: Ledger) -> CapReached | None:
             reservation.settle(reply_to(ask))
     except CapReached as reached:
         possible = ledger.spent + most_of(ask.request)
-        return reached if reached.cap in crossed(possible, ledger.caps) else wrongly(reached)
+        if reached.cap not in crossed(possible, ledger.caps):
+            raise AssertionError("the request could not have crossed the cap") from reached
+        return reached
     except ModelError:
         pass
     return None
-
-
-def wrongly(reached: CapReached) -> NoReturn:
-    raise AssertionError(f"the request could not have crossed the cap: {reached}")
 
 
 def reply_to(ask: Ask) -> list[Completion]:

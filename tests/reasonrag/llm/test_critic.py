@@ -17,7 +17,6 @@ from preference import Message
 from preference.candidate_records import question_key
 from reasonrag.errors import CapReached, InputError, Interrupted, ModelError
 from reasonrag.llm.budget import Caps
-from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import Critic, CriticFacts, ScoreEndpoint, check_critic, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, score_of
@@ -93,16 +92,12 @@ def test_a_url_is_no_critic() -> None:
         find_critic("http://me:hidden@127.0.0.1:8001/v1?key=hidden")
 
 
-def length(request: ChatRequest, _: int) -> str:
-    return str(float(len(request.messages[-1].content)))
-
-
 async def test_scores_are_journaled_and_capped_like_any_answer(tmp_path: Path) -> None:
     """But not slowed down by the rates of the model whose steps they are of."""
     spec = critic_spec(find_critic(str(folder_of(tmp_path / "mine", FACTS))), Limits(4, 10.0, rpm=3, tpm=1000))
     assert spec.limits == Limits(4, 10.0)
     teacher = ModelSpec("teacher", spec.sampling, spec.limits)
-    scripted = ScriptedModel(length, name="mine")
+    scripted = ScriptedModel(lambda asked, _: f"{len(asked.messages[-1].content)}.0", name="mine")
     for expected in (2, 0):  # the second time the journal answers
         asked = len(scripted.requests)
         async with open_journal(tmp_path / "journal.jsonl") as journal:
@@ -136,13 +131,9 @@ async def test_scores_that_wait_for_others_are_not_asked_for_once_the_session_st
 # -- a served critic over HTTP -------------------------------------------------------------------------------------
 
 
-def score_of_length(body: dict[str, Any]) -> float:
-    return float(len(body["messages"][-1]["content"]))
-
-
 @asynccontextmanager
 async def serving(
-    score: Callable[[dict[str, Any]], float] = score_of_length,
+    score: Callable[[dict[str, Any]], float] = lambda body: float(len(body["messages"][-1]["content"])),
 ) -> AsyncIterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
     """A server as vLLM is one: its address with /v1, and what it was asked."""
     asked: list[tuple[str, dict[str, Any]]] = []

@@ -220,18 +220,14 @@ def test_a_name_that_cannot_be_is_refused(name: str, data: Path, reasonrag: Reas
     assert "is not a name for a data set on the Hub" in refused(data, reasonrag, repo=name)
 
 
-def spoil_a_row(data: Path) -> None:
-    rows = data / "RAG_ProGuide.json"
-    rows.write_bytes(rows.read_bytes().replace(b'"chosen":"', b'"chosen":"!', 1))
+def changed(file: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    """Another content of a file of the data set."""
+    return lambda data: (data / file).write_bytes(change((data / file).read_bytes()))
 
 
-def replace_the_candidates(data: Path) -> None:
-    lines = (data / CANDIDATES).read_bytes().splitlines(keepends=True)
-    (data / CANDIDATES).write_bytes(b"".join(lines[: len(lines) // 2]))
-
-
-def tear_the_questions(data: Path) -> None:
-    (data / "questions.jsonl").write_bytes((data / "questions.jsonl").read_bytes()[:-20])
+def half_of_the_lines(content: bytes) -> bytes:
+    lines = content.splitlines(keepends=True)
+    return b"".join(lines[: len(lines) // 2])
 
 
 def become_a_run(data: Path) -> None:
@@ -262,24 +258,28 @@ def test_a_link_out_of_the_data_set_is_not_followed(
         (become_a_run, "is a run, not a data set. First: reasonrag pairs"),
         (lambda data: tell(data, pairs=0), "has no pairs, so there is nothing to publish"),
         (lambda data: (data / "dropped.jsonl").unlink(), "there is no"),
-        (spoil_a_row, "has changed since summary.json was written"),
-        (replace_the_candidates, "does not belong to the rows"),
-        (tear_the_questions, "is not a JSON object"),
+        (
+            changed("RAG_ProGuide.json", lambda rows: rows.replace(b'"chosen":"', b'"chosen":"!', 1)),
+            "has changed since summary.json was written",
+        ),
+        (changed(CANDIDATES, half_of_the_lines), "does not belong to the rows"),
+        (changed("questions.jsonl", lambda lines: lines[:-20]), "is not a JSON object"),
         (leave_another_question_out, "contamination.jsonl does not belong to the rows (questions left out: 1"),
         (lambda data: (data / "audit.json").unlink(), "audit.json. Make it with: reasonrag audit"),
     ],
 )
 def test_a_directory_that_is_not_one_whole_export_is_refused(
-    spoil: Callable[[Path], None], message: str, data: Path, reasonrag: Reasonrag
+    spoil: Callable[[Path], object], message: str, data: Path, reasonrag: Reasonrag
 ) -> None:
     """The card would say what is not true."""
     spoil(data)
     assert message in refused(data, reasonrag)
 
 
-def of_another_split(data: Path) -> None:
-    questions = (data / "questions.jsonl").read_bytes()
-    (data / "questions.jsonl").write_bytes(questions.replace(b'"split":"train"', b'"split":"dev"'))
+of_another_split = changed("questions.jsonl", lambda lines: lines.replace(b'"split":"train"', b'"split":"dev"'))
+with_a_key = changed(
+    "questions.jsonl", lambda lines: lines.replace(b'"question":"', b'"question":"' + TOKEN.encode() + b" ", 1)
+)
 
 
 def in_an_evaluation_set(data: Path) -> None:
@@ -293,11 +293,6 @@ def in_an_evaluation_set(data: Path) -> None:
 def never_compared(data: Path) -> None:
     tell(data, contamination={})
     (data / "contamination.jsonl").unlink()
-
-
-def with_a_key(data: Path) -> None:
-    path = data / "questions.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"question":"', b'"question":"' + TOKEN.encode() + b" ", 1))
 
 
 KEYS = {
@@ -339,7 +334,7 @@ def test_keys_of_any_service_are_found_in_every_file(key: str, name: str, data: 
     ],
 )
 def test_an_objection_stands_until_it_is_set_aside_by_name(
-    spoil: Callable[[Path], None], flag: str, name: str, what: str, data: Path, reasonrag: Reasonrag
+    spoil: Callable[[Path], object], flag: str, name: str, what: str, data: Path, reasonrag: Reasonrag
 ) -> None:
     """The message has the flag, another name does not help, and the card says what was set aside."""
     spoil(data)

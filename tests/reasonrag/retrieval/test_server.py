@@ -217,12 +217,6 @@ async def test_equal_queries_of_a_request_are_searched_once() -> None:
     assert [each["id"] for [each] in found] == ["a", "b", "a", "a"]
 
 
-async def test_a_service_listens_on_loopback_only() -> None:
-    """Unless it is told otherwise."""
-    async with serving(Held()) as base_url:
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", base_url)
-
-
 # -- bad input ---------------------------------------------------------------------------------------------------
 
 BAD_BODIES: list[tuple[object, str]] = [
@@ -346,8 +340,10 @@ async def test_with_the_token_everything_is_answered_and_without_it_health_alone
 
 
 async def test_health_tells_what_is_served(retriever: Retriever) -> None:
-    """Identity, number of passages, and the limits that a client should keep to."""
+    """Identity, number of passages, and the limits that a client should keep to; on loopback, unless it is told
+    otherwise."""
     async with served(retriever, max_waiting=100) as client:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", client.base_url)
         health = (await client.get("/health")).json
     assert health == {
         "status": "ok",

@@ -387,15 +387,10 @@ def test_passages_that_are_not_those_the_run_read_are_refused(own_run: Path) -> 
     assert JOURNAL.read_bytes() == b""
 
 
-def test_what_is_no_run_is_refused(reasonrag: Reasonrag) -> None:
-    """With the command that makes one."""
-    done = reasonrag("calibrate", "runs/none")
-    assert done.status == 2
-    assert "there is no runs/none/rollouts.jsonl" in done.err
-
-
-def test_a_calibration_has_one_writer(run: Path) -> None:
+def test_what_is_no_run_or_calibrated_by_another_is_refused(run: Path, reasonrag: Reasonrag) -> None:
     """Two would write over each other's answers."""
+    done = reasonrag("calibrate", "runs/none")
+    assert (done.status, "there is no runs/none/rollouts.jsonl" in done.err) == (2, True)
     with only_writer(run / "calibration"), pytest.raises(InputError, match="being written by another reasonrag"):
         package.calibrate(run, revalue=3, k=2)
 
@@ -411,13 +406,8 @@ def test_the_teacher_is_asked_where_the_run_had_asked_it(endpoint: str, monkeypa
     found = revalued("runs/a", revalue=8, k=1, price="gpt-4o=0,0")
     assert found.session_calls > 0
     assert found.cost_usd == 0.0, "a price of nothing is a price, over the table's too"
-
-
-def test_the_offline_teacher_has_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the environment said, it answers in this process."""
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    package.generate(**FEW)
-    assert revalued("runs/a", revalue=2, k=1)
+    package.generate(**FEW | {"run": "runs/offline"})
+    assert revalued("runs/offline", revalue=2, k=1), "the offline teacher answers in this process"
 
 
 def test_an_unknown_model_at_an_address_of_its_own_is_not_free(run: Path, endpoint: str) -> None:

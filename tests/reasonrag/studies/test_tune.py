@@ -20,7 +20,6 @@ from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import Price
-from reasonrag.studies.pareto import TrialReport
 from reasonrag.studies.tune import Tuning, plan_trials
 from reasonrag.terminal import show
 from tests.helpers.command_line import Done, Reasonrag
@@ -45,10 +44,6 @@ def records(trial: str, run: str | Path = "runs/t") -> list[RolloutRecord]:
 def tuning_of(done: Done) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.out)
     return found
-
-
-def by_name(tuning: Tuning) -> dict[str, TrialReport]:
-    return {each.name: each for each in tuning.trials}
 
 
 def files(run: Path) -> dict[str, bytes]:
@@ -160,7 +155,7 @@ def test_a_failed_question_is_counted_in_its_trial(capsys: pytest.CaptureFixture
     package.tune(chat_model=teacher, vary=["search.siblings=3"], **QUICK)
     teacher.never = records("base")[0].question_id
     tuning = package.tune(chat_model=teacher, vary=["agent.temperature=0.7,1.3"], **QUICK)
-    found = by_name(tuning)
+    found = {each.name: each for each in tuning.trials}
     assert (found["temperature-0.7"].failed, found["base"].failed, found["temperature-1.3"].failed) == (1, 0, 0)
     assert found["temperature-0.7"].failures_by_cause == {"http_500": 1}
     assert (found["temperature-0.7"].questions, found["temperature-0.7"].complete) == (5, True)

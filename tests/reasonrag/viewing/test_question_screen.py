@@ -199,8 +199,12 @@ def words(tables: str) -> str:
 
 
 def test_stats_says_the_numbers(reasonrag: Reasonrag, run: Path) -> None:
-    """Tables of 80 columns; what is counted is what the Python call returns."""
-    numbers = package.stats(str(run))
+    """Tables of 80 columns; what is counted is what the Python call returns. It tells how far it is, in shares of the
+    file that rise to all of it."""
+    shares: list[float] = []
+    numbers = package.stats(str(run), watch=shares.append)
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] == 1.0
     done = reasonrag("stats", run)
     said = words(done.out)
     assert f"questions {numbers.questions:,}: " in said
@@ -245,12 +249,3 @@ def test_a_run_without_pairs_or_trees_is_no_error(reasonrag: Reasonrag, tmp_path
     assert "timeout: no answer after 600 s" in done.out
     assert "0 kept of 0 candidates" in done.out
     assert reasonrag("stats", tmp_path / "nowhere").status == 2
-
-
-def test_stats_tells_how_far_it_is(run: Path) -> None:
-    """In shares of the file that rise to all of it."""
-    shares: list[float] = []
-    package.stats(run, watch=shares.append)
-    assert shares == sorted(shares)
-    assert shares[-1] == 1.0
-    assert 0 < shares[0] < 1

@@ -273,14 +273,10 @@ def test_a_key_of_the_environment_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 # -- files -----------------------------------------------------------------------------------------------------
 
 
-def _lines(rows: list[Row]) -> bytes:
-    return b"[\n" + b",\n".join(map(orjson.dumps, rows)) + b"\n]\n"
-
-
 def test_files_of_others_are_found_in_a_directory(tmp_path: Path, run: Path) -> None:
     """By their first row; a name says whether it is for validation."""
     for name in ("train.json", "my-dev.jsonl", "summary.json", "notes.txt"):
-        content = b"{}" if name == "summary.json" else _lines([row(1)])
+        content = b"{}" if name == "summary.json" else orjson.dumps([row(1)])
         (tmp_path / name).write_bytes(content)
     assert [(file.path.name, file.part) for file in row_files(tmp_path)] == [
         ("my-dev.jsonl", "validation"),

@@ -50,10 +50,6 @@ def states(out: Path) -> list[StateRecord]:
     return list(read_lines(out / "candidates.jsonl", StateRecord))
 
 
-def candidates_shown(request: ChatRequest) -> list[str]:
-    return [line for line in request.messages[-1].content.splitlines() if line.startswith("Candidate ")]
-
-
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
@@ -95,7 +91,8 @@ def test_a_pick_is_the_only_label_of_its_state(run: Path, tmp_path: Path) -> Non
 def test_the_better_one_is_the_one_that_the_judge_names_first(run: Path, tmp_path: Path) -> None:
     """The numbers are those of the order that was shown, which is not the order of creation."""
     _, model = judged(run, tmp_path, always("<pick>2 1</pick>"))
-    shown = {request.messages[-1].content: candidates_shown(request) for request in model.requests}
+    asked = [request.messages[-1].content for request in model.requests]
+    shown = {each: [line for line in each.splitlines() if line.startswith("Candidate ")] for each in asked}
     in_order = 0
     for state in states(tmp_path):
         for pair in state.pairs:
