@@ -57,9 +57,10 @@ class Recipe(Configuration):
     unreadable: Literal["wrong", "missing"] = "wrong"
     """What a reply is that cannot be read: an answer of quality 0, or an end of unknown quality, which has no reward
     and counts nowhere."""
-    forced_answers: Literal["counted", "missing"] = "counted"
+    forced_answers: Literal["counted", "missing", "none"] = "counted"
     """What an answer is that the agent had to give as its steps were spent: one like others, or of unknown quality, as
-    for the published builder, which does not see it."""
+    for the published builder, which does not see it. None: the last turn is like others, and a path without an answer
+    has quality 0."""
     repairs_count: bool = False
     """Treat the reply to a repair turn like any other sample of its state."""
     greedy_continuations: bool = False
@@ -79,7 +80,7 @@ class Recipe(Configuration):
         search = self.search
         continues = search.valuation == "continuation"
         wrong = {
-            "search.exploration is c of uct, puct and unit_puct; with selection mixed or chain it is 0": (
+            "search.exploration is c of uct, puct and unit_puct; with selection mixed, chain or group it is 0": (
                 search.selection not in SCORES and search.exploration != 0
             ),
             "search.root_siblings and search.resamples go with selection mixed": (
@@ -88,8 +89,9 @@ class Recipe(Configuration):
             "search.continuations is 1 unless search.valuation is continuation": (
                 search.continuations > 1 and not continues
             ),
-            "search.continuations is 1 with greedy_continuations: at temperature 0 a second one would be the same": (
-                search.continuations > 1 and self.greedy_continuations
+            "search.continuations and search.group are 1 with greedy_continuations: "
+            "at temperature 0 a second one would be the same": (
+                max(search.continuations, search.group or 1) > 1 and self.greedy_continuations
             ),
             "reward rank goes with search.valuation rank, and no other reward does": (
                 (self.reward == "rank") != (search.valuation == "rank")

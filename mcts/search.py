@@ -3,8 +3,9 @@
 Work comes in waves. `ask` hands out a whole wave and the next one needs all of it told; results are applied
 in the order of the work, never of their arrival. One simulation takes two waves: new siblings are sampled in the
 selected state (`Expand`), then valued (`Continue` to real answers, `Score` by a judge, or `Rank` against each other)
-and backed up. Decides selection (by descent, by expected disagreement, or along one chain), budgets, sample numbers,
-visit and value backup. Does not know what a payload is, what samples it, how long that takes, or how labels are made.
+and backed up. Decides selection (by descent, by expected disagreement, along one chain, or none: plain attempts),
+budgets, sample numbers, visit and value backup. Does not know what a payload is, what samples it, how long that takes,
+or how labels are made.
 """
 
 from __future__ import annotations
@@ -97,12 +98,14 @@ class ValuationConfig(Configuration):
 class SelectionConfig(Configuration):
     """Which state is gone on with, and how many steps are drawn there."""
 
-    selection: Literal["uct", "puct", "unit_puct", "mixed", "chain"]
+    selection: Literal["uct", "puct", "unit_puct", "mixed", "chain", "group"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
     are expected to disagree most, and ends where no reply is worth its price; `chain` goes from each state on with its
-    best step."""
+    best step; `group` selects nothing: all is plain attempts from the root, each to its end."""
+    group: int | None = Field(default=None, ge=1, lt=STRIDE)
+    """Attempts (`group` only)."""
     exploration: float = Field(ge=0)
-    """c of the UCT or PUCT formula; ignored by `mixed` and `chain`."""
+    """c of the UCT or PUCT formula; ignored by `mixed`, `chain` and `group`."""
     siblings: int = Field(ge=1, lt=STRIDE)
     """Most steps drawn in a state; with `mixed`, continuations through the state count."""
     root_siblings: int | None = Field(default=None, ge=1, lt=STRIDE)
@@ -118,12 +121,20 @@ class SelectionConfig(Configuration):
 class SearchConfig(SearchBudget, ValuationConfig, SelectionConfig):
     """Everything about a search that is not the policy."""
 
-    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount")
+    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "group")
 
     @model_validator(mode="after")
     def _values_go_together(self) -> Self:
         if (self.selection == "chain") != (self.valuation == "rank"):
             raise ValueError("selection chain and valuation rank go together")
+        if (self.selection == "group") != (self.group is not None):
+            raise ValueError("selection group and search.group go together")
+        once = self.siblings == self.continuations == self.simulations == 1 and self.max_calls is None
+        if self.group and not (once and self.valuation == "continuation" and self.keep_continuations):
+            raise ValueError(
+                "with selection group, search.group alone says how much is drawn: valuation continuation, "
+                "keep_continuations true, siblings, continuations and simulations 1, max_calls null"
+            )
         descends = self.selection in SCORES and self.valuation == "continuation"
         if self.value_one and (not descends or self.share_estimates):
             raise ValueError(
@@ -267,7 +278,7 @@ class Search(Generic[P]):
         The next wave is made only once every result of this one is in, so asking again changes nothing.
         """
         while not self._wave:
-            wave = self._valuations() or (self._next_link() if self.config.selection == "chain" else self._selections())
+            wave = self._valuations() or self._next_wave()
             if wave is None:
                 return []
             self._wave = {work.id: work for work in wave}
@@ -291,6 +302,19 @@ class Search(Generic[P]):
                 self._apply(work, told[each_id])
 
     # -- waves ---------------------------------------------------------------------------------
+
+    def _next_wave(self) -> list[Work] | None:
+        """First wave of what is gone on with. None when the search is over."""
+        if self.config.group is not None:
+            return self._attempts(self.config.group)
+        return self._next_link() if self.config.selection == "chain" else self._selections()
+
+    def _attempts(self, count: int) -> list[Work] | None:
+        """The only wave of a group: every attempt at once."""
+        if self.simulations:
+            return None
+        self.simulations = 1
+        return [Continue(self._work_id(), ROOT_ID, count, self._draw(Continue, self.tree.root, count))]
 
     def _selections(self) -> list[Work] | None:
         """First wave: more siblings for selected states, or a new judgement of a selected leaf.
@@ -653,6 +677,8 @@ class Search(Generic[P]):
         of = self.config
         if of.max_calls is not None:
             return of.max_calls
+        if of.group is not None:
+            return of.group * path
         siblings = of.siblings_at_once or of.siblings
         value = path * of.continuations if of.valuation == "continuation" else 1
         return of.simulations * (siblings + (1 if self._one_value else siblings) * value)

@@ -134,7 +134,7 @@ class _Tree:
             yield "mixed"
         if outcomes == {1.0}:
             yield "all_right"
-        if not self.answers and all(end.end == "failed" for end in self.ends):
+        if not self.answers and all(end.end in ("failed", "unanswered") for end in self.ends):
             yield "unreadable" if self.failed or any(node.parse_error for node in self.nodes) else "no_answer"
         if any(self._supported(answer) for answer in self.golden if _quality(answer) < 1):
             yield "strict_outcome"
@@ -143,7 +143,8 @@ class _Tree:
             yield from self._of_passages(unsupported=unsupported)
         if unsupported:
             yield "unsupported_answer"
-        if all(node.action == "conclude" for node in self.answers) and all(e.end == "conclusion" for e in self.ends):
+        spent = all(each.end in ("conclusion", "unanswered") for each in self.ends)
+        if spent and all(node.action == "conclude" for node in self.answers):
             yield "steps_spent"
         yield "wrong_answer"
 

@@ -102,14 +102,14 @@ class FinalScore(Record):
     """The end of one real continuation: its answer's scores, 0 for a failed step. `steps`: edges from the root.
 
     f1, em: null if the question has no gold answers.
-    end: an answer the agent chose to give, a forced conclusion, or a failed step.
+    end: an answer the agent chose to give, a forced conclusion, a failed step, or steps that were spent without one.
     outcome: the answer quality that search and labels used; null if it was F1.
     """
 
     f1: float | None
     em: float | None
     steps: int
-    end: Literal["answer", "conclusion", "failed"] | None = None
+    end: Literal["answer", "conclusion", "failed", "unanswered"] | None = None
     outcome: float | None = None
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from preference import ActionType, Message, exact_match, f1_score
+from preference import ActionType, AgentAction, Message, exact_match, f1_score
 from preference.answer_scores import in_language
 from preference.export.sanitize import plain_text
 from preference.records import ParseFailure, PassageRef
@@ -104,7 +104,7 @@ class Agent:
     repair: whether an unreadable reply gets a repair turn; without it, it is a failed step at once.
     reader: asks the model that reads, if it is not the agent's own.
     steps_by_hops: whether a question whose hops are known has the steps for one search more than hops, if these are
-        more than `max_steps`.
+        more than `max_steps`. must_answer: whether the last step concludes; else a path may end without an answer.
     """
 
     model: ChatModel
@@ -120,6 +120,7 @@ class Agent:
     steps_by_hops: bool = False
     readings: Readings = field(default_factory=Readings)
     reader: ModelCaller | None = None
+    must_answer: bool = True
 
     def anew(self, model: ChatModel, reader: ChatModel | None = None) -> Agent:
         """The agent with a model, and a reader if it has one, for a question of which nothing is read and spent yet."""
@@ -147,8 +148,12 @@ class Agent:
         return self.max_steps
 
     def start(self, question: Question) -> State:
-        action, _ = next_turn(None, steps_left=self.most_steps(question), reads_at_once=self.protocol.reads_at_once)
-        return State(question, action, layer=0)
+        return State(question, self._turn(question, None, layer=0)[0], layer=0)
+
+    def _turn(self, question: Question, action_type: ActionType | None, *, layer: int) -> tuple[AgentAction, bool]:
+        """As `next_turn`."""
+        left = self.most_steps(question) - layer if self.must_answer else None
+        return next_turn(action_type, steps_left=left, reads_at_once=self.protocol.reads_at_once)
 
     async def next_state(self, step: AgentStep, said: str | None = None) -> State:
         """The state a step leads to; a query is searched here. said: by the reader, if that is known. Raises its
@@ -157,8 +162,7 @@ class Agent:
         layer = before.layer + 1
         thoughts = (*before.thoughts, step.response)
         evidence = before.evidence + ((step.content or "",) if step.action_type == "evidence" else ())
-        left = self.most_steps(before.question) - layer
-        action, searches = next_turn(step.action_type, steps_left=left, reads_at_once=self.protocol.reads_at_once)
+        action, searches = self._turn(before.question, step.action_type, layer=layer)
         observed = (*before.observed, None)
         after = State(before.question, action, layer, thoughts, (), before.read, evidence, None, observed)
         if not searches:
@@ -259,20 +263,22 @@ class Agent:
             )
             held = is_supported(question, answer, evidence, golds, state.read)
         grounded = is_grounded(parsed.action_type, said, state.read)
+        spent = not ends and state.layer + 1 >= self.most_steps(state.question)
+        nothing = 0.0 if spent and golden_answers else None
         return AgentStep(
             state=state,
             prompt=draw.prompt,
             response=as_thought(parsed.response),
             action_type=parsed.action_type,
             content=parsed.content,
-            terminal=ends,
+            terminal=ends or spent,
             repaired=repaired,
             calls_left_out=parsed.calls_left_out,
             reasoning=plain_text(reply.reasoning),
             sampled_with=draw.instead,
             sampled_temperature=draw.temperature,
-            f1=f1_score(said, golden_answers) if ends and golden_answers else None,
-            em=exact_match(said, golden_answers) if ends and golden_answers else None,
+            f1=f1_score(said, golden_answers) if ends and golden_answers else nothing,
+            em=exact_match(said, golden_answers) if ends and golden_answers else nothing,
             grounded=grounded_by_evidence(told, state.read, grounded=grounded, held=held),
             in_evidence=held,
         )

@@ -1,6 +1,6 @@
 """The step budget: how many steps an answer may take, and which turn comes next.
 
-Decides that the last step must conclude, and whether a query is still searched with. Knows no prompt and no model.
+Decides that the last step concludes, and whether a query is still searched with. Knows no prompt and no model.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ def steps_of_hops(hops: int, *, least: int, agent: str | None = None) -> int:
     return max(least, steps_of_a_search(agent) * (min(hops, MOST_HOPS) + 1) + 1)
 
 
-def next_turn(action_type: ActionType | None, *, steps_left: int, reads_at_once: bool) -> tuple[AgentAction, bool]:
+def next_turn(
+    action_type: ActionType | None, *, steps_left: int | None, reads_at_once: bool
+) -> tuple[AgentAction, bool]:
     """What the next turn does, and whether it is preceded by a search.
 
-    action_type: of the step before, None at the start. steps_left: the next one among them. The last step must answer;
-        an agent whose passages are read by a turn of their own is not shown any then.
+    action_type: of the step before, None at the start. steps_left: the next one among them; None where none concludes.
+        The last step must answer; an agent whose passages are read by a turn of their own is not shown any then.
     """
     last = steps_left == 1
     searches = action_type == "query" and (reads_at_once or not last)

@@ -78,12 +78,14 @@ def _only_reasoning(rollout: RolloutRecord) -> bool:
 
 
 def _answered_only_when_forced(rollout: RolloutRecord) -> bool:
-    """More than `NEARLY_ALL` of at least two continuations end in a failed step, or in a conclusion after more steps
-    than one search and an answer; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
+    """More than `NEARLY_ALL` of at least two continuations end in a failed step, without an answer, or in a conclusion
+    after more steps than one search and an answer; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
     ends, least = _all_ends(rollout), 1 + steps_of_a_search(rollout.agent)
     if not ends:
         return len(rollout.nodes) > STEPS_WITHOUT_END
-    unwilling = (each.end == "failed" or (each.end == "conclusion" and each.steps > least) for each in ends)
+    unwilling = (
+        each.end in ("failed", "unanswered") or (each.end == "conclusion" and each.steps > least) for each in ends
+    )
     return _most(unwilling, share=NEARLY_ALL)
 
 

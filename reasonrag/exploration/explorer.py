@@ -350,7 +350,9 @@ def _as_record(
 
 def _final_score(rollout: Rollout[AgentStep], outcome: str) -> FinalScore:
     last = rollout.final
-    own = "conclusion" if last.state.action == "conclude" else "answer"
+    own = (
+        "conclusion" if last.state.action == "conclude" else "answer" if last.action_type == "answer" else "unanswered"
+    )
     return FinalScore(
         f1=last.f1,
         em=last.em,

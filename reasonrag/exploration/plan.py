@@ -153,6 +153,7 @@ class Plan:
             self.seed,
             passage_order=acts.passage_order,
             steps_by_hops=acts.steps_by_hops,
+            must_answer=self.recipe.forced_answers != "none",
             reader=ModelCaller(reader, self.prompts, reads.sampling, self.seed) if reads and reader else None,
         )
         return agent, replace(agent, sampling=student.sampling) if student else None

@@ -49,8 +49,8 @@ class GenerateSettings(
     )
     temperature: float | None = setting("Sampling temperature [default: 1; prorag: 0.9]", Panel.MODEL, ge=0, le=2)
     recipe: Annotated[str, FROM_PATH] = setting(
-        "Search and labels: economy, reasonrag, continuation, released, prorag, ragym, or a YAML file that holds "
-        "the values of one; see docs/reference/recipes.md",
+        "Search and labels: economy, reasonrag, continuation, released, prorag, ragym, chains, or a YAML file that "
+        "holds the values of one; see docs/reference/recipes.md",
         Panel.SEARCH,
         default=DEFAULT_RECIPE,
         common=True,

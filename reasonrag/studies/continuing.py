@@ -161,6 +161,7 @@ class RecordedRun:
             seed=agent.seed,
             passage_order="worst-first" if decides.passage_order == "worst-first" else BEST_FIRST,
             steps_by_hops=decides.steps_by_hops,
+            must_answer=decides.recipe.forced_answers != "none",
             reader=ModelCaller(reads, prompts, reader.sampling, agent.seed) if reads and reader else None,
         )
 

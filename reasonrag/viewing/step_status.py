@@ -11,10 +11,10 @@ from typing import Literal
 from preference import FinalScore, RolloutNode, RolloutRecord
 
 StepStatus = Literal["answer", "failed", "repeated", "unexplored", "settled", "mixed"]
-"""answer, failed: the path ends with this step. repeated: it says the same as an earlier sibling and shares that one's
-estimate, so the search went on there only. unexplored: no continuation below it was ever sampled. settled (people read
-"converged"): at least two continuations, all with the same outcome. mixed ("open"): all others, where outcomes differ
-or only one continuation is known."""
+"""answer, failed: the path ends with this step, with an answer or without. repeated: it says the same as an earlier
+sibling and shares that one's estimate, so the search went on there only. unexplored: no continuation below it was ever
+sampled. settled (people read "converged"): at least two continuations, all with the same outcome. mixed ("open"): all
+others, where outcomes differ or only one continuation is known."""
 
 
 def step_statuses(record: RolloutRecord) -> list[StepStatus]:
@@ -27,7 +27,7 @@ def _step_status(node: RolloutNode, ends: list[FinalScore]) -> StepStatus:
     if node.parse_error is not None:
         return "failed"
     if node.terminal:
-        return "answer"
+        return "answer" if node.action_type == "answer" else "failed"
     if node.same_as is not None:
         return "repeated"
     if not ends:

@@ -64,5 +64,5 @@ def test_every_recipe_is_explored_and_labelled_by_its_own_rules(plan: Plan) -> N
 
 
 def test_no_recipe_lacks_a_row() -> None:
-    """A recipe that users can run is one that was measured."""
-    assert {each.recipe.name for each in PLANS} == set(RECIPES)
+    """A recipe that users can run for pairs is one that was measured; `chains` are attempts for other trainings."""
+    assert {each.recipe.name for each in PLANS} == set(RECIPES) - {"chains"}

@@ -558,6 +558,9 @@ def test_an_outcome_matters_only_where_a_step_ends() -> None:
         {"selection": "best"},
         {"max_cals": 5},
         {"selection": "chain"},
+        {"selection": "group"},
+        {"group": 8},
+        {"group": 8, "selection": "group", "keep_continuations": True},
         {"value_one": True, "share_estimates": True},
         {"value_one": True, "valuation": "score"},
     ],
@@ -573,7 +576,7 @@ def test_a_configuration_out_of_range_is_refused_by_name(change: dict[str, objec
 def test_recipes_and_rules_are_called_by_their_names() -> None:
     """Each recipe is filed under the name it writes into outputs, which is that of its file; the rule of its labels,
     which is written into every record beside the reward, is one of `REWARDS`."""
-    assert [*RECIPES] == ["continuation", "economy", "prorag", "ragym", "reasonrag", "released"]
+    assert [*RECIPES] == ["chains", "continuation", "economy", "prorag", "ragym", "reasonrag", "released"]
     assert [recipe.name for recipe in RECIPES.values()] == [*RECIPES]
     assert {recipe.reward for recipe in RECIPES.values()} == set(REWARDS)
     assert set(ANSWER_REWARDS) < set(REWARDS)

@@ -207,9 +207,23 @@ one_valued = st.builds(
 )
 chains = st.builds(SearchConfig, selection=st.just("chain"), valuation=st.just("rank"), **fields)
 configs = trees | one_valued | chains
+groups = st.builds(
+    SearchConfig,
+    selection=st.just("group"),
+    group=st.integers(1, 9),
+    exploration=st.just(0),
+    valuation=st.just("continuation"),
+    keep_continuations=st.just(value=True),
+    siblings=st.just(1),
+    continuations=st.just(1),
+    simulations=st.just(1),
+    **{name: fields[name] for name in ("alpha", "backup_discount", "merge_equal", "share_estimates")},
+)
+every = configs | groups
+"""Those with a budget of replies, and groups, which have none."""
 
 
-@given(config=configs, environment=environments, other=environments, shuffle=st.randoms(use_true_random=False))
+@given(config=every, environment=environments, other=environments, shuffle=st.randoms(use_true_random=False))
 def test_a_tree_is_what_was_told_in_whatever_order_and_however_often(
     config: SearchConfig, environment: Environment, other: Environment, shuffle: random.Random
 ) -> None:
@@ -232,7 +246,7 @@ def test_a_tree_is_what_was_told_in_whatever_order_and_however_often(
     assert (search.calls, search.simulations) == (in_order.calls, in_order.simulations)
 
 
-@given(config=configs, environment=environments)
+@given(config=every, environment=environments)
 def test_every_value_that_counts_is_a_visit(config: SearchConfig, environment: Environment) -> None:
     """A parent is visited at least as often as all its children: whatever comes through a step passes its parent, plain
     or not. counted <= visits, and a node without a value that counts is worth 0. Where all draws were plain, every
@@ -306,7 +320,7 @@ def test_judged_values_lie_within_the_judgements_below(
             assert min(below[node.id]) - 1e-12 <= node.value <= max(below[node.id]) + 1e-12
 
 
-@given(config=configs, environment=environments)
+@given(config=every, environment=environments)
 def test_no_two_draws_in_one_state_share_a_number(config: SearchConfig, environment: Environment) -> None:
     """Neither siblings nor continuations, in whatever state they pass through, ever ask one state twice for the same
     draw, which would be the same reply. No two judgements of a tree share one: a judge may be shown the same of
@@ -329,7 +343,7 @@ def test_no_two_draws_in_one_state_share_a_number(config: SearchConfig, environm
                 ask_once(*((type(work).__name__, "") if judged else ("step", state)), number)
 
 
-@given(config=configs, environment=environments)
+@given(config=every, environment=environments)
 def test_the_same_draw_has_the_same_number_in_every_search(config: SearchConfig, environment: Environment) -> None:
     """The draws of an expansion count from 0 in each state, those of continuations of a step d below the root from
     (d + 1) * STRIDE, judgements of a tree from 0: without gaps, and without regard to what else was drawn where. Work
@@ -345,7 +359,7 @@ def test_the_same_draw_has_the_same_number_in_every_search(config: SearchConfig,
         assert numbers == list(range(first, first + len(numbers)))
 
 
-@given(config=configs, environment=environments)
+@given(config=every, environment=environments)
 def test_waves_keep_within_their_size_and_the_search_within_its_simulations(
     config: SearchConfig, environment: Environment
 ) -> None:
@@ -579,6 +593,26 @@ def test_economy_values_are_its_rewards(environment: Environment, wave: int) -> 
     search = searched(RECIPES["economy"].search.model_copy(update={"wave": wave}), environment)
     for node, reward in zip(search.tree.nodes, spre_rewards(search.tree, alpha=0.9), strict=True):
         assert reward is None or reward == pytest.approx(node.value)
+
+
+@given(config=groups, environment=environments)
+def test_a_group_is_plain_attempts_from_the_root_each_to_its_end(
+    config: SearchConfig, environment: Environment
+) -> None:
+    """One wave draws them all, so that none depends on another; every draw is of an attempt, and no answer decides
+    anything. Where all draws are plain, an attempt is worth the same to every step on it."""
+    search = begun(config, environment)
+    [wave] = waves_of(search, environment)
+    assert wave.work == [Continue(0, ROOT_ID, config.group, STRIDE)]
+    ends = [node for node in search.tree.nodes if node.terminal]
+    assert sum(node.draws for node in ends) == config.group
+    for node in search.tree.nodes[1:]:
+        below = sum(child.draws for child in search.tree.children(node))
+        assert node.draws == below or node.terminal
+        assert node.decisive_draws == 0
+    if not environment.repaired:
+        assert len(search.tree.root.rollouts) == search.tree.root.visits == config.group
+        assert all(len(node.rollouts) == node.draws for node in search.tree.nodes[1:])
 
 
 def recorded(recipe: Recipe, environment: Environment, search: Search[str]) -> bytes:

@@ -2,7 +2,7 @@
 answer; everything that was retrieved stays in sight.
 
 Departures: one user turn holds the history, where ProRAG goes on in one assistant turn; the program decides whose turn
-it is, by what the last step was; the last step must answer.
+it is, by what the last step was; the last step must answer, unless the recipe (`prorag`) forces no answer.
 """
 
 from __future__ import annotations

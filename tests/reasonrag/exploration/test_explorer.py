@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -482,6 +483,26 @@ async def test_prorag_continues_at_temperature_0(explorer_of: ExplorerOf) -> Non
     assert {each.sampling.temperature for each in greedy} <= {0.0}
     assert sum(node.visits for node in record.nodes[1:]) == 1
     assert all((node.reward is None) == (node.visits == 0) for node in record.nodes)
+
+
+async def test_where_no_answer_is_forced_the_last_turn_may_search_and_is_worth_0(explorer_of: ExplorerOf) -> None:
+    """As in ProRAG's tree: the prompt of the last turn is that of any other, and so is its answer."""
+
+    def script(request: ChatRequest, _position: int) -> str:
+        return {"think": QUERY, "read": EVIDENCE, "conclude": RIGHT}[turn(request)]
+
+    for last, replies in (("query", 3), ("evidence", 2)):
+        prorag, model = recipe("prorag"), ScriptedModel(script)
+        explorer = explorer_of(model, prorag, max_steps=replies)
+        explorer.agent = replace(explorer.agent, must_answer=False)
+        record = await explored(explorer, prorag)
+        assert (turn(model.requests[-1]), len(model.requests)) == (("think", "read")[last == "evidence"], replies)
+        [end] = record.nodes[1].rollouts
+        assert end == FinalScore(f1=0.0, em=0.0, steps=replies, end="unanswered", outcome=0.0)
+        assert record.nodes[1].reward == 0.0
+    model = ScriptedModel(lambda request, _: QUERY if turn(request) == "think" else RIGHT)
+    explorer = explorer_of(model, recipe("prorag"), max_steps=2)
+    assert (await explored(explorer, recipe("prorag"))).nodes[1].rollouts[0].end == "conclusion"
 
 
 async def test_repairs_count_where_the_recipe_says_so(explorer_of: ExplorerOf) -> None:
