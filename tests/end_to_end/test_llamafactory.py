@@ -372,13 +372,14 @@ def understood(request: pytest.FixtureRequest, train_python: Path, shared: Share
 def test_a_share_of_warm_up_is_one_in_either_transformers(
     understood: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
-    """Ours name it as `warmup_ratio`: .2 for full DPO, as ReasonRAG, else .1. In `warmup_steps` the older refuses
-    one."""
+    """Ours name it as `warmup_ratio`: .2 for full DPO, as ReasonRAG, none for ProRAG's, else .1. In `warmup_steps` the
+    older refuses one."""
     steps = {name: each.get("warm_up") for name, each in understood.items() if "export" not in name}
     older = request.node.callspec.params["understood"] == "4"
     assert steps.pop("brought") == (None if older else 300)
     assert ("error" in understood["brought"]) is older
-    assert steps == {each.name: 200 if "dpo-full" in each.name else 100 for each in KINDS if each in TRAININGS}
+    expected = {"qwen2.5-7b-dpo-full.yaml": 200, "prorag-sft.yaml": 0, "prorag-refine.yaml": 0}
+    assert steps == {each.name: expected.get(each.name, 100) for each in KINDS if each in TRAININGS}
 
 
 @pytest.mark.parametrize("config", KINDS, ids=lambda path: path.name)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 CRITICS = (
     "a_training_that_was_interrupted_goes_on_from_its_checkpoint_and_then_is_finished",
-    "without_lora_all_weights_are_trained",
+    "prorags_configuration_trains_all_weights_and_takes_the_best_checkpoint",
     "critics_of_folds_have_each_seen_the_questions_of_the_others_only",
 )
 SECOND_TIER: dict[str, tuple[str, ...]] = {

@@ -169,6 +169,7 @@ def test_what_does_not_fit_is_an_error_beside_what_does(reasonrag: Reasonrag) ->
         ("qwen2.5-7b-dpo-lora", 1, 48),
         ("qwen2.5-7b-dpo-qlora", 1, 24),
         ("qwen2.5-7b-sft", 2, 80),
+        ("prorag-sft", 4, 80),
         ("qwen2.5-7b-reward", 1, 32),
         ("qwen2.5-7b-kto", 1, 40),
     ],
