@@ -24,7 +24,7 @@ LINES = {
     "preference": 5354,
     "hall": 3752,
     "agent": 2993,
-    "critics": 1403,
+    "critics": 1603,
     "curation": 4336,
     "data": 3177,
     "evaluation": 3742,

@@ -24,18 +24,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("critics")
     write_world(place, Size(towns=30, people=60, works=80, organisations=20), {"train": 16}, seed=0)
     known = questions(place)
-    reasonrag.generate(
-        chat_model=GoldTeacher(known.values()),
-        questions=place / "train.jsonl",
-        corpus=place / "corpus.jsonl",
-        index_home=place / "indexes",
-        model="gold teacher",
-        top_k=PLAN.top_k,
-        max_steps=PLAN.max_steps,
-        outcome="f1",
-        abort_degenerate=0,
-        run=place / "run",
-    )
+    asked = {"questions": place / "train.jsonl", "corpus": place / "corpus.jsonl", "index_home": place / "indexes"}
+    asked |= {"model": "gold teacher", "top_k": PLAN.top_k, "max_steps": PLAN.max_steps, "outcome": "f1"}
+    reasonrag.generate(chat_model=GoldTeacher(known.values()), abort_degenerate=0, run=place / "run", **asked)
     folder_of(place / "critic", FACTS, questions=[], **CRITIC)
     return place
 

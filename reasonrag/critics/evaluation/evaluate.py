@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,8 +18,10 @@ from preference.export.formats import plain_types
 from preference.export.private_files import write_json
 from preference.records import read_rollouts
 from reasonrag.concurrency import run_to_end
+from reasonrag.critics.evaluation.chains import Chain, chain_figures, judged_chains, shuffled
 from reasonrag.critics.evaluation.measures import Estimate, clustered_mean, pair_accuracy
 from reasonrag.critics.evaluation.observations import JudgedPair, JudgedStep, fresh_values, judged_pairs
+from reasonrag.critics.evaluation.page import write_page
 from reasonrag.critics.evaluation.report import BUCKETS, CLEAR_GAP, REPORT, CriticEvaluation, RunResult
 from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
 from reasonrag.critics.evaluation.verdict import decided, remarks_of
@@ -54,9 +57,9 @@ def evaluate_critic(
 ) -> CriticEvaluation:
     """Measure how well a critic judges the steps of trees that it was not trained on.
 
-    Writes `critic_evaluation.json`, and a verdict, unless it is undecided, into the critic's folder: one that failed is
-    refused by the other commands. Raises InputError before anything is asked; RunStopped where a cap or a lost endpoint
-    ended it, and KeyboardInterrupt after Ctrl-C: scores are kept, and the same call goes on.
+    Writes `critic_evaluation.json`, its page, and a verdict, unless it is undecided, into the critic's folder: one that
+    failed is refused by the other commands. Raises InputError before anything is asked; RunStopped where a cap or a
+    lost endpoint ended it, and KeyboardInterrupt after Ctrl-C: scores are kept, and the same call goes on.
 
     Example:
         >>> reasonrag.evaluate_critic("critics/first", "runs/held-out")  # doctest: +SKIP
@@ -82,9 +85,10 @@ def evaluate_critic(
     plan = _Plan(trees, asked, out, settings.max_calls, settings.bootstrap, settings.seed)
     with only_writer(out, flag="--out"):
         report = run_to_end(_evaluate(plan, watcher))
-        report = report.model_copy(
-            update={"settings": shown_settings(settings), "versions": versions(), "out": str(out)}
-        )
+        provenance = read_provenance(Path(critic).expanduser())
+        known = {"settings": shown_settings(settings), "versions": versions(), "out": str(out)}
+        report = report.model_copy(update=known | {"trained_on": provenance.splits if provenance else []})
+        write_page(out, report)
         write_json(out / REPORT, report.model_dump(mode="json"))
     if report.verdict != "undecided":
         _keep_verdict(Path(critic).expanduser(), report, out)
@@ -131,10 +135,11 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Trees:
-    """The pairs of a run's held-out trees, and what is told of them, but for the accuracy."""
+    """The pairs and chains of a run's held-out trees, and what is told of them, but for the accuracy."""
 
     told: RunResult
     pairs: list[JudgedPair]
+    chains: list[Chain]
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,7 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
     found = []
     for run in runs:
         fresh, pairs, questions, seen = fresh_values(run), list[JudgedPair](), 0, 0
+        chains, datasets = list[Chain](), dict[str, None]()
         if not rollouts_in(run).is_file():
             raise InputError(f"there is no {rollouts_in(run)}; give a run directory of reasonrag generate")
         with explained_records():
@@ -177,6 +183,8 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
                     seen += 1
                 elif rollout.error is None:
                     pairs += judged_pairs(rollout, fresh, enough=enough)
+                    chains += judged_chains(rollout)
+                    datasets[f"{rollout.dataset}/{rollout.split}"] = None
                     questions += 1
         told = RunResult(
             run=str(run),
@@ -184,8 +192,9 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
             seen=seen,
             truth="fresh continuations" if fresh else "values of the tree",
             pairs=len(pairs),
+            datasets=list(datasets),
         )
-        found.append(_Trees(told, pairs))
+        found.append(_Trees(told, pairs, chains))
     if not any(each.pairs for each in found):
         seen = sum(each.told.seen for each in found)
         raise InputError(
@@ -202,15 +211,24 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
 async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
     pairs = [pair for trees in plan.trees for pair in trees.pairs]
     stateless = random.Random(f"controls {plan.seed}").sample(pairs, min(MOST_CONTROLS, len(pairs)))
+    chains = [chain for trees in plan.trees for chain in trees.chains]
+    mixed = [both for trees in plan.trees for both in shuffled(trees.chains)]
     steps = [StepToScore(side.question_id, side.prompt, side.response) for pair in pairs for side in pair.sides]
     controls = [
         StepToScore(side.question_id, _without_user(side), side.response) for pair in stateless for side in pair.sides
+    ]
+    controls += [
+        StepToScore(step.question_id, step.prompt, step.response)
+        for chain in [*chains, *(other for _, other in mixed)]
+        for step in chain.steps
     ]
     owed = [(each.critic, [*steps, *(controls if each is plan.asked[0] else ())]) for each in plan.asked]
     told = await score_steps(owed, plan.out, plan.max_calls, watcher)
     for each, scores in zip(plan.asked, told.by_critic, strict=True):
         each.scores = scores
     spent = {name: value for name, value in vars(told).items() if name != "by_critic"}
+    mean = partial(clustered_mean, resamples=plan.resamples, seed=plan.seed)
+    spent |= chain_figures(chains, mixed, plan.asked[0].score, mean)
     report = decided(_measured(plan, pairs, stateless).model_copy(update=spent))
     return report.model_copy(update={"remarks": remarks_of(report)})
 

@@ -6,7 +6,7 @@ Knows no tree and no model.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 from pydantic import BaseModel
@@ -36,13 +36,20 @@ class Estimate(BaseModel):
         return f"{self}"
 
 
-def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable], *, resamples: int, seed: int) -> Estimate:
-    """The mean, and its interval from resampled clusters."""
+def clustered_mean(
+    values: Sequence[float],
+    clusters: Sequence[Hashable],
+    *,
+    of: Sequence[float] | None = None,
+    resamples: int,
+    seed: int,
+) -> Estimate:
+    """The mean, and its interval from resampled clusters. of: the sum is divided by theirs, not by their number."""
     if not values:
         return Estimate()
     place = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     places = [place[each] for each in clusters]
-    total, sizes = np.bincount(places, weights=values), np.bincount(places).astype(np.float64)
+    total, sizes = np.bincount(places, weights=values), np.bincount(places, weights=of).astype(np.float64)
     drawn = np.random.default_rng(seed).integers(len(total), size=(resamples, len(total)))
     means = total[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
     tail = (1 - COMPARISON_LEVEL) / 2
@@ -56,3 +63,12 @@ def pair_accuracy(better: float | None, worse: float | None) -> float | None:
     if better is None or worse is None:
         return None
     return 1.0 if better > worse else 0.5 if better == worse else 0.0
+
+
+def spread(scores: Collection[tuple[bool, float]]) -> tuple[float, float]:
+    """Variance of scores among those of equal outcome, and of all; both 0 for two or fewer, which do not tell."""
+    groups = [[score for won, score in scores if won is one] for one in (True, False)]
+    if len(scores) <= len(groups):
+        return 0.0, 0.0
+    within = sum(float(np.var(each)) * len(each) for each in groups if each) / (len(scores) - len(groups))
+    return within, float(np.var([score for _, score in scores], ddof=1))

@@ -79,7 +79,7 @@ def judged_pairs(
         yield from _tree_pairs(rollout, [node for node in rollout.nodes[1:] if node.id in kept], enough)
 
 
-def _judged(rollout: RolloutRecord, node: RolloutNode) -> JudgedStep:
+def judged_step(rollout: RolloutRecord, node: RolloutNode) -> JudgedStep:
     return JudgedStep(
         question=rollout.question,
         question_id=rollout.question_id,
@@ -93,11 +93,11 @@ def _judged(rollout: RolloutRecord, node: RolloutNode) -> JudgedStep:
 def _pair(rollout: RolloutRecord, one: RolloutNode, other: RolloutNode, margin: float) -> JudgedPair:
     """margin: of the first over the other."""
     better, worse = (one, other) if margin > 0 else (other, one)
-    return JudgedPair(_judged(rollout, better), _judged(rollout, worse), abs(margin))
+    return JudgedPair(judged_step(rollout, better), judged_step(rollout, worse), abs(margin))
 
 
 def _fresh_pairs(rollout: RolloutRecord, fresh: Iterable[FreshPair]) -> Iterator[JudgedPair]:
-    nodes = {node.id: node for node in rollout.nodes[1:] if _is_step(node)}
+    nodes = {node.id: node for node in rollout.nodes[1:] if is_step(node)}
     for chosen, rejected, high, low in fresh:
         if chosen in nodes and rejected in nodes and high != low:
             yield _pair(rollout, nodes[chosen], nodes[rejected], high - low)
@@ -106,8 +106,8 @@ def _fresh_pairs(rollout: RolloutRecord, fresh: Iterable[FreshPair]) -> Iterator
 def _tree_pairs(rollout: RolloutRecord, kept: Iterable[RolloutNode], enough: float) -> Iterator[JudgedPair]:
     by_state: defaultdict[int, list[tuple[RolloutNode, float]]] = defaultdict(list)
     for node in kept:
-        value = _value(node, enough)
-        if value is not None and node.action_type is not None and _is_step(node):
+        value = true_value(node, enough)
+        if value is not None and node.action_type is not None and is_step(node):
             by_state[node.parent_id or 0].append((node, value))
     for siblings in by_state.values():
         for (one, higher), (other, lower) in combinations(siblings, 2):
@@ -115,11 +115,11 @@ def _tree_pairs(rollout: RolloutRecord, kept: Iterable[RolloutNode], enough: flo
                 yield _pair(rollout, one, other, higher - lower)
 
 
-def _is_step(node: RolloutNode) -> bool:
+def is_step(node: RolloutNode) -> bool:
     return bool(node.prompt) and node.response is not None
 
 
-def _value(node: RolloutNode, enough: float) -> float | None:
+def true_value(node: RolloutNode, enough: float) -> float | None:
     """In [0, 1]; None if it is not known well enough."""
     if not node.terminal:
         return node.expected_outcome if (node.observations or 0.0) >= enough else None

@@ -15,12 +15,14 @@ from reasonrag.critics.evaluation.measures import Estimate
 from reasonrag.rendering import Line, Part, Table, counted
 
 REPORT: Final = "critic_evaluation.json"
+PAGE: Final = "critic_evaluation.html"
 SCHEMA: Final = "reasonrag.critic-evaluation/1"
 CLEAR_GAP: Final = 0.3
 """Pairs with a larger true gap decide."""
 GAP: Final = f"{CLEAR_GAP:g}".removeprefix("0")
 BUCKETS: Final = ("below .1", f".1 to {GAP}", f"above {GAP}")
 CLEAR: Final = BUCKETS[-1]
+ChainKind = Literal["golden", "shuffled", "won", "lost"]
 Truth = Literal["fresh continuations", "values of the tree"]
 
 
@@ -34,7 +36,16 @@ class RunResult(BaseModel):
     truth: Truth
     """Of the pairs."""
     pairs: int
+    datasets: list[str] = []
+    """dataset/split of its questions; not among `trained_on`: another domain."""
     accuracy: Estimate = Estimate()
+
+    @property
+    def told(self) -> str:
+        """Its questions and pairs, in words."""
+        seen = f", {self.seen:,} left out as trained on" if self.seen else ""
+        asked = f"{counted(self.questions, 'question')} of {', '.join(self.datasets)}{seen}"
+        return f"{asked}, {counted(self.pairs, 'pair')} by {self.truth}"
 
 
 class CriticEvaluation(BaseModel):
@@ -42,6 +53,8 @@ class CriticEvaluation(BaseModel):
 
     schema_version: Literal["reasonrag.critic-evaluation/1"] = SCHEMA
     critic: str
+    trained_on: list[str] = Field(default_factory=list)
+    """dataset/split; empty where its folder does not say."""
     against: str | None
     """The outcome model."""
     runs: list[RunResult]
@@ -61,6 +74,12 @@ class CriticEvaluation(BaseModel):
     """Accuracy without the state's user turn."""
     shorter: Estimate = Estimate()
     """Accuracy of always taking the shorter step."""
+    golden_over_shuffled: Estimate = Estimate()
+    """Share of chains to right answers that score higher than steps of other questions in the same states."""
+    spread_at_equal_outcomes: Estimate = Estimate()
+    """Variance of a question's chain scores among equal outcomes, over that of all of them."""
+    chain_scores: dict[ChainKind, list[float]] = Field(default_factory=dict)
+    """Of won and lost chains less the mean of their question's, of questions with both."""
     scores: int = 0
     """Wanted, of the critic and the outcome model."""
     given_up: int = 0
@@ -84,7 +103,7 @@ class CriticEvaluation(BaseModel):
         yield Table("by type of the better step", self.by_action_type.items())
         yield Table("by depth", self.by_layer.items())
         yield from (f"- {each}" for each in self.remarks)
-        yield Line(f"wrote {Path(self.out) / REPORT}")
+        yield Line(f"wrote {Path(self.out) / PAGE} and {REPORT}")
         if self.verdict == "failed":
             yield "NOT OFFERED: " + "; ".join(self.failures)
         elif self.verdict == "undecided":
@@ -93,15 +112,16 @@ class CriticEvaluation(BaseModel):
             yield "passed: the critic may be used"
 
     def _rows(self) -> Iterator[tuple[str, object]]:
+        yield "trained on", self.trained_on
         for run in self.runs:
-            seen = f", {run.seen:,} left out as trained on" if run.seen else ""
-            asked = f"{counted(run.questions, 'question')}{seen}, {counted(run.pairs, 'pair')} by {run.truth}"
-            yield run.run, f"{asked}: {run.accuracy}"
+            yield run.run, f"{run.told}: {run.accuracy}"
         yield "pairs ranked right", self.accuracy
         if self.outcome_model and self.advantage:
             yield "the outcome model", self.outcome_model
             yield "advantage over it", f"{self.advantage:+}"
         yield "baseline: shorter step", self.shorter
         yield "baseline: step without its state", self.step_only
+        yield "golden chains above shuffled ones", self.golden_over_shuffled
+        yield "spread of chains at equal outcomes", self.spread_at_equal_outcomes
         lost = f", {self.given_up:,} failed (the same command retries them)" if self.given_up else ""
         yield "asked", f"{counted(self.calls, 'score')}, {self.session_calls:,} new{lost}"

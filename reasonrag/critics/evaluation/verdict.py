@@ -65,4 +65,7 @@ def remarks_of(found: CriticEvaluation) -> list[str]:
                 f"it ranks {found.step_only.value:.0%} of the pairs right without their state: it may judge by what a "
                 "step looks like, not by whether it fits"
             )
+    golden = found.golden_over_shuffled
+    if golden.low is not None and golden.low <= 0.5:  # noqa: PLR2004 - chance
+        told.append(f"it does not tell chains to right answers from steps of other questions in their place: {golden}")
     return told

@@ -45,10 +45,7 @@ def test_a_margin_is_the_difference_of_the_values_and_never_below_zero(data: Pat
     found = read_rows(data, "train", None)
     assert [row["margin"] for row in found.rows[:4]] == [0.5, 0.0, 0.0, 0.1]
     assert found.labels == {"value"}
-    assert found.rows[0]["state"] == [
-        {"role": "system", "content": "Take a step."},
-        {"role": "user", "content": "Question: 0?"},
-    ]
+    assert [turn["content"] for turn in found.rows[0]["state"]] == ["Take a step.", "Question: 0?"]
 
 
 def test_exchanged_sides_keep_the_margin_that_they_had(data: Path) -> None:

@@ -26,6 +26,7 @@ from tests.helpers.pages import NARROW, WIDE, Visit, barriers, did_run, keep, ov
 from tests.helpers.processes import Command
 from tests.helpers.slow_run import Slow, slowly_served
 from tests.helpers.trees import answer, branch, query, rollouts_of, run_of, siblings
+from tests.reasonrag.critics.evaluation.test_page import page_of
 from tests.reasonrag.curation.audit.test_page import report
 
 QUESTIONS, MANY, LARGE_MB, LONG_REPLY = 8, 1_500, 1, 19_000
@@ -407,7 +408,7 @@ def test_every_view_can_be_read_by_everybody(
     visit: Visit, page_of_run: Path, run: Path, size: tuple[int, int], scheme: str
 ) -> None:
     """WCAG 2.1 A and AA as far as axe-core can tell, and no line that leaves a telephone's screen; so can an audit with
-    errors and warnings."""
+    errors and warnings, and the page of a critic."""
     row = next(row for row in rows_of(run) if row.kept)
     pair = next(pair for pair in view_of(run, row.id).pairs if pair.dropped is None)
     views: dict[str, tuple[tuple[object, ...], str]] = {
@@ -426,8 +427,9 @@ def test_every_view_can_be_read_by_everybody(
         found += [f"{name}: {each}" for each in [*barriers(page), *too_wide(page)]]
     audit = run.parent / "audit.html"
     audit.write_text(render_audit_page(report()))
-    page = visit(audit, size=size, scheme=scheme)
-    found += [f"audit: {each}" for each in [*barriers(page), *too_wide(page)]]
+    for name, place in (("audit", audit), ("critic", page_of(run.parent))):
+        page = visit(place, size=size, scheme=scheme)
+        found += [f"{name}: {each}" for each in [*barriers(page), *too_wide(page)]]
     assert not found, "\n".join(found)
 
 

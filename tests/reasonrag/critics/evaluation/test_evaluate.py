@@ -43,7 +43,7 @@ def values(run: Path) -> dict[tuple[str, str], float]:
     }
 
 
-BASE = {"base_model": "qwen", "finetuning_type": "full"}
+BASE = {"base_model": "qwen", "finetuning_type": "full", "splits": ["atlas/train"]}
 
 
 def critic_of(tmp_path: Path, name: str = "critic", *, questions: Sequence[str] = (), **changes: Any) -> Path:
@@ -95,6 +95,10 @@ def test_a_critic_that_knows_the_values_passes_every_check(
     assert list(found.by_layer) == sorted(found.by_layer, key=int)
     assert verdict_in(critic) == {"failures": [], "evaluation": str(critic / "evaluation")}
     assert (critic / "evaluation" / "critic_evaluation.json").is_file()
+    assert found.golden_over_shuffled.value is not None
+    assert found.golden_over_shuffled.value > 0.9, "it knows no step of another question in a state"
+    assert (found.trained_on, found.runs[0].datasets) == (["atlas/train"], ["atlas/train"])
+    assert "<path" in (critic / "evaluation" / "critic_evaluation.html").read_text()
     shown = shown_of(found, capsys)
     assert "passed: the critic may be used" in shown
     assert shown.index("the outcome model") < shown.index("advantage over it │ +")
