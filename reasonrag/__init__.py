@@ -47,6 +47,7 @@ _CALLS = {
     "train_critic": "critics.train",
     "tune": "studies.tune",
     "view": "viewing.view",
+    "warm_up": "curation.warm_up.warm_up",
 }
 """The module of each public call, imported on first use."""
 __all__ = ["__version__", *_CALLS]  # noqa: PLE0604 - texts, too

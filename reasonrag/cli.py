@@ -17,7 +17,7 @@ import typer
 
 from reasonrag import __version__
 from reasonrag.critics.commands import evaluate_critic, train_critic
-from reasonrag.curation.commands import audit, import_published, pairs, review
+from reasonrag.curation.commands import audit, import_published, pairs, review, warm_up
 from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.evaluation.commands import ask, compare, evaluate
@@ -47,7 +47,14 @@ GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
         "calibrate": calibrate,
         "tune": tune,
     },
-    "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
+    "Curate": {
+        "pairs": pairs,
+        "warm-up": warm_up,
+        "audit": audit,
+        "review": review,
+        "import": import_published,
+        "publish": publish,
+    },
     "Train": {"doctor": doctor, "train": train, "train-critic": train_critic, "evaluate-critic": evaluate_critic},
     "Evaluate": {"evaluate": evaluate, "compare": compare, "ask": ask},
     "Serve": {"index": index_app},

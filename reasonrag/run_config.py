@@ -180,8 +180,9 @@ def recorded_effort(folder: Path) -> EffortName | None:
     return next((each.decides_answers.reasoning_effort for each in configs), None)
 
 
-def keep_config(directory: Path, config: RunConfig) -> None:
-    """Write config.json. Where something was made under the one that is there, that decides answers alike.
+def keep_config(directory: Path, config: RunConfig, *, flag: str = "--run") -> None:
+    """Write config.json. Where something was made under the one that is there, that decides answers alike. flag: names
+    the folder in messages.
 
     Raises InputError naming every setting that does not; and for a config.json of others, a model's for instance.
     """
@@ -192,13 +193,13 @@ def keep_config(directory: Path, config: RunConfig) -> None:
     if held and earlier and agents and not any(each.startswith("method ") for each in changed):
         named = earlier.decides_answers.agent or "reasonrag"
         raise InputError(
-            f"{directory} holds a run of another agent: {agents[0]}. Choose another --run, or give --agent {named}"
+            f"{directory} holds a run of another agent: {agents[0]}. Choose another {flag}, or give --agent {named}"
         )
     if held and changed:
         prompts = any(each.startswith("prompts ") for each in changed)
         raise InputError(
             f"{directory} holds a run with another configuration; its trees and answers cannot be used for this one. "
-            f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
+            f"Changed: {'; '.join(changed)}. Choose another {flag}, or the settings in {path}"
             f"{'. As to prompts, give the folder they are in by --prompts' if prompts else ''}"
         )
     if held and earlier and earlier.operational and earlier.operational.refused_parameters:

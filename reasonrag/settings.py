@@ -35,7 +35,7 @@ one of 60,000 characters."""
 _SHOWN = 500
 """Characters of a value in a message about it."""
 COMMANDS = tuple(
-    "generate pairs import audit review publish calibrate tune corpus index serve train train-critic "
+    "generate pairs warm-up import audit review publish calibrate tune corpus index serve train train-critic "
     "evaluate-critic evaluate compare ask doctor show view".split()
 )
 """Commands with a table in the settings file."""

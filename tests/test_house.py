@@ -21,15 +21,15 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1523,
-    "preference": 5354,
-    "hall": 3752,
-    "agent": 2993,
+    "preference": 5363,
+    "hall": 3761,
+    "agent": 3021,
     "critics": 1603,
-    "curation": 4336,
+    "curation": 5016,
     "data": 3177,
     "evaluation": 3742,
     "exploration": 2748,
-    "llm": 5169,
+    "llm": 5198,
     "publishing": 1187,
     "retrieval": 3938,
     "run": 808,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1475,
     "training": 4302,
     "viewing": 2703,
-    "tests": 48_000,
+    "tests": 48_227,
     "benchmarks": 8389,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

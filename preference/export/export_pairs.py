@@ -86,7 +86,7 @@ def export_pairs(
     Raises OSError if a file cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
     raises; no file is written then.
     """
-    decided, held_out, turns = _decide(source / CANDIDATES, rules, options, facts)
+    decided, held_out, turns = _decide(source, rules, options, facts)
     reasons, tally = iter(decided), ExportTally()
     if turns:
         facts = replace(facts, warnings=(*facts.warnings, _MANY_TURNS))
@@ -148,16 +148,16 @@ def _row(each: Candidate, split: SplitName, options: ExportOptions, *, turns: bo
 
 
 def _decide(
-    candidates: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts
+    source: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts
 ) -> tuple[list[DropReason | None], frozenset[str], bool]:
-    """Why each candidate is dropped (None: kept), in file order; the keys of the questions for validation; and whether
-    some prompt has many turns."""
+    """Why each candidate is dropped (None: kept), in file order; the keys of the questions for validation, of those
+    with a pair, or if none has one, of those with a path; and whether some prompt has many turns."""
     reasons: list[DropReason | None] = []
     turns = False
     passed = list[PassedPair]()
     places = list[tuple[int, str]]()
     """Of the passed ones: the place among all candidates, and the question's key."""
-    for states in questions_of(read_lines(candidates, StateRecord)):
+    for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
         key = question_key(states[0].question)
         turns = turns or any(len(each.prompt) > len(("system", "user")) for each in states)
         for each in select(states, rules, contaminated=key in facts.contaminated):
@@ -168,6 +168,11 @@ def _decide(
     for number, reason in dropped_by_caps(passed, rules).items():
         reasons[places[number][0]] = reason
     rows = Counter(key for place, key in places if reasons[place] is None)
+    if not rows and "sft" in options.formats:
+        for question in read_lines(source / QUESTIONS, QuestionRecord):
+            if question.path and (key := question_key(question.question)) not in facts.contaminated:
+                rows[key] += len(question.path)
+                turns = turns or any(len(each.prompt) > len(("system", "user")) for each in question.path)
     return reasons, validation_questions(rows, share=options.validation, seed=options.seed), turns
 
 

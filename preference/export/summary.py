@@ -111,6 +111,8 @@ class PairSummary(BaseModel):
     """Counts and cost of the critics, if there are any."""
     refinement: dict[str, Any] = {}
     """What the critics left of the best paths (format sft), as a `Refinement`; empty without critics."""
+    warm_up: dict[str, Any] = {}
+    """Counts of `warm-up`; empty for data of runs."""
     contamination: dict[str, Any] = {}
     versions: dict[str, str] = {}
     warnings: list[str] = []
@@ -141,6 +143,7 @@ class ExportFacts:
     sources: tuple[str, ...] = ()
     judging: dict[str, Any] = field(default_factory=dict)
     critics: dict[str, Any] = field(default_factory=dict)
+    warm_up: dict[str, Any] = field(default_factory=dict)
     token_counter: str | None = None
     contaminated: Collection[str] = frozenset()
     contamination: dict[str, Any] = field(default_factory=dict)
@@ -214,6 +217,7 @@ class ExportTally:
         if question.error is not None:
             self.questions[key].add("failed")
             return
+        self.counts["paths"] += bool(question.path)
         self.seen["splits"].add(f"{origin.dataset}/{origin.split}")
         self.seen["recipes"].add(origin.recipe or "unknown")
         self.seen["teachers"].add(origin.teacher or "unknown")
@@ -282,7 +286,7 @@ class ExportTally:
             found.append(
                 f"{cut:,} candidates are of states whose prompt the endpoint seems to have cut (tag prompt_cut)"
             )
-        if not self.counts["pairs"]:
+        if not self.counts["pairs"] and (self.counts["candidates"] or not self.counts["paths"]):
             found.append(
                 f"no pair was kept: {DROPPED} says why each candidate was dropped, docs/troubleshooting/few-pairs.md "
                 "what helps"

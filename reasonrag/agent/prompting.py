@@ -34,9 +34,10 @@ _TURNS = ("begin", "think", "read", "conclude", "reader")
 think."""
 _OF_EVERY_RUN = ("think", "read", "conclude", "reader", "repair", "vary", "judge", "rank")
 """Prompts that are part of every run's hash, used or not, of those that the agent has."""
-_COMMON = ("repair", "vary", "judge", "rank", "answer", "rubric", "pick", "short", "long")
+_COMMON = ("repair", "vary", "judge", "rank", "answer", "rubric", "pick", "rephrase", "narrate", "short", "long")
 """Prompts of every agent: of the repair turn, of the turn that asks for a different step (vary), of the judges (of
-steps judge, which scores, rank and pick; of answers rubric, and answer without one), and what stands at `STYLE`."""
+steps judge, which scores, rank and pick; of answers rubric, and answer without one), of who writes warm-up rows
+(rephrase, narrate), and what stands at `STYLE`."""
 PROMPT_NAMES = (*_TURNS, *_COMMON)
 OF_THE_AGENT = (*_TURNS, "short", "long", "repair")
 """The prompts that a running agent uses: those that a model's folder keeps."""

@@ -23,7 +23,7 @@ LONGEST_QUESTION, LONGEST_ANSWER, LONGEST_PIECE = 1000, 200, 4000
 """What the rules look at, in characters."""
 MOST_PIECES, MOST_NUMBERS, MOST_NAMES = 8, 40, 8
 """Of the evidence the last pieces, and different numbers; of the question names, and pairs of them."""
-_SHORTEST_ALIAS = 3
+SHORTEST_ALIAS = 3
 """Characters: a shorter alias (US, he) is too often a word."""
 _FEWEST = 2
 """Numbers that can be compared, and things that can be counted."""
@@ -209,7 +209,7 @@ def _other_forms(answer: str, golden_answers: Sequence[str]) -> Iterator[str]:
     """The answer, and its aliases where it equals a gold answer."""
     yield answer
     if label_em(answer, golden_answers):
-        yield from (each for each in golden_answers if len(comparable(each)) >= _SHORTEST_ALIAS)
+        yield from (each for each in golden_answers if len(comparable(each)) >= SHORTEST_ALIAS)
 
 
 _MONTHS = "january february march april may june july august september october november december".split()
@@ -370,7 +370,7 @@ def _listed(sentence: str) -> int | None:
 def _surname(name: str) -> str:
     """The last name of what may be a person; empty for other names."""
     words = name.split()
-    person = 1 < len(words) <= 3 and all(map(_is_name, words)) and len(words[-1]) > _SHORTEST_ALIAS  # noqa: PLR2004
+    person = 1 < len(words) <= 3 and all(map(_is_name, words)) and len(words[-1]) > SHORTEST_ALIAS  # noqa: PLR2004
     return words[-1] if person else ""
 
 

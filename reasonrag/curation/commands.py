@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.curation.pairs_settings import PairsSettings
-from reasonrag.curation.settings import CheckSettings, ImportSettings, ReviewSettings
+from reasonrag.curation.settings import CheckSettings, ImportSettings, ReviewSettings, WarmUpSettings
 from reasonrag.errors import InputError
 from reasonrag.files import bytes_of
 from reasonrag.options import FAILED, Json, options, print_result
-from reasonrag.settings import resolve
+from reasonrag.settings import COMMON, Panel, resolve
 from reasonrag.terminal import LARGE, reading_progress
 
 
@@ -40,6 +40,36 @@ def pairs(
     summary = make_pairs(runs, watcher=watcher, **flags)
     print_result(summary, pairs_parts, as_json=as_json)
     if summary.judging.get("given_up"):
+        raise typer.Exit(FAILED)
+
+
+@options(
+    WarmUpSettings,
+    without=("max_wait",),
+    example="reasonrag warm-up --questions musique.jsonl --agent prorag --model gpt-4o",
+)
+def warm_up(
+    *,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET),
+        COMMON,
+    ] = False,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Make rows to fine-tune on of questions that come with sub-questions and their answers, as MuSiQue's do.
+
+    A teacher writes each sub-question as a sentence and a thought for each step. The same command continues
+    what was stopped. Exit status 1 if the teacher failed on some question.
+    """
+    from reasonrag.curation.warm_up.warm_up import warm_up as make_rows
+    from reasonrag.curation.warm_up.warm_up import warm_up_parts
+    from reasonrag.terminal import TerminalWatcher
+
+    made = make_rows(watcher=TerminalWatcher(), dry_run=dry_run, **flags)
+    print_result(made, warm_up_parts, as_json=as_json)
+    if made.warm_up["failed"]:
         raise typer.Exit(FAILED)
 
 

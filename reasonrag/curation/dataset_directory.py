@@ -77,7 +77,7 @@ def read_dataset_directory(directory: Path) -> DatasetInventory:
         )
     check_finished(directory)
     summary = read_summary(directory)
-    if not summary.pairs:
+    if not (summary.pairs or summary.warm_up.get("with_rows")):
         raise InputError(f"{directory} has no pairs, so there is nothing to publish; see {directory / SUMMARY} for why")
     for name in (CANDIDATES, QUESTIONS, DROPPED, *summary.files):
         if not (directory / name).is_file():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from preference import PairingRules, PairSummary
@@ -54,15 +55,14 @@ class DataSetExport:
         gated: Decontamination,
         *,
         options: ExportOptions = ExportOptions(),
-        judging: Mapping[str, Any] | None = None,
-        critics: Mapping[str, Any] | None = None,
+        counts: Mapping[str, dict[str, Any]] = MappingProxyType({}),
         warnings: Sequence[str] = (),
     ) -> PairSummary:
-        """Write all files of the data set but its candidates. Raises AuditFailed, OSError."""
+        """Write all files of the data set but its candidates. counts: of judging, critics or warm_up. Raises
+        AuditFailed, OSError."""
         facts = ExportFacts(
             sources=tuple(dict.fromkeys(self._named(sources))),
-            judging=dict(judging or {}),
-            critics=dict(critics or {}),
+            **counts,
             token_counter=self.tokens.name,
             contaminated=gated.contaminated,
             contamination=gated.summary.model_dump(),

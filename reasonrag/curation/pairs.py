@@ -101,8 +101,7 @@ def pairs(
                 sources.folders,
                 gated,
                 options=_options(settings.options, settings.critic_threshold, witnesses),
-                judging=judging,
-                critics=scored.model_dump() if scored else {},
+                counts={"judging": judging, "critics": scored.model_dump() if scored else {}},
                 warnings=[*warnings, *untold],
             )
             others = {each.resolve() for each in sources.folders} - {out.resolve()}

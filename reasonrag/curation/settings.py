@@ -7,6 +7,11 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from preference.export.summary import VALIDATION_SHARE
+from reasonrag.agent.settings import OURS, AgentName
+from reasonrag.data.settings import QuestionSettings
+from reasonrag.llm.settings import MAX_REPLY_TOKENS, BudgetSettings, LimitSettings, ModelSettings
+from reasonrag.retrieval.settings import ReadingSettings
 from reasonrag.settings import Panel, Places, Seed, Settings, Words, list_of_places, setting
 
 
@@ -67,3 +72,26 @@ class ImportSettings(Settings):
         default=[],
     )
     teacher: str | None = setting("Model that wrote the completions [default: unknown]", Panel.ORIGIN)
+
+
+class WarmUpSettings(
+    LimitSettings, BudgetSettings, ModelSettings, ReadingSettings, QuestionSettings, DecontaminationSettings
+):
+    """Settings of `warm-up`."""
+
+    out: Path | None = setting("Folder of the data set [default: data/<questions>-warm-up]", Panel.OUTPUT, common=True)
+    replace: bool = setting("Replace a data set that was made of other questions", Panel.OUTPUT, default=False)
+    validation: float = setting(
+        "Share of questions to hold out for validation; 0: none", Panel.OUTPUT, default=VALIDATION_SHARE, ge=0, lt=1
+    )
+    agent: AgentName = setting(
+        "Agent whose steps the rows are: reasonrag, react, prorag or tools", Panel.MODEL, default=OURS, common=True
+    )
+    prompts: Path | None = setting(
+        "Folder with your own prompts, of the agent and of who writes (rephrase.txt, narrate.txt)", Panel.MODEL
+    )
+    max_steps: int = setting("Maximum steps per answer; a longer question is left out", Panel.MODEL, default=10, ge=2)
+    max_reply_tokens: int = setting(
+        "Maximum tokens per completion, reasoning tokens included", Panel.MODEL, default=2 * MAX_REPLY_TOKENS, ge=1
+    )
+    seed: Seed = setting("Seed of the requests, of the passages shown and of the validation split", default=0)

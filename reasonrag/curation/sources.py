@@ -28,7 +28,7 @@ from reasonrag.curation.labels.judge_labels import Judging
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, check_finished, data_set_of, link_or_copy, rollouts_in
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
-from reasonrag.run_config import find_config
+from reasonrag.run_config import Operational, RunConfig, find_config
 
 _JUDGED, _BY_OUTCOME, _OUTCOMES = b'"label":"judge"', b'"label":"outcome"', b'"own_outcome":'
 """Occur only in lines of states that are labelled so, and that have the outcomes for it: text inside JSON has no bare
@@ -210,15 +210,20 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
         return origin
     if made.config_hash != origin.config_hash:
         raise InputError(f"{config} does not belong to the rollouts beside it; restore the original file")
-    decides = made.decides_answers
+    return configured(origin, made)
+
+
+def configured(origin: Origin, made: RunConfig) -> Origin:
+    """The origin with what a run's configuration says of it."""
+    decides, operational = made.decides_answers, made.operational or Operational()
     return origin.model_copy(
         update={
-            "revision": made.operational.hub_revision or decides.questions_sha256 or None,
+            "revision": operational.hub_revision or decides.questions_sha256 or None,
             "teacher": decides.model or None,
             "value_model": decides.student,
             "reader": read_by(origin.agent, decides.model, decides.reader.name if decides.reader else None),
             "retriever": decides.retriever or None,
-            "cut_from": recorded_cut(made.operational.refused_parameters),
+            "cut_from": recorded_cut(operational.refused_parameters),
             "sampled": decides.sample is not None,
             **{name: getattr(decides, name) for name in _AS_RECORDED},
         }

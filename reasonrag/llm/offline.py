@@ -12,8 +12,9 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 
 import orjson
 
@@ -35,6 +36,15 @@ _TOKEN = re.compile(r"\s*(?:</?\w+>|\w+|[^\w\s])|\s+")
 _TAGS = ("query", "evidence", "answer")
 _GIVEN = re.compile(r"^(Correct answer|Reasoning|Answer|Candidate [0-9]+|Criterion [0-9]+): (.*)$", re.MULTILINE)
 """A judge's inputs besides the question, by the label at the beginning of their line."""
+
+_SUB_QUESTION = re.compile(r"^Sub-question [0-9]+: (.*)$", re.MULTILINE)
+_STEP = re.compile(r"^Step [0-9]+, (search|report|answer): (.*)$", re.MULTILINE)
+_LEADS = {
+    "search": "This is still to be found out:",
+    "report": "The documents say that it is",
+    "answer": "Nothing is left to be found out, so it is",
+}
+"""What is thought of each kind of step of a warm-up row."""
 
 
 def rehearsed_judge(judge: str, scores: str, flag: str) -> list[str]:
@@ -95,6 +105,8 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
     turn = _Turn(temperature, dice)
     replies: dict[str, Callable[[ParsedPrompt], str]] = {
         "route": lambda asked: f"<route>{'one' if habits.hops(asked.question) == 1 else 'several'}</route>",
+        "rephrase": lambda asked: _listed("questions", map(_as_question, _SUB_QUESTION.findall(asked.question))),
+        "narrate": lambda asked: _listed("steps", starmap(_thought, _STEP.findall(asked.question))),
         "read": turn.read,
         "conclude": turn.answer,
         "answer": lambda asked: turn.answer(turn.having_read(asked)),
@@ -228,6 +240,21 @@ def _as_call(said: str) -> str:
     """A reply of the agent with its query as a call of the search tool."""
     sought = tagged("query", said)
     return call_text(said.partition(" So the ")[0], SEARCH, {"query": sought[0]}) if sought else said
+
+
+def _as_question(note: str) -> str:
+    """A sub-question, where it is a note of MuSiQue's (`Ada Lovelace >> father`) as a sentence."""
+    thing, noted, asked = note.partition(" >> ")
+    return f"What is the {asked} of {thing}?" if noted else note
+
+
+def _thought(kind: str, said: str) -> str:
+    return f"{_LEADS[kind]} {said}"
+
+
+def _listed(tag: str, lines: Iterable[str]) -> str:
+    numbered = [f"{number}. {each}" for number, each in enumerate(lines, start=1)]
+    return "\n".join([f"<{tag}>", *numbered, f"</{tag}>"])
 
 
 # -- the judge -------------------------------------------------------------------------------------------------

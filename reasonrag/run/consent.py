@@ -32,7 +32,7 @@ def get_consent(
     expected: of every model; empty if it could not be measured. caps: on calls and tokens, which bound the estimate.
         spent: of these, so far.
     """
-    text, most = _cost(expected, caps, spent)
+    text, most = cost_in_words(expected, caps, spent)
     agreed = watcher.confirm(f"{work}: {text}, and no --max-cost limits it")
     unasked = agreed is None and most > UNASKED_DOLLARS
     if agreed is False or unasked:
@@ -47,7 +47,7 @@ def _is_paid(model: ModelSpec) -> bool:
     return model.price is not None and model.price.cost(10**6, 10**6) > 0
 
 
-def _cost(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, spent: Tokens) -> tuple[str, float]:
+def cost_in_words(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, spent: Tokens) -> tuple[str, float]:
     """`about $0.10 to $0.25 for 40 to 80 requests to NAME`, of what the caps leave room for, and the high end."""
     if not expected:
         return "the cost could not be estimated", 0.0

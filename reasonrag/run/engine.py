@@ -308,7 +308,7 @@ def claimed(folder: Path, config: RunConfig | None = None, *, flag: str = "--run
     """
     with only_writer(folder, flag=flag), another_run_named(folder):
         if config:
-            keep_config(folder, config)
+            keep_config(folder, config, flag=flag)
         yield
 
 

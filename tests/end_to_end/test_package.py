@@ -135,6 +135,8 @@ TAKE_SETTINGS = {
     "reasonrag/curation/pairs._replaces_other_runs": "asks twice, before the lock and under it",
     "reasonrag/curation/pairs._sources": "refuses labels that go with no source",
     "reasonrag/curation/pairs._witnesses": "refuses what a critic does not go with",
+    "reasonrag/curation/warm_up/warm_up._Plan": "makes the configuration of them",
+    "reasonrag/curation/warm_up/warm_up._plan": "turns them into the plan of the rows",
     "reasonrag/critics/train._plan": "turns them into the plan of a training",
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",

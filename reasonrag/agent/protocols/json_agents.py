@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from preference import Message
+import orjson
+
+from preference import ActionType, Message
 from reasonrag.agent.parsing import ParsedReply, ParseError
 from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.protocols.json_reading import ANSWER, QUERY, answers, as_step, documents, read_object, turns
@@ -42,6 +44,9 @@ class JsonAgent:
             return found
         response, said = found
         return as_step(response, said, next(each for each in wanted if each in said))
+
+    def reply(self, action_type: ActionType, thought: str, content: str) -> str:
+        return f"{thought} {orjson.dumps({action_type: content}).decode()}"
 
 
 class Re2Search(JsonAgent):

@@ -51,6 +51,10 @@ class ProRag:
         found = parse_tagged(text, tags=TAGS[state.action], ending=ending)
         return found if isinstance(found, ParseError) else ParsedReply(found.response, TYPES[found.tag], found.content)
 
+    def reply(self, action_type: ActionType, thought: str, content: str) -> str:
+        tag = next(each for each, means in TYPES.items() if means == action_type)
+        return f"<step>{_inert(thought)}</step>\n<{tag}>{_inert(content)}</{tag}>"
+
 
 def _inert(text: str) -> str:
     """Untrusted text on one line that opens none of these tags."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from preference import Message
+from preference import ActionType, Message
 from reasonrag.agent.parsing import ParsedReply, ParseError
 from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.state import State
@@ -35,4 +35,8 @@ class AgentProtocol(Protocol):
 
     def parse(self, text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
         """The step of a reply, which holds no reasoning any more."""
+        ...
+
+    def reply(self, action_type: ActionType, thought: str, content: str) -> str:
+        """A reply that takes this step: what `parse` reads back."""
         ...

@@ -3,13 +3,19 @@ RAG_ProGuide."""
 
 from __future__ import annotations
 
-from preference import Message
+from preference import ActionType, Message
 from reasonrag.agent.parsing import ParsedReply, ParseError, parse_reply, stop_strings
 from reasonrag.agent.prompting import Prompts, render_prompt
 from reasonrag.agent.state import State
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.settings import PassageOrder
+
+_LEADS: dict[ActionType, str] = {
+    "query": "So the next query is",
+    "evidence": "Based on the query, the relevant evidence is",
+    "answer": "So the answer is",
+}
 
 
 class ReasonRag:
@@ -32,3 +38,6 @@ class ReasonRag:
 
     def parse(self, text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
         return parse_reply(text, action=state.action, ending=ending)
+
+    def reply(self, action_type: ActionType, thought: str, content: str) -> str:
+        return f"{thought} {_LEADS[action_type]} <{action_type}>{content}</{action_type}>"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from preference import Message
+from preference import ActionType, Message
 from reasonrag.agent.parsing import ParsedReply, ParseError, cut_off, parse_tagged
 from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.protocols.json_reading import DECODER, document_line, one_line, text_of
@@ -50,6 +50,11 @@ class Tools:
 
     def parse(self, text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
         return parse_turn(text, ending, last=state.action == "conclude")
+
+    def reply(self, action_type: ActionType, thought: str, content: str) -> str:
+        if action_type == "query":
+            return call_text(thought, SEARCH, {"query": content})
+        return f"{thought}\n<answer>{content}</answer>"
 
 
 def parse_turn(text: str, ending: Ending, *, last: bool = False) -> ParsedReply | ParseError:

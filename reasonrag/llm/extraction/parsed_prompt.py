@@ -19,6 +19,8 @@ _TURNS_BY_TAG = (
     ("<ranking>", "rank"),
     ("<pick>", "pick"),
     ("<route>", "route"),
+    ("<questions>", "rephrase"),
+    ("<steps>", "narrate"),
     ("<sentence>", "sentence"),
     ("<subanswer>", "subanswer"),
     ("<subquery>", "subquery"),

@@ -158,6 +158,7 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
         "judging": {},
         "critics": {},
         "refinement": {},
+        "warm_up": {},
         "contamination": {},
         "versions": {"reasonrag": "0.0.0"},
         "warnings": [],
