@@ -60,44 +60,12 @@ class Configuration(BaseModel):
         return found
 
 
-class SearchBudget(Configuration):
-    """When a search ends, and how much of it is in flight."""
+class SearchConfig(Configuration):
+    """Everything about a search that is not the policy."""
 
-    simulations: int = Field(ge=1, lt=2**31)
-    """Selections of a state before the search ends."""
-    max_calls: int | None = Field(default=None, ge=1, lt=2**31)
-    """Completions the search may use, however many one request carried. Work is handed out only while it is expected to
-    fit, with continuations as long as the mean so far; the last ones may overrun by what they are longer."""
-    wave: int = Field(default=1, ge=1, lt=2**31)
-    """Simulations in flight at once in one tree."""
+    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "group")
 
-
-class ValuationConfig(Configuration):
-    """How steps are valued, and how their values are backed up."""
-
-    valuation: Literal["continuation", "score", "rank"]
-    """How a new step is valued: by real continuations to an answer, by one number from outside, or by its rank among
-    its siblings (`chain` only)."""
-    continuations: int = Field(ge=1, lt=STRIDE)
-    """Real continuations sampled from every new non-terminal step; ignored by `score` and `rank`."""
-    value_one: bool = False
-    """Value one new step of a state, drawn at random, instead of all; with descents and continuations only, and without
-    shared estimates."""
-    alpha: float = Field(gt=0, le=1)
-    """Discount of what is backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
-    backup_discount: Literal["answers", "paths", "levels"] = "answers"
-    """What alpha discounts in a backup. `answers`: outcomes, per step from the root to the answer; scores are backed up
-    as they are. `paths`: scores too, per step from the root to the scored step. `levels`: every value, per level that
-    it is backed up above the step that was valued."""
-    merge_equal: bool = True
-    """Equal steps drawn in one state are one node."""
-    keep_continuations: bool = False
-    """Keep the steps of continuations as nodes of the tree."""
-
-
-class SelectionConfig(Configuration):
-    """Which state is gone on with, and how many steps are drawn there."""
-
+    # which state is gone on with, and how many steps are drawn there
     selection: Literal["uct", "puct", "unit_puct", "mixed", "chain", "group"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
     are expected to disagree most, and ends where no reply is worth its price; `chain` goes from each state on with its
@@ -117,11 +85,34 @@ class SelectionConfig(Configuration):
     share_estimates: bool = False
     """Value equivalent siblings once and let them share the estimate; those that have something in common, by that."""
 
+    # how steps are valued, and how their values are backed up
+    valuation: Literal["continuation", "score", "rank"]
+    """How a new step is valued: by real continuations to an answer, by one number from outside, or by its rank among
+    its siblings (`chain` only)."""
+    continuations: int = Field(ge=1, lt=STRIDE)
+    """Real continuations sampled from every new non-terminal step; ignored by `score` and `rank`."""
+    value_one: bool = False
+    """Value one new step of a state, drawn at random, instead of all; with descents and continuations only, and without
+    shared estimates."""
+    alpha: float = Field(gt=0, le=1)
+    """Discount of what is backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
+    backup_discount: Literal["answers", "paths", "levels"] = "answers"
+    """What alpha discounts in a backup. `answers`: outcomes, per step from the root to the answer; scores are backed up
+    as they are. `paths`: scores too, per step from the root to the scored step. `levels`: every value, per level that
+    it is backed up above the step that was valued."""
+    merge_equal: bool = True
+    """Equal steps drawn in one state are one node."""
+    keep_continuations: bool = False
+    """Keep the steps of continuations as nodes of the tree."""
 
-class SearchConfig(SearchBudget, ValuationConfig, SelectionConfig):
-    """Everything about a search that is not the policy."""
-
-    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "group")
+    # when a search ends, and how much of it is in flight
+    simulations: int = Field(ge=1, lt=2**31)
+    """Selections of a state before the search ends."""
+    max_calls: int | None = Field(default=None, ge=1, lt=2**31)
+    """Completions the search may use, however many one request carried. Work is handed out only while it is expected to
+    fit, with continuations as long as the mean so far; the last ones may overrun by what they are longer."""
+    wave: int = Field(default=1, ge=1, lt=2**31)
+    """Simulations in flight at once in one tree."""
 
     @model_validator(mode="after")
     def _values_go_together(self) -> Self:
