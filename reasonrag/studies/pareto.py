@@ -21,7 +21,7 @@ from reasonrag.rendering import percent, written
 RESAMPLES = 2_000
 Unit = Literal["dollars", "calls"]
 HEAD = (
-    *("trial", ("comple-", "tions"), "share", "pairs", ("confi-", "dence"), ("expected", "right"), ("dis-", "tinct")),
+    *("trial", ("comple-", "tions"), "share", "pairs", ("confi-", "dence"), ("expected", "right")),
     *("cost", ("CI", "low"), ("CI", "high"), ""),
 )
 """Of the table of trials."""
@@ -71,8 +71,6 @@ class TrialReport(BaseModel):
     """Mean over pairs; null without pairs, like `cost_per_right_pair`."""
     cost_per_right_pair: float | None
     """In `Tuning.unit`."""
-    distinct_steps: float | None
-    """Steps that differ from their siblings, as a share of all draws."""
     intervals: dict[str, Interval95] = {}
     """Intervals by field name, and `cost_change`: the relative change of `cost_per_right_pair` from the base."""
     worse_than_base: bool = False
@@ -106,7 +104,6 @@ class TrialReport(BaseModel):
             f"{self.pairs:.1f}",
             written(self.confidence),
             f"{self.right_pairs:.1f}",
-            "-" if self.distinct_steps is None else percent(self.distinct_steps, 0),
             cost(self.cost_per_right_pair),
             *([cost(ends.low), cost(ends.high)] if ends else ["", ""]),
             "*" if self.on_frontier else "worse" if self.worse_than_base else "" if self.complete else "..",
@@ -158,17 +155,15 @@ class ConfigurationMeasurements:
             "cost_per_right_pair": self.cost,
             "cost_change": self.cost_change(base),
         }
-        found = {name: interval(values) for name, values in resampled.items()}
-        return {name: Interval95(low=_finite(low), high=_finite(high)) for name, (low, high) in found.items()}
+        found = {
+            name: [each if math.isfinite(each) else None for each in interval(of)] for name, of in resampled.items()
+        }
+        return {name: Interval95(low=low, high=high) for name, (low, high) in found.items()}
 
     def cost_change(self, base: ConfigurationMeasurements) -> _Values:
         """Relative change of the cost per expected right pair from the base's."""
         neither_has_pairs = np.isinf(self.cost) & np.isinf(base.cost)
         return np.where(neither_has_pairs, 0.0, _ratio(self.cost, base.cost, empty=math.inf) - 1)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def interval(values: _Values) -> Interval:

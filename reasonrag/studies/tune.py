@@ -76,8 +76,6 @@ class Tuning(BaseModel):
     not finish, or if it would be a base without pairs."""
     config: dict[str, Any]
     """The suggestion as settings of generate; empty without one."""
-    calls_apart: int
-    """Completions the trials would have needed without sharing."""
     calls_delivered: int
     tokens_delivered: int
     cost_delivered: float | None
@@ -107,8 +105,7 @@ class Tuning(BaseModel):
         nothing = "no suggestion: the base did not finish, or made no pair and nothing is significantly cheaper"
         yield suggested.as_suggestion if suggested else nothing
         cost = f" for {dollars_or_unknown(self.cost_delivered)}" if money else ""
-        saved = max(0, self.calls_apart - self.calls_delivered)
-        yield f"{counted(self.calls_delivered, 'completion')}{cost}; sharing them between trials saved {saved:,}"
+        yield f"{counted(self.calls_delivered, 'completion')}{cost}, shared by the trials"
         for each in self.trials:
             if each.failed:
                 yield f"{each.name}: {counted(each.failed, 'question')} failed: {counts_text(each.failures_by_cause)}"
@@ -323,7 +320,6 @@ def _tuning(
         trials=reports,
         suggested=suggested,
         config=config,
-        calls_apart=sum(record.usage.calls for of_trial in records for record in of_trial),
         calls_delivered=spent.calls,
         tokens_delivered=spent.prompt + spent.completion,
         cost_delivered=None if price is None else spent.cost(price),
@@ -375,8 +371,6 @@ def _report(trial: Trial, records: Sequence[RolloutRecord], yields: Sequence[Que
     costs = [record.usage.cost_usd for record in records if record.usage.cost_usd is not None]
     pairs, right = sum(each.pairs for each in yields), math.fsum(each.right for each in yields)
     failed = Counter(record.error.cause for record in records if record.error)
-    steps = [node for record in records for node in record.nodes[1:]]
-    draws = sum(node.draws for node in steps)
     return TrialReport(
         name=trial.name,
         changed=dict(trial.changed),
@@ -391,7 +385,6 @@ def _report(trial: Trial, records: Sequence[RolloutRecord], yields: Sequence[Que
         questions_with_a_pair=sum(each.pairs > 0 for each in yields) / questions,
         confidence=right / pairs if pairs else None,
         cost_per_right_pair=math.fsum(each.cost for each in yields) / right if right else None,
-        distinct_steps=sum(node.same_as is None for node in steps) / draws if draws else None,
     )
 
 

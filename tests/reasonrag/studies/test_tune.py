@@ -87,8 +87,8 @@ def test_a_trial_is_the_run_that_it_would_be_by_itself() -> None:
     they ask for a quarter less at least."""
     tuning = package.tune(chat_model=DrawByDraw(), **QUICK, vary=["search.siblings=3,4,6", "agent.max_steps=5,7"])
     assert tuning.calls_delivered == journal_calls("runs/t/journal.jsonl")
-    assert tuning.calls_delivered < 0.75 * tuning.calls_apart
-    assert tuning.calls_apart == sum(tree.usage.calls for each in tuning.trials for tree in records(each.name))
+    apart = sum(tree.usage.calls for each in tuning.trials for tree in records(each.name))
+    assert tuning.calls_delivered < 0.75 * apart
     for trial in tuning.trials:
         alone = Path("runs") / trial.name
         package.generate(chat_model=DrawByDraw(), run=alone, limit=QUICK["pilot"], set=QUICK["set"] | trial.changed)
@@ -186,7 +186,6 @@ def test_a_report_is_what_the_records_of_the_trial_say() -> None:
         assert found.questions_with_a_pair == len({each.state.question_id for each in kept}) / 8
         assert found.confidence == (pytest.approx(right / len(kept)) if kept else None)
         assert found.cost_per_right_pair == (pytest.approx(cost / right, rel=1e-4) if kept else None)
-        assert 0 < (found.distinct_steps or 0) <= 1
         ends = found.intervals["questions_with_a_pair"]
         assert (ends.low or 0) <= found.questions_with_a_pair <= (ends.high or 0)
     assert any(found.pairs for found in tuning.trials)
@@ -198,7 +197,6 @@ def test_a_smaller_pilot_is_told_of_its_own_questions_only() -> None:
     package.tune(**QUICK | {"pilot": 6}, vary=["search.siblings=3"])
     found = package.tune(**QUICK | {"pilot": 3}, vary=["search.siblings=3"])
     assert {each.questions for each in found.trials} == {3}
-    assert found.calls_apart == sum(tree.usage.calls for each in found.trials for tree in records(each.name)[:3])
     base = found.trials[0]
     assert found.unit == "calls"
     assert base.cost_per_right_pair == (pytest.approx(base.calls / base.right_pairs) if base.pairs else None)
