@@ -20,7 +20,7 @@ from preference.export.json_stream import read_items
 from preference.filters import seeded_uniform
 from preference.records import shared_fields
 from preference.statistics import LABEL_LEVEL, Bin, Share, SignAgreement, reliability, share_of, sign_agreement
-from preference.stratified_sample import StratifiedSample
+from preference.stratified_sample import stratified_sample
 
 REPORT_SCHEMA: Final = "reasonrag.review_report/1"
 Verdict = Literal["a", "b", "tie", "skip"]
@@ -121,13 +121,10 @@ def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewP
     Stratified by the chosen step's action type; each prefix is the sample of its size. Reads the
     data set twice, to hold only the sample's texts. Raises MalformedFileError, OSError.
     """
-    count, sample = 0, StratifiedSample(size, seed=seed)
-    for pair in read_pairs(directory):
-        count += 1
-        sample.add(pair.action_type, pair.pair)
-    place = {key: number for number, key in enumerate(sample.draw())}
+    members = [(pair.action_type, pair.pair) for pair in read_pairs(directory)]
+    place = {key: number for number, key in enumerate(stratified_sample(members, size, seed=seed))}
     held = [pair for pair in read_pairs(directory) if pair.pair in place]
-    return sorted(held, key=lambda pair: place[pair.pair]), count
+    return sorted(held, key=lambda pair: place[pair.pair]), len(members)
 
 
 # -- judgements ------------------------------------------------------------------------------------------------

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Protocol
 
 from pydantic import BaseModel
-
-from preference.margin_and_confidence import TOLERANCE
 
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Edges of the bins of `reliability`; the last edge belongs to the last bin."""
@@ -64,23 +61,6 @@ class CheckedPair(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class MarginCheck:
-    """A pair checked by fresh continuations: the margin of its label, and that of the fresh means."""
-
-    confidence: float | None
-    margin: float
-    fresh_margin: float
-
-    @property
-    def tied(self) -> bool:
-        return abs(self.fresh_margin) <= TOLERANCE
-
-    @property
-    def confirmed(self) -> bool:
-        return self.fresh_margin > TOLERANCE
-
-
 def share_of(part: int, whole: int) -> Share:
     """A share and its Wilson interval at `LABEL_LEVEL`."""
     if not whole:
@@ -105,9 +85,9 @@ def reliability(pairs: Sequence[CheckedPair]) -> list[Bin]:
     """Claimed confidence against the confirmed share, bin by bin. Values below the first edge count in the first bin;
     pairs without a confidence are in none."""
     found = []
+    claims = [(each.confidence, each) for each in pairs if each.confidence is not None]
     for low, high in pairwise(BINS):
-        claims = [(each.confidence, each) for each in pairs]
-        inside = [(claim, each) for claim, each in claims if claim is not None and _bin_of(claim) == low]
+        inside = [(claim, each) for claim, each in claims if _bin_of(claim) == low]
         mean = sum(claim for claim, _ in inside) / len(inside) if inside else None
         agreed = dict(sign_agreement(each for _, each in inside))
         found.append(Bin(low=low, high=high, mean_confidence=mean, **agreed))

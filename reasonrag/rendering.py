@@ -37,11 +37,6 @@ def one_line(value: object) -> str:
     return _CONTROL.sub(" ", str(value))
 
 
-def verbatim_line(value: object) -> Verbatim:
-    """One line for a code block, which only a line break could end."""
-    return Verbatim(one_line(value))
-
-
 def escaped(value: object) -> str:
     """Text escaped for Markdown: no markup, HTML or links, on one line."""
     text = _SPECIAL.sub(r"\\\1", one_line(value).replace("&", "&amp;"))
@@ -226,7 +221,8 @@ def markdown_templates() -> jinja2.Environment:
         return value if isinstance(value, Verbatim) else escaped(value)
 
     found = _templates(autoescape=False, keep_trailing_newline=True, finalize=final)
-    found.filters |= {"code": code, "line": verbatim_line, "table": markdown_table}
+    # one line for a code block, which only a line break could end
+    found.filters |= {"code": code, "line": lambda value: Verbatim(one_line(value)), "table": markdown_table}
     found.tests["aside"] = lambda part: isinstance(part, Aside)
     return found
 

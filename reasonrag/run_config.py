@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -160,11 +160,6 @@ class RunConfig(_Kept):
     def changed_to(self, other: RunConfig, **usual: str) -> list[str]:
         """`key was x, is y` for everything that decides answers and differs. usual: values that a file leaves out."""
         return changed_keys(*(usual | each.decides_answers.model_dump() for each in (self, other)))
-
-
-def cuts_in(refused: Iterable[str]) -> list[str]:
-    """The lengths from which prompts are cut among what is recorded as refused."""
-    return [each for each in refused if each.startswith(CUT)]
 
 
 def has_answers(directory: Path) -> bool:

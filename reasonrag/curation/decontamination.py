@@ -8,7 +8,7 @@ some 4 KB each, and the evaluation splits stream past them. `publish`, training 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -154,16 +154,12 @@ def decontaminate(data_set: Path, splits: EvalSplits, *, allowed: Sequence[str] 
     splits.found.sort(key=lambda each: (each.name, each.sha256))
     splits.missing.sort(key=lambda each: (each.name, each.path))
     _check_names(allowed, splits, data_set)
-    flagged = [
-        each.model_copy(update={"dropped": any(_is_dropping(match, allowed) for match in each.matches)})
-        for each in find_contaminated(data_set, splits.found)
-    ]
+    flagged = find_contaminated(data_set, splits.found)
+    for each in flagged:
+        others = {match.eval for match in each.matches if not match.own_split}
+        each.dropped = ALL not in allowed and not others <= {*allowed}
     summary = _summary(flagged, splits, allowed)
     return Decontamination(summary, flagged, _warnings(summary, flagged))
-
-
-def _is_dropping(match: EvalMatch, allowed: Collection[str]) -> bool:
-    return not match.own_split and match.eval not in allowed and ALL not in allowed
 
 
 def _check_names(allowed: Sequence[str], splits: EvalSplits, data_set: Path) -> None:

@@ -53,7 +53,12 @@ class QwenTokenCounter:
     exact = True
 
     def prompt(self, prompt: Sequence[Message]) -> int:
-        return _in_template(prompt)
+        """Of the turns as the template renders them, and of the header before the reply. Turns end in `<|im_end|>`, and
+        no token crosses a special one, so turns are counted separately."""
+        system = next((turn.content for turn in prompt if turn.role == "system"), "") or QWEN_DEFAULT_SYSTEM
+        turns = [("system", system), *((turn.role, turn.content) for turn in prompt if turn.role != "system")]
+        length = sum(_qwen_length(f"<|im_start|>{role}\n{content}<|im_end|>\n") for role, content in turns)
+        return length + _qwen_length("<|im_start|>assistant\n")
 
     def reply(self, text: str) -> int:
         return _qwen_length(f"{text}<|im_end|>\n")
@@ -70,18 +75,6 @@ def token_counter() -> tuple[TokenCounter, list[str]]:
         else:
             return QwenTokenCounter(), []
     return EstimatingCounter(), [f"token lengths are estimates, four characters per token: {missing}"]
-
-
-def _in_template(prompt: Sequence[Message]) -> int:
-    """Tokens of the turns as the template renders them, and of the header before the reply.
-
-    Turns end in `<|im_end|>`, and no token crosses a special one, so turns are counted separately.
-    """
-    system = next((turn.content for turn in prompt if turn.role == "system"), "") or QWEN_DEFAULT_SYSTEM
-    others = [(turn.role, turn.content) for turn in prompt if turn.role != "system"]
-    turns = [("system", system), *others]
-    length = sum(_qwen_length(f"<|im_start|>{role}\n{content}<|im_end|>\n") for role, content in turns)
-    return length + _qwen_length("<|im_start|>assistant\n")
 
 
 # -- Qwen2.5 ---------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from preference.records import first_error
-from preference.stratified_sample import StratifiedSample
+from preference.stratified_sample import stratified_sample
 from reasonrag.data.compressed import as_lines
 from reasonrag.data.dataset_fields import UnreadColumns, question_record
 from reasonrag.data.gold_passages import GoldPassages, gold_passages
@@ -249,7 +249,7 @@ def open_questions(
     unread = UnreadColumns()
     rows = path if home is None or not path.is_file() else as_lines(path, home, say=say)
     unit = "line" if rows == path else "row"
-    draw, places, position = sample and StratifiedSample(sample.size, seed=sample.seed), array("q"), 0
+    members, places, position = list[tuple[str, str]](), array("q"), 0
     with reading(f"the questions {path}"), rows.open("rb") as lines:
         for number, line in numbered_lines(path, lines):
             question = parse_question(line, where=f"{path}, {unit} {number}", check=check, unread=unread)
@@ -259,19 +259,19 @@ def open_questions(
                     f"{first_seen[question.id]}. Ids must be unique"
                 )
             digest.update(line)
-            if draw:
-                draw.add(question.type or "", f"{dataset}:{question.id}")  # ids repeat in other data sets
+            if sample:
+                members.append((question.type or "", f"{dataset}:{question.id}"))  # ids repeat in other data sets
                 places.append(position)
                 position += len(line)
     if not first_seen:
         raise InputError(f"the question file {path} is empty; it needs one question per line")
-    drawn = [places[first_seen[each.removeprefix(f"{dataset}:")] - 1] for each in draw.draw()] if draw else None
+    chosen = stratified_sample(members, sample.size, seed=sample.seed) if sample else ()
+    drawn = [places[first_seen[each.removeprefix(f"{dataset}:")] - 1] for each in chosen] if sample else None
     if notice := unread.notice(path):
         say(notice)
     total = len(first_seen) if drawn is None else len(drawn)
     found = QuestionFile(dataset, split, path, digest.hexdigest(), total, check=check, drawn=drawn)
-    seed = sample.seed if sample else None
-    return replace(found, sample_seed=seed, rows=None if rows == path else rows)
+    return replace(found, sample_seed=sample.seed if sample else None, rows=None if rows == path else rows)
 
 
 def parse_question(

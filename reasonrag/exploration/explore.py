@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from preference import OutcomeName, read_rollouts
 from preference.export.private_files import write_json
@@ -41,11 +41,8 @@ from reasonrag.run_config import has_answers, recorded_effort
 from reasonrag.settings import EffortName, resolve
 from reasonrag.signatures import public_call
 
-
-class Launch(Protocol):
-    """Has a run explored by ranks elsewhere, and merges them. Raises as `explore` does."""
-
-    async def __call__(self, settings: GenerateSettings, watcher: Watcher) -> RunSummary: ...
+Launch: TypeAlias = Callable[[GenerateSettings, Watcher], Awaitable[RunSummary]]
+"""Has a run explored by ranks elsewhere, and merges them. Raises as `explore` does."""
 
 
 @public_call(GenerateSettings)

@@ -8,7 +8,7 @@ belongs to one reply. Knows no price, no file and no tree.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from reasonrag.llm.chat import USAGE, ChatModel, ChatRequest, Completion, WrappedModel
 
@@ -71,8 +71,5 @@ def _requests(completions: Iterable[Completion]) -> list[list[Completion]]:
 
 def _parts(total: int, weights: Sequence[int]) -> list[int]:
     """Split a whole number by weight into parts that add up to it."""
-    reached = [0]
-    for weight in weights:
-        reached.append(reached[-1] + weight)
-    ends = [round(total * each / reached[-1]) for each in reached]
+    ends = [round(total * each / sum(weights)) for each in accumulate(weights, initial=0)]
     return [end - start for start, end in pairwise(ends)]

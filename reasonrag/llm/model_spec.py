@@ -19,7 +19,7 @@ from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, EndpointModel, Limits
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
-from reasonrag.llm.prices import SELF_HOSTED, Price, find_price, is_sold_at, price_list, prices_given
+from reasonrag.llm.prices import SELF_HOSTED, Price, find_price, find_provider, price_list, prices_given
 from reasonrag.llm.settings import LimitSettings, ModelSettings
 from reasonrag.settings import OWN_EFFORT
 
@@ -85,7 +85,7 @@ class ModelSpec:
         """
         own, temperature = bool(model.base_url), model.temperature
         price = _price_of(model, name, model.base_url or self.addresses)
-        if price is None and self_hosted and own and not is_sold_at(model.base_url):
+        if price is None and self_hosted and own and find_provider(model.base_url) is None:
             price = SELF_HOSTED
         sampled: dict[str, Any] = {"extra_body": model.extra_body, "logprobs": False}
         sampled |= {} if temperature is None else {"temperature": temperature}

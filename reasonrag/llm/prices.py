@@ -85,18 +85,13 @@ def prices_given(words: Iterable[str]) -> dict[str, Price]:
     return {name: Price(tokens_in, tokens_out, cached_in=tokens_in) for name, tokens_in, tokens_out in parsed}
 
 
-def is_sold_at(addresses: Sequence[str]) -> bool:
-    """Whether one of them is that of a provider with prices."""
-    return _find_provider(addresses) is not None
-
-
 def _first_tier(price: Decimal | TieredPrices | None) -> float | None:
     """Higher tiers begin at prompts of 32,000 tokens and more, mostly at 200,000; an agent's prompts are shorter."""
     return None if price is None else float(price if isinstance(price, Decimal) else price.base)
 
 
 def _find_model(model: str, addresses: Sequence[str]) -> ModelInfo | None:
-    if provider := _find_provider(addresses):
+    if provider := find_provider(addresses):
         # its own price or none: that of another provider would be a guess
         return provider.find_model(model, all_providers=_snapshot().providers)
     with suppress(LookupError):
@@ -104,7 +99,8 @@ def _find_model(model: str, addresses: Sequence[str]) -> ModelInfo | None:
     return None
 
 
-def _find_provider(addresses: Sequence[str]) -> Provider | None:
+def find_provider(addresses: Sequence[str]) -> Provider | None:
+    """The first provider with prices at one of these addresses."""
     for address in addresses:
         with suppress(LookupError):
             return _snapshot().find_provider(None, None, address)

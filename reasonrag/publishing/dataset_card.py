@@ -20,7 +20,7 @@ from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.pairs import summary_rows
 from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.errors import needs_extra
-from reasonrag.publishing.licences import KNOWN_LICENCES, UNKNOWN, Licence, languages_of, licence_of
+from reasonrag.publishing.licences import KNOWN_LICENCES, UNKNOWN, Licence, licence_of
 from reasonrag.publishing.staging import hub_configs, hub_dataset_info, without_addresses
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import (
@@ -81,8 +81,9 @@ def front_matter(facts: DatasetCardFacts) -> str:
         for config in hub_configs(facts.inventory)
     ]
     pairs, papers = facts.inventory.summary.pairs, papers_of(run.origin.agent for run in facts.inventory.runs)
+    english = facts.inventory.datasets and KNOWN_LICENCES.keys() >= set(facts.inventory.datasets)  # all of these are
     data = DatasetCardData(
-        language=languages_of(facts.inventory.datasets) or None,
+        language=["en"] if english else None,
         license=_licence(facts),
         pretty_name=facts.repo.rpartition("/")[2],
         size_categories=[next((name for most, name in _SIZES if pairs < most), "n>10M")],

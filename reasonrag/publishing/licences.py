@@ -54,8 +54,3 @@ def licence_of(datasets: Collection[str]) -> str:
     if any(each is not None and each.passages == WIKIPEDIA for each in found):
         return "cc-by-sa-4.0"
     return "apache-2.0"
-
-
-def languages_of(datasets: Collection[str]) -> list[str]:
-    """Language codes, as far as they are known: every known set is English."""
-    return ["en"] if datasets and KNOWN_LICENCES.keys() >= set(datasets) else []

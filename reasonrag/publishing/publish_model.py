@@ -78,7 +78,11 @@ class ModelToPublish:
     def __init__(self, folder: Path, *, base: str | None, licence: str | None) -> None:
         self._model = open_model(folder)
         self.place = self._model.path
-        _check_weights(self._model)
+        if not self._model.weights[0].endswith(".safetensors"):
+            raise InputError(
+                f"{self.place} has pickled weights only ({self._model.weights[0]}), which can run code when they are "
+                "loaded. Convert them to safetensors: load the model with transformers and call save_pretrained(FOLDER)"
+            )
         self._provenance = read_provenance(self.place)
         self._base = _base_on_the_hub(self._model, self._provenance, base)
         self._files = _files_of(self.place)
@@ -147,15 +151,6 @@ class ModelToPublish:
 
 
 # -- what may be uploaded ----------------------------------------------------------------------------------------
-
-
-def _check_weights(model: ModelFolder) -> None:
-    """Refuses pickled weights, which can run arbitrary code when loaded. Raises InputError."""
-    if not model.weights[0].endswith(".safetensors"):
-        raise InputError(
-            f"{model.path} has pickled weights only ({model.weights[0]}), which can run code when they are loaded. "
-            "Convert them to safetensors: load the model with transformers and call save_pretrained(FOLDER)"
-        )
 
 
 def _base_on_the_hub(model: ModelFolder, provenance: Provenance | None, given: str | None) -> str | None:

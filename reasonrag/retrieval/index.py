@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -47,11 +47,8 @@ from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.web.client import LOOPBACKS
 
-
-class LaunchEncoding(Protocol):
-    """Makes an encoding elsewhere, by at most so many workers."""
-
-    def __call__(self, workers: int | None, batch_size: int) -> Encoding: ...
+LaunchEncoding: TypeAlias = Callable[[int | None, int], Encoding]
+"""Makes an encoding elsewhere, by at most so many workers (None: as many as fit), in batches of so many passages."""
 
 
 @public_call(IndexSettings)

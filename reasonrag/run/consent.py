@@ -20,7 +20,7 @@ UNASKED_DOLLARS = 100.0
 
 def needs_consent(models: Sequence[ModelSpec], caps: Caps, *, yes: bool) -> bool:
     """Whether some model costs money, with no cap on the cost and no consent given (--yes)."""
-    return not yes and caps.cost is None and any(_is_paid(each) for each in models)
+    return not yes and caps.cost is None and any(each.price and each.price.cost(1, 1) for each in models)
 
 
 def get_consent(
@@ -41,10 +41,6 @@ def get_consent(
             f"not started{why if unasked else ''}, and nothing was spent beyond trial requests: --max-cost DOLLARS "
             "limits the cost, --yes skips the question"
         )
-
-
-def _is_paid(model: ModelSpec) -> bool:
-    return model.price is not None and model.price.cost(10**6, 10**6) > 0
 
 
 def cost_in_words(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, spent: Tokens) -> tuple[str, float]:

@@ -21,7 +21,7 @@ from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import ExpectedUsage
-from reasonrag.llm.journal import Journal, JournaledModel, open_journal
+from reasonrag.llm.journal import Journal, open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
 from reasonrag.run.consent import get_consent, needs_consent
@@ -259,9 +259,12 @@ class Run:
         if needs_consent(specs, self.budget.caps, yes=self.budget.yes):
             items = (item for _, item in _at(owed.positions, work.items()))
             expected = await cost.expected(items, count, owed.fresh, [*self.roles])
+            asked = zip(specs, expected, (each.inner for each in self.models.all), strict=False)
             told = [
-                (spec, usage.with_reasoning(spec.sampling.max_tokens) if _reasons(model) else spec.expected(usage))
-                for spec, usage, model in zip(specs, expected, self.models.all, strict=False)
+                (spec, usage.with_reasoning(spec.sampling.max_tokens))
+                if isinstance(model, EndpointModel) and model.reasons  # by its trial
+                else (spec, spec.expected(usage))
+                for spec, usage, model in asked
             ]
             caps, spent = self.budget.caps, self.models.spent
             get_consent(cost.described(count), told, self.watcher, caps=caps, spent=spent)
@@ -289,10 +292,6 @@ class _Owed(NamedTuple):
     positions: set[int]
     total: int
     fresh: int
-
-
-def _reasons(model: JournaledModel) -> bool:
-    return isinstance(model.inner, EndpointModel) and model.inner.reasons
 
 
 def _at(positions: Collection[int], items: Iterable[Item]) -> Iterator[tuple[int, Item]]:

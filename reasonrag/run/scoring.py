@@ -105,11 +105,10 @@ async def score_steps(
             roles = {_CRITIC: Role(critic.spec, open_one)}
             watcher.say(f"{critic.found.name}: {counted(len(steps), work.noun)} to score")
             async with open_run(folder, roles, watcher, Budget(caps)) as run:
-                before = run.models.spent.calls
                 await run.complete(work)
         found.by_critic.append(work.scores)
         found.scores += len(steps)
         found.given_up += run.failures.given_up.total()
         found.calls += run.models.spent.calls
-        found.session_calls += run.models.spent.calls - before
+        found.session_calls += run.session.tally.calls
     return found

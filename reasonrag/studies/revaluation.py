@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from mcts import shortest_path_reward
 from mcts.search import STRIDE
 from preference import Candidate, RolloutNode, RolloutRecord
-from preference.statistics import LABEL_LEVEL, Bin, MarginCheck, SignAgreement, reliability, sign_agreement
+from preference.margin_and_confidence import TOLERANCE
+from preference.statistics import LABEL_LEVEL, Bin, SignAgreement, reliability, sign_agreement
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.agent.state import State
@@ -64,6 +65,14 @@ class RevaluedPair(BaseModel):
     chosen_outcome: float | None = None
     rejected_outcome: float | None = None
     """Mean outcome, undiscounted."""
+
+    @property
+    def tied(self) -> bool:
+        return abs(self.fresh_margin or 0.0) <= TOLERANCE
+
+    @property
+    def confirmed(self) -> bool:
+        return (self.fresh_margin or 0.0) > TOLERANCE
 
 
 class Revaluation(BaseModel):
@@ -221,7 +230,6 @@ async def revalue(
         if by.reader:
             roles[READER] = Role(by.reader, partial(open_model, by.reader))
         run = await opened.enter_async_context(open_run(folder, roles, watcher, budget))
-        calls_before = run.models.spent.calls
         sides = [_Side(pair.rollout, node) for pair in pairs for node in (pair.chosen, pair.rejected)]
         work = _FreshValues(by.agent_of(run.models.main, run.models.by_role.get(READER)), k, sides, by)
         await run.complete(work)
@@ -232,7 +240,7 @@ async def revalue(
         k=k,
         exportable=sample.seen,
         calls=run.models.spent.calls,
-        session_calls=run.models.spent.calls - calls_before,
+        session_calls=run.session.tally.calls,
         cost_usd=run.models.cost,
         refused_parameters=run.refused,
         failed_attempts=run.session.tally.failed_calls,
@@ -383,9 +391,7 @@ def _revalued(pair: SampledPair, values: Mapping[_Key, _Fresh]) -> RevaluedPair:
 
 def _summary(sample: list[RevaluedPair], failures: FailureLog, **known: Any) -> Revaluation:
     """known: the fields that follow neither from the pairs nor from the failures."""
-    decided = [
-        MarginCheck(each.confidence, each.margin, each.fresh_margin) for each in sample if each.fresh_margin is not None
-    ]
+    decided = [each for each in sample if each.fresh_margin is not None]
     return Revaluation(
         **known,
         pairs=len(sample),
@@ -394,7 +400,7 @@ def _summary(sample: list[RevaluedPair], failures: FailureLog, **known: Any) -> 
         confidence_level=LABEL_LEVEL,
         confirmed=sign_agreement(decided),
         mean_margin=statistics.mean(each.margin for each in decided) if decided else None,
-        mean_fresh_margin=statistics.mean(each.fresh_margin for each in decided) if decided else None,
+        mean_fresh_margin=statistics.mean(each.fresh_margin or 0.0 for each in decided) if decided else None,
         reliability=reliability(decided),
         sample=sample,
     )

@@ -142,7 +142,6 @@ TAKE_SETTINGS = {
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
     "reasonrag/evaluation/evaluate._Setup": "whose questions, judge and checks stand beside it",
     "reasonrag/exploration/explore.check_whole": "checks them before ranks get them",
-    "reasonrag/exploration/explore.__call__": "the body of the public call, carried out elsewhere",
     "reasonrag/exploration/explore.explore": "the body of the public call",
     "reasonrag/retrieval/index._serve": "the body of the public call",
     "reasonrag/run_config.shown_settings": "writes whatever they are",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference.statistics import BINS, MarginCheck, reliability, share_of, sign_agreement
+from preference.statistics import BINS, reliability, share_of, sign_agreement
 
 
 @pytest.mark.parametrize(
@@ -40,13 +41,22 @@ def test_an_interval_holds_its_share_and_mirrors(part: int, more: int) -> None:
     assert found.low == pytest.approx(1 - rest.high, abs=1e-9)
 
 
-def pair(fresh: float, *, confidence: float = 0.7) -> MarginCheck:
-    return MarginCheck(confidence, margin=0.3, fresh_margin=fresh)
+@dataclass
+class Checked:
+    """A checked pair."""
+
+    tied: bool
+    confirmed: bool
+    confidence: float | None
+
+
+def pair(fresh: float, *, confidence: float | None = 0.7) -> Checked:
+    return Checked(tied=fresh == 0, confirmed=fresh > 0, confidence=confidence)
 
 
 def test_a_label_is_confirmed_by_a_fresh_difference_of_its_sign() -> None:
     """Ties are no verdict, and are counted apart."""
-    found = sign_agreement([pair(0.2), pair(0.001), pair(-0.1), pair(0.0), pair(1e-12)])
+    found = sign_agreement([pair(0.2), pair(0.001), pair(-0.1), pair(0.0), pair(0.0)])
     assert (found.confirmed.of, found.confirmed.share, found.ties) == (3, pytest.approx(2 / 3), 2)
     assert sign_agreement([]).confirmed.share is None
 
@@ -63,16 +73,8 @@ def test_every_confidence_has_a_bin(confidence: float, low: float) -> None:
 
 def test_a_pair_that_claims_no_confidence_is_in_no_bin() -> None:
     """As those of files that know none."""
-    claims_nothing = Judgement()
+    claims_nothing = pair(0.1, confidence=None)
     assert [each.confirmed.of for each in reliability([claims_nothing, pair(0.1, confidence=0.62)])] == [0, 1, 0, 0, 0]
-
-
-class Judgement:
-    """Confirmed, of a label without a confidence."""
-
-    confidence: float | None = None
-    tied = False
-    confirmed = True
 
 
 def test_a_bin_says_what_was_claimed_and_what_came_true() -> None:

@@ -8,17 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference.stratified_sample import StratifiedSample
+from preference.stratified_sample import stratified_sample
 
 STRATA = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 60), min_size=1)
 
 
 def drawn(sizes: dict[str, int], size: int, *, seed: int = 0) -> list[str]:
-    sample = StratifiedSample(size, seed=seed)
-    for stratum, count in sizes.items():
-        for number in range(count):
-            sample.add(stratum, f"{stratum}{number}")
-    return sample.draw()
+    members = [(stratum, f"{stratum}{number}") for stratum, count in sizes.items() for number in range(count)]
+    return stratified_sample(members, size, seed=seed)
 
 
 @given(STRATA, st.integers(1, 80), st.integers(0, 9))

@@ -179,7 +179,7 @@ class DatasetAudit:
         together = dataset_checks.check_all_rows(columns)
         if len(self._details["mixed_renderers"]) > 1:
             together["mixed_renderers"] = np.arange(len(columns))
-        prompt, reply = columns.tokens("prompt"), columns.longer_reply
+        prompt, reply = columns.tokens("prompt"), np.maximum(columns.tokens("chosen"), columns.tokens("rejected"))
         advised = advised_cutoff(prompt, reply) if len(columns) else None
         cutoffs = sorted({*CUTOFFS, advised}) if advised else []
         return AuditReport(

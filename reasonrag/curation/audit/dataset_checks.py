@@ -48,10 +48,6 @@ class RowColumns:
     def tokens(self, name: str) -> NDArray[np.int64]:
         return self[f"{name}_tokens"].astype(np.int64)
 
-    @property
-    def longer_reply(self) -> NDArray[np.int64]:
-        return np.maximum(self.tokens("chosen"), self.tokens("rejected"))
-
     def example(self, position: int) -> RowExample:
         return RowExample(file=self.files[self._arrays["file"][position]], row=self._arrays["row"][position])
 

@@ -140,7 +140,6 @@ async def label_by_judge(
 
         roles[_JUDGE] = Role(judge.model, open_model)
         run = await opened.enter_async_context(open_run(place, roles, watcher, Budget(judge.caps, judge.yes)))
-        calls_before = run.models.spent.calls
         if judge.model.settles_effort:
             begun = _begun(judge, candidates, run.models.main) if run.journal.questions else None
             model = await (begun or judge.model).settled(chat_model if begun else await open_model())
@@ -163,7 +162,7 @@ async def label_by_judge(
         given_up=len(work.asked) - len(verdicts),
         agrees_with_values=agreement,
         calls=run.models.spent.calls,
-        session_calls=run.models.spent.calls - calls_before,
+        session_calls=run.session.tally.calls,
         cost_usd=run.models.cost,
         refused_parameters=run.refused,
     )

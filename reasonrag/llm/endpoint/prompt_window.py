@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from reasonrag.llm.chat import Completion
-from reasonrag.run_config import CUT, cuts_in
+from reasonrag.run_config import CUT
 
 GRAIN, LEAST_WINDOW = 1.05, 128
 """Sizes that differ by a smaller factor count as one. Tokens; fewer are a number that is said of every prompt."""
@@ -92,5 +92,5 @@ class PromptWindows:
 
 def recorded_cut(refused: Mapping[str, Iterable[str]]) -> int | None:
     """The least size that is recorded as `CUT_FROM`, of what endpoints refuse by name of the model."""
-    every = (each.split() for lessons in refused.values() for each in cuts_in(lessons))
+    every = (each.split() for lessons in refused.values() for each in lessons if each.startswith(CUT))
     return min((int(words[2]) for words in every), default=None)

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -65,17 +65,11 @@ class EncodedPiece(NamedTuple):
     devices: tuple[str, ...]
 
 
-class Encoding(Protocol):
-    """Encodes pieces of a corpus, in any order. texts: the passages of one.
-    reached: told how many passages of a piece are encoded, before it is returned."""
-
-    def __call__(
-        self,
-        encoder: Encoder,
-        owed: Iterable[Piece],
-        texts: Callable[[Piece], list[str]],
-        reached: Callable[[int], None],
-    ) -> Iterator[EncodedPiece]: ...
+Encoding: TypeAlias = Callable[
+    [Encoder, Iterable[Piece], Callable[[Piece], list[str]], Callable[[int], None]], Iterator[EncodedPiece]
+]
+"""Encodes pieces of a corpus, in any order. Takes the encoder, the pieces, what gives the passages of one, and what is
+told how many passages of a piece are encoded, before it is returned."""
 
 
 def encode_here(

@@ -170,15 +170,11 @@ def open_faiss_index(path: Path, plan: IndexPlan, *, gpu: bool = False) -> Faiss
     flag = faiss.IO_FLAG_MMAP if plan.nprobe else faiss.IO_FLAG_MMAP_IFC
     index = _read(faiss, path, flag)
     _search_as_planned(faiss, index, plan)
-    _search_in_large_blocks(faiss, index.d)
-    return FaissIndex(_on_gpus(faiss, index, plan) if gpu else index, index.ntotal)
-
-
-def _search_in_large_blocks(faiss: Any, dimension: int) -> None:
-    """Use matrix products from 3 queries on (faiss' default: 128,000 / dimension queries), in large blocks: its threads
-    synchronise after each block, which is slow if other processes use the cores."""
-    faiss.cvar.distance_compute_blas_threshold = 3 * dimension
+    # matrix products from 3 queries on (faiss' default: 128,000 / dimension queries), in large blocks: its threads
+    # synchronise after each block, which is slow if other processes use the cores
+    faiss.cvar.distance_compute_blas_threshold = 3 * index.d
     faiss.cvar.distance_compute_blas_database_bs = _BLOCK_ROWS
+    return FaissIndex(_on_gpus(faiss, index, plan) if gpu else index, index.ntotal)
 
 
 def _on_gpus(faiss: Any, index: Any, plan: IndexPlan) -> Any:

@@ -98,7 +98,9 @@ class Postings:
         lengths = np.concatenate(self._lengths)
         mean = np.float64(lengths.sum() / len(lengths)) or np.float64(1)
         saturation = k1 * ((1 - b) + b * lengths / mean)
-        idf = np.array([self._idf(int(each)) for each in self._frequencies], dtype=np.float32)
+        # Lucene's IDF, bm25s' default: Kamphuis et al., ECIR 2020
+        rare = [(self.documents - each + 0.5) / (each + 0.5) for each in self._frequencies.tolist()]
+        idf = np.array([math.log(1 + each) for each in rare], dtype=np.float32)
         with (directory / _DATA).open("wb") as data, (directory / _INDICES).open("wb") as indices:
             _begin(data, self.occurrences, np.dtype(np.float32))
             _begin(indices, self.occurrences, np.dtype(np.int32))
@@ -113,10 +115,6 @@ class Postings:
     def occurrences(self) -> int:
         """Number of (token, document) pairs."""
         return self._chunks[-1][1] if self._chunks else 0
-
-    def _idf(self, frequency: int) -> float:
-        """Lucene's IDF, bm25s' default: Kamphuis et al., ECIR 2020."""
-        return math.log(1 + (self.documents - frequency + 0.5) / (frequency + 0.5))
 
     def _save_words(self, directory: Path, *, k1: float, b: float) -> None:
         """Write vocabulary and parameters through bm25s; its arrays are overwritten afterwards."""

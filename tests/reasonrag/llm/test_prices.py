@@ -11,7 +11,7 @@ from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 import reasonrag
 from reasonrag.errors import InputError
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.prices import Price, find_price, is_sold_at
+from reasonrag.llm.prices import Price, find_price, find_provider
 from reasonrag.llm.settings import LimitSettings, ModelSettings
 
 GPT_4O = Price(2.50, 10.00, cached_in=1.25)
@@ -82,8 +82,8 @@ def test_without_an_address_the_one_of_the_environment_is_asked(monkeypatch: pyt
 
 def test_a_server_of_ones_own_is_no_seller() -> None:
     """A self-hosted model may be free; the price of a provider's unlisted model is unknown."""
-    assert is_sold_at([GATEWAY, OPENAI])
-    assert not is_sold_at([GATEWAY, "http://127.0.0.1:8000/v1", ""])
+    assert find_provider([GATEWAY, OPENAI])
+    assert not find_provider([GATEWAY, "http://127.0.0.1:8000/v1", ""])
 
 
 def test_a_user_s_own_price_stands_over_the_list() -> None:
