@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -41,10 +41,7 @@ def test_an_interval_holds_its_share_and_mirrors(part: int, more: int) -> None:
     assert found.low == pytest.approx(1 - rest.high, abs=1e-9)
 
 
-@dataclass
-class Checked:
-    """A checked pair."""
-
+class Checked(NamedTuple):
     tied: bool
     confirmed: bool
     confidence: float | None
