@@ -285,13 +285,13 @@ class Experiment:
         kept = {row["pair_id"] for row in rows[MAIN] if row["question_id"] in few} & chosen[MAIN]
         self._write_arm(data / sources[MAIN], kept, "quarter")
         for share in FLIPS:
-            self._unfiltered(f"{MAIN}-chosen", f"flip-{share}", flip=share / 100)
+            self.unfiltered_pairs(f"{MAIN}-chosen", f"flip-{share}", flip=share / 100)
 
     def _write_arm(self, source: Path, pair_ids: Collection[str], name: str) -> None:
         write_only(source, pair_ids, self.work / "data" / f"{name}-chosen")
-        self._unfiltered(f"{name}-chosen", name)
+        self.unfiltered_pairs(f"{name}-chosen", name)
 
-    def _unfiltered(self, source: str, name: str, **flags: Any) -> None:
+    def unfiltered_pairs(self, source: str, name: str, **flags: Any) -> None:
         reasonrag.pairs(self.work / "data" / source, out=self.work / "data" / name, **unfiltered(), **flags)
 
     def train(self, name: str, data: str, *flags: str) -> None:

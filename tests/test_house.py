@@ -39,7 +39,7 @@ LINES = {
     "training": 4302,
     "viewing": 2703,
     "tests": 48_227,
-    "benchmarks": 8389,
+    "benchmarks": 8491,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]
