@@ -307,6 +307,13 @@ class QuestionRecord(Record):
     usage: Usage | None = None
     path: Items[PathStep] | None = None
     """Null if no continuation reaches a right answer by steps that all parsed."""
+    more_paths: AbsentIfEmpty[Items[Items[PathStep]]] = Field(default_factory=list)
+    """Of plain attempts (recipe `chains`): the other right ones."""
+
+    @property
+    def right_attempts(self) -> list[list[PathStep]]:
+        """The paths, the best one first."""
+        return [self.path, *self.more_paths] if self.path else []
 
 
 def question_key(question: str) -> str:

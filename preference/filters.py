@@ -41,6 +41,7 @@ from preference.similarity import NEARLY_THE_SAME, folded
 
 DropReason = Literal[
     "contaminated",
+    "held_out",
     "malformed",
     "unvalued",
     "not_reached",
@@ -194,14 +195,16 @@ def candidates_of(state: StateRecord, *, as_published: bool = False) -> Iterator
         yield _as_published(found) if as_published else found
 
 
-def select(states: Iterable[StateRecord], rules: PairingRules, *, contaminated: bool = False) -> list[Candidate]:
+def select(
+    states: Iterable[StateRecord], rules: PairingRules, *, left_out: DropReason | None = None
+) -> list[Candidate]:
     """Filter all candidates of one question; their order stays.
 
-    states: of one question; those with one `state_id` are one state, even from several runs. contaminated: whether the
-        question is in an evaluation split that was not allowed.
+    states: of one question; those with one `state_id` are one state, even from several runs. left_out: why the
+        whole question is.
     """
     judged = [
-        replace(each, dropped="contaminated" if contaminated else _reason_alone(each, rules))
+        replace(each, dropped=left_out or _reason_alone(each, rules))
         for state in states
         for each in candidates_of(state, as_published=rules.as_published)
     ]

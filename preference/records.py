@@ -274,6 +274,7 @@ class RecipeRef(Record):
     judge_sees_gold: whether judges, of answers and steps, were shown the gold answers; null without any judge.
     equal_steps, estimates: what the search does with equal steps of a state, and with what it learns of steps that
         reveal the same; absent where it does as the shipped recipe of this name, or else `merged` and `own`.
+    group: the plain attempts that are the whole tree; absent where a search made it.
     """
 
     name: str
@@ -284,6 +285,7 @@ class RecipeRef(Record):
     margin_by_layer: bool
     equal_steps: AbsentIfEmpty[Literal["merged", "apart"] | None] = None
     estimates: AbsentIfEmpty[Literal["own", "shared"] | None] = None
+    group: AbsentIfNone[int] = None
 
     @classmethod
     def of(cls, recipe: Recipe) -> RecipeRef:
@@ -295,6 +297,7 @@ class RecipeRef(Record):
             outcome=recipe.outcome,
             alpha=recipe.search.alpha,
             margin_by_layer=recipe.margin_by_layer,
+            group=recipe.search.group,
         )
         merge, share = recipe.search.merge_equal, recipe.search.share_estimates
         equal_steps = None if named.merges_equal == merge else "merged" if merge else "apart"

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import orjson
 
-from preference.best_path import Refinement
+from preference.best_path import Refinement, StepRefinement
 from preference.candidate_records import QuestionRecord, StateRecord, question_key, read_lines
 from preference.export.formats import (
     FORMATS,
@@ -38,6 +38,7 @@ from preference.export.summary import (
     CANDIDATES,
     DATASET_INFO_FILE,
     DROPPED,
+    HELD_OUT,
     QUESTIONS,
     SUMMARY,
     ExportFacts,
@@ -86,15 +87,15 @@ def export_pairs(
     Raises OSError if a file cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
     raises; no file is written then.
     """
-    decided, held_out, turns = _decide(source, rules, options, facts)
+    decided, for_validation, turns = _decide(source, rules, options, facts)
     reasons, tally = iter(decided), ExportTally()
     if turns:
         facts = replace(facts, warnings=(*facts.warnings, _MANY_TURNS))
 
     def split_of(one: StateRecord | QuestionRecord) -> SplitName:
-        return "validation" if question_key(one.question) in held_out else "train"
+        return "validation" if question_key(one.question) in for_validation else "train"
 
-    refined = None if options.critic_threshold is None else Refinement(threshold=options.critic_threshold)
+    refined = _refinement(source / QUESTIONS, options, facts)
     with ExitStack() as files:
         about, info, dropped = (
             files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
@@ -116,19 +117,38 @@ def export_pairs(
             writers.write_pairs(rows, split)
         for question in read_lines(source / QUESTIONS, QuestionRecord):
             tally.add_question(question)
-            if question_key(question.question) in facts.contaminated:
-                continue
-            if refined is None or (question.path and refined.keeps(question.path)):
-                writers.write_path(question, split_of(question))
+            why = _left_out(question_key(question.question), options, facts)
+            if why == "held_out":
+                writers.hold_out(question)
+            elif why is None:
+                steps = refined.steps_of(question) if refined else question.path or ()
+                writers.write_path(question.model_copy(update={"path": steps}), split_of(question))
         if inspector:
             inspector.conclude()
-        written = writers.finish()
+        more = {"out": str(out or folder), "files": writers.finish(), "sha256": writers.digests}
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
-        refinement = refined.model_dump() if refined else {}
-        more = {"out": str(out or folder), "files": written, "sha256": writers.digests, "refinement": refinement}
+        more["refinement"] = refined.model_dump() if refined else {}
         summary = tally.summary(rules, options, facts, **more)
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary
+
+
+def _left_out(key: str, options: ExportOptions, facts: ExportFacts) -> DropReason | None:
+    """Why no row is made of a question."""
+    if key in facts.contaminated:
+        return "contaminated"
+    return "held_out" if seeded_uniform(f"hold-out:{key}", seed=options.seed) < options.hold_out else None
+
+
+def _refinement(questions: Path, options: ExportOptions, facts: ExportFacts) -> Refinement | StepRefinement | None:
+    """What critics leave for fine-tuning; None where they are not asked."""
+    if options.critic_share is not None:
+        every = read_lines(questions, QuestionRecord)
+        kept = (each for each in every if _left_out(question_key(each.question), options, facts) is None)
+        return StepRefinement.of_share(options.critic_share, kept)
+    if options.critic_threshold is None:
+        return None
+    return (StepRefinement if options.refine == "steps" else Refinement)(threshold=options.critic_threshold)
 
 
 def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
@@ -160,7 +180,7 @@ def _decide(
     for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
         key = question_key(states[0].question)
         turns = turns or any(len(each.prompt) > len(("system", "user")) for each in states)
-        for each in select(states, rules, contaminated=key in facts.contaminated):
+        for each in select(states, rules, left_out=_left_out(key, options, facts)):
             if each.dropped is None:
                 passed.append(PassedPair.of(each))
                 places.append((len(reasons), key))
@@ -170,7 +190,8 @@ def _decide(
     rows = Counter(key for place, key in places if reasons[place] is None)
     if not rows and "sft" in options.formats:
         for question in read_lines(source / QUESTIONS, QuestionRecord):
-            if question.path and (key := question_key(question.question)) not in facts.contaminated:
+            key = question_key(question.question)
+            if question.path and _left_out(key, options, facts) is None:
                 rows[key] += len(question.path)
                 turns = turns or any(len(each.prompt) > len(("system", "user")) for each in question.path)
     return reasons, validation_questions(rows, share=options.validation, seed=options.seed), turns
@@ -184,6 +205,9 @@ class _Writers:
 
     def __init__(self, files: ExitStack, folder: Path, options: ExportOptions, *, turns: bool) -> None:
         self._turns = turns
+        self._held = set[str]()
+        """Keys of the questions that are held out."""
+        self._named: dict[str, JsonRows] = {}
         self._open: dict[tuple[FormatName, SplitName], JsonRows] = {}
         self._taught: tuple[str, set[tuple[str, str, str]]] = "", set()
         pairs: FormatName = "turns" if turns else "proguide"
@@ -192,7 +216,10 @@ class _Writers:
                 path = folder / FORMATS[name].file_name(split)
                 kind = SpacedByState if name == "kto" else JsonRows
                 file = files.enter_context(atomic_replacement(path))
-                self._open[name, split] = kind(file, listed=path.suffix == ".json")
+                self._open[name, split] = self._named[path.name] = kind(file, listed=path.suffix == ".json")
+        if options.hold_out:
+            file = files.enter_context(atomic_replacement(folder / HELD_OUT))
+            self._named[HELD_OUT] = JsonRows(file, listed=False)
 
     @property
     def kinds(self) -> list[tuple[FormatName, SplitName]]:
@@ -219,12 +246,19 @@ class _Writers:
                 self._taught[1].add(step)
                 self._open["sft", split].write(row)
 
+    def hold_out(self, question: QuestionRecord) -> None:
+        """Write a question as one to ask, once."""
+        if (key := question_key(question.question)) not in self._held:
+            self._held.add(key)
+            told = {"id": question.question_id, "question": question.question}
+            self._named[HELD_OUT].write(told | {"golden_answers": question.golden_answers})
+
     def finish(self) -> dict[str, int]:
-        for file in self._open.values():
+        for file in self._named.values():
             file.finish()
-        return {FORMATS[name].file_name(split): file.rows for (name, split), file in self._open.items()}
+        return {name: file.rows for name, file in self._named.items()}
 
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 by file; complete after `finish`."""
-        return {FORMATS[name].file_name(split): file.digest.hexdigest() for (name, split), file in self._open.items()}
+        return {name: file.digest.hexdigest() for name, file in self._named.items()}

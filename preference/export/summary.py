@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
@@ -16,6 +16,8 @@ from preference.records import Usage, shared_fields
 from preference.statistics import effective_sample_size
 
 CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped.jsonl"
+HELD_OUT = "held_out.jsonl"
+"""A question file of those that are kept for reinforcement; nothing is trained on them here."""
 DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
 _COUNTED = (
     "states", "candidates", "pairs", "validation_pairs", "validation_questions", "flipped", "same_type_pairs",
@@ -110,7 +112,7 @@ class PairSummary(BaseModel):
     critics: dict[str, Any] = {}
     """Counts and cost of the critics, if there are any."""
     refinement: dict[str, Any] = {}
-    """What the critics left of the best paths (format sft), as a `Refinement`; empty without critics."""
+    """What the critics left of paths or steps (format sft), as a `Refinement` or `StepRefinement`; empty without."""
     warm_up: dict[str, Any] = {}
     """Counts of `warm-up`; empty for data of runs."""
     contamination: dict[str, Any] = {}
@@ -125,7 +127,9 @@ class ExportOptions:
     formats: besides RAG_ProGuide, which is always written. validation: share of the questions with a pair that go to
         validation files: at least one, if that leaves as many rows to train on. flip: share of the training pairs whose
         sides are exchanged. seed: of both draws. critic_threshold: lowest score that critics may have given a step of a
-        best path; None: paths are not filtered.
+        best path; None: paths are not filtered. refine, critic_share: whether steps are filtered instead, and which
+        share of them stays; None: those of the lowest score. hold_out: share of all questions that is kept for
+        reinforcement.
     """
 
     formats: tuple[FormatName, ...] = ("proguide",)
@@ -133,6 +137,15 @@ class ExportOptions:
     flip: float = 0.0
     seed: int = 0
     critic_threshold: float | None = None
+    refine: Literal["paths", "steps"] = "paths"
+    critic_share: float | None = None
+    hold_out: float = 0.0
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Without later options that say nothing."""
+        later = {"refine": "paths", "critic_share": None, "hold_out": 0.0}
+        return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
 
 
 @dataclass(frozen=True)
@@ -247,11 +260,11 @@ class ExportTally:
                 by_question=effective_sample_size(counts["pairs"], self.squares["question"]),
             ),
             gold_agreement=gold_agreement(self.gold),
-            dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
+            dropped={each: self.dropped[each] for each in DROP_REASONS if each != "held_out" or self.dropped[each]},
             **{name: sorted(values) for name, values in self.seen.items()},
             usage=self.usage,
             rules=rules.flags,
-            options=asdict(options),
+            options=options.recorded,
             **told | {"warnings": [*self._warnings(options), *facts.warnings]},
         )
 
@@ -286,7 +299,8 @@ class ExportTally:
             found.append(
                 f"{cut:,} candidates are of states whose prompt the endpoint seems to have cut (tag prompt_cut)"
             )
-        if not self.counts["pairs"] and (self.counts["candidates"] or not self.counts["paths"]):
+        told = self.counts["candidates"] or not self.counts["paths"]
+        if not self.counts["pairs"] and told and options.refine != "steps":
             found.append(
                 f"no pair was kept: {DROPPED} says why each candidate was dropped, docs/troubleshooting/few-pairs.md "
                 "what helps"

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from preference import ExportOptions, PairSummary
-from preference.best_path import Refinement
+from preference import PairSummary
+from preference.best_path import Refinement, StepRefinement
 from preference.export.atomic_export import staging_folder
 from preference.export.formats import plain_types
 from preference.export.summary import CANDIDATES, DROPPED
@@ -100,7 +99,7 @@ def pairs(
                 staged,
                 sources.folders,
                 gated,
-                options=_options(settings.options, settings.critic_threshold, witnesses),
+                options=settings.options(refines=witnesses is not None and witnesses.paths),
                 counts={"judging": judging, "critics": scored.model_dump() if scored else {}},
                 warnings=[*warnings, *untold],
             )
@@ -120,11 +119,6 @@ def _one_agent_made(sources: Sources, allow: Sequence[str], told: Watcher) -> No
         if "mixed_renderers" not in allow:
             raise InputError(f"{mixed}: make a data set of each agent's runs")
         told.warn(mixed)
-
-
-def _options(options: ExportOptions, threshold: float | None, witnesses: CriticWitnesses | None) -> ExportOptions:
-    """A threshold of critics is one of paths, so it counts where they score any."""
-    return replace(options, critic_threshold=threshold if witnesses and witnesses.paths else None)
 
 
 def _labelled(
@@ -181,6 +175,10 @@ def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judge
     are the values. Raises InputError for settings that do not fit together."""
     found = [FoundCritic(critic_model.name)] if critic_model else [find_critic(each) for each in settings.critic]
     confirms, paths = settings.consensus and not judged, "sft" in settings.format
+    if settings.refine == "steps" and not (found and paths):
+        raise InputError("--refine steps needs --format sft, which it filters, and --critic, which scores the steps")
+    if settings.critic_share is not None and (settings.refine != "steps" or settings.critic_threshold is not None):
+        raise InputError("--critic-share goes with --refine steps, and instead of --critic-threshold")
     if confirms and not found:
         raise InputError(
             "--consensus needs a second witness: --critic of train-critic, or --label judge, whose second witness are "
@@ -198,6 +196,7 @@ def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judge
         tuple(AskedCritic(each, critic_spec(each, limits), critic_model) for each in found),
         settings.rules if confirms else None,
         paths=paths,
+        steps=settings.refine == "steps",
         allowed=settings.allow_critic,
         max_calls=settings.max_calls,
     )
@@ -230,7 +229,9 @@ def summary_rows(summary: PairSummary) -> Iterator[tuple[str, object]]:
         yield from Judging.model_validate(summary.judging).rows()
     if summary.critics:
         yield from CriticScores.model_validate(summary.critics).rows()
-        if summary.refinement:
+        if "steps" in summary.refinement:
+            yield from _refined(StepRefinement.model_validate(summary.refinement))
+        elif summary.refinement:
             kept = Refinement.model_validate(summary.refinement)
             yield "best paths kept", f"{kept.kept:,} of {kept.paths:,}, {kept.unscored:,} without a score"
     yield "effective sample size", summary.effective
@@ -241,6 +242,14 @@ def summary_rows(summary: PairSummary) -> Iterator[tuple[str, object]]:
     yield "tagged", summary.pairs_by_tag
     yield from gold_rows(summary.gold_agreement)
     yield "dropped", summary.dropped
+
+
+def _refined(found: StepRefinement) -> Iterator[tuple[str, object]]:
+    best = "" if found.share is None else f", the best {found.share:.0%} of those with a score"
+    many = f"{counted(found.steps, 'step')} of {counted(found.attempts, 'right attempt')}"
+    yield "steps kept", f"{found.kept:,} of {many}, {found.unscored:,} without a score"
+    yield "kept from a score of", f"{found.threshold:.3g}{best}"
+    yield "kept by action", counts_text(found.kept_by_action_type)
 
 
 def _decontaminated(contamination: dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.settings import SEVERAL, Limit, Opposite, Panel, PlacesOrNames, Seed, Settings, Share, flag_of, setting
 
 _RULES = PairingRules()
+CRITIC_SHARE = 0.33
+"""As the level of a pairwise critic's scores means nothing, and all of ours are: docs/explanation/critics.md."""
 Accept: TypeAlias = Annotated[bool, Opposite(None), Panel.PAIRING]
 _NO_LIMIT = ("max_per_state", "max_row_tokens")
 """Rules of which 0 as a setting means none."""
@@ -41,11 +43,18 @@ class _OfPairsAlone(Settings):
         lt=1,
         common=True,
     )
+    hold_out: float = setting(
+        "Share of questions to keep for reinforcement: no row is made of them, and held_out.jsonl lists them",
+        Panel.OUTPUT,
+        default=0.0,
+        ge=0,
+        lt=1,
+    )
     flip: Share = setting(
         "Share of training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
     )
     seed: Seed = setting(
-        "Seed of the validation split, of --flip, and of the order of steps shown to a judge "
+        "Seed of the validation split, of --hold-out and --flip, and of the order of steps shown to a judge "
         "(another seed asks the judge again)",
         Panel.OUTPUT,
         default=0,
@@ -131,8 +140,23 @@ class _OfPairsAlone(Settings):
         default=[],
         common=True,
     )
-    critic_threshold: float = setting(
-        "Lowest raw score of a step of a path", Panel.CRITIC, default=0.0, allow_inf_nan=False
+    refine: Literal["paths", "steps"] = setting(
+        "What the critic keeps for --format sft: paths, whose every step scores --critic-threshold, or steps: of all "
+        "right attempts (--recipe chains) those that score best",
+        Panel.CRITIC,
+        default="paths",
+    )
+    critic_share: float | None = setting(
+        f"Share of the steps that --refine steps keeps, the best ones [default: {CRITIC_SHARE}]",
+        Panel.CRITIC,
+        gt=0,
+        le=1,
+    )
+    critic_threshold: float | None = setting(
+        "Lowest raw score of a step that is kept; with --refine steps instead of a share (0 is ProRAG's rule) "
+        "[default: 0]",
+        Panel.CRITIC,
+        allow_inf_nan=False,
     )
     allow_critic: Annotated[bool, Opposite(None)] = setting(
         "Use critics although they failed their evaluation, or were trained on other prompts",
@@ -168,7 +192,13 @@ class PairsSettings(
             raise InputError(f"--as-published has filters of its own: leave out {', '.join(beside)}")
         return AS_PUBLISHED
 
-    @property
-    def options(self) -> ExportOptions:
+    def options(self, *, refines: bool) -> ExportOptions:
+        """refines: whether critics score paths."""
         formats = tuple(dict.fromkeys(("proguide", *self.format)))
-        return ExportOptions(formats, validation=self.validation, flip=self.flip, seed=self.seed)
+        drawn = {name: getattr(self, name) for name in ("validation", "flip", "seed", "hold_out")}
+        if not refines:
+            return ExportOptions(formats, **drawn)
+        by_share = self.refine == "steps" and self.critic_threshold is None
+        kept: dict[str, Any] = {"critic_share": self.critic_share or CRITIC_SHARE} if by_share else {}
+        kept = kept or {"critic_threshold": self.critic_threshold or 0.0}
+        return ExportOptions(formats, **drawn, refine=self.refine, **kept)

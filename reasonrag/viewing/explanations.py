@@ -407,6 +407,7 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
     pair = each.pair
     words: dict[DropReason, str] = {
         "contaminated": "the question is in an evaluation split",
+        "held_out": "the question is kept for reinforcement",
         "malformed": "one reply could not be parsed as a step",
         "unvalued": "one trajectory has no known end" if pair.label == "outcome" else "one side has no known reward",
         "not_reached": "the published builder stops above this state: a step there, or the root, has no reward or no "

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from preference import Origin, RolloutRecord
-from preference.best_path import best_path, question_record
+from preference.best_path import question_record, right_paths
 from tests.helpers.trees import (
     UNPARSED,
     Fields,
@@ -33,7 +33,7 @@ def right(reward: float | None, **fields: Any) -> Fields:
 
 def found(rollout: RolloutRecord) -> list[str] | None:
     """What the steps of the best path say."""
-    path = best_path(rollout)
+    path = next(right_paths(rollout), None)
     return None if path is None else [f"{step.layer} {step.action_type} {step.content}" for step in path]
 
 
@@ -46,7 +46,7 @@ def test_the_path_leads_from_the_question_to_the_right_answer() -> None:
         [0, 0, 2, 3],
         [answer("Bob", 0.0, **WRONG), query("who", 0.7), evidence("she did", 0.7), right(0.729)],
     )
-    path = best_path(rollout)
+    path = next(right_paths(rollout), None)
     assert path is not None
     assert found(rollout) == ["0 query who", "1 evidence she did", "2 answer Ada Lovelace"]
     assert [step.prompt for step in path] == [rollout.nodes[each].prompt for each in (2, 3, 4)]
@@ -111,7 +111,7 @@ def test_a_right_answer_is_what_the_outcome_says(end: Fields, *, is_right: bool)
 @given(rollout=random_trees())
 def test_a_path_is_a_way_down_the_tree(rollout: RolloutRecord) -> None:
     """From layer 0 on, each step taken in the state that the one before led to."""
-    path = best_path(rollout) or []
+    path = next(right_paths(rollout), [])
     assert [step.layer for step in path] == list(range(len(path)))
 
 

@@ -220,7 +220,7 @@ def test_reasons_are_told_in_their_order(reason: DropReason) -> None:
     """A pair with a flaw and any that comes after it is dropped for the first; of an evaluation question for that."""
     of_recipes = "not_reached", "wrong_trajectory", "not_ranked_apart", "few_visits"  # see test_pair_rules
     reasons = [each for each in DROP_REASONS[: DROP_REASONS.index("too_long") + 1] if each not in of_recipes]
-    assert reasons == ["contaminated", *FLAWS]
+    assert reasons == ["contaminated", "held_out", *FLAWS]
     (state,) = labelled_states(siblings(query("where from", 0.9, **HERE), query("when", 0.1, **HERE)))
     good: dict[str, Fields] = {
         "pair": {"margin": 0.9, "confidence": 0.99, "similarity": 0.0},
@@ -236,7 +236,7 @@ def test_reasons_are_told_in_their_order(reason: DropReason) -> None:
         pairs = [state.pairs[0].model_copy(update=has["pair"])]
         flawed = state.model_copy(update={"tokens": 4, "steps": steps, "pairs": pairs})
         assert [each.dropped for each in select([flawed], STRICT)] == [reason], later
-        assert [each.dropped for each in select([flawed], STRICT, contaminated=True)] == ["contaminated"]
+        assert [each.dropped for each in select([flawed], STRICT, left_out="contaminated")] == ["contaminated"]
 
 
 @pytest.mark.parametrize("layer", [0, 6])

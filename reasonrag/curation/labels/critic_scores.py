@@ -21,6 +21,7 @@ from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.filters import PairingRules, select
 from reasonrag.curation.labels.judge_labels import JUDGING
+from reasonrag.errors import InputError
 from reasonrag.files import only_writer
 from reasonrag.llm.critic import StepText, check_critic, text_of
 from reasonrag.progress import Watcher
@@ -54,12 +55,14 @@ class CriticWitnesses:
     """The critics of a data set, and what they are to score.
 
     rules: whose pairs are scored, those that no other rule drops alone; None: no pairs. paths: whether best paths are.
-    allowed: critics to which there are objections. max_calls: of all of them together.
+    steps: whether those of all right attempts are. allowed: critics to which there are objections. max_calls: of all of
+    them together.
     """
 
     all: tuple[AskedCritic, ...]
     rules: PairingRules | None
     paths: bool
+    steps: bool = False
     allowed: bool = False
     max_calls: int | None = None
 
@@ -74,6 +77,12 @@ async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watc
     _check(staged, asked, watcher)
     place = out / JUDGING
     owed = list(_steps(staged, asked))
+    unseen = {question for question, _ in owed if all(each.found.trained_on(question) for each in asked.all)}
+    if asked.steps and unseen and len(unseen) == len({question for question, _ in owed}):
+        raise InputError(
+            "--critic: every critic was trained on all of these questions, so none may score their steps; attempts at "
+            "others, or train-critic --folds 2, have a witness"
+        )
     with only_writer(place, flag="--out"):
         found = await score_steps(
             [(each, [step for question, step in owed if not each.found.trained_on(question)]) for each in asked.all],
@@ -81,7 +90,6 @@ async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watc
             asked.max_calls,
             watcher,
         )
-    unseen = {question for question, _ in owed if all(each.found.trained_on(question) for each in asked.all)}
     if unseen:
         watcher.warn(
             f"{counted(len(unseen), 'question')} had no witness, as all critics were trained on them: reasonrag "
@@ -123,7 +131,8 @@ def _steps(staged: Path, asked: CriticWitnesses) -> Iterator[tuple[str, StepToSc
                         yield state.question, StepToScore(state.question_id, prompt, step.response)
     if asked.paths:
         for question in read_lines(staged / QUESTIONS, QuestionRecord):
-            for one in question.path or ():
+            paths = question.right_attempts[: None if asked.steps else 1]
+            for one in (step for path in paths for step in path):
                 yield question.question, StepToScore(question.question_id, tuple(one.prompt), one.response)
 
 
@@ -140,5 +149,6 @@ def _write_scores(staged: Path, known: Mapping[StepText, float]) -> None:
             lines.write(state.model_copy(update={"steps": steps}).to_line())
     with atomic_replacement(staged / QUESTIONS) as lines:
         for question in asked:
-            path = question.path and [scored(each.prompt, each) for each in question.path]
-            lines.write(question.model_copy(update={"path": path}).to_line())
+            paths = [[scored(each.prompt, each) for each in path] for path in question.right_attempts]
+            changed = {"path": paths[0], "more_paths": paths[1:]} if paths else {}
+            lines.write(question.model_copy(update=changed).to_line())

@@ -14,6 +14,7 @@ MOST_READ = 50_000
 """Characters considered of a question, thoughts, evidence or reasoning: comparing names takes quadratic time."""
 _QUESTION, _THOUGHTS = "Question: ", "\nPrevious Thoughts: "
 _REFERENCE, _END = ". Reference: <reference>", "</reference>"
+_JUDGES = ("judge", "rank", "pick")
 _TURNS_BY_TAG = (
     ("<score>", "judge"),
     ("<ranking>", "rank"),
@@ -74,6 +75,8 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     system = next((m.content for m in messages if m.role == "system"), "")
     user = next((m.content for m in messages if m.role == "user"), "")
     turn = next((name for tag, name in _TURNS_BY_TAG if tag in system), "conclude")
+    if turn in _JUDGES:
+        user = _in_our_tags(user)
     if not system and "<search>" in user:
         return _parse_loop_prompt(messages)
     if "<tool_call>" in system:
@@ -91,7 +94,7 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
             turn = "reason" if _LAST_LINE in system else "answer"
         return ParsedPrompt(turn, asked["question"][:MOST_READ], said, tuple(_PASSAGE_LINE.findall(user)))
     if not user.startswith(_QUESTION):
-        shown = user if turn in ("judge", "rank", "pick") else user[:MOST_READ]
+        shown = user if turn in _JUDGES else user[:MOST_READ]
         return ParsedPrompt(turn, question=shown, thoughts="", passages=())
     said, _, reference = user.partition(_REFERENCE) if user.endswith(_END) else (user, "", "")
     question, _, thoughts = said.removeprefix(_QUESTION).partition(_THOUGHTS)
@@ -124,10 +127,14 @@ def _parse_steps(turn: str, user: str) -> ParsedPrompt:
     """Parse ProRAG's steps: subqueries are queries, subanswers are evidence; the last documents are to be read."""
     question, _, history = user.removeprefix(_QUESTION).partition("\n")
     said, _, last = history.rpartition("<retrieval>")
-    thoughts = re.sub(r"<retrieval>[\s\S]*?</retrieval>", "", said + last.partition("</retrieval>")[2])
-    thoughts = re.sub(r"(</?)subquery>", r"\1query>", re.sub(r"(</?)subanswer>", r"\1evidence>", thoughts))
+    thoughts = _in_our_tags(re.sub(r"<retrieval>[\s\S]*?</retrieval>", "", said + last.partition("</retrieval>")[2]))
     passages = tuple((title, text.removesuffix(_CUT).rstrip()) for title, text in _DOC_LINE.findall(last))
     return ParsedPrompt(turn, question[:MOST_READ], thoughts[:MOST_READ], passages)
+
+
+def _in_our_tags(said: str) -> str:
+    """Subqueries as queries, subanswers as evidence."""
+    return re.sub(r"(</?)subquery>", r"\1query>", re.sub(r"(</?)subanswer>", r"\1evidence>", said))
 
 
 def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:

@@ -146,7 +146,7 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
         "same_type_pairs": 2,
         "effective": {"states": 2, "questions": 1, "by_state": 1.8, "by_question": 1.0},
         "gold_agreement": {},
-        "dropped": dict.fromkeys(DROP_REASONS, 0) | {"malformed": 3, "state_full": 1},
+        "dropped": dict.fromkeys(sorted({*DROP_REASONS} - {"held_out"}), 0) | {"malformed": 3, "state_full": 1},
         "files": {"RAG_ProGuide.json": 3},
         "recipes": ["paper"],
         "splits": ["toy/train"],
@@ -223,6 +223,36 @@ def test_critics_leave_the_best_paths_whose_every_step_scores_the_threshold(
     summary = put(source, tmp_path / "out", PairingRules(), options)
     assert summary.refinement == {"threshold": 0.0, "paths": 1, "kept": kept, "unscored": unscored}
     assert len(rows(tmp_path / "out" / "sft.json")) == 2 * kept
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept", "threshold"),
+    [
+        ({"critic_share": 0.5}, ["3.0", "1.0"], 1.0),
+        ({"critic_share": 0.1}, ["3.0"], 3.0),
+        ({"critic_share": 1}, ["3.0", "-2.0", "1.0", "0.0"], -2.0),
+        ({"critic_threshold": 0.0}, ["3.0", "1.0", "0.0"], 0.0),
+        ({"critic_share": 1, "hold_out": 0.99}, [], 0.0),
+    ],
+)
+def test_critics_leave_the_best_steps_of_right_attempts(
+    rule: dict[str, Any], kept: list[str], threshold: float, tmp_path: Path
+) -> None:
+    """Each for itself, whatever its attempt's others score; one that attempts share is taught once. Of questions that
+    are held out, which are listed, nothing is."""
+    source = candidates_in(tmp_path / "source", ada())
+    [question] = rows(source / "questions.jsonl")
+    step = question["path"][-1]
+    three, two, one, zero = (step | {"response": str(each), "critic_score": each} for each in (3.0, -2.0, 1.0, 0.0))
+    ways = {"path": [three, two], "more_paths": [[three, one, zero, step]]}
+    (source / "questions.jsonl").write_text(json.dumps(question | ways) + "\n")
+    summary = put(source, tmp_path / "out", PairingRules(), ExportOptions(("sft",), 0, refine="steps", **rule))
+    told, held_out = summary.refinement, "hold_out" in rule
+    assert [row["output"] for row in rows(tmp_path / "out" / "sft.json")] == kept
+    assert (told["threshold"], told["attempts"], told["steps"], told["kept"], told["unscored"]) == (
+        (threshold, 0, 0, 0, 0) if held_out else (threshold, 2, 5, len(kept), 1)
+    )
+    assert held_out == ("held_out" in summary.dropped) == (summary.files.get("held_out.jsonl") == 1)
 
 
 def test_the_summary_of_a_mixture_names_its_parts_and_no_cost_that_one_of_them_lacks(tmp_path: Path) -> None:

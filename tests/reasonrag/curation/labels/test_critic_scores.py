@@ -9,7 +9,7 @@ import pytest
 
 import reasonrag
 from preference import PairingRules, StateRecord
-from preference.candidate_records import question_key, read_lines
+from preference.candidate_records import QuestionRecord, question_key, read_lines
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.labels.critic_scores import CriticWitnesses, score_by_critics
 from reasonrag.errors import CapReached, InputError, ModelError
@@ -18,6 +18,7 @@ from reasonrag.llm.critic import FoundCritic, critic_spec
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.progress import SilentWatcher
 from reasonrag.run.scoring import AskedCritic
+from reasonrag.training.provenance import question_keys
 from tests.helpers.scripted_model import ScriptedModel
 
 
@@ -95,6 +96,33 @@ def test_a_path_stays_for_fine_tuning_if_every_step_reaches_the_threshold(
     assert (told["kept"], summary.files["sft.json"] > 0) == (told["paths"] * kept, kept)
 
 
+def test_steps_of_plain_attempts_are_refined_each_for_itself_and_some_questions_kept_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every right attempt is scored. Held-out questions can be asked at once, and count as not trained on."""
+    monkeypatch.chdir(tmp_path)
+    chains: dict[str, Any] = {"recipe": "chains", "set": {"search.group": 4}}
+    run = reasonrag.generate(dataset="atlas", limit=8, run="run", **chains).run
+    flags: dict[str, Any] = {"format": ["sft"], "refine": "steps", "hold_out": 0.4, "validation": 0}
+    model = ScriptedModel(lambda request, _: str(len(request.messages[2].content)))
+    summary = reasonrag.pairs(run, out=tmp_path / "data", critic_model=model, **flags)
+    questions = [*read_lines(tmp_path / "data" / "questions.jsonl", QuestionRecord)]
+    assert sum(len(each.right_attempts) for each in questions) > sum(each.path is not None for each in questions)
+    told, held = summary.refinement, summary.files["held_out.jsonl"]
+    assert told["kept"] == summary.files["sft.json"] >= int(0.33 * told["steps"]) > 0 == told["unscored"]
+    assert summary.critics["scored"] > told["steps"], "those of questions that are held out, too"
+    assert len(question_keys(tmp_path / "data")[0]) == 8 - held < 8
+    [corpus] = tmp_path.glob("indexes/*/corpus.jsonl")
+    later = reasonrag.generate(questions="data/held_out.jsonl", corpus=corpus, model="offline", run="later", **chains)
+    assert later.done == held
+    known = FoundCritic("known", questions=frozenset(question_key(each.question) for each in questions))
+    asked = (AskedCritic(known, critic_spec(known, Limits(4, 10.0)), model),)
+    witnesses = CriticWitnesses(asked, None, paths=True, steps=True)
+    with pytest.raises(InputError, match="trained on all of these questions"):
+        run_to_end(score_by_critics(tmp_path / "data", tmp_path / "data", witnesses, SilentWatcher()))
+
+
+STEPS: dict[str, Any] = {"refine": "steps", "format": ["sft"], "critic_model": ScriptedModel(lambda *_: "1")}
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "no witness": ({"consensus": True}, "`consensus=True` needs a second witness"),
     "a judge has its witness": (
@@ -102,6 +130,11 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         "unless a judge labels .the values are its second witness.",
     ),
     "a judge without a name": ({"label": "judge"}, "`label` judge needs `model`"),
+    "steps that nothing scores": ({"refine": "steps", "format": ["sft"]}, "needs `format` sft, .* and `critic`"),
+    "a share of whole paths": ({"critic_share": 0.5}, "goes with `refine` steps"),
+    "two rules": ({"critic_share": 0.5, "critic_threshold": 0.0} | STEPS, "instead of `critic_threshold`"),
+    "no step": ({"critic_share": 0} | STEPS, "`critic_share`: must be greater than 0"),
+    "more than all": ({"critic_share": 1.5} | STEPS, "`critic_share`: must be at most 1"),
     "nothing to do": ({}, "goes with `consensus=True`, unless"),
 }
 

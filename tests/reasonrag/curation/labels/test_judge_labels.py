@@ -50,6 +50,17 @@ def states(out: Path) -> list[StateRecord]:
     return list(read_lines(out / "candidates.jsonl", StateRecord))
 
 
+def test_prorags_tree_by_its_agent_is_labelled_in_a_rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offline judge reads the agent's tags; search and reading are a step each, so the longest path has ten."""
+    monkeypatch.chdir(tmp_path)
+    small = {"search.simulations": 20}
+    run = reasonrag.generate(dataset="atlas", limit=3, recipe="prorag", agent="prorag", set=small, run="run").run
+    made = [*read_rollouts(tmp_path / run / "rollouts.jsonl")]
+    assert max(end.steps for each in made for end in each.ends) <= 10
+    assert all(node.action != "conclude" for each in made for node in each.nodes)
+    assert reasonrag.pairs(run, out="data", label="judge", model="offline").pairs > 0
+
+
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
