@@ -172,7 +172,8 @@ def test_a_point_before_three_digits_is_read_as_the_language_of_the_corpus_write
 @pytest.mark.parametrize("recipe", [*RECIPES])
 def test_every_recipe_can_have_its_answers_judged(recipe: str, reasonrag: Reasonrag) -> None:
     """Answers are judged whatever guides the search, and no draw is asked for twice."""
-    command = ["generate", *OWN, "--model", "offline", "--recipe", recipe, "--set=search.simulations=6"]
+    few = f"--set=search.{'group' if recipe == 'chains' else 'simulations'}=6"
+    command = ["generate", *OWN, "--model", "offline", "--recipe", recipe, few]
     command += ["--outcome", "judge"]
     assert reasonrag(*command, "--run", "runs/a").status == 0
     for rollout in trees():
