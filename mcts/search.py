@@ -60,32 +60,21 @@ class Configuration(BaseModel):
         return found
 
 
-class SearchConfig(Configuration):
-    """Everything about a search that is not the policy."""
+class SearchBudget(Configuration):
+    """When a search ends, and how much of it is in flight."""
 
-    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "group")
+    simulations: int = Field(ge=1, lt=2**31)
+    """Selections of a state before the search ends."""
+    max_calls: int | None = Field(default=None, ge=1, lt=2**31)
+    """Completions the search may use, however many one request carried. Work is handed out only while it is expected to
+    fit, with continuations as long as the mean so far; the last ones may overrun by what they are longer."""
+    wave: int = Field(default=1, ge=1, lt=2**31)
+    """Simulations in flight at once in one tree."""
 
-    # which state is gone on with, and how many steps are drawn there
-    selection: Literal["uct", "puct", "unit_puct", "mixed", "chain", "group"]
-    """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
-    are expected to disagree most, and ends where no reply is worth its price; `chain` goes from each state on with its
-    best step; `group` selects nothing: all is plain attempts from the root, each to its end."""
-    group: int | None = Field(default=None, ge=1, lt=STRIDE)
-    """Attempts (`group` only)."""
-    exploration: float = Field(ge=0)
-    """c of the UCT or PUCT formula; ignored by `mixed`, `chain` and `group`."""
-    siblings: int = Field(ge=1, lt=STRIDE)
-    """Most steps drawn in a state; with `mixed`, continuations through the state count."""
-    root_siblings: int | None = Field(default=None, ge=1, lt=STRIDE)
-    """Most steps drawn in the root's state while all answers are equal (`mixed` only); None: `siblings`."""
-    siblings_at_once: int | None = Field(default=None, ge=1, lt=STRIDE)
-    """Steps drawn per visit of a state; None: all missing ones, as one piece of work."""
-    resamples: int = Field(default=0, ge=0, lt=STRIDE)
-    """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""
-    share_estimates: bool = False
-    """Value equivalent siblings once and let them share the estimate; those that have something in common, by that."""
 
-    # how steps are valued, and how their values are backed up
+class ValuationConfig(Configuration):
+    """How steps are valued, and how their values are backed up."""
+
     valuation: Literal["continuation", "score", "rank"]
     """How a new step is valued: by real continuations to an answer, by one number from outside, or by its rank among
     its siblings (`chain` only)."""
@@ -105,14 +94,34 @@ class SearchConfig(Configuration):
     keep_continuations: bool = False
     """Keep the steps of continuations as nodes of the tree."""
 
-    # when a search ends, and how much of it is in flight
-    simulations: int = Field(ge=1, lt=2**31)
-    """Selections of a state before the search ends."""
-    max_calls: int | None = Field(default=None, ge=1, lt=2**31)
-    """Completions the search may use, however many one request carried. Work is handed out only while it is expected to
-    fit, with continuations as long as the mean so far; the last ones may overrun by what they are longer."""
-    wave: int = Field(default=1, ge=1, lt=2**31)
-    """Simulations in flight at once in one tree."""
+
+class SelectionConfig(Configuration):
+    """Which state is gone on with, and how many steps are drawn there."""
+
+    selection: Literal["uct", "puct", "unit_puct", "mixed", "chain", "group"]
+    """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
+    are expected to disagree most, and ends where no reply is worth its price; `chain` goes from each state on with its
+    best step; `group` selects nothing: all is plain attempts from the root, each to its end."""
+    group: int | None = Field(default=None, ge=1, lt=STRIDE)
+    """Attempts (`group` only)."""
+    exploration: float = Field(ge=0)
+    """c of the UCT or PUCT formula; ignored by `mixed`, `chain` and `group`."""
+    siblings: int = Field(ge=1, lt=STRIDE)
+    """Most steps drawn in a state; with `mixed`, continuations through the state count."""
+    root_siblings: int | None = Field(default=None, ge=1, lt=STRIDE)
+    """Most steps drawn in the root's state while all answers are equal (`mixed` only); None: `siblings`."""
+    siblings_at_once: int | None = Field(default=None, ge=1, lt=STRIDE)
+    """Steps drawn per visit of a state; None: all missing ones, as one piece of work."""
+    resamples: int = Field(default=0, ge=0, lt=STRIDE)
+    """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""
+    share_estimates: bool = False
+    """Value equivalent siblings once and let them share the estimate; those that have something in common, by that."""
+
+
+class SearchConfig(SearchBudget, ValuationConfig, SelectionConfig):
+    """Everything about a search that is not the policy."""
+
+    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "group")
 
     @model_validator(mode="after")
     def _values_go_together(self) -> Self:

@@ -20,12 +20,12 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
-    "mcts": 1514,
-    "preference": 5451,
+    "mcts": 1523,
+    "preference": 5455,
     "hall": 3752,
     "agent": 3021,
     "critics": 1603,
-    "curation": 5036,
+    "curation": 5049,
     "data": 3177,
     "evaluation": 3742,
     "exploration": 2742,

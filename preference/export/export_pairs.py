@@ -17,7 +17,7 @@ from typing import Protocol
 import orjson
 
 from preference.best_path import Refinement, StepRefinement
-from preference.candidate_records import QuestionRecord, StateRecord, question_key, read_lines
+from preference.candidate_records import PathStep, QuestionRecord, StateRecord, question_key, read_lines
 from preference.export.formats import (
     FORMATS,
     PAIRS,
@@ -167,6 +167,10 @@ def _row(each: Candidate, split: SplitName, options: ExportOptions, *, turns: bo
 # -- decisions, before anything is written ----------------------------------------------------------------
 
 
+def _have_many_turns(steps: Iterable[StateRecord | PathStep]) -> bool:
+    return any(len(each.prompt) > len(("system", "user")) for each in steps)
+
+
 def _decide(
     source: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts
 ) -> tuple[list[DropReason | None], frozenset[str], bool]:
@@ -179,7 +183,7 @@ def _decide(
     """Of the passed ones: the place among all candidates, and the question's key."""
     for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
         key = question_key(states[0].question)
-        turns = turns or any(len(each.prompt) > len(("system", "user")) for each in states)
+        turns = turns or _have_many_turns(states)
         for each in select(states, rules, left_out=_left_out(key, options, facts)):
             if each.dropped is None:
                 passed.append(PassedPair.of(each))
@@ -193,7 +197,7 @@ def _decide(
             key = question_key(question.question)
             if question.path and _left_out(key, options, facts) is None:
                 rows[key] += len(question.path)
-                turns = turns or any(len(each.prompt) > len(("system", "user")) for each in question.path)
+                turns = turns or _have_many_turns(question.path)
     return reasons, validation_questions(rows, share=options.validation, seed=options.seed), turns
 
 

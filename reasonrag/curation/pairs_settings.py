@@ -1,4 +1,4 @@
-"""The whole settings of `pairs`, which its command and its call alone see."""
+"""The whole settings of `pairs`, which its command and its call alone see, and the records that only they read."""
 
 from __future__ import annotations
 
@@ -18,49 +18,11 @@ _RULES = PairingRules()
 CRITIC_SHARE = 0.33
 """As the level of a pairwise critic's scores means nothing, and all of ours are: docs/explanation/critics.md."""
 Accept: TypeAlias = Annotated[bool, Opposite(None), Panel.PAIRING]
-_NO_LIMIT = ("max_per_state", "max_row_tokens")
-"""Rules of which 0 as a setting means none."""
 
 
-class _OfPairsAlone(Settings):
-    """The settings that no other command has; first in Python's help."""
+class PairingSettings(Settings):
+    """How good a pair must be, and how many there may be."""
 
-    # where the data set is written, and as what
-    out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
-    replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
-    format: Annotated[list[FormatName], SEVERAL] = setting(
-        "Also write this format: sharegpt, kto, reward, sft, sft-chosen or trl; repeatable. "
-        "RAG_ProGuide is always written",
-        Panel.OUTPUT,
-        default=[],
-        common=True,
-    )
-    validation: float = setting(
-        "Share of questions with a pair to hold out for validation; 0: none",
-        Panel.OUTPUT,
-        default=VALIDATION_SHARE,
-        ge=0,
-        lt=1,
-        common=True,
-    )
-    hold_out: float = setting(
-        "Share of questions to keep for reinforcement: no row is made of them, and held_out.jsonl lists them",
-        Panel.OUTPUT,
-        default=0.0,
-        ge=0,
-        lt=1,
-    )
-    flip: Share = setting(
-        "Share of training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
-    )
-    seed: Seed = setting(
-        "Seed of the validation split, of --hold-out and --flip, and of the order of steps shown to a judge "
-        "(another seed asks the judge again)",
-        Panel.OUTPUT,
-        default=0,
-    )
-
-    # how good a pair must be, and how many there may be
     min_margin: float = setting(
         "Minimum difference between the rewards of the two steps",
         Panel.PAIRING,
@@ -101,7 +63,10 @@ class _OfPairsAlone(Settings):
         default=_RULES.max_style_only,
     )
 
-    # which pairs are accepted although, or only if, something else is known of them
+
+class AcceptedPairSettings(Settings):
+    """Which pairs are accepted although, or only if, something else is known of them."""
+
     allow_malformed: Accept = setting("Accept unparsable replies as rejected steps", default=False)
     allow_ungrounded: Accept = setting("Accept chosen steps that no passage supports", default=False)
     allow_cut_prompts: Accept = setting("Accept pairs of states whose prompt the endpoint cut", default=False)
@@ -122,7 +87,52 @@ class _OfPairsAlone(Settings):
         default=False,
     )
 
-    # who labels the pairs, and what a judge is shown
+
+_NO_LIMIT = ("max_per_state", "max_row_tokens")
+"""Rules of which 0 as a setting means none."""
+
+
+class ExportSettings(Settings):
+    """Where a data set is written, and as what."""
+
+    out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
+    replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
+    format: Annotated[list[FormatName], SEVERAL] = setting(
+        "Also write this format: sharegpt, kto, reward, sft, sft-chosen or trl; repeatable. "
+        "RAG_ProGuide is always written",
+        Panel.OUTPUT,
+        default=[],
+        common=True,
+    )
+    validation: float = setting(
+        "Share of questions with a pair to hold out for validation; 0: none",
+        Panel.OUTPUT,
+        default=VALIDATION_SHARE,
+        ge=0,
+        lt=1,
+        common=True,
+    )
+    hold_out: float = setting(
+        "Share of questions to keep for reinforcement: no row is made of them, and held_out.jsonl lists them",
+        Panel.OUTPUT,
+        default=0.0,
+        ge=0,
+        lt=1,
+    )
+    flip: Share = setting(
+        "Share of training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
+    )
+    seed: Seed = setting(
+        "Seed of the validation split, of --hold-out and --flip, and of the order of steps shown to a judge "
+        "(another seed asks the judge again)",
+        Panel.OUTPUT,
+        default=0,
+    )
+
+
+class LabelSettings(Settings):
+    """Who labels the pairs, and what a judge is shown."""
+
     label: Literal["value", "judge", "outcome"] = setting(
         "Source of the labels: value (rewards of the search; free), judge (--model picks a better "
         "and a worse step of each state, or none) or outcome (of the one trajectory in which a step was first "
@@ -169,9 +179,12 @@ class PairsSettings(
     LimitSettings,
     BudgetSettings,
     ModelSettings,
+    LabelSettings,
     CheckSettings,
     DecontaminationSettings,
-    _OfPairsAlone,
+    AcceptedPairSettings,
+    PairingSettings,
+    ExportSettings,
 ):
     """Settings of `pairs`."""
 

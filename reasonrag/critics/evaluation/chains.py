@@ -34,7 +34,7 @@ class Chain(NamedTuple):
 
 
 def judged_chains(rollout: RolloutRecord) -> Iterator[Chain]:
-    """The first of a tree that won, and the first that lost."""
+    """The first chains of a tree that won, and the first that lost: CHAINS of each at most."""
     nodes, left = {node.id: node for node in rollout.nodes}, {True: CHAINS, False: CHAINS}
     for last in rollout.nodes[1:]:
         outcome = true_value(last, 0.0) if last.terminal else None
