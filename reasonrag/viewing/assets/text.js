@@ -105,6 +105,7 @@ const STATUSES = {
 
 const DROPPED = {
   contaminated: "the question is in an evaluation split",
+  held_out: "the question is kept for reinforcement",
   malformed: "one reply could not be parsed as a step",
   unvalued: "one side has no known reward",
   not_reached: "the published builder stops above this state",
@@ -120,6 +121,7 @@ const DROPPED = {
   uncertain: "the confidence is too low",
   few_draws: "a step has too few continuations",
   same_findings: "both steps reveal the same, and their continuations do not tell them apart",
+  no_consensus: "the values do not agree with the critics or the judge",
   golden_rejected: "the rejected answer equals a gold answer, and support does not explain it",
   near_identical: "both steps use nearly the same words",
   too_long: "too many tokens",

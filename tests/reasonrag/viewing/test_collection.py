@@ -435,6 +435,7 @@ def test_a_label_by_outcome_is_told_by_both_trajectories(rejected: Fields, label
 
 DROPPED: dict[DropReason, str] = {
     "contaminated": "evaluation split",
+    "held_out": "kept for reinforcement",
     "malformed": "could not be parsed",
     "unvalued": "one side has no known reward",
     "not_reached": "the published builder stops above this state",
