@@ -509,19 +509,6 @@ def test_what_says_the_same_is_continued_once_and_shares_its_estimate(
 
 
 @given(config=configs, environment=environments)
-def test_where_nothing_is_in_common_the_search_is_as_if_nobody_had_asked(
-    config: SearchConfig, environment: Environment
-) -> None:
-    apart = replace(environment, common=0.0)
-    asked, unasked = begun(config, apart), Search[str](config, equivalent=apart.alike)
-    for search in (asked, unasked):
-        for _ in waves_of(search, apart):
-            pass
-    assert asked.tree.nodes == unasked.tree.nodes
-    assert (asked.calls, asked.simulations) == (unasked.calls, unasked.simulations)
-
-
-@given(config=configs, environment=environments)
 def test_rewards_lie_between_nothing_and_a_direct_right_answer(config: SearchConfig, environment: Environment) -> None:
     """Under every rule a reward is in [0, alpha**(layer + 1)]: no answer below a step is nearer than the step. The
     reward of an answer is exactly outcome * alpha**n, for any number of visits and any judge."""

@@ -134,17 +134,6 @@ def test_what_counts_above_a_step_does_not_depend_on_the_order_of_its_draws(
         assert sorted(end.outcome for end in tree.root.rollouts) == sorted(above)
 
 
-@pytest.mark.parametrize(("plain", "counting"), [((True, True), [1, 0]), ((True, False), []), ((False, True), [])])
-def test_what_is_found_without_nodes_counts_only_if_every_step_was_plain(
-    plain: tuple[bool, bool], counting: list[int]
-) -> None:
-    """There is no node for the part below a repaired step."""
-    tree: Tree[str] = Tree()
-    start = tree.add(tree.root, same("query"))
-    path = [same("evidence", plain=plain[0]), answer(plain=plain[1])]
-    assert [node.id for node in tree.counting(start, path)] == counting
-
-
 def test_a_node_remembers_the_continuations_that_began_at_it_and_became_no_nodes() -> None:
     """`unkept` are draws of the node's state like its children; those that count for nobody are not among them."""
     tree: Tree[str] = Tree()

@@ -72,15 +72,6 @@ def test_cached_prompt_tokens_cost_the_cached_price(tokens: Tokens, dollars: flo
     assert Ledger(spent=tokens).cost is None
 
 
-def test_tokens_of_answers_are_the_sums_of_what_rides_on_them() -> None:
-    """Every answer is a call; what its request used is on the first one of it."""
-    shared = Completion(text="", finish_reason="stop", requests=0)
-    total = Tokens.of([answer(prompt=10, completion=4, cached=6), shared, answer(prompt=1, completion=2)])
-    assert total == Tokens(calls=3, requests=2, prompt=11, completion=6, cached=6)
-    assert Tokens.of([]) == Tokens()
-    assert total + total == Tokens(calls=6, requests=4, prompt=22, completion=12, cached=12)
-
-
 # -- caps as laws --------------------------------------------------------------------------------------------------
 
 

@@ -584,11 +584,3 @@ def test_vectors_that_are_cut_off_are_refused(tmp_path: Path) -> None:
         (tmp_path / VECTORS).write_bytes(whole[:left])
         with pytest.raises(InputError, match=r"vectors\.npy cannot be read .*delete the index and build it again"):
             StoredVectors(tmp_path / VECTORS)
-
-
-@given(rows=st.integers(0, 100), size=st.integers(1, 30))
-def test_stretches_cover_every_row_once_and_in_order(rows: int, size: int) -> None:
-    """None is empty and none is longer than asked."""
-    found = list(row_ranges(rows, size))
-    assert [row for start, stop in found for row in range(start, stop)] == list(range(rows))
-    assert all(0 < stop - start <= size for start, stop in found)
