@@ -1,7 +1,4 @@
-"""Whatever happens to a run, nothing paid for is lost or paid for again, and it ends as if nothing had happened.
-
-Real processes, real HTTP, real signals, a really full disk.
-"""
+"""Whatever happens to a run, nothing paid for is lost or paid for again, and it ends as if nothing had happened."""
 
 from __future__ import annotations
 

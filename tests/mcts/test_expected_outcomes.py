@@ -72,20 +72,6 @@ def test_draws_that_were_not_plain_weigh_nothing_above_and_are_known_themselves(
     assert of(tree, tree.root, query, hotter, plain_only=False) == [(0.5, 2), (0.0, 1), (1.0, 1)]
 
 
-def test_siblings_that_say_the_same_share_one_estimate() -> None:
-    """`who` (drawn twice; 1, 1, 0 below it) and `Who` (drawn once; 0 below it) are one: (1 + 1 + 0 + 0) / 4 of four
-    observations. The third sibling is wrong. Root: (3 * .5 + 0) / 4 = .375, of four draws: Kish's number,
-    4**2 / (3**2 / 4 + 1**2) = 4.9, is more than there were."""
-    tree: Tree[str] = Tree()
-    who, _, twin, other = (tree.add(tree.root, same(each)) for each in ("who", "who", "Who", "other"))
-    twin.same_as = who.id
-    for found in (1.0, 1.0, 0.0):
-        tree.add_continuation(who, [answer(found)])
-    tree.add_continuation(twin, [answer(0.0)])
-    tree.add_continuation(other, [answer(0.0)])
-    assert of(tree, who, twin, other, tree.root) == [(0.5, 4), (0.5, 4), (0.0, 1), (0.375, 4)]
-
-
 # -- laws ---------------------------------------------------------------------------------------------------------
 
 words = st.sampled_from(["a", "b", "c"])
@@ -147,20 +133,6 @@ def test_exploring_below_a_draw_does_not_change_its_weight(
 def mean_of(known: Estimate | None) -> float:
     assert known is not None
     return known.mean
-
-
-@given(drawn=paths)
-def test_the_order_of_draws_does_not_matter(drawn: list[list[Step[str]]]) -> None:
-    """Each step, known by the words that lead to it, has the same estimate in whatever order its state was drawn."""
-
-    def by_words(tree: Tree[str]) -> dict[tuple[str, ...], float]:
-        known = estimates(tree, outcome)
-        return {
-            tuple(above.payload for above in tree.path_up(node) if above.step): mean_of(known[node.id])
-            for node in tree.nodes
-        }
-
-    assert by_words(grown(drawn[::-1])) == pytest.approx(by_words(grown(drawn)))
 
 
 @st.composite

@@ -470,22 +470,6 @@ def test_siblings_are_sampled_only_if_they_can_be_valued_too(max_calls: int, sib
     assert sum(work.count for work in search.ask() if isinstance(work, Expand)) == siblings
 
 
-def test_values_are_cut_to_what_the_budget_still_pays() -> None:
-    """Five replies: two for siblings, then both values of the first and only one of the second."""
-    search: Search[str] = Search(config("continuation", siblings=2, continuations=2, wave=1, max_calls=5))
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=2, sample=0), expanded(step("first"), step("second")))],
-            [
-                (Continue(1, node_id=1, count=2, sample=20_000), continued([answer(1.0)], [answer(0.0)])),
-                (Continue(2, node_id=2, count=1, sample=20_000), continued([answer(1.0)])),
-            ],
-        ],
-    )
-    assert search.calls == 5
-
-
 # -- asking and telling -------------------------------------------------------------------------------------------
 
 
@@ -537,15 +521,6 @@ def test_work_that_was_never_asked_for_is_refused(work_id: int) -> None:
     with pytest.raises(ValueError, match=f"work {work_id} was never asked for"):
         search.tell(work_id, expanded(step("one")))
     assert search.ask() == asked
-
-
-def test_an_outcome_matters_only_where_a_step_ends() -> None:
-    """The outcome of a step that is no answer is ignored, in range or not."""
-    search: Search[str] = Search(config("continuation", siblings=1, continuations=1, simulations=1))
-    search.tell(search.ask()[0].id, expanded(Step("query", outcome=7.0)))
-    (work,) = search.ask()
-    search.tell(work.id, continued([Step("evidence", outcome=7.0), answer(1.0)]))
-    assert spre_rewards(search.tree, alpha=0.9) == pytest.approx([0.729, 0.729])
 
 
 # -- configurations -----------------------------------------------------------------------------------------------

@@ -13,16 +13,9 @@ from mcts.selection import (
     after_progress,
     expected_outcome,
     gain_per_reply,
-    least_gain,
-    uct_score,
 )
 
 values = st.floats(0, 1)
-
-
-def test_there_is_nothing_to_explore_before_the_second_visit_of_a_state() -> None:
-    """ln 1 is 0; the scores themselves are worked out in `test_search`."""
-    assert uct_score(0.5, visits=1, parent_visits=1, prior=0.5, exploration=1.414) == 0.5
 
 
 @pytest.mark.parametrize(("answers", "worth_it"), [(1, True), (7, True), (8, False), (20, False)])
@@ -46,17 +39,6 @@ def test_a_finding_raises_the_hope_of_a_right_answer_and_a_miss_lowers_it(
         assert found == expected
     else:
         assert found <= after_progress(expected, 1.0)
-
-
-@given(budget=st.integers(1, 10_000), expected=values, near=st.floats(1, 20), far=st.floats(1, 20))
-def test_a_larger_budget_never_ends_earlier_and_a_longer_way_is_never_worth_more(
-    budget: int, expected: float, near: float, far: float
-) -> None:
-    """The rule by which a search ends: monotone in the budget, and in the replies that a draw costs."""
-    assert 0 < least_gain(budget + 1) <= least_gain(budget) <= LEAST_GAIN
-    assert least_gain(None) == 0
-    least, most = sorted((near, far))
-    assert gain_per_reply(expected, steps_left=most) <= gain_per_reply(expected, steps_left=least)
 
 
 @given(above=values, mean=values, answers=st.integers(0, 10_000))

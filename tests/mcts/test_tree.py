@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from mcts import ROOT_ID, Node, Step, Tree
+from mcts import Node, Step, Tree
 from mcts.rewards import REWARDS
 
 
@@ -21,23 +21,6 @@ def answer(outcome: float = 1.0, *, plain: bool = True) -> Step[str]:
 
 def outcomes(node: Node[str]) -> list[tuple[float, int]]:
     return [(rollout.outcome, rollout.steps) for rollout in node.rollouts]
-
-
-def test_ids_are_the_order_of_creation_and_the_root_is_zero() -> None:
-    """A node's id is its place in `nodes`; parents come before children. A step has the layer of its state; the root
-    is no step."""
-    tree: Tree[str] = Tree()
-    first = tree.add(tree.root, Step("first"))
-    below = tree.add(first, Step("below"))
-    second = tree.add(tree.root, Step("second"))
-    assert [node.id for node in tree.nodes] == [ROOT_ID, 1, 2, 3]
-    assert [node.parent_id for node in tree.nodes] == [None, 0, 1, 0]
-    assert tree.children(tree.root) == [first, second]
-    assert list(tree.path_up(below)) == [below, first, tree.root]
-    assert [node.layer for node in tree.nodes] == [None, 0, 1, 0]
-    assert len(tree) == 4
-    with pytest.raises(ValueError, match="root"):
-        _ = tree.root.payload
 
 
 @pytest.mark.parametrize("kept", [True, False])

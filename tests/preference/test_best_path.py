@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
 
 from preference import Origin, RolloutRecord
 from preference.best_path import question_record, right_paths
@@ -17,7 +16,6 @@ from tests.helpers.trees import (
     evidence,
     failure,
     query,
-    random_trees,
     rollouts_of,
     siblings,
     tree,
@@ -106,13 +104,6 @@ def test_a_step_that_did_not_parse_by_itself_is_on_no_path(step: Fields) -> None
 def test_a_right_answer_is_what_the_outcome_says(end: Fields, *, is_right: bool) -> None:
     """1 of whatever search and labels were made of."""
     assert (found(siblings(end)) is not None) == is_right
-
-
-@given(rollout=random_trees())
-def test_a_path_is_a_way_down_the_tree(rollout: RolloutRecord) -> None:
-    """From layer 0 on, each step taken in the state that the one before led to."""
-    path = next(right_paths(rollout), [])
-    assert [step.layer for step in path] == list(range(len(path)))
 
 
 # -- the question -------------------------------------------------------------------------------------------------

@@ -130,13 +130,6 @@ def test_a_path_whose_prompt_has_other_turns_is_refused() -> None:
 # -- names --------------------------------------------------------------------------------------------------------
 
 
-def test_equal_prompts_have_equal_keys() -> None:
-    """In whatever run and tree; another turn, role or character makes another state."""
-    first, again = (next(labelled_states(ada(config_hash=each, seed=number))) for number, each in enumerate("ab"))
-    assert first.state_id == again.state_id
-    assert {pair.pair_id for pair in first.pairs}.isdisjoint(pair.pair_id for pair in again.pairs)
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [

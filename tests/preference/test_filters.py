@@ -448,10 +448,7 @@ def test_every_candidate_has_one_fate(states: list[StateRecord], how: PairingRul
 @given(states=runs, how=rules)
 def test_a_kept_pair_prefers_the_better_step(states: list[StateRecord], how: PairingRules) -> None:
     """Chosen reward > rejected reward, by the smallest margin at least, and as surely as is asked; the chosen step
-    parsed, is supported, and says another thing.
-
-    What may be rejected besides is a step that did not parse, where the user allows it.
-    """
+    parsed, is supported, and says another thing."""
     for pair in select(states, how):
         if pair.dropped is None:
             assert pair.chosen.reward is not None

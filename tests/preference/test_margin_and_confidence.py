@@ -63,15 +63,6 @@ def test_confidence_grows_with_evidence(mean: float, higher: float, observations
     assert before >= 0.5 - 1e-9
 
 
-@given(mean=means, higher=means, observations=counts, rejected=st.tuples(means, counts))
-def test_confidence_grows_with_the_mean(
-    mean: float, higher: float, observations: int, rejected: tuple[float, int]
-) -> None:
-    """A step that was right more often is the likelier to be better, whatever it is compared with."""
-    mean, higher = sorted((mean, higher))
-    assert confidence((higher, observations), rejected) >= confidence((mean, observations), rejected) - 1e-9
-
-
 def test_a_pair_is_never_more_than_sure() -> None:
     """Nothing is more likely than 1, however many continuations agree; the sum of 400 cells might be."""
     for observations in (1, 40, 1000, 10_000):

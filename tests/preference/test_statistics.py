@@ -6,8 +6,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from preference.statistics import BINS, reliability, share_of, sign_agreement
 
@@ -25,20 +23,6 @@ def test_the_interval_is_wilsons(part: int, whole: int, low: float, high: float)
     found = share_of(part, whole)
     assert found.share == part / whole
     assert (found.low, found.high) == (pytest.approx(low, abs=2e-3), pytest.approx(high, abs=2e-3))
-
-
-@given(st.integers(0, 500), st.integers(1, 500))
-def test_an_interval_holds_its_share_and_mirrors(part: int, more: int) -> None:
-    """It lies in [0, 1], and that of the rest is its mirror image."""
-    whole = part + more
-    found, rest = share_of(part, whole), share_of(more, whole)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.share is not None
-    assert rest.high is not None
-    assert 0 <= found.low <= found.share + 1e-9
-    assert found.share <= found.high + 1e-9 <= 1 + 1e-9
-    assert found.low == pytest.approx(1 - rest.high, abs=1e-9)
 
 
 class Checked(NamedTuple):

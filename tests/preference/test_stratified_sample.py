@@ -37,18 +37,6 @@ def test_a_smaller_sample_is_the_beginning_of_a_larger_one(
     assert drawn(sizes, size + more, seed=seed)[:size] == drawn(sizes, size, seed=seed)
 
 
-@given(STRATA)
-def test_the_order_of_the_file_says_nothing(sizes: dict[str, int]) -> None:
-    """A member has its lot wherever it stands."""
-    mixed = dict(reversed(sizes.items()))
-    assert drawn(mixed, 20) == drawn(sizes, 20)
-
-
-def test_seeds_draw_other_samples() -> None:
-    """And the same seed the same one."""
-    assert drawn({"a": 50}, 10, seed=1) == drawn({"a": 50}, 10, seed=1) != drawn({"a": 50}, 10, seed=2)
-
-
 @pytest.mark.parametrize("rare", [1, 3])
 def test_what_is_rare_is_drawn_as_often_as_it_should_be(rare: int) -> None:
     """Ten of 100 with a stratum of one or three: a rule of largest remainders would never draw the one."""

@@ -42,22 +42,6 @@ async def test_the_first_failure_is_raised_as_it_is_and_stops_the_others() -> No
     assert sorted(cancelled) == ["a", "b"]
 
 
-async def test_a_single_piece_of_work_is_simply_done() -> None:
-    """Its result, or its failure as it is; a cancellation reaches it."""
-    assert await together(after(2, "a")) == ["a"]
-
-    async def failing() -> str:
-        raise ValueError("broken")
-
-    with pytest.raises(ValueError, match="broken"):
-        await together(failing())
-    task = asyncio.create_task(together(after(10**9, "a")))
-    await after(10, "it waits")
-    task.cancel()
-    await asyncio.wait([task])
-    assert task.cancelled()
-
-
 @pytest.mark.parametrize("position", [0, 1, 2])
 async def test_what_ends_the_run_is_raised_before_any_other_failure(position: int) -> None:
     """A question's failure must not hide that no more may be asked, whichever came first."""

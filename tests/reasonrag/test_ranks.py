@@ -20,7 +20,6 @@ from reasonrag.ranks import (
     join_ranks,
     rank_of,
     read_manifest,
-    shown_ranks,
     whole_of,
 )
 
@@ -119,8 +118,3 @@ def test_a_folder_of_a_rank_knows_its_whole(tmp_path: Path) -> None:
     join_ranks(tmp_path, manifest("a"))
     assert whole_of(folder) == tmp_path
     assert whole_of(tmp_path) is None
-
-
-def test_many_ranks_are_shown_as_a_few() -> None:
-    assert shown_ranks([3]) == "3"
-    assert shown_ranks(range(9)) == "0, 1, 2, 3, 4 and 4 others"

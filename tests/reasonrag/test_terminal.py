@@ -161,15 +161,6 @@ def test_numbers_have_one_format(shows: str, text: str) -> None:
     assert shows == text
 
 
-@pytest.mark.parametrize(("size", "told"), [(10**6, ""), (10**8, "reading run (100 MB)\n")])
-def test_without_a_terminal_much_is_named_before_it_is_read(
-    capsys: pytest.CaptureFixture[str], size: int, told: str
-) -> None:
-    with reading_progress(Path("runs/run"), size) as watch:
-        watch(0.5)
-    assert capsys.readouterr() == ("", told)
-
-
 def test_in_a_terminal_reading_is_a_bar_from_the_start(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,23 +116,6 @@ def test_evidence_reports_a_passage_that_holds_one_of_its_sentences(evidence: st
     assert "".join(each.id for each in passages if reports(evidence, each)) == reported
 
 
-@given(
-    action_type=st.sampled_from(("query", "evidence", "answer")),
-    content=st.text(max_size=30),
-    texts=st.lists(st.text(max_size=30), max_size=3),
-    more=st.text(max_size=30),
-)
-def test_reading_more_never_takes_support_away(
-    action_type: ActionType, content: str, texts: list[str], more: str
-) -> None:
-    """Passages only add support, whatever the text; a meaningless question stays one. Before the first, every answer
-    has none; then it may become a meaningless question."""
-    passages = [Passage(str(i), "", text) for i, text in enumerate(texts)]
-    before = is_grounded(action_type, content, passages)
-    after = is_grounded(action_type, content, [*passages, Passage("more", "", more)])
-    assert after is before or (before, after) == (False, True) or (before is False and not passages)
-
-
 @given(text=st.text(min_size=1, max_size=60), title=st.text(max_size=10))
 def test_a_passage_supports_itself(text: str, title: str) -> None:
     """Evidence copied whole is never called unsupported."""

@@ -170,28 +170,6 @@ def test_it_does_not_matter_whether_the_endpoint_honours_the_stop_string(
     assert steps[0] == steps[1] == steps[2]
 
 
-SPELLINGS: st.SearchStrategy[Callable[[str], str]] = st.sampled_from((str.lower, str.upper, str.title, "  {} ".format))
-
-
-@st.composite
-def well_formed(draw: st.DrawFn) -> tuple[AgentAction, str]:
-    """A turn and a reply that is a step in it, with tags spelt in any way that is read."""
-    action, tag = draw(TURNS)
-    spelling = draw(SPELLINGS)(tag)
-    return action, f"{draw(WORDS)}<{spelling}>{draw(WORDS.filter(str.strip))}</{spelling}>{draw(REPLIES)}"
-
-
-@given(reply=well_formed(), ending=ENDINGS, again=ENDINGS)
-def test_parsing_a_canonical_response_again_changes_nothing(
-    reply: tuple[AgentAction, str], ending: Ending, again: Ending
-) -> None:
-    """The response in a record parses to the step it is the response of, however its reply was spelt."""
-    action, text = reply
-    parsed = parse_reply(text, action=action, ending=ending)
-    assert isinstance(parsed, ParsedReply)
-    assert parse_reply(parsed.response, action=action, ending=again) == parsed
-
-
 @pytest.mark.parametrize(
     "reads",
     [

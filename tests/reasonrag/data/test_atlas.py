@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, combinations, islice
@@ -16,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preference import normalize_answer
-from reasonrag.data.atlas import SPLITS, county, passages, questions, write_world
+from reasonrag.data.atlas import SPLITS, passages, questions, write_world
 from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.data.questions import open_questions
 
@@ -93,15 +92,6 @@ def test_gold_passages_exist_under_their_titles_and_hold_the_answer(contents: di
         [answer] = asked["golden_answers"]
         gold = " ".join(contents[each] for each in gold_ids)
         assert answer in ("yes", "no") or f" {normalize_answer(answer)} " in f" {normalize_answer(gold)} "
-
-
-def test_names_that_have_come_around_carry_their_number_behind_them() -> None:
-    """In a very large world a name comes again, as another one: `Leagaeborough 2`, not `Leagae 2borough`."""
-    names = [
-        subject.name for number in (0, 19_200, 28_800) for subject in (*county(number).towns, *county(number).people)
-    ]
-    assert any(name.endswith(" 2") for name in names)
-    assert not [name for name in names if re.search(r"\d[a-z]|\d .", name)]
 
 
 # -- on disk ---------------------------------------------------------------------------------------------------

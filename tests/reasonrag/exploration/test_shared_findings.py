@@ -6,15 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from preference import ActionType
 from reasonrag.agent.agent import AgentStep
 from reasonrag.agent.state import State
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
-from reasonrag.exploration.shared_findings import Useful, gold_found, in_common, progress, rested_on, same_step
+from reasonrag.exploration.shared_findings import Useful, in_common, progress, rested_on, same_step
 
 FRANCE = Passage("1", "France", "France is a country. Its capital is Paris.", 2.0)
 PARIS = Passage("2", "Paris", "Paris lies on the Seine.", 1.0)
@@ -97,18 +95,6 @@ def test_without_gold_passages_a_gold_answer_that_is_held_is_one_of_two_findings
 def test_where_nothing_tells_progress_is_unknown(question: Question, asked: AgentStep, after: State | None) -> None:
     """Answers, queries that were never searched, and yes or no without gold passages."""
     assert progress(question, asked, after) is None
-
-
-@given(st.lists(st.sampled_from([FRANCE, PARIS, ROME]), unique=True), st.text(max_size=30))
-def test_progress_is_a_share(shown: list[Passage], evidence: str) -> None:
-    """From 0 to 1, whatever is read and said; and it agrees with the count of gold passages where nothing was read."""
-    state = reading(*shown)
-    query, said = step("query", "q", state=thinking()), step("evidence", evidence, state=state)
-    for asked, after in ((query, state), (said, None)):
-        found = progress(WITH_GOLD, asked, after)
-        assert found is not None
-        assert 0 <= found <= 1
-        assert (found > 0) == bool(gold_found(WITH_GOLD, asked, after))
 
 
 def test_two_queries_that_show_the_same_passages_are_one() -> None:

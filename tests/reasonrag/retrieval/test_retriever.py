@@ -90,16 +90,6 @@ def test_equal_scores_stand_in_corpus_order(top_k: int, ids: list[str], tmp_path
     assert found(retriever, "same words", top_k) == ids
 
 
-WORDS = "cat dog fish river sea rain idiom bark zebra the of".split()
-
-
-@given(words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), top_k=st.integers(1, 8))
-def test_fewer_results_are_the_head_of_more(words: list[str], top_k: int, animals: IndexRetriever) -> None:
-    """At most top_k are found, and asking for more never changes the first ones."""
-    query = " ".join(words)
-    assert found(animals, query, top_k) == found(animals, query, len(ANIMALS))[:top_k]
-
-
 def test_only_the_latest_results_are_kept() -> None:
     """As many as there is room for; the one that was used longest ago goes first."""
     cache, fish = ResultCache(4 * BESIDE + 31), [Passage("f", "Fish", "A fish")]

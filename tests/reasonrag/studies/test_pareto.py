@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from reasonrag.studies.pareto import (
     ConfigurationMeasurements,
@@ -73,26 +71,6 @@ def test_the_base_is_suggested_unless_another_is_cheaper_by_more_than_noise(
 ) -> None:
     """And not worse; of several such the cheapest. A base without pairs is never suggested."""
     assert suggest_trial(standings) == expected
-
-
-few = st.integers(0, 3).map(float)
-costs = few | st.just(math.inf)
-rows = st.builds(standing, st.uuids().map(str), costs, few, few, few) | st.builds(
-    surely, st.uuids().map(str), costs, worse=st.booleans()
-)
-anything = st.lists(rows, min_size=1, max_size=6, unique_by=lambda each: each.name)
-
-
-@given(anything)
-def test_who_is_suggested_is_the_base_or_surely_better_and_the_cheapest_of_these(standings: list[TrialReport]) -> None:
-    """Whatever the others look like; and it makes pairs."""
-    name = suggest_trial(standings)
-    better = [each for each in standings if each.cheaper_than_base and not each.worse_than_base]
-    if name is not None:
-        [suggested] = [each for each in standings if each.name == name]
-        assert suggested.cost_per_right_pair is not None
-        assert suggested in better or suggested is standings[0]
-        assert all(suggested.rank <= each.rank for each in better)
 
 
 # -- noise ---------------------------------------------------------------------------------------------------------

@@ -111,15 +111,6 @@ def test_what_is_given_back_can_be_taken_again() -> None:
     assert rate.wait(0.0) == pytest.approx(1.0)
 
 
-def test_a_rate_without_a_limit_never_waits() -> None:
-    """And remembers nothing, so that a limit that is learned later starts afresh."""
-    rate = Rate()
-    rate.take(1e12, 0.0)
-    assert rate.wait(0.0) == 0
-    rate.limit = 60.0
-    assert rate.wait(0.0) == 0
-
-
 def test_requests_and_tokens_both_hold_a_request_back() -> None:
     """The longer wait counts."""
     pace = Pace(10, requests=Rate(60 / HEADROOM), tokens=Rate(6000 / HEADROOM))
@@ -246,22 +237,6 @@ def test_any_answer_shows_that_somebody_is_there(ends: Callable[[Pace], None], d
     assert pace.down_since == down
 
 
-def test_an_endpoint_that_is_down_is_tried_with_one_request_at_a_time() -> None:
-    """However wide the window was; the next trial waits for the end of this one."""
-    pace = Pace(64)
-    fail(pace, FAILURES_TO_OPEN, now=1.0)
-    now = pace.paused_until
-    assert pace.wait(now) == (0.0, "")
-    start(pace, now=now)
-    assert pace.wait(now) == (math.inf, "endpoint down")
-    pace.cancelled(Sent(0, now))  # another request may try now
-    assert pace.wait(now) == (0.0, "")
-    start(pace, now=now)
-    pace.failed(Sent(0, now), now=now + 1)
-    assert pace.wait(now + 1)[1] == "endpoint down"
-    assert pace.down_since == 1.0  # since the breaker opened, not since the last trial
-
-
 def test_a_trial_waits_for_no_request_of_before_the_outage() -> None:
     """Those that hang since then may hang for minutes after the endpoint is back."""
     pace = Pace(64)
@@ -269,6 +244,9 @@ def test_a_trial_waits_for_no_request_of_before_the_outage() -> None:
     fail(pace, FAILURES_TO_OPEN, now=1.0)
     now = pace.paused_until
     assert pace.wait(now) == (0.0, "")
+    start(pace, now=now)
+    pace.cancelled(Sent(0, now))  # another request may try now
+    assert (pace.wait(now), pace.down_since) == ((0.0, ""), 1.0)
     start(pace, now=now)
     pace.failed(Sent(0, 0.5), now=now + 0.1)  # one of the old ones: says nothing about the trial
     assert pace.wait(now + 0.1) == (math.inf, "endpoint down")

@@ -16,7 +16,6 @@ from aiohttp import web
 
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, WaitTooLong
 from reasonrag.llm.endpoint.retries import MAX_ATTEMPTS
-from reasonrag.llm.endpoint.trouble import clock_time, seconds_text
 from reasonrag.web.retry_after import LONGEST_RETRY_AFTER_S, retry_after
 from tests.reasonrag.llm.endpoint.test_endpoint import (
     Handler,
@@ -293,14 +292,3 @@ async def test_a_trial_waits_for_a_server_that_loads_its_model_and_not_long_for_
             with pytest.raises(InputError, match=f"{message}.*run the same command later"):
                 await at.client.check()
         assert len(at.bodies) == tried
-
-
-def test_times_are_shown_as_people_say_them() -> None:
-    assert [seconds_text(each) for each in (30, 600, 7200, 9000, 86400)] == [
-        "30 seconds",
-        "10 minutes",
-        "2 hours",
-        "2.5 hours",
-        "24 hours",
-    ]
-    assert re.fullmatch(r"\w{3} \d\d:\d\d", clock_time(24 * 3600))

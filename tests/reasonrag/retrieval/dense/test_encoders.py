@@ -33,13 +33,6 @@ def test_the_hashing_encoder_is_the_same_everywhere() -> None:
     assert hashing(model="hashing-").spec.dimension == 256
 
 
-@given(texts=st.lists(TEXTS, min_size=1, max_size=6))
-def test_hashed_vectors_have_length_one_or_none_at_all(texts: list[str]) -> None:
-    """Stop words alone are nothing; everything else counts alike in long and short texts."""
-    lengths = np.linalg.norm(hashing().passages(texts), axis=1)
-    assert all(abs(each - 1) < 1e-5 or each == 0 for each in lengths)
-
-
 @pytest.mark.parametrize(
     ("models", "says"),
     [

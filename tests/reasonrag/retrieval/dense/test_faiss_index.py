@@ -108,14 +108,6 @@ def test_an_index_file_that_is_cut_off_is_refused(index_type: IndexType, left: f
         open_faiss_index(tmp_path / "x.index", plan)
 
 
-def test_small_batches_are_searched_by_matrix_products(tmp_path: Path) -> None:
-    """faiss multiplies matrices from so many numbers on; its own default leaves batches of 32 to a slow loop."""
-    plan = plan_index("flat", rows=ROWS, dimension=DIMENSION)
-    build_index(plan, InMemory(), tmp_path / "x.index")
-    open_faiss_index(tmp_path / "x.index", plan)
-    assert faiss.cvar.distance_compute_blas_threshold == 3 * DIMENSION
-
-
 @pytest.mark.parametrize(
     ("factory", "metric"),
     [("Flat", "METRIC_L2"), ("HNSW8", "METRIC_INNER_PRODUCT"), ("SQ8", "METRIC_INNER_PRODUCT")],

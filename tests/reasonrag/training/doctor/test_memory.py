@@ -19,7 +19,6 @@ from reasonrag.training.doctor.memory import (
     TrainingSetup,
     Zero,
     activation_bytes_per_token,
-    alternatives,
     logits_bytes,
     longest_cutoff,
     plan_memory,
@@ -237,13 +236,3 @@ def test_the_longest_cutoff_fits_and_the_next_does_not(shape: ModelShape, traini
     if longest < shape.max_position_embeddings:
         longer = training.model_copy(update={"cutoff_len": longest + 64})
         assert not plan_memory(shape, longer).fits(memory * GB)
-
-
-@given(TRAININGS)
-def test_alternatives_train_the_same_rows(training: TrainingSetup) -> None:
-    """Other methods, but the same stage, length and batch; each once."""
-    ways = alternatives(training)
-    assert {(each.stage, each.cutoff_len, each.batch, each.gpus) for each in ways} == {
-        (training.stage, training.cutoff_len, training.batch, training.gpus)
-    }
-    assert len({each.name for each in ways}) == len(ways)
