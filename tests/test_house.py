@@ -29,7 +29,7 @@ LINES = {
     "data": 3177,
     "evaluation": 3742,
     "exploration": 2742,
-    "llm": 5201,
+    "llm": 5203,
     "publishing": 1178,
     "retrieval": 3923,
     "run": 802,
@@ -38,8 +38,8 @@ LINES = {
     "studies": 1469,
     "training": 4319,
     "viewing": 2704,
-    "tests": 47_845,
-    "benchmarks": 8491,
+    "tests": 47_871,
+    "benchmarks": 8753,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

@@ -37,6 +37,7 @@ _TAGS = ("query", "evidence", "answer")
 _GIVEN = re.compile(r"^(Correct answer|Reasoning|Answer|Candidate [0-9]+|Criterion [0-9]+): (.*)$", re.MULTILINE)
 """A judge's inputs besides the question, by the label at the beginning of their line."""
 
+_VALUE = re.compile(r" \[search: mean value ([0-9.]+), visits [0-9]+\]$")
 _SUB_QUESTION = re.compile(r"^Sub-question [0-9]+: (.*)$", re.MULTILINE)
 _STEP = re.compile(r"^Step [0-9]+, (search|report|answer): (.*)$", re.MULTILINE)
 _LEADS = {
@@ -284,15 +285,16 @@ def _pick(prompt: ParsedPrompt, dice: random.Random) -> str:
 
 
 def _qualities(prompt: ParsedPrompt, dice: random.Random) -> dict[str, float]:
-    """Noisy quality of every candidate by its number."""
+    """Noisy quality of every candidate by its number: its value in the search, where that is shown."""
     given = dict(_GIVEN.findall(prompt.question))
     names = [name for name in given if name.startswith("Candidate ")][:MOST_COMPARED]
     reasoning = given.get("Reasoning", "")[:MOST_READ]
-    return {
-        name.removeprefix("Candidate "): _quality(prompt, given, f"{reasoning} {given[name][:MOST_READ]}")
-        + dice.gauss(0, 0.08)
-        for name in names
-    }
+
+    def quality(said: str) -> float:
+        value = _VALUE.search(said)
+        return float(value[1]) if value else _quality(prompt, given, f"{reasoning} {said}")
+
+    return {name.removeprefix("Candidate "): quality(given[name][-MOST_READ:]) + dice.gauss(0, 0.08) for name in names}
 
 
 def _quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> float:
