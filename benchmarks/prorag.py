@@ -28,7 +28,7 @@ from phases import say
 from reporting import ROOT, interval, publish, table
 
 from preference.answer_scores import normalize_answer
-from preference.best_path import Refinement, StepRefinement
+from preference.best_path import Refinement
 from preference.candidate_records import QuestionRecord, read_lines
 from preference.export.summary import QUESTIONS
 from preference.records import RolloutNode, read_rollouts
@@ -217,10 +217,10 @@ def _refinement(stages: Stages) -> dict[str, list[str]]:
     """What each rule leaves of the right attempts' steps, and how many of those are right."""
     known = right_steps(stages)
     questions = list(read_lines(stages.work / "refined-data" / QUESTIONS, QuestionRecord))
-    rules: dict[str, Refinement | StepRefinement] = {
-        "all steps of right attempts": StepRefinement(threshold=-math.inf),
-        "the best third of them": StepRefinement.of_share(0.33, questions),
-        "those of 0 or more, as published": StepRefinement(threshold=0.0),
+    rules: dict[str, Refinement] = {
+        "all steps of right attempts": Refinement(refine="steps", threshold=-math.inf),
+        "the best third of them": Refinement.of_share(0.33, questions),
+        "those of 0 or more, as published": Refinement(refine="steps", threshold=0.0),
         "best paths whose every step has 0 or more": Refinement(threshold=0.0),
     }
     kept = {

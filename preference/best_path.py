@@ -6,13 +6,14 @@ Decides which path is the best, and which paths or steps critics leave for fine-
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Literal, Self
 
 from pydantic import BaseModel, PrivateAttr
 
 from preference.answer_scores import label_cover_em
-from preference.candidate_records import Ends, Origin, PathStep, QuestionRecord, question_key
+from preference.candidate_records import Ends, Origin, PathStep, QuestionRecord
 from preference.labelling import origin_of
 from preference.records import RolloutNode, RolloutRecord, shared_fields
 
@@ -52,7 +53,7 @@ def right_paths(rollout: RolloutRecord) -> Iterator[list[PathStep]]:
     """
     right = [node for node in rollout.nodes[1:] if node.terminal and _is_right(rollout, node)]
     for answer in sorted(right, key=lambda node: (-(node.reward or 0.0), node.layer or 0, node.id)):
-        steps = _steps_to(rollout, answer)
+        steps = steps_to(rollout, answer)
         if all(step.parse_error is None and not step.repaired for step in steps):
             yield [PathStep(**shared_fields(step, PathStep)) for step in steps]
 
@@ -71,83 +72,64 @@ def _is_right(rollout: RolloutRecord, answer: RolloutNode) -> bool:
     return answer.outcome.value is not None and answer.outcome.value >= least
 
 
-def _steps_to(rollout: RolloutRecord, answer: RolloutNode) -> list[RolloutNode]:
-    steps = [answer]
+def steps_to(rollout: RolloutRecord, step: RolloutNode) -> list[RolloutNode]:
+    """The steps from the question on, this one included."""
+    steps = [step]
     while steps[-1].parent_id:
         steps.append(rollout.nodes[steps[-1].parent_id])
     return steps[::-1]
 
 
 class Refinement(BaseModel):
-    """Best paths, all with a right answer, of which every step scores at least a threshold: ProRAG's refinement set
-    (arXiv 2601.21912)."""
-
-    threshold: float
-    paths: int = 0
-    kept: int = 0
-    unscored: int = 0
-    """Paths with a step that no critic scored; they are left out."""
-
-    def steps_of(self, question: QuestionRecord) -> Sequence[PathStep]:
-        """Those of its best path, if that is kept."""
-        return question.path if question.path and self.keeps(question.path) else ()
-
-    def keeps(self, path: Sequence[PathStep]) -> bool:
-        """Whether every step of a path scores at least the threshold; it is counted."""
-        scores = [step.critic_score for step in path]
-        kept = all(score is not None and score >= self.threshold for score in scores)
-        self.paths += 1
-        self.kept += kept
-        self.unscored += any(score is None for score in scores)
-        return kept
-
-
-class StepRefinement(BaseModel):
-    """The steps of right attempts that score high enough, each for itself, as the code of ProRAG takes them.
+    """What critics leave of right attempts to fine-tune on (ProRAG, arXiv 2601.21912): best paths whose every step
+    scores at least a threshold, or the steps of all attempts, each for itself, as the published code takes them.
 
     share: of the scored steps, those that are kept: the level of a pairwise critic's scores means nothing. Steps that
         score the same as the last of them are kept, too. None: the threshold was given.
     """
 
-    threshold: float
+    refine: Literal["paths", "steps"] = "paths"
+    threshold: float = 0.0
     share: float | None = None
-    attempts: int = 0
+    paths: int = 0
+    """Best ones, or all right attempts."""
     steps: int = 0
-    """Different ones of a question."""
+    """Of these; with `refine` steps different ones."""
     kept: int = 0
-    kept_by_action_type: dict[str, int] = {}
+    """Paths or steps, as `unscored`: those that no critic scored, or not whole, which are left out."""
     unscored: int = 0
-    """Steps that no critic scored; they are left out."""
-    _question: str = PrivateAttr("")
-    _seen: set[tuple[str, ...]] = PrivateAttr(default_factory=set)
+    kept_by_action_type: Counter[str] = Counter()
+    _seen: set[int] = PrivateAttr(default_factory=set)
 
     @classmethod
     def of_share(cls, share: float, questions: Iterable[QuestionRecord]) -> Self:
         """Keeps a share of the steps of these questions, one at least."""
-        every = cls(threshold=0.0)
-        scores = sorted(
-            each.critic_score for one in questions for each in every._new(one) if each.critic_score is not None
-        )
-        return cls(threshold=scores[-max(1, int(share * len(scores)))] if scores else 0.0, share=share)
+        every = cls(refine="steps")
+        parts = (each for question in questions for [each] in every._parts(question))
+        scores = sorted(each.critic_score for each in parts if each.critic_score is not None)
+        return cls(refine="steps", threshold=scores[-max(1, int(share * len(scores)))] if scores else 0.0, share=share)
 
-    def steps_of(self, question: QuestionRecord) -> Sequence[PathStep]:
-        """The kept steps of its right attempts, in their order; they are counted."""
-        steps = [*self._new(question)]
-        kept = [each for each in steps if each.critic_score is not None and each.critic_score >= self.threshold]
-        self.attempts += len(question.right_attempts)
-        self.steps += len(steps)
-        self.kept += len(kept)
-        self.unscored += sum(each.critic_score is None for each in steps)
-        types = Counter(self.kept_by_action_type) + Counter(each.action_type for each in kept)
-        self.kept_by_action_type = dict(sorted(types.items()))
+    def steps_of(self, question: QuestionRecord) -> list[PathStep]:
+        """The kept steps, in their order; they are counted."""
+        kept = list[PathStep]()
+        self.paths += len(question.right_attempts) if self.refine == "steps" else bool(question.path)
+        for part in self._parts(question):
+            scores = [each.critic_score for each in part]
+            self.steps += len(part)
+            self.unscored += None in scores
+            if all(each is not None and each >= self.threshold for each in scores):
+                self.kept += 1
+                kept += part
+        self.kept_by_action_type.update(each.action_type for each in kept)
         return kept
 
-    def _new(self, question: QuestionRecord) -> Iterator[PathStep]:
-        """Its steps but those that an earlier attempt has, or an earlier tree of the question."""
-        if (key := question_key(question.question)) != self._question:
-            self._question, self._seen = key, set()
-        for each in (step for attempt in question.right_attempts for step in attempt):
-            text = *(turn.content for turn in each.prompt), each.response
+    def _parts(self, question: QuestionRecord) -> Iterator[list[PathStep]]:
+        """What is kept or left as one: the best path, or each step that no earlier attempt at the question has."""
+        if self.refine == "paths":
+            yield from question.right_attempts[:1]
+            return
+        for step in chain.from_iterable(question.right_attempts):
+            text = hash((*(turn.content for turn in step.prompt), step.response))
             if text not in self._seen:
                 self._seen.add(text)
-                yield each
+                yield [step]

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import orjson
 
-from preference.best_path import Refinement, StepRefinement
+from preference.best_path import Refinement
 from preference.candidate_records import PathStep, QuestionRecord, StateRecord, question_key, read_lines
 from preference.export.formats import (
     FORMATS,
@@ -95,7 +95,7 @@ def export_pairs(
     def split_of(one: StateRecord | QuestionRecord) -> SplitName:
         return "validation" if question_key(one.question) in for_validation else "train"
 
-    refined = _refinement(source / QUESTIONS, options, facts)
+    refined = _refinement((each for each, why in _questions(source, options, facts) if why is None), options)
     with ExitStack() as files:
         about, info, dropped = (
             files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
@@ -115,9 +115,8 @@ def export_pairs(
                 for row in rows:
                     inspector.see(row, split)
             writers.write_pairs(rows, split)
-        for question in read_lines(source / QUESTIONS, QuestionRecord):
+        for question, why in _questions(source, options, facts):
             tally.add_question(question)
-            why = _left_out(question_key(question.question), options, facts)
             if why == "held_out":
                 writers.hold_out(question)
             elif why is None:
@@ -125,10 +124,10 @@ def export_pairs(
                 writers.write_path(question.model_copy(update={"path": steps}), split_of(question))
         if inspector:
             inspector.conclude()
-        more = {"out": str(out or folder), "files": writers.finish(), "sha256": writers.digests}
+        left = refined.model_dump() if refined else {}
+        made = {"files": writers.finish(), "sha256": writers.digests, "refinement": left}
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
-        more["refinement"] = refined.model_dump() if refined else {}
-        summary = tally.summary(rules, options, facts, **more)
+        summary = tally.summary(rules, options, facts, out=str(out or folder), **made)
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary
 
@@ -140,15 +139,19 @@ def _left_out(key: str, options: ExportOptions, facts: ExportFacts) -> DropReaso
     return "held_out" if seeded_uniform(f"hold-out:{key}", seed=options.seed) < options.hold_out else None
 
 
-def _refinement(questions: Path, options: ExportOptions, facts: ExportFacts) -> Refinement | StepRefinement | None:
-    """What critics leave for fine-tuning; None where they are not asked."""
+def _questions(
+    source: Path, options: ExportOptions, facts: ExportFacts
+) -> Iterator[tuple[QuestionRecord, DropReason | None]]:
+    for each in read_lines(source / QUESTIONS, QuestionRecord):
+        yield each, _left_out(question_key(each.question), options, facts)
+
+
+def _refinement(questions: Iterable[QuestionRecord], options: ExportOptions) -> Refinement | None:
+    """What critics leave of the questions that rows are made of; None where they are not asked."""
     if options.critic_share is not None:
-        every = read_lines(questions, QuestionRecord)
-        kept = (each for each in every if _left_out(question_key(each.question), options, facts) is None)
-        return StepRefinement.of_share(options.critic_share, kept)
-    if options.critic_threshold is None:
-        return None
-    return (StepRefinement if options.refine == "steps" else Refinement)(threshold=options.critic_threshold)
+        return Refinement.of_share(options.critic_share, questions)
+    threshold = options.critic_threshold
+    return None if threshold is None else Refinement(refine=options.refine, threshold=threshold)
 
 
 def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
@@ -193,11 +196,9 @@ def _decide(
         reasons[places[number][0]] = reason
     rows = Counter(key for place, key in places if reasons[place] is None)
     if not rows and "sft" in options.formats:
-        for question in read_lines(source / QUESTIONS, QuestionRecord):
-            key = question_key(question.question)
-            if question.path and _left_out(key, options, facts) is None:
-                rows[key] += len(question.path)
-                turns = turns or _have_many_turns(question.path)
+        for path in (each for each, why in _questions(source, options, facts) if each.path and why is None):
+            rows[question_key(path.question)] += len(path.path or ())
+            turns = turns or _have_many_turns(path.path or ())
     return reasons, validation_questions(rows, share=options.validation, seed=options.seed), turns
 
 
@@ -209,11 +210,10 @@ class _Writers:
 
     def __init__(self, files: ExitStack, folder: Path, options: ExportOptions, *, turns: bool) -> None:
         self._turns = turns
-        self._held = set[str]()
-        """Keys of the questions that are held out."""
+        self._written = set[int]()
+        """Hashes of what is written once: steps of paths, and questions that are held out."""
         self._named: dict[str, JsonRows] = {}
         self._open: dict[tuple[FormatName, SplitName], JsonRows] = {}
-        self._taught: tuple[str, set[tuple[str, str, str]]] = "", set()
         pairs: FormatName = "turns" if turns else "proguide"
         for name in dict.fromkeys((pairs, *(each for each in options.formats if each not in PAIRS))):
             for split in SPLITS if options.validation else SPLITS[:1]:
@@ -238,24 +238,18 @@ class _Writers:
                     file.write(row)
 
     def write_path(self, question: QuestionRecord, split: SplitName) -> None:
-        """Write a question's path; steps shared with earlier trees of the question are written once."""
-        if ("sft", split) not in self._open:
-            return
-        key = question_key(question.question)
-        if key != self._taught[0]:
-            self._taught = key, set()
-        for row in sft_rows(question, turns=self._turns):
-            step = row["instruction"], str(row.get("history")) + row["input"], row["output"]
-            if step not in self._taught[1]:
-                self._taught[1].add(step)
-                self._open["sft", split].write(row)
+        if file := self._open.get(("sft", split)):
+            for row in sft_rows(question, turns=self._turns):
+                self._once(file, row, row["instruction"], str(row.get("history")) + row["input"], row["output"])
 
     def hold_out(self, question: QuestionRecord) -> None:
-        """Write a question as one to ask, once."""
-        if (key := question_key(question.question)) not in self._held:
-            self._held.add(key)
-            told = {"id": question.question_id, "question": question.question}
-            self._named[HELD_OUT].write(told | {"golden_answers": question.golden_answers})
+        asked = {"id": question.question_id, "question": question.question, "golden_answers": question.golden_answers}
+        self._once(self._named[HELD_OUT], asked, question_key(question.question))
+
+    def _once(self, file: JsonRows, row: Row, *what: str) -> None:
+        if (known := hash(what)) not in self._written:
+            self._written.add(known)
+            file.write(row)
 
     def finish(self) -> dict[str, int]:
         for file in self._named.values():

@@ -112,7 +112,7 @@ class PairSummary(BaseModel):
     critics: dict[str, Any] = {}
     """Counts and cost of the critics, if there are any."""
     refinement: dict[str, Any] = {}
-    """What the critics left of paths or steps (format sft), as a `Refinement` or `StepRefinement`; empty without."""
+    """What the critics left of paths or steps (format sft), as a `Refinement`; empty without."""
     warm_up: dict[str, Any] = {}
     """Counts of `warm-up`; empty for data of runs."""
     contamination: dict[str, Any] = {}
@@ -140,12 +140,6 @@ class ExportOptions:
     refine: Literal["paths", "steps"] = "paths"
     critic_share: float | None = None
     hold_out: float = 0.0
-
-    @property
-    def recorded(self) -> dict[str, Any]:
-        """Without later options that say nothing."""
-        later = {"refine": "paths", "critic_share": None, "hold_out": 0.0}
-        return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
 
 
 @dataclass(frozen=True)
@@ -260,11 +254,11 @@ class ExportTally:
                 by_question=effective_sample_size(counts["pairs"], self.squares["question"]),
             ),
             gold_agreement=gold_agreement(self.gold),
-            dropped={each: self.dropped[each] for each in DROP_REASONS if each != "held_out" or self.dropped[each]},
+            dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
             **{name: sorted(values) for name, values in self.seen.items()},
             usage=self.usage,
             rules=rules.flags,
-            options=options.recorded,
+            options=asdict(options),
             **told | {"warnings": [*self._warnings(options), *facts.warnings]},
         )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from preference import PairSummary
-from preference.best_path import Refinement, StepRefinement
+from preference.best_path import Refinement
 from preference.export.atomic_export import staging_folder
 from preference.export.formats import plain_types
 from preference.export.summary import CANDIDATES, DROPPED
@@ -192,14 +192,9 @@ def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judge
             "--format sft"
         )
     limits = Limits.of(settings.part(LimitSettings))
-    return CriticWitnesses(
-        tuple(AskedCritic(each, critic_spec(each, limits), critic_model) for each in found),
-        settings.rules if confirms else None,
-        paths=paths,
-        steps=settings.refine == "steps",
-        allowed=settings.allow_critic,
-        max_calls=settings.max_calls,
-    )
+    asked = tuple(AskedCritic(each, critic_spec(each, limits), critic_model) for each in found)
+    rules, steps, allowed = settings.rules if confirms else None, settings.refine == "steps", settings.allow_critic
+    return CriticWitnesses(asked, rules, paths, steps, allowed, settings.max_calls)
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------
@@ -229,11 +224,8 @@ def summary_rows(summary: PairSummary) -> Iterator[tuple[str, object]]:
         yield from Judging.model_validate(summary.judging).rows()
     if summary.critics:
         yield from CriticScores.model_validate(summary.critics).rows()
-        if "steps" in summary.refinement:
-            yield from _refined(StepRefinement.model_validate(summary.refinement))
-        elif summary.refinement:
-            kept = Refinement.model_validate(summary.refinement)
-            yield "best paths kept", f"{kept.kept:,} of {kept.paths:,}, {kept.unscored:,} without a score"
+        if summary.refinement:
+            yield from _refined(Refinement.model_validate(summary.refinement))
     yield "effective sample size", summary.effective
     yield "mean confidence", summary.mean_confidence
     yield "by chosen action", plain_types(counts_text(summary.pairs_by_action_type))
@@ -244,10 +236,10 @@ def summary_rows(summary: PairSummary) -> Iterator[tuple[str, object]]:
     yield "dropped", summary.dropped
 
 
-def _refined(found: StepRefinement) -> Iterator[tuple[str, object]]:
+def _refined(found: Refinement) -> Iterator[tuple[str, object]]:
     best = "" if found.share is None else f", the best {found.share:.0%} of those with a score"
-    many = f"{counted(found.steps, 'step')} of {counted(found.attempts, 'right attempt')}"
-    yield "steps kept", f"{found.kept:,} of {many}, {found.unscored:,} without a score"
+    seen = found.paths if found.refine == "paths" else f"{found.steps:,} of {counted(found.paths, 'right attempt')}"
+    yield f"{found.refine} kept", f"{found.kept:,} of {seen}, {found.unscored:,} without a score"
     yield "kept from a score of", f"{found.threshold:.3g}{best}"
     yield "kept by action", counts_text(found.kept_by_action_type)
 

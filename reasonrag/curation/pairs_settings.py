@@ -207,11 +207,9 @@ class PairsSettings(
 
     def options(self, *, refines: bool) -> ExportOptions:
         """refines: whether critics score paths."""
-        formats = tuple(dict.fromkeys(("proguide", *self.format)))
-        drawn = {name: getattr(self, name) for name in ("validation", "flip", "seed", "hold_out")}
-        if not refines:
-            return ExportOptions(formats, **drawn)
-        by_share = self.refine == "steps" and self.critic_threshold is None
-        kept: dict[str, Any] = {"critic_share": self.critic_share or CRITIC_SHARE} if by_share else {}
-        kept = kept or {"critic_threshold": self.critic_threshold or 0.0}
-        return ExportOptions(formats, **drawn, refine=self.refine, **kept)
+        given = {name: getattr(self, name) for name in ("validation", "flip", "seed", "refine", "hold_out")}
+        if refines and self.refine == "steps" and self.critic_threshold is None:
+            given["critic_share"] = self.critic_share or CRITIC_SHARE
+        elif refines:
+            given["critic_threshold"] = self.critic_threshold or 0.0
+        return ExportOptions(tuple(dict.fromkeys(("proguide", *self.format))), **given)

@@ -14,7 +14,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from preference import Message
 from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.chat import estimate_tokens
 from reasonrag.llm.prices import Price
 
 VERBOSE_REPLY_TOKENS = 100
@@ -58,6 +60,15 @@ class ExpectedUsage:
         """The mean of measured usages, plus and minus two standard errors."""
         rows = [(each.calls, each.requests, each.prompt, each.completion) for each in usages]
         return cls(*map(_confidence, zip(*rows, strict=True)))
+
+    @classmethod
+    def of_replies(cls, prompts: Sequence[Sequence[Message]], *, lines: int, shortest: int) -> ExpectedUsage:
+        """Of a reply to each prompt, with so many lines in all. shortest: tokens of a line at the low end; at the high
+        end all lines are verbose, and each reply is repaired."""
+        tokens = sum(estimate_tokens(turn.content) for each in prompts for turn in each)
+        requests = Range(low=len(prompts), high=2 * len(prompts))
+        replies = Range(low=shortest * lines, high=2 * VERBOSE_REPLY_TOKENS * lines)
+        return cls(requests, requests, Range(low=FEWEST_TOKENS * tokens, high=3 * tokens), replies)
 
     @classmethod
     def rehearsed(cls, usages: Sequence[Tokens], *, scale: float, thoughts: float) -> ExpectedUsage:

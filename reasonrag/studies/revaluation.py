@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from mcts import shortest_path_reward
 from mcts.search import STRIDE
 from preference import Candidate, RolloutNode, RolloutRecord
+from preference.best_path import steps_to
 from preference.margin_and_confidence import TOLERANCE
 from preference.statistics import LABEL_LEVEL, Bin, SignAgreement, reliability, sign_agreement
 from reasonrag.agent.agent import Agent, AgentStep
@@ -250,11 +251,8 @@ async def revalue(
 async def _after(agent: Agent, side: _Side) -> State | AgentStep:
     """The state that a step leads to, or the answer: the replies on its path are the thoughts, its queries are searched
     again, and a reader's words are those of the run. Raises InputError if the index finds other passages."""
-    rollout, path = side.rollout, [side.node]
-    while path[-1].parent_id:
-        path.append(rollout.nodes[path[-1].parent_id])
-    state = agent.start(_question_of(agent, rollout))
-    for each in reversed(path):
+    rollout, state = side.rollout, agent.start(_question_of(agent, side.rollout))
+    for each in steps_to(rollout, side.node):
         step = AgentStep(
             state=state,
             prompt=tuple(each.prompt or ()),

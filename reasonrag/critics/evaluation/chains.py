@@ -5,7 +5,7 @@ Decides what a golden and a shuffled chain are. Asks no critic.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from preference import RolloutRecord
+from preference.best_path import steps_to
 from reasonrag.critics.evaluation.measures import Estimate, pair_accuracy, spread
 from reasonrag.critics.evaluation.observations import JudgedStep, is_step, judged_step, true_value
 
@@ -35,16 +36,13 @@ class Chain(NamedTuple):
 
 def judged_chains(rollout: RolloutRecord) -> Iterator[Chain]:
     """The first chains of a tree that won, and the first that lost: CHAINS of each at most."""
-    nodes, left = {node.id: node for node in rollout.nodes}, {True: CHAINS, False: CHAINS}
+    found = Counter[bool]()
     for last in rollout.nodes[1:]:
-        outcome = true_value(last, 0.0) if last.terminal else None
-        path = [last]
-        while path[0].parent_id:
-            path.insert(0, nodes[path[0].parent_id])
+        outcome, path = true_value(last, 0.0) if last.terminal else None, steps_to(rollout, last)
         if outcome is not None and all(is_step(node) and node.action_type for node in path):
-            if left[outcome >= WON]:
+            found[outcome >= WON] += 1
+            if found[outcome >= WON] <= CHAINS:
                 yield Chain(outcome >= WON, tuple(judged_step(rollout, node) for node in path))
-            left[outcome >= WON] = max(0, left[outcome >= WON] - 1)
 
 
 def shuffled(chains: Sequence[Chain]) -> Iterator[tuple[Chain, Chain]]:
@@ -67,29 +65,25 @@ def chain_figures(
 ) -> dict[str, Any]:
     """The fields of the report about chains, whose score is the mean of their steps'. mean: `clustered_mean`."""
 
-    def scored(chain: Chain) -> float | None:
+    known = dict[Chain, float]()
+    for chain in dict.fromkeys([*chains, *(one for both in mixed for one in both)]):
         scores = [each for step in chain.steps if (each := score(step)) is not None]
-        return fmean(scores) if len(scores) == len(chain.steps) else None
-
-    compared = [(one.question, scored(one), scored(other)) for one, other in mixed]
-    known = [(question, one, other) for question, one, other in compared if one is not None and other is not None]
+        if len(scores) == len(chain.steps):
+            known[chain] = fmean(scores)
+    compared = [(one.question, known[one], known[other]) for one, other in mixed if {one, other} <= known.keys()]
     by_question: defaultdict[str, set[tuple[bool, float]]] = defaultdict(set)
-    for chain in chains:
-        if (found := scored(chain)) is not None:
-            by_question[chain.question].add((chain.won, found))
-    telling = {question: told for question, told in by_question.items() if len({won for won, _ in told}) > 1}
-    spreads = {question: each for question, told in telling.items() if (each := spread(told))[1]}
-    apart = [(won, each - fmean(s for _, s in telling[name])) for name in spreads for won, each in telling[name]]
+    for chain in filter(known.__contains__, chains):
+        by_question[chain.question].add((chain.won, known[chain]))
+    told = {question: each for question, each in by_question.items() if len({won for won, _ in each}) > 1}
+    spreads = {question: found for question, each in told.items() if (found := spread(each))[1]}
+    apart = [(won, each - fmean(s for _, s in told[name])) for name in spreads for won, each in told[name]]
+    within, whole = ([each[part] for each in spreads.values()] for part in (0, 1))
     return {
-        "golden_over_shuffled": mean(
-            [pair_accuracy(*both) for _, *both in known], [question for question, *_ in known]
-        ),
-        "spread_at_equal_outcomes": mean(
-            [within for within, _ in spreads.values()], list(spreads), of=[whole for _, whole in spreads.values()]
-        ),
+        "golden_over_shuffled": mean([pair_accuracy(*both) for _, *both in compared], [name for name, *_ in compared]),
+        "spread_at_equal_outcomes": mean(within, list(spreads), of=whole),
         "chain_scores": {
-            "golden": [one for _, one, _ in known],
-            "shuffled": [other for _, _, other in known],
+            "golden": [one for _, one, _ in compared],
+            "shuffled": [other for _, _, other in compared],
             "won": [each for won, each in apart if won],
             "lost": [each for won, each in apart if not won],
         },

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from preference import Message
 from preference.export.formats import plain_types
 from preference.export.private_files import write_json
 from preference.records import read_rollouts
@@ -37,10 +37,9 @@ from reasonrag.run.scoring import AskedCritic, StepToScore, score_steps
 from reasonrag.run_config import shown_settings, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.provenance import read_provenance
+from reasonrag.training.provenance import Provenance, read_provenance
 
 Key = TypeVar("Key", str, int)
-Score: TypeAlias = Callable[[JudgedStep], float | None]
 TIMEOUT_S = 300.0
 MOST_CONTROLS = 500
 """Pairs that are shown without their state: enough for two digits."""
@@ -82,7 +81,8 @@ def evaluate_critic(
         if each
     ]
     trees = _read([Path(each) for each in runs], asked, limit=settings.limit, enough=settings.min_observations)
-    plan = _Plan(trees, asked, out, settings.max_calls, settings.bootstrap, settings.seed)
+    mean = partial(clustered_mean, resamples=settings.bootstrap, seed=settings.seed)
+    plan = _Plan(trees, asked, out, settings.max_calls, settings.seed, mean)
     with only_writer(out, flag="--out"):
         report = run_to_end(_evaluate(plan, watcher))
         provenance = read_provenance(Path(critic).expanduser())
@@ -91,7 +91,7 @@ def evaluate_critic(
         write_page(out, report)
         write_json(out / REPORT, report.model_dump(mode="json"))
     if report.verdict != "undecided":
-        _keep_verdict(Path(critic).expanduser(), report, out)
+        _keep_verdict(Path(critic).expanduser(), provenance, report)
     return report
 
 
@@ -106,11 +106,10 @@ def _outcome_critic(against: str) -> FoundCritic:
     return found
 
 
-def _keep_verdict(folder: Path, report: CriticEvaluation, out: Path) -> None:
+def _keep_verdict(folder: Path, provenance: Provenance | None, report: CriticEvaluation) -> None:
     """Write it into the critic's folder."""
-    provenance = read_provenance(folder)
     if provenance and provenance.critic:
-        verdict = CriticVerdict(failures=tuple(report.failures), evaluation=str(out))
+        verdict = CriticVerdict(failures=tuple(report.failures), evaluation=report.out)
         facts = provenance.critic.model_copy(update={"verdict": verdict})
         provenance.model_copy(update={"critic": facts}).write(folder)
 
@@ -129,8 +128,9 @@ class _Asked:
     def score(self, step: JudgedStep) -> float | None:
         return self.scores.get(text_of(step.prompt, step.response))
 
-    def score_without_state(self, step: JudgedStep) -> float | None:
-        return self.scores.get(text_of(_without_user(step), step.response))
+    def right(self, pair: JudgedPair) -> float | None:
+        """Whether the truly better step scores higher; None without both scores."""
+        return pair_accuracy(self.score(pair.better), self.score(pair.worse))
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ class _Trees:
     """The pairs and chains of a run's held-out trees, and what is told of them, but for the accuracy."""
 
     told: RunResult
-    pairs: list[JudgedPair]
-    chains: list[Chain]
+    pairs: list[JudgedPair] = field(default_factory=list)
+    chains: list[Chain] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -150,17 +150,14 @@ class _Plan:
     asked: Sequence[_Asked]
     out: Path
     max_calls: int | None
-    resamples: int
     seed: int
+    mean: Callable[..., Estimate]
+    """`clustered_mean`, but for the cases."""
 
-    def mean(self, cases: Sequence[tuple[JudgedPair, float]]) -> Estimate:
-        values, questions = [value for _, value in cases], [pair.better.question for pair, _ in cases]
-        return clustered_mean(values, questions, resamples=self.resamples, seed=self.seed)
-
-    def accuracy(self, pairs: Iterable[JudgedPair], score: Score) -> Estimate:
-        """How often the truly better step scores higher, of pairs with both scores."""
-        right = [(pair, pair_accuracy(score(pair.better), score(pair.worse))) for pair in pairs]
-        return self.mean([(pair, value) for pair, value in right if value is not None])
+    def over(self, pairs: Iterable[JudgedPair], value: Callable[[JudgedPair], float | None]) -> Estimate:
+        """The mean of a value, of pairs that have it."""
+        known = [(found, pair.better.question) for pair in pairs if (found := value(pair)) is not None]
+        return self.mean([found for found, _ in known], [question for _, question in known])
 
 
 def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, enough: float) -> list[_Trees]:
@@ -169,32 +166,23 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
         raise InputError(
             "give at least one run directory of generate, with questions that the critic was not trained on"
         )
-    found = []
+    found = list[_Trees]()
     for run in runs:
-        fresh, pairs, questions, seen = fresh_values(run), list[JudgedPair](), 0, 0
-        chains, datasets = list[Chain](), dict[str, None]()
+        fresh = fresh_values(run)
+        told = RunResult(run=str(run), truth="fresh continuations" if fresh else "values of the tree")
+        found.append(_Trees(told))
         if not rollouts_in(run).is_file():
             raise InputError(f"there is no {rollouts_in(run)}; give a run directory of reasonrag generate")
         with explained_records():
-            for place, rollout in enumerate(read_rollouts(rollouts_in(run))):
-                if limit is not None and place >= limit:
-                    break
+            for rollout in islice(read_rollouts(rollouts_in(run)), limit):
                 if any(each.found.trained_on(rollout.question) for each in asked):
-                    seen += 1
+                    told.seen += 1
                 elif rollout.error is None:
-                    pairs += judged_pairs(rollout, fresh, enough=enough)
-                    chains += judged_chains(rollout)
-                    datasets[f"{rollout.dataset}/{rollout.split}"] = None
-                    questions += 1
-        told = RunResult(
-            run=str(run),
-            questions=questions,
-            seen=seen,
-            truth="fresh continuations" if fresh else "values of the tree",
-            pairs=len(pairs),
-            datasets=list(datasets),
-        )
-        found.append(_Trees(told, pairs, chains))
+                    told.questions += 1
+                    told.datasets = list(dict.fromkeys([*told.datasets, f"{rollout.dataset}/{rollout.split}"]))
+                    found[-1].pairs.extend(judged_pairs(rollout, fresh, enough=enough))
+                    found[-1].chains.extend(judged_chains(rollout))
+        told.pairs = len(found[-1].pairs)
     if not any(each.pairs for each in found):
         seen = sum(each.told.seen for each in found)
         raise InputError(
@@ -210,32 +198,31 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
 
 async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
     pairs = [pair for trees in plan.trees for pair in trees.pairs]
-    stateless = random.Random(f"controls {plan.seed}").sample(pairs, min(MOST_CONTROLS, len(pairs)))
+    some = random.Random(f"controls {plan.seed}").sample(pairs, min(MOST_CONTROLS, len(pairs)))
+    stateless = [JudgedPair(_without_user(each.better), _without_user(each.worse), each.margin) for each in some]
     chains = [chain for trees in plan.trees for chain in trees.chains]
     mixed = [both for trees in plan.trees for both in shuffled(trees.chains)]
-    steps = [StepToScore(side.question_id, side.prompt, side.response) for pair in pairs for side in pair.sides]
-    controls = [
-        StepToScore(side.question_id, _without_user(side), side.response) for pair in stateless for side in pair.sides
+    steps = [side for pair in pairs for side in pair.sides]
+    controls = [side for pair in stateless for side in pair.sides]
+    controls += [step for chain in (*chains, *(other for _, other in mixed)) for step in chain.steps]
+    every = [[*steps, *controls], steps]  # of the critic, and of the outcome model
+    owed = [
+        (each.critic, [StepToScore(step.question_id, step.prompt, step.response) for step in wanted])
+        for each, wanted in zip(plan.asked, every, strict=False)
     ]
-    controls += [
-        StepToScore(step.question_id, step.prompt, step.response)
-        for chain in [*chains, *(other for _, other in mixed)]
-        for step in chain.steps
-    ]
-    owed = [(each.critic, [*steps, *(controls if each is plan.asked[0] else ())]) for each in plan.asked]
     told = await score_steps(owed, plan.out, plan.max_calls, watcher)
     for each, scores in zip(plan.asked, told.by_critic, strict=True):
         each.scores = scores
     spent = {name: value for name, value in vars(told).items() if name != "by_critic"}
-    mean = partial(clustered_mean, resamples=plan.resamples, seed=plan.seed)
-    spent |= chain_figures(chains, mixed, plan.asked[0].score, mean)
+    spent |= chain_figures(chains, mixed, plan.asked[0].score, plan.mean)
     report = decided(_measured(plan, pairs, stateless).model_copy(update=spent))
     return report.model_copy(update={"remarks": remarks_of(report)})
 
 
-def _without_user(step: JudgedStep) -> tuple[Message, ...]:
-    """The prompt of a step's state with empty turns after the first."""
-    return tuple(turn if turn.role == "system" else turn.model_copy(update={"content": ""}) for turn in step.prompt)
+def _without_user(step: JudgedStep) -> JudgedStep:
+    """The step in a state with empty turns after the first."""
+    kept = (turn if turn.role == "system" else turn.model_copy(update={"content": ""}) for turn in step.prompt)
+    return replace(step, prompt=tuple(kept))
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------
@@ -244,36 +231,30 @@ def _without_user(step: JudgedStep) -> tuple[Message, ...]:
 def _measured(plan: _Plan, pairs: Sequence[JudgedPair], stateless: Sequence[JudgedPair]) -> CriticEvaluation:
     critic, against = plan.asked[0], plan.asked[1] if len(plan.asked) > 1 else None
 
+    def ahead(pair: JudgedPair) -> float | None:
+        one, other = critic.right(pair), against.right(pair) if against else None
+        return None if one is None or other is None else one - other
+
     def by(key: Callable[[JudgedPair], Key]) -> dict[Key, Estimate]:
         keys = sorted(set(map(key, pairs)))
-        return {each: plan.accuracy([pair for pair in pairs if key(pair) == each], critic.score) for each in keys}
+        return {each: plan.over([pair for pair in pairs if key(pair) == each], critic.right) for each in keys}
 
     return CriticEvaluation(
         critic=critic.found.name,
         against=against.found.name if against else None,
-        runs=[
-            each.told.model_copy(update={"accuracy": plan.accuracy(each.pairs, critic.score)}) for each in plan.trees
-        ],
+        runs=[each.told.model_copy(update={"accuracy": plan.over(each.pairs, critic.right)}) for each in plan.trees],
         questions=sum(each.told.questions for each in plan.trees),
-        accuracy=plan.accuracy(pairs, critic.score),
+        accuracy=plan.over(pairs, critic.right),
         by_action_type=by(lambda pair: plain_types(str(pair.better.action_type or "other"))),
         by_layer={str(layer): each for layer, each in by(lambda pair: pair.better.layer).items()},
         by_margin={BUCKETS[place]: each for place, each in by(_bucket).items()},
-        outcome_model=plan.accuracy(pairs, against.score) if against else None,
-        advantage=_advantage(plan, pairs, critic, against) if against else None,
-        step_only=plan.accuracy(stateless, critic.score_without_state),
-        shorter=plan.accuracy(pairs, lambda step: -float(len(step.response))),
+        outcome_model=plan.over(pairs, against.right) if against else None,
+        advantage=plan.over(pairs, ahead) if against else None,
+        step_only=plan.over(stateless, critic.right),
+        shorter=plan.over(pairs, lambda pair: pair_accuracy(*(-float(len(each.response)) for each in pair.sides))),
     )
 
 
 def _bucket(pair: JudgedPair) -> int:
     """Its place in `BUCKETS`."""
     return 0 if pair.margin < 0.1 else 1 if pair.margin <= CLEAR_GAP else 2  # noqa: PLR2004
-
-
-def _advantage(plan: _Plan, pairs: Sequence[JudgedPair], critic: _Asked, against: _Asked) -> Estimate:
-    def right(pair: JudgedPair, asked: _Asked) -> float | None:
-        return pair_accuracy(asked.score(pair.better), asked.score(pair.worse))
-
-    both = [(pair, right(pair, critic), right(pair, against)) for pair in pairs]
-    return plan.mean([(pair, one - other) for pair, one, other in both if one is not None and other is not None])

@@ -5,7 +5,6 @@ Made of the record alone: the page computes no figure, needs no network and runs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,7 +15,7 @@ from preference.export.private_files import write_file
 from reasonrag.critics.evaluation.report import PAGE, ChainKind, CriticEvaluation
 from reasonrag.rendering import html_templates
 
-BINS, WIDTH, HEIGHT = 24, 640, 160
+BINS = 24
 
 
 def write_page(folder: Path, report: CriticEvaluation) -> None:
@@ -27,21 +26,12 @@ def write_page(folder: Path, report: CriticEvaluation) -> None:
 
 
 def distributions(report: CriticEvaluation, *kinds: ChainKind) -> dict[str, Any] | None:
-    """Histograms on one axis, as outlines of an SVG, and its ticks; None unless each has scores."""
+    """Histograms on one axis, as heights of the bars to 1, and its ticks; None unless each has scores."""
     found = {kind: report.chain_scores.get(kind, []) for kind in kinds}
     if not all(found.values()):
         return None
     edges = np.histogram_bin_edges([score for scores in found.values() for score in scores], BINS)
     shares = {kind: np.histogram(scores, edges)[0] / len(scores) for kind, scores in found.items()}
     highest = max(each.max() for each in shares.values())
-    drawn = [
-        (kind, len(found[kind]), fmean(found[kind]), "".join(_outline(each / highest))) for kind, each in shares.items()
-    ]
+    drawn = [(kind, len(found[kind]), fmean(found[kind]), shares[kind] / highest) for kind in kinds]
     return {"drawn": drawn, "ticks": (edges[0], edges[BINS // 2], edges[-1])}
-
-
-def _outline(heights: Iterable[float]) -> Iterator[str]:
-    yield f"M0 {HEIGHT}"
-    for place, each in enumerate(heights, start=1):
-        yield f"V{HEIGHT * (1 - each):.1f}H{WIDTH * place / BINS:.1f}"
-    yield f"V{HEIGHT}Z"

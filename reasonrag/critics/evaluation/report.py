@@ -30,12 +30,12 @@ class RunResult(BaseModel):
     """One run: another policy, or another corpus, shows whether the critic transfers."""
 
     run: str
-    questions: int
-    seen: int
+    questions: int = 0
+    seen: int = 0
     """Questions left out because the critic was trained on them."""
     truth: Truth
     """Of the pairs."""
-    pairs: int
+    pairs: int = 0
     datasets: list[str] = []
     """dataset/split of its questions; not among `trained_on`: another domain."""
     accuracy: Estimate = Estimate()

@@ -30,9 +30,9 @@ from reasonrag.agent.parsing import parse_pick
 from reasonrag.agent.prompting import Prompts, render_pick
 from reasonrag.errors import ModelError
 from reasonrag.llm.budget import Caps
-from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
+from reasonrag.llm.chat import ChatModel, sample_seed
 from reasonrag.llm.endpoint.endings import ending_of
-from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
+from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.journal import JournaledModel
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.reasoning import too_little_room
@@ -244,19 +244,9 @@ class _Judgements:
     def described(self, count: int) -> str:
         return counted(count, self.noun)
 
-    async def expected(
-        self,
-        owed: Iterable[_StateToJudge],
-        count: int,  # noqa: ARG002 - of the prompts
-        fresh: int,  # noqa: ARG002 - what a state has is a reply, which may need a repair
-        roles: Sequence[str],  # noqa: ARG002 - there is one
-    ) -> list[ExpectedUsage]:
-        """Low: each judgement is only the pick; high: all are verbose, and repaired."""
-        each_prompt = [sum(estimate_tokens(turn.content) for turn in each.messages) for each in owed]
-        states, prompts = len(each_prompt), sum(each_prompt)
-        requests = Range(low=states, high=2 * states)
-        replies = Range(low=_SHORT_REPLY_TOKENS * states, high=2 * VERBOSE_REPLY_TOKENS * states)
-        return [ExpectedUsage(requests, requests, Range(low=FEWEST_TOKENS * prompts, high=2 * prompts), replies)]
+    async def expected(self, owed: Iterable[_StateToJudge], *_: object, **__: object) -> list[ExpectedUsage]:
+        prompts = [each.messages for each in owed]
+        return [ExpectedUsage.of_replies(prompts, lines=len(prompts), shortest=_SHORT_REPLY_TOKENS)]
 
 
 def _of_search(step: StepRecord) -> str:

@@ -7,13 +7,14 @@ Decides which passages a step is shown, and why a question cannot be used. Knows
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from preference.answer_scores import VERDICTS, comparable, label_em
 from preference.filters import seeded_uniform
+from preference.records import QuestionError
 from reasonrag.agent.support import SHORTEST_ALIAS, is_supported
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.dataset_fields import joined
@@ -28,6 +29,7 @@ FORM = (
 AROUND = 20
 """Passages before and after the supporting one in a corpus, among which the others are drawn: a corpus that was made of
 questions' paragraphs keeps those of a question together."""
+T = TypeVar("T")
 _REFERENCE = re.compile(r"#(\d{1,3})\b")
 Cause = Literal[
     "no_decomposition", "malformed", "no_such_step", "cycle", "no_passage", "answer_not_in_passage", "too_many_steps",
@@ -37,10 +39,16 @@ CAUSES: tuple[Cause, ...] = get_args(Cause)
 """Why a question gives no rows; docs/reference/formats/warm-up.md says what each means."""
 
 
+@dataclass
 class LeftOut(Exception):
-    def __init__(self, cause: Cause, message: str) -> None:
-        super().__init__(message)
-        self.cause = cause
+    error: QuestionError
+
+
+def needed(value: T | None, cause: Cause, message: str) -> T:
+    """The value. Raises LeftOut where there is none, or it is false."""
+    if not value:
+        raise LeftOut(QuestionError(cause=cause, message=message))
+    return value
 
 
 class SubQuestion(NamedTuple):
@@ -51,10 +59,6 @@ class SubQuestion(NamedTuple):
     names: tuple[str, ...]
     shown: tuple[Passage, ...]
 
-    @property
-    def answer(self) -> str:
-        return self.names[0]
-
 
 def names(text: str, answer: Iterable[str]) -> bool:
     """Whether a text has an answer, by one of its names, in any case or form of a date, a number or a person's name. A
@@ -63,10 +67,7 @@ def names(text: str, answer: Iterable[str]) -> bool:
 
 
 class Passages:
-    """The passages of a corpus that sub-questions refer to; without a corpus there are only those of the questions.
-
-    most: characters of a passage's text; None: all of them.
-    """
+    """The passages that sub-questions refer to: those of a question, else of a corpus. most: characters of a text."""
 
     identity = "decompositions"
 
@@ -79,83 +80,69 @@ class Passages:
             self._corpus = Corpus(corpus, scan.offsets)
             self._rows = {each.id: row for row, each in enumerate(self._corpus) if each.id in wanted}
 
-    def of(self, question: Question, step: Mapping[str, Any]) -> tuple[Passage | None, list[Passage]]:
+    def _of(self, question: Question, step: Mapping[str, Any]) -> tuple[Passage | None, list[Passage]]:
         """The supporting passage, and others that do not support another step."""
-        given, index = question.metadata.get("paragraphs"), step.get("paragraph_support_idx")
+        given = question.metadata.get("paragraphs")
+        name = "paragraph_support_idx" if isinstance(given, list) else "support_id"
+        near, key = dict[str, Passage](), str(step.get(name))
         if isinstance(given, list):
-            near = [(each, _paragraph(question, each)) for each in given if isinstance(each, dict)]
-            held = [passage for each, passage in near if index is not None and each.get("idx") == index]
-            supporting = {each.get("paragraph_support_idx") for each in _steps(question)}
-            others = [passage for each, passage in near if each.get("idx") not in supporting]
-            return next(iter(held), None), others
-        row = self._rows.get(str(step.get("support_id")))
-        if row is None:
-            return None, []
-        there = self._corpus.read(max(0, row - AROUND), min(len(self._corpus), row + AROUND + 1))
-        used = {str(each.get("support_id")) for each in _steps(question)}
-        return self._corpus[row], [each for each in there if each.id not in used]
+            whole = [each for each in given if isinstance(each, dict) and each.get("idx") is not None]
+            near = {str(each["idx"]): _paragraph(question, each) for each in whole}
+        elif key in self._rows:
+            start, end = max(0, self._rows[key] - AROUND), min(len(self._corpus), self._rows[key] + AROUND + 1)
+            near = {each.id: each for each in self._corpus.read(start, end)}
+        if self._most is not None:
+            near = {place: replace(each, text=cut(each.text, self._most)) for place, each in near.items()}
+        used = {str(each.get(name)) for each in _steps(question)}
+        return near.get(key), [each for place, each in near.items() if place not in used]
 
     def sub_questions(self, question: Question, top_k: int, seed: int, most: int) -> list[SubQuestion]:
         """At most so many. Raises LeftOut."""
-        steps, found = list(_steps(question)), list[SubQuestion]()
-        if not steps:
-            raise LeftOut("no_decomposition", f"it has no {FORM}")
-        if len(steps) > most:
-            raise LeftOut("too_many_steps", f"{len(steps)} sub-questions, and --max-steps has room for {most}")
+        found, steps = list[SubQuestion](), needed(_steps(question), "no_decomposition", f"it has no {FORM}")
+        count, aliases = len(steps), _aliases(question)
+        needed(count <= most, "too_many_steps", f"{count} sub-questions, and --max-steps has room for {most}")
         for number, step in enumerate(steps, start=1):
-            where = f"sub-question {number} of {len(steps)}"
-            asked, answer = (joined(step.get(name)) for name in ("question", "answer"))
-            if not (asked and answer):
-                raise LeftOut("malformed", f"{where} has no text as its question or as its answer")
+            where = f"sub-question {number} of {count}"
+            asked, answer = joined(step.get("question")), joined(step.get("answer"))
+            needed(asked and answer, "malformed", f"{where} has no text as its question or as its answer")
             for other in map(int, _REFERENCE.findall(asked)):
-                if not 0 < other <= len(steps):
-                    raise LeftOut("no_such_step", f"{where} refers to #{other}, which is not there")
-                if other >= number:
-                    raise LeftOut("cycle", f"{where} refers to #{other}, which does not come before it")
-            whole = _REFERENCE.sub(lambda other: found[int(other[1]) - 1].answer, asked)
-            called = (answer, *(_aliases(question) if label_em(answer, question.golden_answers) else ()))
-            held, others = self.of(question, step)
-            if held is None:
-                raise LeftOut("no_passage", f"{where} names no passage that is there: it needs {FORM}")
-            held, *others = [self._cut(each) for each in (held, *others)]
-            if comparable(answer) not in VERDICTS and not names(f"{held.title}. {held.text}", called):
-                raise LeftOut("answer_not_in_passage", f"{where}: its answer {answer!r} is not in {held.title!r}")
-
-            def lot(passage: Passage, of: str, place: int = number) -> float:
-                return seeded_uniform(f"{of}:{question.id}:{place}:{passage.id}", seed=seed)
-
-            drawn = [held, *sorted(others, key=lambda each: lot(each, "drawn"))[: top_k - 1]]
-            shown = tuple(sorted(drawn, key=lambda each: lot(each, "shown")))
-            found.append(SubQuestion(whole, called, shown))
+                needed(0 < other <= count, "no_such_step", f"{where} refers to #{other}, which is not there")
+                needed(other < number, "cycle", f"{where} refers to #{other}, which does not come before it")
+            whole = _REFERENCE.sub(lambda other: found[int(other[1]) - 1].names[0], asked)
+            called = (answer, *(aliases if label_em(answer, question.golden_answers) else ()))
+            there, others = self._of(question, step)
+            held = needed(there, "no_passage", f"{where} names no passage that is there: it needs {FORM}")
+            told = comparable(answer) in VERDICTS or names(f"{held.title}. {held.text}", called)
+            needed(told, "answer_not_in_passage", f"{where}: its answer {answer!r} is not in {held.title!r}")
+            found.append(SubQuestion(whole, called, _drawn(held, others, top_k, f"{question.id}:{number}", seed)))
         return found
 
-    def _cut(self, passage: Passage) -> Passage:
-        return passage if self._most is None else replace(passage, text=cut(passage.text, self._most))
+
+def _drawn(held: Passage, others: Iterable[Passage], top_k: int, step: str, seed: int) -> tuple[Passage, ...]:
+    def by_lot(passages: Iterable[Passage], of: str) -> list[Passage]:
+        return sorted(passages, key=lambda each: seeded_uniform(f"{of}:{step}:{each.id}", seed=seed))
+
+    return tuple(by_lot([held, *by_lot(others, "drawn")[: top_k - 1]], "shown"))
 
 
-def later_answer(question: Question, subs: list[SubQuestion], said: Iterable[tuple[str, str]]) -> str | None:
-    """The first step whose thought or search has an answer that comes later, in words; None without one.
-
-    said: thought and content of the 2n + 1 steps. What stands in the question, in earlier steps or in what a step
-    reports is known.
-    """
+def refuse_later_answers(question: Question, subs: list[SubQuestion], told: Iterable[tuple[str, str, str]]) -> None:
+    """Raises LeftOut for a thought or search with an answer that comes later. told: kind, content and thought of the
+    2n + 1 steps. What stands in the question, in earlier steps or in what a step reports is known."""
     due = [(2 * number, each.names) for number, each in enumerate(subs, start=1)]
-    if gold_is_apart(question, subs):
-        due.append((2 * len(subs) + 1, tuple(_aliases(question))))
+    due += [(2 * len(subs) + 1, tuple(_aliases(question)))] if gold_is_apart(question, subs) else []
     known = question.question
-    for number, (thought, content) in enumerate(said, start=1):
+    for number, (kind, content, thought) in enumerate(told, start=1):
         new = f"{thought}\n{content}"
-        known += f"\n{content}" if number % 2 == 0 else ""
+        known += f"\n{content}" if kind == "evidence" else ""
         for place, called in due:
-            if place > number and names(new, called) and not names(known, called):
-                return f"step {number} of {2 * len(subs) + 1} has the answer of step {place}, {called[0]!r}"
+            early = place > number and names(new, called) and not names(known, called)
+            needed(not early, "later_answer", f"step {number} has the answer of step {place}, {', '.join(called[:1])}")
         known += f"\n{new}"
-    return None
 
 
 def gold_is_apart(question: Question, subs: Iterable[SubQuestion]) -> bool:
     """Whether no sub-question's answer is a gold answer."""
-    return not any(label_em(each.answer, question.golden_answers) for each in subs)
+    return not any(label_em(each.names[0], question.golden_answers) for each in subs)
 
 
 def _aliases(question: Question) -> list[str]:
@@ -163,9 +150,9 @@ def _aliases(question: Question) -> list[str]:
     return [each for each in question.golden_answers if len(comparable(each)) >= SHORTEST_ALIAS or each.isdigit()]
 
 
-def _steps(question: Question) -> Iterator[dict[str, Any]]:
+def _steps(question: Question) -> Sequence[Mapping[str, Any]]:
     given = question.metadata.get(FIELD)
-    yield from (each if isinstance(each, dict) else {} for each in (given if isinstance(given, list) else ()))
+    return [each if isinstance(each, dict) else {} for each in given] if isinstance(given, list) else []
 
 
 def _paragraph(question: Question, given: Mapping[str, Any]) -> Passage:

@@ -7,25 +7,32 @@ Decides both requests and how replies are read. The agent renders every state fr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from preference import ActionType, Message, QuestionError, Usage
-from preference.candidate_records import PathStep
+from preference.candidate_records import PathStep, question_key
 from preference.export.sanitize import plain_text
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import ParseError, parse_tagged
-from reasonrag.agent.prompting import folded, inert
-from reasonrag.curation.warm_up.decompositions import LeftOut, SubQuestion, later_answer
+from reasonrag.agent.prompting import Prompts, folded, inert
+from reasonrag.curation.warm_up.decompositions import (
+    CAUSES,
+    LeftOut,
+    SubQuestion,
+    gold_is_apart,
+    needed,
+    refuse_later_answers,
+)
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
-from reasonrag.llm.chat import Completion, estimate_tokens
+from reasonrag.llm.chat import Completion
 from reasonrag.llm.endpoint.endings import ending_of
-from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
-from reasonrag.llm.prices import Price
+from reasonrag.llm.expected_usage import ExpectedUsage
+from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.rendering import counted
 from reasonrag.run.engine import Asked
 
@@ -33,161 +40,147 @@ TEACHER = "model"
 _SHORT_LINE_TOKENS = 10
 _NUMBERED = re.compile(r"^\s*\d+\s*[.):]\s*(\S.*)$", re.MULTILINE)
 _DOES: dict[ActionType, str] = {"query": "search", "evidence": "report", "answer": "answer"}
-Steps = Sequence[tuple[ActionType, str]]
-"""2n + 1 of them: a search and a report for each sub-question, then the answer."""
+
+
+class Taught(NamedTuple):
+    """path: the agent's steps; None where there are none, which `error` explains."""
+
+    usage: Usage = Usage(cost_usd=0.0)
+    path: list[PathStep] | None = None
+    error: QuestionError | None = None
 
 
 class Decomposed(NamedTuple):
     question: Question
     subs: list[SubQuestion]
 
-    def steps(self, queries: Iterable[str]) -> Steps:
+    def steps(self, queries: Iterable[str]) -> list[tuple[ActionType, str]]:
+        """2n + 1 of them: a search and a report for each sub-question, then the answer."""
         found = list[tuple[ActionType, str]]()
         for query, each in zip(queries, self.subs, strict=True):
-            found += [("query", query), ("evidence", each.answer)]
+            found += [("query", query), ("evidence", each.names[0])]
         return [*found, ("answer", self.question.golden_answers[0])]
 
-
-class Taught(NamedTuple):
-    """path: the agent's steps; None where there are none, which `error` explains."""
-
-    usage: Usage
-    path: list[PathStep] | None = None
-    error: QuestionError | None = None
+    def request(self, prompts: Prompts, queries: Sequence[str] | None = None) -> tuple[Message, Message]:
+        """For a line for each sub-question; with queries, for one for each step. They are listed after the question."""
+        lines = [f"Question: {_line(self.question.question)}"]
+        for number, each in enumerate(self.subs if queries is None else (), start=1):
+            lines.append(f"Sub-question {number}: {_line(each.question)}")
+        for number, (kind, said) in enumerate(() if queries is None else self.steps(queries), start=1):
+            lines.append(f"Step {number}, {_DOES[kind]}: {_line(said)}")
+        system = prompts["rephrase" if queries is None else "narrate"]
+        return Message(role="system", content=system), Message(role="user", content="\n".join(lines))
 
 
 @dataclass
-class Found:
-    """A retriever that finds what was chosen, by the query."""
+class Chosen:
+    """A retriever that finds what was chosen, in its order."""
 
-    by_query: dict[str, Sequence[Passage]]
+    passages: Iterator[Sequence[Passage]]
     identity: str = ""
 
-    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        return list(self.by_query[query][:top_k])
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:  # noqa: ARG002 - every query is known
+        return list(next(self.passages))[:top_k]
 
 
 @dataclass(frozen=True)
 class Teaching:
-    """The work of the teacher, as a `Work`. agent: whose steps are made; it is asked nothing. taught: by the question's
-    id."""
+    """What the teacher does, as a `Work`. agent: whose steps are made. taught: by the question's id."""
 
-    decomposed: Sequence[Decomposed]
+    decomposed: list[Decomposed]
     agent: Agent
-    at_once: int
-    price: Price | None
+    model: ModelSpec
     taught: dict[str, Taught] = field(default_factory=dict)
     noun: str = "question"
 
-    def items(self) -> Sequence[Decomposed]:
+    @property
+    def at_once(self) -> int:
+        return self.model.limits.concurrency
+
+    def items(self) -> list[Decomposed]:
         return self.decomposed
 
     def question_of(self, item: Decomposed) -> str:
         return item.question.id
 
     async def do(self, item: Decomposed, asked: Asked) -> None:
-        agent, spending, path, error = self.agent, Spending(), None, None
-        caller = ModelCaller(asked.models[TEACHER], agent.prompts, agent.sampling, agent.seed, spending)
+        agent, path, error = self.agent.anew(asked.models[TEACHER]), None, None
         try:
-            path = await self._path(item, caller)
+            path = await _path(item, replace(agent, retriever=Chosen(each.shown for each in item.subs)))
         except LeftOut as left:
-            error = QuestionError(cause=left.cause, message=str(left))
+            error = left.error
         except ModelError as failed:
             cause, message = asked.failure(failed, "question", {"question_id": item.question.id})
             error = QuestionError(cause=cause, message=message)
-        self.taught[item.question.id] = Taught(spending.as_usage(self.price), path, error)
+        self.taught[item.question.id] = Taught(agent.spending.as_usage(self.model.price), path, error)
 
-    async def _path(self, item: Decomposed, caller: ModelCaller) -> list[PathStep]:
-        """Raises LeftOut, ModelError."""
-        queries = await _lines(caller, item, self._for_questions(item), "questions", len(item.subs))
-        if len(set(queries)) < len(queries):
-            raise LeftOut("repeated_query", "the teacher writes two sub-questions alike")
-        steps = item.steps(queries)
-        thoughts = await _lines(caller, item, self._for_thoughts(item, steps), "steps", len(steps))
-        contents = [content for _, content in steps]
-        if found := later_answer(item.question, item.subs, zip(thoughts, contents, strict=True)):
-            raise LeftOut("later_answer", found)
-        found_by = Found(
-            {plain_text(query).strip(): each.shown for query, each in zip(queries, item.subs, strict=True)}
-        )
-        return await path_of(replace(self.agent, retriever=found_by), item.question, steps, thoughts)
+    def of(self, model: ModelSpec, *, without: Collection[str]) -> Teaching:
+        """The same with a settled model, without some questions, by their keys. It teaches into the same `taught`."""
+        left = [each for each in self.decomposed if question_key(each.question.question) not in without]
+        return replace(self, decomposed=left, agent=replace(self.agent, sampling=model.sampling), model=model)
 
-    def _for_questions(self, item: Decomposed) -> tuple[Message, ...]:
-        return self._request("rephrase", item, ("Sub-question", ((each.question, "") for each in item.subs)))
-
-    def _for_thoughts(self, item: Decomposed, steps: Steps) -> tuple[Message, ...]:
-        return self._request("narrate", item, ("Step", ((said, f", {_DOES[kind]}") for kind, said in steps)))
-
-    def _request(
-        self, prompt: str, item: Decomposed, listed: tuple[str, Iterable[tuple[str, str]]]
-    ) -> tuple[Message, ...]:
-        name, lines = listed
-        shown = [f"Question: {_line(item.question.question)}"]
-        shown += [f"{name} {number}{kind}: {_line(said)}" for number, (said, kind) in enumerate(lines, start=1)]
-        system = Message(role="system", content=self.agent.prompts[prompt])
-        return system, Message(role="user", content="\n".join(shown))
+    def counts(self) -> dict[str, Any]:
+        """`warm_up` of the summary. gold_apart: ids of questions whose gold answer is none of the sub-answers."""
+        causes = Counter(each.error.cause for each in self.taught.values() if each.error).most_common()
+        return {
+            "agent": self.agent.prompts.agent,
+            "teacher": self.model.name,
+            "questions": len(self.taught.keys() | set(map(self.question_of, self.decomposed))),
+            "with_rows": sum(each.path is not None for each in self.taught.values()),
+            "left_out": {cause: count for cause, count in causes if cause in CAUSES},
+            "failed": {cause: count for cause, count in causes if cause not in CAUSES},
+            "gold_apart": [each.question.id for each in self.decomposed if gold_is_apart(*each)],
+        }
 
     def described(self, count: int) -> str:
         return counted(count, self.noun)
 
-    async def expected(
-        self,
-        owed: Iterable[Decomposed],
-        count: int,  # noqa: ARG002 - of the prompts
-        fresh: int = 0,  # noqa: ARG002 - what a question has is two replies, which may need a repair
-        roles: Sequence[str] = (),  # noqa: ARG002 - there is one
-    ) -> list[ExpectedUsage]:
-        """Low: replies as short as they can be; high: each is verbose, and repaired."""
-        requests = prompts = lines = 0
-        for item in owed:
-            steps = item.steps(each.question for each in item.subs)
-            turns = [*self._for_questions(item), *self._for_thoughts(item, steps)]
-            requests, lines = requests + 2, lines + len(item.subs) + len(steps)
-            prompts += sum(estimate_tokens(turn.content) for turn in turns)
-        asked = Range(low=requests, high=2 * requests)
-        replies = Range(low=_SHORT_LINE_TOKENS * lines, high=2 * VERBOSE_REPLY_TOKENS * lines)
-        return [ExpectedUsage(asked, asked, Range(low=FEWEST_TOKENS * prompts, high=3 * prompts), replies)]
+    async def expected(self, owed: Iterable[Decomposed], *_: object, **__: object) -> list[ExpectedUsage]:
+        both = [(each, queries) for each in owed for queries in (None, [sub.question for sub in each.subs])]
+        asked = [each.request(self.agent.prompts, queries) for each, queries in both]
+        lines = sum(user.content.count("\n") for _, user in asked)
+        return [ExpectedUsage.of_replies(asked, lines=lines, shortest=_SHORT_LINE_TOKENS)]
 
 
-async def path_of(agent: Agent, question: Question, steps: Steps, thoughts: Sequence[str]) -> list[PathStep]:
+async def _path(item: Decomposed, agent: Agent) -> list[PathStep]:
     """The steps as the agent takes them. One that reads and goes on in one turn has a report's thought before the next
-    one's. Raises LeftOut where a reply would be read as another step."""
-    path, state, before = list[PathStep](), agent.start(question), ""
-    for (kind, content), own in zip(steps, thoughts, strict=True):
+    one's. Raises LeftOut, also where a reply would be read as another step; ModelError."""
+    queries = await _written(agent, item, "questions")
+    needed(len(set(queries)) == len(queries), "repeated_query", "the teacher writes two sub-questions alike")
+    thoughts = await _written(agent, item, "steps", queries)
+    told = [(*step, thought) for step, thought in zip(item.steps(queries), thoughts, strict=True)]
+    refuse_later_answers(item.question, item.subs, told)
+    path, state, before = list[PathStep](), agent.start(item.question), ""
+    for kind, content, own in told:
         thought, before = f"{before} {own}".strip(), ""
         if kind == "evidence" and agent.protocol.reads_at_once:
             before = thought
             continue
         taken = agent.step_of(state, agent.protocol.reply(kind, thought, content))
-        if taken.action_type != kind or taken.content != plain_text(content).strip():
-            why = taken.parse_error.detail if taken.parse_error else f"it says {taken.content!r}"
-            raise LeftOut("no_step", f"a reply at layer {state.layer} is not read as the step that it is of: {why}")
+        why = taken.parse_error.detail if taken.parse_error else f"it says {taken.content!r}"
+        same = taken.action_type == kind and taken.content == plain_text(content).strip()
+        needed(same, "no_step", f"a reply at layer {state.layer} is not read as the step that it is of: {why}")
         prompt, response = list(taken.prompt), taken.response
         path.append(PathStep(layer=state.layer, action_type=kind, prompt=prompt, response=response, content=content))
-        if not taken.terminal:
-            state = await agent.next_state(taken)
+        state = state if taken.terminal else await agent.next_state(taken)
     return path
 
 
-async def _lines(
-    caller: ModelCaller, item: Decomposed, messages: tuple[Message, ...], tag: str, wanted: int
-) -> list[str]:
-    """The numbered lines of a reply. Raises LeftOut where they are not as many as wanted, or there are none."""
+async def _written(agent: Agent, item: Decomposed, tag: str, queries: Sequence[str] | None = None) -> list[str]:
+    """The lines of a reply, as many as were asked for. Raises LeftOut, ModelError."""
+    asked = item.request(agent.prompts, queries)
+    count = asked[1].content.count("\n")
 
     def read(reply: Completion) -> list[str] | None:
         found = parse_tagged(reply.text, tags=(tag,), ending=ending_of(reply))
         return None if isinstance(found, ParseError) else [_line(each) for each in _NUMBERED.findall(found.content)]
 
-    said: Judgement[list[str]] = await caller.judgement(
-        item.question.id, messages, 0, tag=tag, wanted=f"{wanted} numbered lines", read=read
-    )
-    if said.value is None:
-        raise LeftOut(
-            "unreadable", f"after a repair turn, too, a reply has no <{tag}>: {(said.unreadable or '')[:200]!r}"
-        )
-    if len(said.value) != wanted:
-        raise LeftOut("counts_differ", f"<{tag}> has {counted(len(said.value), 'numbered line')}, not {wanted}")
-    return said.value
+    wanted = f"{count} numbered lines"
+    said = await agent.caller.judgement(item.question.id, asked, 0, tag=tag, wanted=wanted, read=read)
+    lines, last = said.value or [], (said.unreadable or "")[:200]
+    needed(said.value is not None, "unreadable", f"after a repair turn, too, a reply has no <{tag}>: {last!r}")
+    needed(len(lines) == count, "counts_differ", f"<{tag}> has {len(lines)} numbered lines, not {count}")
+    return lines
 
 
 def _line(text: str) -> str:

@@ -146,7 +146,7 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
         "same_type_pairs": 2,
         "effective": {"states": 2, "questions": 1, "by_state": 1.8, "by_question": 1.0},
         "gold_agreement": {},
-        "dropped": dict.fromkeys(sorted({*DROP_REASONS} - {"held_out"}), 0) | {"malformed": 3, "state_full": 1},
+        "dropped": dict.fromkeys(DROP_REASONS, 0) | {"malformed": 3, "state_full": 1},
         "files": {"RAG_ProGuide.json": 3},
         "recipes": ["paper"],
         "splits": ["toy/train"],
@@ -154,7 +154,8 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
         "renderers": ["unknown"],
         "token_counter": COUNTED_BY,
         "rules": rules.flags,
-        "options": {"formats": ("proguide",), "validation": 0, "flip": 0.0, "seed": 0, "critic_threshold": None},
+        "options": {"formats": ("proguide",), "validation": 0, "flip": 0.0, "seed": 0, "critic_threshold": None}
+        | {"refine": "paths", "critic_share": None, "hold_out": 0.0},
         "judging": {},
         "critics": {},
         "refinement": {},
@@ -221,7 +222,7 @@ def test_critics_leave_the_best_paths_whose_every_step_scores_the_threshold(
     (source / "questions.jsonl").write_text(json.dumps(question) + "\n")
     options = ExportOptions(formats=("sft",), validation=0, critic_threshold=0.0)
     summary = put(source, tmp_path / "out", PairingRules(), options)
-    assert summary.refinement == {"threshold": 0.0, "paths": 1, "kept": kept, "unscored": unscored}
+    assert summary.refinement.items() >= {"threshold": 0.0, "paths": 1, "kept": kept, "unscored": unscored}.items()
     assert len(rows(tmp_path / "out" / "sft.json")) == 2 * kept
 
 
@@ -249,10 +250,9 @@ def test_critics_leave_the_best_steps_of_right_attempts(
     summary = put(source, tmp_path / "out", PairingRules(), ExportOptions(("sft",), 0, refine="steps", **rule))
     told, held_out = summary.refinement, "hold_out" in rule
     assert [row["output"] for row in rows(tmp_path / "out" / "sft.json")] == kept
-    assert (told["threshold"], told["attempts"], told["steps"], told["kept"], told["unscored"]) == (
-        (threshold, 0, 0, 0, 0) if held_out else (threshold, 2, 5, len(kept), 1)
-    )
-    assert held_out == ("held_out" in summary.dropped) == (summary.files.get("held_out.jsonl") == 1)
+    found = [told[name] for name in ("threshold", "paths", "steps", "kept", "unscored")]
+    assert found == ([threshold, 0, 0, 0, 0] if held_out else [threshold, 2, 5, len(kept), 1])
+    assert held_out == (summary.dropped["held_out"] > 0) == (summary.files.get("held_out.jsonl") == 1)
 
 
 def test_the_summary_of_a_mixture_names_its_parts_and_no_cost_that_one_of_them_lacks(tmp_path: Path) -> None:
