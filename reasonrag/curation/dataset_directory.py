@@ -66,7 +66,8 @@ class DatasetInventory:
         return self.summary.files.get(name, 0)
 
     def rows_of(self, split: SplitName) -> int:
-        return sum(self.rows(FORMATS[name].file_name(split)) for name in PAIRS)
+        """Pairs, or the steps of `warm-up`."""
+        return sum(self.rows(FORMATS[name].file_name(split)) for name in (("sft",) if self.summary.warm_up else PAIRS))
 
 
 def read_dataset_directory(directory: Path) -> DatasetInventory:

@@ -208,7 +208,8 @@ def pairs_parts(summary: PairSummary) -> Iterator[Part]:
     out = Path(summary.out)
     yield from (Line(f"wrote {out / name} ({counted(count, 'row')})") for name, count in summary.files.items())
     yield Line(f"all candidates: {out / CANDIDATES}; drop reasons: {out / DROPPED}")
-    yield from verdict_parts(out, summary.splits)
+    refined = summary.refinement.get("refine") == "steps" and summary.refinement["kept"]
+    yield from verdict_parts(out, summary.splits, "prorag-refine" if refined else None)
 
 
 def summary_rows(summary: PairSummary) -> Iterator[tuple[str, object]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from preference.export.formats import SPLITS
 from preference.export.summary import SUMMARY, PairSummary
 from reasonrag.agent.protocols.known import papers_of
 from reasonrag.curation.audit.report import AuditReport
@@ -80,15 +81,17 @@ def front_matter(facts: DatasetCardFacts) -> str:
         }
         for config in hub_configs(facts.inventory)
     ]
-    pairs, papers = facts.inventory.summary.pairs, papers_of(run.origin.agent for run in facts.inventory.runs)
+    papers = papers_of(run.origin.agent for run in facts.inventory.runs)
+    size = sum(map(facts.inventory.rows_of, SPLITS))
+    purpose = ["sft"] if facts.inventory.summary.warm_up else ["preference-data", "dpo"]
     english = facts.inventory.datasets and KNOWN_LICENCES.keys() >= set(facts.inventory.datasets)  # all of these are
     data = DatasetCardData(
         language=["en"] if english else None,
         license=_licence(facts),
         pretty_name=facts.repo.rpartition("/")[2],
-        size_categories=[next((name for most, name in _SIZES if pairs < most), "n>10M")],
+        size_categories=[next((name for most, name in _SIZES if size < most), "n>10M")],
         task_categories=["question-answering", "text-generation"],
-        tags=["preference-data", "dpo", "step-level", "agentic-rag", "reasonrag", "llama-factory", *papers],
+        tags=[*purpose, "step-level", "agentic-rag", "reasonrag", "llama-factory", *papers],
         configs=configs,
     )
     return str(data.to_yaml())
@@ -107,13 +110,13 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "name": facts.repo.rpartition("/")[2],
         "summary": summary,
         "facts": _facts(facts),
-        "rows": {split: inventory.rows_of(split) for split in ("train", "validation")},
+        "size": sum(map(inventory.rows_of, SPLITS)),
         "runs": inventory.runs,
         "licence": _licence(facts),
         "licence_is_derived": facts.licence is None,
         "licences": [(code(name), each.licence, each.source, each.passages) for name, each in known],
         "by_split": inventory.candidate_questions,
-        "yields": Table("", summary_rows(summary)).cells,
+        "yields": list(_rows(summary.warm_up)) or Table("", summary_rows(summary)).cells,
         "filters": list(_rows(summary.rules | summary.options)),
         "checks": [
             (code(each.name), each.severity, each.count, each.checked, each.finds) for each in facts.audit.checks
@@ -137,16 +140,19 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
 
 def _facts(facts: DatasetCardFacts) -> list[tuple[str, object]]:
     inventory, summary = facts.inventory, facts.inventory.summary
-    train, validation = (_count(inventory.rows_of(split)) for split in ("train", "validation"))
+    train, validation = map(inventory.rows_of, SPLITS)
+    noun, paired = "pair", summary.questions_with_a_pair
+    if summary.warm_up:
+        noun, paired = "row", summary.warm_up["with_rows"]
     asked = {name: {getattr(run.origin, name) for run in inventory.runs} - {None} for name in ("agent", "reader")}
     derived = ", derived from the parts below" if facts.licence is None else ""
     return [
-        ("pairs", f"{summary.pairs:,}: {train} for training, {validation} for validation"),
-        ("questions", f"{summary.questions:,}, {summary.questions_with_a_pair:,} of them with a pair"),
+        (f"{noun}s", f"{train + validation:,}: {train:,} for training, {validation:,} for validation"),
+        ("questions", f"{summary.questions:,}, {paired:,} of them with a {noun}"),
         ("teacher", _names(summary.teachers)),
         *((name, _names(sorted(known))) for name, known in asked.items() if known),
         ("recipe", _names(summary.recipes)),
-        ("labels", counts_text(summary.pairs_by_label)),
+        *([] if summary.warm_up else [("labels", counts_text(summary.pairs_by_label))]),
         *([("judge", code(judge))] if (judge := without_addresses(summary.judging.get("model"))) else []),
         ("cost", _cost(summary)),
         ("made on", f"{_date(inventory)} (UTC)"),
@@ -229,7 +235,7 @@ def _limits(summary: PairSummary) -> list[str]:
     if summary.flipped:
         limits.append(f"The sides of {summary.flipped:,} training pairs were exchanged on purpose; see flipped.")
     if summary.failed_questions:
-        limits.append(f"{counted(summary.failed_questions, 'question')} failed and have no tree.")
+        limits.append(f"{counted(summary.failed_questions, 'question')} failed and gave no rows.")
     if summary.token_counter:
         limits.append(f"Token lengths in the rows are counted by: {summary.token_counter}.")
     if summary.dropped.get("contaminated"):

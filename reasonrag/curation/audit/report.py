@@ -186,15 +186,16 @@ def _check_row(check: CheckResult) -> Sequence[object]:
     return check.name, check.verdict, (check.count, *share), tuple(each for each in found if each)
 
 
-def verdict_parts(out: Path, splits: Sequence[str]) -> Iterator[Part]:
+def verdict_parts(out: Path, splits: Sequence[str], refines: str | None = None) -> Iterator[Part]:
     """For a data set that was just written: one line, and the next commands. splits: of its questions; only a data
-    set of public questions is suggested for publishing."""
+    set of public questions is suggested for publishing. refines: the configuration for its steps, not its pairs."""
     report = read_audit(out)
     named = ", ".join(each.name for each in report.warnings)
     yield Line(f"audit: {report.tally}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
     if report.rows:
         yield next_command("view", out)
         yield next_command("review", out, "--out", f"{out}-review.csv")
-        yield next_command("train", "qwen2.5-7b-dpo-lora", "--data", out)
+    if report.rows or refines:
+        yield next_command("train", refines or "qwen2.5-7b-dpo-lora", "--data", out)
         if splits and all(each.rpartition("/")[0] in HUB_SPLITS for each in splits):
             yield next_command("publish", out, "--repo", "ORG/NAME")

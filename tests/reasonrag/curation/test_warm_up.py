@@ -16,7 +16,7 @@ from preference.candidate_records import QuestionRecord, read_lines
 from preference.export.formats import messages_of
 from preference.records import title_key
 from reasonrag.curation.warm_up.decompositions import Passages
-from reasonrag.data.corpus import Passage
+from reasonrag.curation.warm_up.teaching import Chosen
 from reasonrag.data.questions import Question
 from reasonrag.errors import CapReached, ModelError
 from reasonrag.llm.chat import ChatRequest
@@ -76,18 +76,6 @@ def rows(out: Path) -> list[dict[str, Any]]:
     return found
 
 
-class Shown:
-    """A retriever that finds for a query what its row shows."""
-
-    identity = "shown"
-
-    def __init__(self, by_query: dict[str, tuple[Passage, ...]]) -> None:
-        self.by_query = by_query
-
-    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        return list(self.by_query[query][:top_k])
-
-
 @pytest.mark.parametrize(("agent", "steps"), [("reasonrag", 5), ("prorag", 5), ("react", 3), ("tools", 3)])
 def test_rows_are_what_the_agent_asks_and_says_at_evaluation(agent: Any, steps: int, tmp_path: Path) -> None:
     """Byte by byte: a model that replies as a row does is asked exactly the rows, and is right."""
@@ -97,8 +85,7 @@ def test_rows_are_what_the_agent_asks_and_says_at_evaluation(agent: Any, steps: 
     replies = {tuple(Message(**each) for each in messages_of(row)): row["output"] for row in made}
     asked = Question.model_validate(question())
     subs = Passages(None, [asked]).sub_questions(asked, top_k=3, seed=0, most=4)
-    queries = ["What is the name of Emperor of the French?", "When did Napoleon die?"]
-    found = Shown({query: each.shown for query, each in zip(queries, subs, strict=True)})
+    found = Chosen(each.shown for each in subs)
     model = ScriptedModel(lambda request, _: replies[request.messages])
     report = reasonrag.evaluate(
         questions=file, agent=agent, chat_model=model, retriever=found, max_steps=10, run=tmp_path / "eval"
@@ -121,6 +108,10 @@ def test_rows_are_an_ordinary_data_set_that_train_takes(tmp_path: Path) -> None:
     asked = reasonrag.check_renderer(tmp_path / "out")
     assert (asked.agent, asked.top_k, asked.max_steps) == (("prorag",), (3,), (10,))
     assert reasonrag.audit(tmp_path / "out").errors == []
+    flags: dict[str, Any] = {"repo": "a/b", "license": "mit", "allow": ["no_contamination_check"], "dry_run": True}
+    card = Path(reasonrag.publish(tmp_path / "out", **flags).folder, "README.md").read_text("utf-8")
+    assert "20 rows to fine-tune an agentic RAG policy on, of 4 questions" in card
+    assert ["stage: sft" in card, "preference" in card, "chosen" in card] == [True, False, False]
 
 
 UNUSABLE = {

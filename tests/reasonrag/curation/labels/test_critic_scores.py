@@ -12,6 +12,7 @@ from preference import PairingRules, StateRecord
 from preference.candidate_records import QuestionRecord, question_key, read_lines
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.labels.critic_scores import CriticWitnesses, score_by_critics
+from reasonrag.curation.pairs import pairs_parts
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import FoundCritic, critic_spec
@@ -109,6 +110,7 @@ def test_steps_of_plain_attempts_are_refined_each_for_itself_and_some_questions_
     questions = [*read_lines(tmp_path / "data" / "questions.jsonl", QuestionRecord)]
     assert sum(len(each.right_attempts) for each in questions) > sum(each.path is not None for each in questions)
     told, held = summary.refinement, summary.files["held_out.jsonl"]
+    assert "reasonrag train prorag-refine --data" in "\n".join(str(each) for each in pairs_parts(summary))
     assert told["kept"] == summary.files["sft.json"] >= int(0.33 * told["steps"]) > 0 == told["unscored"]
     assert summary.critics["scored"] > told["steps"], "those of questions that are held out, too"
     assert len(question_keys(tmp_path / "data")[0]) == 8 - held < 8
