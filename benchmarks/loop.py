@@ -37,7 +37,7 @@ from typing import Any
 from loop_report import differences, figures, report, verdict
 from loop_student import WORDS
 from loop_world import Size, write_world
-from phases import Phases
+from phases import Phases, say
 from reporting import ROOT, publish
 
 from preference.candidate_records import StateRecord, read_lines
@@ -153,20 +153,15 @@ class Loop:
 
     def run_seed(self, seed: int) -> None:
         """Everything of one student."""
-        home = self.of(seed)
         self.warm_up(seed)
-        self.phases.once(f"seed{seed} explore", lambda: asyncio.run(self.explore(seed)))
+        drawn = "--temperature", str(self.plan.temperature), "--set", f"search.max_calls={self.plan.calls}"
+        self.explore(seed, "explore", *drawn)
         self.write_arms(seed)
         for arm in ("process", "outcome", "placebo"):
             self.prefer(seed, arm, arm)
         self.imitate(seed)
         for arm in (BEFORE, *ARMS):
-            self.phases.reasonrag(
-                f"seed{seed} {arm} {self.split}",
-                *("evaluate", *self.asked(self.split), "--split", self.split, "--model", str(home / arm)),
-                *("--max-reply-tokens", "64", "--concurrency", "64", "--seed", str(seed)),
-                *("--run", str(self.evaluation(seed, arm))),
-            )
+            self.evaluate(seed, arm, arm)
 
     def warm_up(self, seed: int) -> None:
         """A student from random weights, which learns what the teacher says."""
@@ -190,16 +185,28 @@ class Loop:
         rates = {"num_train_epochs": round(self.epochs_of_equal_tokens(seed), 3), "learning_rate": self.plan.sft_rate}
         self.train(seed, "sft", "sft", home / BEFORE, home / "data" / "labelled", **rates, train_on_prompt=False)
 
-    async def explore(self, seed: int) -> None:
+    def explore(self, seed: int, split: str, *flags: str) -> None:
+        """Trees of the student before, which is served meanwhile."""
         home = self.of(seed)
-        async with served(home / BEFORE, say=print) as server:
-            command = (
-                *("generate", *self.asked("explore"), "--model", server.name, "--base-url", server.base_url),
-                *("--temperature", str(self.plan.temperature), "--max-reply-tokens", "64", "--concurrency", "64"),
-                *("--set", f"search.max_calls={self.plan.calls}", "--seed", str(seed), "--abort-degenerate", "0"),
-                *("--run", str(home / "explore")),
-            )
-            await asyncio.to_thread(self.phases.reasonrag, f"seed{seed} generate", *command)
+
+        async def explored() -> None:
+            async with served(home / BEFORE, say=say) as server:
+                command = (
+                    *("generate", *self.asked(split), "--model", server.name, "--base-url", server.base_url),
+                    *("--max-reply-tokens", "64", "--concurrency", "64", "--seed", str(seed)),
+                    *("--abort-degenerate", "0", "--run", str(home / split), *flags),
+                )
+                await asyncio.to_thread(self.phases.reasonrag, f"seed{seed} {split} generate", *command)
+
+        self.phases.once(f"seed{seed} {split}", lambda: asyncio.run(explored()))
+
+    def evaluate(self, seed: int, name: str, student: str, *flags: str) -> None:
+        self.phases.reasonrag(
+            f"seed{seed} {name} {self.split}",
+            *("evaluate", *self.asked(self.split), "--split", self.split, "--model", str(self.of(seed) / student)),
+            *("--max-reply-tokens", "64", "--concurrency", "64", "--seed", str(seed)),
+            *("--run", str(self.evaluation(seed, name)), *flags),
+        )
 
     def write_arms(self, seed: int) -> None:
         """The data sets of all arms, with as many pairs each."""

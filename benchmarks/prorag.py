@@ -12,7 +12,6 @@ random weights. As every fact is known, an oracle says which steps are right. De
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 from collections import Counter
@@ -21,10 +20,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agents_table import AgentLoop, TablePlan
-from loop import BEFORE, HERE, lines_of, rows_of
+from loop import BEFORE, lines_of, rows_of
 from loop_report import METRICS, figures, shown
 from loop_world import Size, write_world
-from phases import say
 from reporting import ROOT, interval, publish, table
 
 from preference.answer_scores import normalize_answer
@@ -36,13 +34,12 @@ from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.protocols.prorag import TYPES
 from reasonrag.evaluation.predictions import read_predictions
 from reasonrag.rendering import percent
-from reasonrag.serving.local_server import served
 
 SHARES = {"refined": "0.33", "unfiltered": "1"}
 """Of the steps of right attempts that a student learns in stage 3, by its name."""
 STAGES = {
     BEFORE: "1 warm-up",
-    "best": "2 critic: best of 4 steps",
+    "best": "2 best of 4 steps, by the critic",
     "refined": "3 refinement",
     "unfiltered": "3 without the critic",
 }
@@ -86,14 +83,13 @@ class Stages(AgentLoop):
     plan: StagesPlan
     agent: str = "prorag"
 
-    def run(self) -> None:
-        self.prepare_world()
-        self.warm_up(0)
-        self.evaluate(BEFORE, BEFORE)
-        self.search()
-        self.refine()
+    def run_seed(self, seed: int) -> None:
+        self.warm_up(seed)
+        self.evaluate(seed, BEFORE, BEFORE)
+        self.search(seed)
+        self.refine(seed)
 
-    def prepare_world(self) -> None:
+    def prepare(self) -> None:
         """Stage 1, the data: questions with decompositions, and the rows that a teacher makes of them."""
         plan = self.plan
         self.prompts = self.work / "prompts"
@@ -105,60 +101,34 @@ class Stages(AgentLoop):
         rows = len(rows_of(self.work / "warmup" / "sft.json"))
         self.plan = replace(plan, warmup_epochs=round(plan.warmup_rows / rows, 2))
 
-    def search(self) -> None:
+    def search(self, seed: int) -> None:
         """Stage 2: trees of the student, the pairs that a judge picks in them, a critic of these."""
-        simulations = "--set", f"search.simulations={self.plan.simulations}"
-        self.generate(BEFORE, "search", "--recipe", "prorag", *simulations)
+        home = self.of(seed)
+        self.explore(seed, "search", "--recipe", "prorag", "--set", f"search.simulations={self.plan.simulations}")
         judged = "--label", "judge", "--model", "offline", "--validation", "0", "--yes"
-        self.phases.reasonrag("judged", "pairs", self.path("search"), *judged, "--out", self.path("judged"))
-        changes = {"model_name_or_path": self.of(0) / BEFORE, "max_steps": self.plan.critic_steps}
-        self.phases.reasonrag(
-            "critic",
-            *("train-critic", str(HERE / "critics.yaml"), "--data", self.path("judged")),
-            *("--prompts", str(self.prompts), "--out", self.path("critic")),
-            *(flag for key, value in changes.items() for flag in ("--set", f"{key}={value}")),
-        )
-        best = "--best-of", "4", "--critic", self.path("critic"), "--temperature", str(self.plan.temperature)
+        out = "--out", str(home / "data" / "process")
+        self.phases.reasonrag(f"seed{seed} judged", "pairs", str(home / "search"), *judged, *out)
+        self.train_critic(seed)
         if "best" in self.stages:
-            self.evaluate("best", BEFORE, *best)
+            best = "--best-of", "4", "--critic", str(home / "critic"), "--temperature", str(self.plan.temperature)
+            self.evaluate(seed, "best", BEFORE, *best)
 
-    def refine(self) -> None:
+    def refine(self, seed: int) -> None:
         """Stage 3: plain attempts at other questions, of which the critic keeps steps; the student learns these."""
+        home = self.of(seed)
         chains = "--recipe", "chains", "--set", f"search.group={self.plan.group}", "--temperature", "0.8"
-        self.generate(BEFORE, "refine", *chains)
+        self.explore(seed, "refine", *chains)
         further = {"learning_rate": self.plan.sft_rate, "num_train_epochs": 1.0, "train_on_prompt": False}
-        for name, share in SHARES.items():
-            if name not in self.stages:
-                continue
-            critic = "--critic", self.path("critic"), "--refine", "steps", "--critic-share", share
-            data = "--format", "sft", "--validation", "0", "--hold-out", "0.1", "--out", self.path(f"{name}-data")
-            self.phases.reasonrag(f"{name} data", "pairs", self.path("refine"), *critic, *data)
-            self.train(0, name, "sft", self.of(0) / BEFORE, self.work / f"{name}-data", **further)
-            self.evaluate(name, name)
+        for name in (each for each in SHARES if each in self.stages):
+            critic = "--critic", str(home / "critic"), "--refine", "steps", "--critic-share", SHARES[name]
+            data = "--format", "sft", "--validation", "0", "--hold-out", "0.1", "--out", str(home / "data" / name)
+            self.phases.reasonrag(f"seed{seed} {name} data", "pairs", str(home / "refine"), *critic, *data)
+            self.train(seed, name, "sft", home / BEFORE, home / "data" / name, **further)
+            self.evaluate(seed, name, name)
 
     @property
     def stages(self) -> dict[str, str]:
         return {name: said for name, said in STAGES.items() if name in self.plan.beside | {BEFORE, "refined"}}
-
-    def path(self, name: str) -> str:
-        return str(self.work / name)
-
-    def generate(self, student: str, split: str, *flags: str) -> None:
-        """Of a served student; on a GPU `vllm serve` takes our server's place."""
-
-        async def explored() -> None:
-            async with served(self.of(0) / student, say=say) as server:
-                model = "--model", server.name, "--base-url", server.base_url, "--max-reply-tokens", "64"
-                load = "--concurrency", "64", "--abort-degenerate", "0", "--run", self.path(split)
-                command = "generate", *self.asked(split), *model, *load, *flags
-                await asyncio.to_thread(self.phases.reasonrag, f"{split} generate", *command)
-
-        self.phases.once(split, lambda: asyncio.run(explored()))
-
-    def evaluate(self, name: str, student: str, *flags: str) -> None:
-        model = "--model", str(self.of(0) / student), "--max-reply-tokens", "64", "--concurrency", "64"
-        out = "--split", self.split, "--run", str(self.evaluation(0, name))
-        self.phases.reasonrag(f"{name} {self.split}", "evaluate", *self.asked(self.split), *model, *out, *flags)
 
 
 # -- what came of it -----------------------------------------------------------------------------------------------
@@ -174,7 +144,7 @@ def right_steps(stages: Stages) -> dict[tuple[str, ...], bool]:
     steps = {each["id"]: each["metadata"]["question_decomposition"] for each in lines}
     return {
         (tree.question_id, node.prompt[-1].content, node.response): _is_right(node, steps[tree.question_id])
-        for tree in read_rollouts(stages.work / "refine" / "rollouts.jsonl")
+        for tree in read_rollouts(stages.of(0) / "refine" / "rollouts.jsonl")
         for node in tree.nodes
         if node.prompt and node.response is not None
     }
@@ -216,7 +186,7 @@ def report(stages: Stages) -> Iterator[str]:
 def _refinement(stages: Stages) -> dict[str, list[str]]:
     """What each rule leaves of the right attempts' steps, and how many of those are right."""
     known = right_steps(stages)
-    questions = list(read_lines(stages.work / "refined-data" / QUESTIONS, QuestionRecord))
+    questions = list(read_lines(stages.of(0) / "data" / "refined" / QUESTIONS, QuestionRecord))
     rules: dict[str, Refinement] = {
         "all steps of right attempts": Refinement(refine="steps", threshold=-math.inf),
         "the best third of them": Refinement.of_share(0.33, questions),
@@ -254,7 +224,8 @@ def main() -> None:
     asked = parser.parse_args()
     plan = StagesPlan(seeds=1)
     stages = Stages(plan.quick() if asked.quick else plan, asked.work.resolve())
-    stages.run()
+    stages.prepare()
+    stages.run_seed(0)
     publish(report(stages), asked.append)
 
 

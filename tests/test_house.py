@@ -38,8 +38,8 @@ LINES = {
     "studies": 1467,
     "training": 4319,
     "viewing": 2704,
-    "tests": 47_871,
-    "benchmarks": 8753,
+    "tests": 47_909,
+    "benchmarks": 8731,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

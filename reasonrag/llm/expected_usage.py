@@ -64,7 +64,7 @@ class ExpectedUsage:
     @classmethod
     def of_replies(cls, prompts: Sequence[Sequence[Message]], *, lines: int, shortest: int) -> ExpectedUsage:
         """Of a reply to each prompt, with so many lines in all. shortest: tokens of a line at the low end; at the high
-        end all lines are verbose, and each reply is repaired."""
+        end all lines are verbose, and each reply is repaired, in a prompt that holds it, too."""
         tokens = sum(estimate_tokens(turn.content) for each in prompts for turn in each)
         requests = Range(low=len(prompts), high=2 * len(prompts))
         replies = Range(low=shortest * lines, high=2 * VERBOSE_REPLY_TOKENS * lines)

@@ -292,7 +292,7 @@ def _qualities(prompt: ParsedPrompt, dice: random.Random) -> dict[str, float]:
 
     def quality(said: str) -> float:
         value = _VALUE.search(said)
-        return float(value[1]) if value else _quality(prompt, given, f"{reasoning} {said}")
+        return float(value[1]) if value else _quality(prompt, given, f"{reasoning} {said[:MOST_READ]}")
 
     return {name.removeprefix("Candidate "): quality(given[name][-MOST_READ:]) + dice.gauss(0, 0.08) for name in names}
 

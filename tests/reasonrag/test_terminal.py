@@ -161,9 +161,13 @@ def test_numbers_have_one_format(shows: str, text: str) -> None:
     assert shows == text
 
 
-def test_in_a_terminal_reading_is_a_bar_from_the_start(
+def test_reading_much_is_said_in_a_line_or_in_a_terminal_by_a_bar_from_the_start(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for size, told in ((10**6, ""), (10**8, "reading run (100 MB)\n")):
+        with reading_progress(Path("runs/run"), size) as watch:
+            watch(0.5)
+        assert capsys.readouterr() == ("", told)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     with reading_progress(Path("run"), 4 * 10**9):

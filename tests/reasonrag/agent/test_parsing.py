@@ -40,10 +40,10 @@ STEPS: dict[str, tuple[AgentAction, Ending, str, str]] = {
         "<evidence>Paris.</evidence> And so",
         "<evidence>Paris.</evidence>",
     ),
-    "white space around everything": (
+    "white space around everything, and tags in any case": (
         "think",
         "stopped",
-        "\n  Well. <query>\n  one \t</query>  ",
+        "\n  Well. < Query>\n  one \t</QUERY >  ",
         "Well. <query>one</query>",
     ),
     "foreign mark-up inside": (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from reasonrag.llm.budget import Caps, Tokens
-from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage
+from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
 from reasonrag.llm.prices import Price
 
 usages = some.lists(
@@ -45,6 +45,8 @@ def test_the_mean_that_was_measured_lies_between_the_ends(of: list[Tokens], scal
         assert plain.high <= bound.high + 1e-6
     assert rehearsed.prompt_tokens.low == FEWEST_TOKENS * measured.prompt_tokens.low
     assert rehearsed.calls.low == measured.calls.low
+    if len(of) == 1:  # which says nothing of how much others differ
+        assert measured.calls == Range(low=of[0].calls / 2, high=2 * of[0].calls)
     assert rehearsed.completion_tokens.high >= VERBOSE_REPLY_TOKENS * rehearsed.calls.high
 
 

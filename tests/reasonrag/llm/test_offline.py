@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from preference import AgentAction, Message
 from reasonrag.agent.parsing import ParsedReply, parse_reply
-from reasonrag.agent.prompting import load_prompts, render_judgement, render_prompt
+from reasonrag.agent.prompting import load_prompts, render_judgement, render_pick, render_prompt
 from reasonrag.data.corpus import Passage
 from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Sampling, estimate_tokens
@@ -232,3 +232,13 @@ def test_every_character_of_a_reply_is_in_one_of_its_tokens(text: str) -> None:
     tokens = offline.tokens_of(shown, "The <answer>Seine, not Tiber</answer>")
     assert [each.text for each in tokens if each.logprob == offline.UNLIKELY] == [" Tiber"]
     assert {each.logprob for each in tokens} == {offline.LIKELY, offline.UNLIKELY}
+
+
+@pytest.mark.parametrize(("values", "picked"), [((0.1, 0.9), "2 1"), ((0.9, 0.1), "1 2")])
+def test_a_judge_that_is_shown_what_steps_are_worth_in_a_search_goes_by_that(
+    values: tuple[float, float], picked: str
+) -> None:
+    """Whatever a step says."""
+    said = [f"<answer>Harwick</answer> [search: mean value {each:.2f}, visits 3]" for each in values]
+    asked = render_pick(PROMPTS, prompt_of("think"), candidates=said, golden_answers=["Harwick"])
+    assert f"<pick>{picked}</pick>" in reply(asked, temperature=0.0, seed=0, choice=0)

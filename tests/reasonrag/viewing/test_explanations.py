@@ -248,6 +248,17 @@ def test_an_answer_that_was_looked_for_is_said_and_contradicts_the_label(
         assert ("not counted" in capsys.readouterr().out) == bool(says)
 
 
+@pytest.mark.parametrize(("draws", "plain", "count"), [(1, 1, 0), (1, 0, 1), (3, 1, 2)])
+def test_answers_that_were_drawn_otherwise_are_counted_below_every_step_of_their_path(
+    draws: int, plain: int, count: int
+) -> None:
+    """So the page's list of answers is never longer than what it says of them."""
+    record = branch(0.0, late=LATE | {"draws": draws, "plain_draws": plain})
+    late = next(node for node in record.nodes if node.content == "late")
+    found = record.drawn_otherwise
+    assert [found[late.id], found[late.parent_id or 0], found[0]] == [count] * 3
+
+
 def test_the_worked_example_is_the_same_in_the_docs_the_code_and_on_the_page(tmp_path: Path) -> None:
     """Every row of the table in docs/explanation/confidence.md: a tree with these continuations at depth 5, its
     confidence by the code, and both again in the page of the run."""

@@ -116,6 +116,14 @@ def test_a_window_is_noticed_after_a_few_dozen_prompts_that_exceed_it(
     assert least / 1.06 < found.cut_from
 
 
+@pytest.mark.parametrize("longer", [(3500, 5000, 7000), (4000, 8000, 16000)], ids=str)
+def test_three_prompts_of_clearly_growing_size_are_enough(longer: tuple[int, ...]) -> None:
+    """With one count, after a few that were whole."""
+    found = window_of((size, min(int(size / 4.4), 700)) for size in (8, 900, 1500, 2600, *longer))
+    assert found.cut_from is not None
+    assert 2600 < found.cut_from <= longer[0]
+
+
 def test_an_alarm_is_said_once_and_withdrawn_by_longer_prompts_that_have_more_tokens() -> None:
     window, said = PromptWindow(), list[str]()
 

@@ -100,17 +100,6 @@ def test_a_rate_is_used_up(limit: float, amounts: list[float]) -> None:
     assert sum(amount for _, amount in taken) >= 3 * HEADROOM * limit - max(amounts)
 
 
-def test_what_is_given_back_can_be_taken_again() -> None:
-    """But never more than there is."""
-    rate = Rate(6000.0 / HEADROOM)
-    rate.take(1_000, 0.0)
-    rate.take(-500, 0.0)
-    assert rate.wait(0.0) == pytest.approx(4.0)
-    rate.take(-10_000, 0.0)
-    rate.take(200, 0.0)
-    assert rate.wait(0.0) == pytest.approx(1.0)
-
-
 def test_requests_and_tokens_both_hold_a_request_back() -> None:
     """The longer wait counts."""
     pace = Pace(10, requests=Rate(60 / HEADROOM), tokens=Rate(6000 / HEADROOM))
@@ -123,12 +112,15 @@ def test_requests_and_tokens_both_hold_a_request_back() -> None:
 
 
 def test_tokens_are_corrected_after_the_answer() -> None:
-    """What was expected is replaced by what was used, in either direction."""
+    """What was expected is replaced by what was used, in either direction; never more is given back than there is."""
     pace = Pace(10, tokens=Rate(6000 / HEADROOM))
     succeed(pace, now=0.0, expected=1_000, tokens=300)
     assert pace.wait(0.0)[0] == pytest.approx(2.0)
     succeed(pace, now=0.0, expected=0, tokens=200)
     assert pace.wait(0.0)[0] == pytest.approx(4.0)
+    pace.succeeded(Sent(10_000, 0.0), tokens=0, now=0.0)
+    start(pace, tokens=200)
+    assert pace.wait(0.0)[0] == pytest.approx(1.0)
 
 
 # -- the window ----------------------------------------------------------------------------------------------------
@@ -296,11 +288,12 @@ def test_pauses_between_trials_double_up_to_the_longest() -> None:
 def test_limits_are_learned_from_headers_where_they_were_not_given() -> None:
     """And followed when they change: a user may share an account."""
     pace, given = Pace(8), Pace(8, requests=Rate(100.0))
+    start(pace, tokens=1e12)  # before there is a limit, nothing counts against it
     for each, requests in ((pace, 600.0), (given, 100.0)):
         each.learn({"x-ratelimit-limit-requests": "600", "x-ratelimit-limit-tokens": "30000"})
         assert (each.requests.limit, each.tokens.limit) == (requests, 30_000.0)
     pace.learn({"x-ratelimit-limit-requests": "500"})
-    assert (pace.requests.limit, pace.tokens.limit) == (500.0, 30_000.0)
+    assert (pace.requests.limit, pace.tokens.limit, pace.wait(0.0)) == (500.0, 30_000.0, (0.0, ""))
 
 
 @pytest.mark.parametrize("value", ["", "0", "-1", "many", "1.5", "60, 60;w=60", "inf", "9" * 5_000, "9" * 400])

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, WaitTooLong
 from reasonrag.llm.endpoint.retries import MAX_ATTEMPTS
+from reasonrag.llm.endpoint.trouble import clock_time
 from reasonrag.web.retry_after import LONGEST_RETRY_AFTER_S, retry_after
 from tests.reasonrag.llm.endpoint.test_endpoint import (
     Handler,
@@ -132,6 +133,7 @@ async def test_a_wait_of_hours_is_shown_in_the_words_of_the_server(status: int, 
     assert line.endswith("org-1 are used")
     assert "\x1b" not in line
     assert re.fullmatch(rf"busy \(status {status}\), asked to wait: until (\w+ )?\d\d:\d\d", shown)
+    assert re.fullmatch(r"\w{3} \d\d:\d\d", clock_time(24 * 3600))
 
 
 @pytest.mark.parametrize(("status", "headers"), LONG[:2])

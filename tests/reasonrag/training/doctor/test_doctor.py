@@ -188,6 +188,8 @@ def test_without_a_configuration_it_is_lora_beside_the_other_methods() -> None:
     found = doctor(gpus=1, gpu_memory=80)
     fitting = [each.plan.training.name for each in found.plans if each.fits]
     assert fitting == ["lora", "full, ZeRO-3, offloaded", "lora, ZeRO-3", "qlora"]
+    ways = [each.plan.training for each in found.plans]
+    assert len({(each.stage, each.cutoff_len, each.batch, each.gpus) for each in ways}) == 1  # of the same rows
     none = doctor(set=["model_name_or_path=Qwen2.5-72B"], gpus=1, gpu_memory=16)
     assert not [each for each in none.plans if each.fits and not each.plan.training.zero.offloads]
     other = doctor(set=["model_name_or_path=meta-llama/Llama-3.1-8B"])
