@@ -98,13 +98,16 @@ def parse_reply(text: str, *, action: AgentAction, ending: Ending) -> ParsedRepl
     return found if isinstance(found, ParseError) else ParsedReply(found.response, _TYPES[found.tag], found.content)
 
 
-def parse_tagged(text: str, *, tags: tuple[str, ...], ending: Ending) -> TaggedReply | ParseError:
-    """Parse a reply of another method: the content of one of its tags, or a parse error.
+def parse_tagged(
+    text: str, *, tags: tuple[str, ...], ending: Ending, others: tuple[str, ...] | None = None
+) -> TaggedReply | ParseError:
+    """Parse a reply of another agent or method: the content of one of its tags, or a parse error.
 
-    Parsed like a step, up to the first closing tag; but reasoning may mention the tags, so the last opening one counts.
+    Parsed like a step, up to the first closing tag; but where `others` is None, reasoning may mention the tags, so the
+    last opening one counts. others: the tags of an agent's other turns, which have no place in this one.
     """
-    pattern = re.compile(rf"<\s*+(/?)\s*+({'|'.join(tags)})\s*+>", re.IGNORECASE)
-    return _parse(text, pattern, tags, ending, mentioned=True)
+    pattern = re.compile(rf"<\s*+(/?)\s*+({'|'.join((*tags, *(others or ())))})\s*+>", re.IGNORECASE)
+    return _parse(text, pattern, tags, ending, mentioned=others is None)
 
 
 def _parse(

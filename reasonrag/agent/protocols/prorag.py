@@ -28,6 +28,12 @@ _RETRIEVAL = re.compile(r"<\s*(/?)\s*(retrieval)\s*>", re.IGNORECASE)
 _OWN = re.compile(r"<\s*(/?)\s*(retrieval|step|subquery|subanswer)\s*>", re.IGNORECASE)
 
 
+def parse_step(text: str, may: tuple[str, ...], ending: Ending) -> ParsedReply | ParseError:
+    """The step of a reply that may end with one of these tags; one with a tag of another turn is none."""
+    found = parse_tagged(text, tags=may, ending=ending, others=tuple(tag for tag in TYPES if tag not in may))
+    return found if isinstance(found, ParseError) else ParsedReply(found.response, TYPES[found.tag], found.content)
+
+
 class ProRag:
     """Steps are `<step>thought</step>`, with what the step says in a tag behind it."""
 
@@ -48,8 +54,7 @@ class ProRag:
         return tuple(f"</{tag}>" for tag in TAGS[state.action])
 
     def parse(self, text: str, state: State, ending: Ending) -> ParsedReply | ParseError:
-        found = parse_tagged(text, tags=TAGS[state.action], ending=ending)
-        return found if isinstance(found, ParseError) else ParsedReply(found.response, TYPES[found.tag], found.content)
+        return parse_step(text, TAGS[state.action], ending)
 
     def reply(self, action_type: ActionType, thought: str, content: str) -> str:
         tag = next(each for each, means in TYPES.items() if means == action_type)

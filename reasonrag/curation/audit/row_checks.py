@@ -19,11 +19,10 @@ from preference.export.formats import messages_of
 from preference.export.sanitize import PLACEHOLDER
 from preference.labelling import TokenCounter
 from preference.records import AgentAction, Message
-from reasonrag.agent.parsing import ParsedReply, ParseError, parse_reply, parse_tagged, tags_of
+from reasonrag.agent.parsing import ParsedReply, ParseError, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.protocols import prorag
 from reasonrag.agent.protocols.json_reading import ANSWER, QUERY, as_step, read_object
-from reasonrag.agent.protocols.prorag import TAGS as PRORAG_TAGS
-from reasonrag.agent.protocols.prorag import TYPES
 from reasonrag.agent.protocols.tools import parse_turn
 from reasonrag.agent.settings import AGENTS
 from reasonrag.curation.audit.catalogue import CheckName
@@ -231,8 +230,8 @@ def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
     if _SHOWS_JSON.search(instruction):
         return _AS_JSON
     for turn in ("think", "read"):  # to conclude, ProRAG's agent and ours have the same tag
-        if f"<{PRORAG_TAGS[turn][0]}>" in instruction:
-            return frozenset(PRORAG_TAGS[turn])
+        if f"<{prorag.TAGS[turn][0]}>" in instruction:
+            return frozenset(prorag.TAGS[turn])
     named = _named_tags(instruction)
     if "<reference>" in user or named == {"evidence"}:
         return frozenset({"evidence"})
@@ -251,8 +250,8 @@ def parse_step(reply: str, may: frozenset[str]) -> ParsedReply | str:
         found = read_object(reply, "stopped", (QUERY, ANSWER))
         return found.cause if isinstance(found, ParseError) else as_step(*found, QUERY if QUERY in found[1] else ANSWER)
     if not may <= {"query", "evidence", "answer"}:
-        said = parse_tagged(reply, tags=tuple(sorted(may)), ending="stopped")
-        return said.cause if isinstance(said, ParseError) else ParsedReply(said.response, TYPES[said.tag], said.content)
+        said = prorag.parse_step(reply, tuple(may), "stopped")
+        return said.cause if isinstance(said, ParseError) else said
     action = _ACTION_OF.get(may)
     actions: Sequence[AgentAction] = (action,) if action else ("think", "read")
     parsed = [parse_reply(reply, action=each, ending="stopped") for each in actions]
