@@ -27,8 +27,8 @@ from reporting import ROOT, interval, publish, table
 
 from preference.answer_scores import normalize_answer
 from preference.best_path import Refinement
-from preference.candidate_records import QuestionRecord, read_lines
-from preference.export.summary import QUESTIONS
+from preference.candidate_records import QuestionRecord, question_key, read_lines
+from preference.export.summary import QUESTIONS, held_out_keys
 from preference.records import RolloutNode, read_rollouts
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.protocols.prorag import TYPES
@@ -186,7 +186,9 @@ def report(stages: Stages) -> Iterator[str]:
 def _refinement(stages: Stages) -> dict[str, list[str]]:
     """What each rule leaves of the right attempts' steps, and how many of those are right."""
     known = right_steps(stages)
-    questions = list(read_lines(stages.of(0) / "data" / "refined" / QUESTIONS, QuestionRecord))
+    data = stages.of(0) / "data" / "refined"
+    kept_back, every_question = held_out_keys(data), read_lines(data / QUESTIONS, QuestionRecord)
+    questions = [each for each in every_question if question_key(each.question) not in kept_back]
     rules: dict[str, Refinement] = {
         "all steps of right attempts": Refinement(refine="steps", threshold=-math.inf),
         "the best third of them": Refinement.of_share(0.33, questions),

@@ -107,7 +107,8 @@ class Refinement(BaseModel):
         every = cls(refine="steps")
         parts = (each for question in questions for [each] in every._parts(question))
         scores = sorted(each.critic_score for each in parts if each.critic_score is not None)
-        return cls(refine="steps", threshold=scores[-max(1, int(share * len(scores)))] if scores else 0.0, share=share)
+        kept = max(1, int(share * len(scores) + 1e-9))  # .29 of 100 are 29
+        return cls(refine="steps", threshold=scores[-kept] if scores else 0.0, share=share)
 
     def steps_of(self, question: QuestionRecord) -> list[PathStep]:
         """The kept steps, in their order; they are counted."""

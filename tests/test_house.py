@@ -21,25 +21,25 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1523,
-    "preference": 5425,
+    "preference": 5461,
     "hall": 3752,
-    "agent": 3021,
+    "agent": 3029,
     "critics": 1568,
-    "curation": 4963,
+    "curation": 5000,
     "data": 3177,
     "evaluation": 3742,
     "exploration": 2742,
-    "llm": 5214,
+    "llm": 5215,
     "publishing": 1184,
     "retrieval": 3923,
     "run": 802,
     "scale": 564,
     "serving": 1197,
     "studies": 1467,
-    "training": 4319,
+    "training": 4307,
     "viewing": 2704,
-    "tests": 47_909,
-    "benchmarks": 8731,
+    "tests": 47_970,
+    "benchmarks": 8733,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

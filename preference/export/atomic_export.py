@@ -16,7 +16,7 @@ import orjson
 
 from preference.export.formats import FORMATS, SPLITS
 from preference.export.private_files import keep_permissions
-from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, HELD_OUT, QUESTIONS, SUMMARY
 
 UNFINISHED = "UNFINISHED.reasonrag"
 """Present while files are moved in place: the last file, under this name. Its renaming completes the data set."""
@@ -81,4 +81,4 @@ def files_of_formats(out: Path) -> set[str]:
         files = set(orjson.loads((out / SUMMARY).read_bytes())["files"])
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
         return set()
-    return set().union(*_ROW_FILES.values()) & files
+    return {HELD_OUT}.union(*_ROW_FILES.values()) & files

@@ -87,7 +87,8 @@ def export_pairs(
     Raises OSError if a file cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
     raises; no file is written then.
     """
-    decided, for_validation, turns = _decide(source, rules, options, facts)
+    refined = _refinement((each for each, why in _questions(source, options, facts) if why is None), options)
+    decided, for_validation, turns = _decide(source, rules, options, facts, refined)
     reasons, tally = iter(decided), ExportTally()
     if turns:
         facts = replace(facts, warnings=(*facts.warnings, _MANY_TURNS))
@@ -95,19 +96,15 @@ def export_pairs(
     def split_of(one: StateRecord | QuestionRecord) -> SplitName:
         return "validation" if question_key(one.question) in for_validation else "train"
 
-    refined = _refinement((each for each, why in _questions(source, options, facts) if why is None), options)
     with ExitStack() as files:
         about, info, dropped = (
             files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
         )
-        writers = _Writers(files, folder, options, turns=turns)
+        writers = _Writers(files, folder, options, turns=turns, holds_out=bool(options.hold_out or facts.held_out))
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
             candidates = (each for state in states for each in candidates_of(state, as_published=rules.as_published))
             chosen = [replace(each, dropped=next(reasons)) for each in candidates]
-            for each in chosen:
-                if each.dropped is not None:
-                    line = {"pair_id": each.pair.pair_id, "question_id": each.state.question_id, "reason": each.dropped}
-                    dropped.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+            dropped.writelines(_dropped_line(each) for each in chosen if each.dropped is not None)
             split = split_of(states[0])
             rows = [_row(each, split, options, turns=turns) for each in chosen if each.dropped is None]
             tally.add(chosen, rows, split)
@@ -125,6 +122,11 @@ def export_pairs(
         if inspector:
             inspector.conclude()
         left = refined.model_dump() if refined else {}
+        if refined and refined.steps and not refined.kept:
+            none = (
+                f"the critics left none of the {refined.refine}: none scores {refined.threshold:g} or more throughout"
+            )
+            facts = replace(facts, warnings=(*facts.warnings, f"{none}; --refine steps --critic-share keeps the best"))
         made = {"files": writers.finish(), "sha256": writers.digests, "refinement": left}
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
         summary = tally.summary(rules, options, facts, out=str(out or folder), **made)
@@ -132,11 +134,17 @@ def export_pairs(
     return summary
 
 
+def _dropped_line(each: Candidate) -> bytes:
+    line = {"pair_id": each.pair.pair_id, "question_id": each.state.question_id, "reason": each.dropped}
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
 def _left_out(key: str, options: ExportOptions, facts: ExportFacts) -> DropReason | None:
     """Why no row is made of a question."""
     if key in facts.contaminated:
         return "contaminated"
-    return "held_out" if seeded_uniform(f"hold-out:{key}", seed=options.seed) < options.hold_out else None
+    drawn = seeded_uniform(f"hold-out:{key}", seed=options.seed) < options.hold_out
+    return "held_out" if drawn or key in facts.held_out else None
 
 
 def _questions(
@@ -175,10 +183,11 @@ def _have_many_turns(steps: Iterable[StateRecord | PathStep]) -> bool:
 
 
 def _decide(
-    source: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts
+    source: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts, refined: Refinement | None
 ) -> tuple[list[DropReason | None], frozenset[str], bool]:
     """Why each candidate is dropped (None: kept), in file order; the keys of the questions for validation, of those
-    with a pair, or if none has one, of those with a path; and whether some prompt has many turns."""
+    that critics leave a step of, else with a pair, or if none has one, with a path; and whether some prompt has many
+    turns."""
     reasons: list[DropReason | None] = []
     turns = False
     passed = list[PassedPair]()
@@ -195,10 +204,13 @@ def _decide(
     for number, reason in dropped_by_caps(passed, rules).items():
         reasons[places[number][0]] = reason
     rows = Counter(key for place, key in places if reasons[place] is None)
-    if not rows and "sft" in options.formats:
-        for path in (each for each, why in _questions(source, options, facts) if each.path and why is None):
-            rows[question_key(path.question)] += len(path.path or ())
-            turns = turns or _have_many_turns(path.path or ())
+    if refined or (not rows and "sft" in options.formats):
+        rows, kept = Counter[str](), refined and refined.model_copy(deep=True)
+        for asked in (each for each, why in _questions(source, options, facts) if why is None):
+            steps = kept.steps_of(asked) if kept else asked.path or []
+            rows[question_key(asked.question)] += len(steps)
+            turns = turns or _have_many_turns(steps)
+        rows = +rows  # without those of no step
     return reasons, validation_questions(rows, share=options.validation, seed=options.seed), turns
 
 
@@ -208,7 +220,7 @@ def _decide(
 class _Writers:
     """The files of all formats and splits; validation files only if there is a validation split."""
 
-    def __init__(self, files: ExitStack, folder: Path, options: ExportOptions, *, turns: bool) -> None:
+    def __init__(self, files: ExitStack, folder: Path, options: ExportOptions, *, turns: bool, holds_out: bool) -> None:
         self._turns = turns
         self._written = set[int]()
         """Hashes of what is written once: steps of paths, and questions that are held out."""
@@ -221,7 +233,7 @@ class _Writers:
                 kind = SpacedByState if name == "kto" else JsonRows
                 file = files.enter_context(atomic_replacement(path))
                 self._open[name, split] = self._named[path.name] = kind(file, listed=path.suffix == ".json")
-        if options.hold_out:
+        if holds_out:
             file = files.enter_context(atomic_replacement(folder / HELD_OUT))
             self._named[HELD_OUT] = JsonRows(file, listed=False)
 
@@ -243,8 +255,11 @@ class _Writers:
                 self._once(file, row, row["instruction"], str(row.get("history")) + row["input"], row["output"])
 
     def hold_out(self, question: QuestionRecord) -> None:
-        asked = {"id": question.question_id, "question": question.question, "golden_answers": question.golden_answers}
-        self._once(self._named[HELD_OUT], asked, question_key(question.question))
+        key, name = question_key(question.question), question.question_id
+        taken = hash((name,)) in self._written  # by a question of another data set
+        asked = {"question": question.question, "golden_answers": question.golden_answers}
+        self._once(self._named[HELD_OUT], {"id": f"{name}-{key}" if taken else name, **asked}, key)
+        self._written.add(hash((name,)))
 
     def _once(self, file: JsonRows, row: Row, *what: str) -> None:
         if (known := hash(what)) not in self._written:

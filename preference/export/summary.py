@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
+import orjson
 from pydantic import BaseModel
 
-from preference.candidate_records import GoldVerdict, QuestionRecord, is_training_split, question_key
+from preference.candidate_records import (
+    GoldVerdict,
+    MalformedCandidatesError,
+    QuestionRecord,
+    is_training_split,
+    question_key,
+)
 from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
 from preference.filters import DROP_REASONS, Candidate, PairingRules
 from preference.records import Usage, shared_fields
@@ -24,6 +32,17 @@ _COUNTED = (
 )  # fmt: skip
 VALIDATION_SHARE = 0.05
 """Share of the questions with a pair; our choice."""
+
+
+def held_out_keys(data_set: Path) -> set[str]:
+    """Of the questions that a data set keeps for reinforcement. Raises MalformedCandidatesError, OSError."""
+    path = data_set / HELD_OUT
+    lines = path.read_bytes().splitlines() if path.is_file() else ()
+    try:
+        return {question_key(orjson.loads(line)["question"]) for line in lines}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        again = "make the data set again: reasonrag pairs"
+        raise MalformedCandidatesError(f"{path} is damaged ({error}); {again}") from error
 
 
 class GoldAgreement(BaseModel):
@@ -145,7 +164,7 @@ class ExportOptions:
 @dataclass(frozen=True)
 class ExportFacts:
     """Facts for the summary that the candidates do not hold. contaminated: keys of questions to drop because an
-    evaluation split has them."""
+    evaluation split has them; held_out: because a data set that these were gathered from keeps them."""
 
     sources: tuple[str, ...] = ()
     judging: dict[str, Any] = field(default_factory=dict)
@@ -153,6 +172,7 @@ class ExportFacts:
     warm_up: dict[str, Any] = field(default_factory=dict)
     token_counter: str | None = None
     contaminated: Collection[str] = frozenset()
+    held_out: Collection[str] = frozenset()
     contamination: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)

@@ -169,14 +169,14 @@ def _trimmed(name: list[str]) -> str:
 
 
 def _is_one_of(answer: str, pair: tuple[str, str]) -> bool:
-    said = _plain(answer)
-    return any(said in name or name in said for each in pair if (name := _plain(each)).strip())
+    said = as_words(answer)
+    return any(said in name or name in said for each in pair if (name := as_words(each)).strip())
 
 
 _MARKS = re.compile(r"[^\w]+")
 
 
-def _plain(name: str) -> str:
+def as_words(name: str) -> str:
     """A name padded with blanks, to match whole words: normalised, without accents, each mark a blank, its
     numbers up to 99 in figures."""
     letters = _MARKS.sub(" ", name)
@@ -266,7 +266,7 @@ class _Evidence:
 
     @cached_property
     def _plain(self) -> tuple[str, ...]:
-        return tuple(map(_plain, self.pieces))
+        return tuple(map(as_words, self.pieces))
 
     @cached_property
     def _words(self) -> tuple[list[str], ...]:
@@ -283,7 +283,7 @@ class _Evidence:
 
     def names(self, thing: str) -> bool:
         """Whether a piece names it: by its words in order, or all of several in any; a person in another form."""
-        wanted = _plain(thing)
+        wanted = as_words(thing)
         words = set(wanted.split())
         return bool(words) and (
             any(wanted in each or (len(words) > 1 and words <= set(each.split())) for each in self._plain)

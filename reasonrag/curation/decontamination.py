@@ -201,16 +201,16 @@ def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuest
     found = []
     if not summary.checked:
         found.append(
-            "no evaluation split was available, so overlap with evaluation sets is unknown: give pairs --eval FILE, a "
+            "no evaluation split was available, so overlap with evaluation sets is unknown: give --eval FILE, a "
             "folder with <dataset>/<split>.jsonl, or hub"
         )
     found += [
-        f"not checked against {each.name}: {each.reason}. Give pairs --eval FILE if you have it elsewhere"
+        f"not checked against {each.name}: {each.reason}. Give --eval FILE if you have it elsewhere"
         for each in summary.unchecked
     ]
     by_name = {f"{each.dataset}/{each.split}" for each in flagged}
     found += [
-        f"{counted(count, 'question')} from {name} itself: keep their pairs out of training, or never evaluate on it"
+        f"{counted(count, 'question')} from {name} itself: train on none of them, or never evaluate on it"
         for name, count in summary.own_split.items()
         if name not in by_name  # the summary already warns about these
     ]
@@ -218,7 +218,7 @@ def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuest
         where = ", ".join(f"{name} {count}" for name, count in summary.matched_by_split.items())
         found.append(
             f"removed {counted(summary.dropped, 'question')} found in evaluation splits ({where}); see "
-            f"{CONTAMINATION}. pairs --allow-eval NAME keeps those of a split that you will never evaluate on"
+            f"{CONTAMINATION}. --allow-eval NAME keeps those of a split that you will never evaluate on"
         )
     if summary.kept:
         found.append(

@@ -15,7 +15,7 @@ from preference import PairingRules, PairSummary
 from preference.candidate_records import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
 from preference.export.private_files import atomic_replacement
-from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions
+from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions, held_out_keys
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
 from reasonrag.agent.protocols.known import renderer_hash
@@ -60,11 +60,13 @@ class DataSetExport:
     ) -> PairSummary:
         """Write all files of the data set but its candidates. counts: of judging, critics or warm_up. Raises
         AuditFailed, OSError."""
+        kept = {key for each in sources for key in held_out_keys(each)}
         facts = ExportFacts(
             sources=tuple(dict.fromkeys(self._named(sources))),
             **counts,
             token_counter=self.tokens.name,
             contaminated=gated.contaminated,
+            held_out=kept,
             contamination=gated.summary.model_dump(),
             warnings=(*self._warnings, *warnings, *gated.warnings),
             versions=versions(),

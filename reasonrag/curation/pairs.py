@@ -176,9 +176,13 @@ def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judge
     found = [FoundCritic(critic_model.name)] if critic_model else [find_critic(each) for each in settings.critic]
     confirms, paths = settings.consensus and not judged, "sft" in settings.format
     if settings.refine == "steps" and not (found and paths):
-        raise InputError("--refine steps needs --format sft, which it filters, and --critic, which scores the steps")
+        raise InputError(
+            f"--refine steps needs {'--critic, which scores the steps' if paths else '--format sft, which it filters'}"
+        )
     if settings.critic_share is not None and (settings.refine != "steps" or settings.critic_threshold is not None):
         raise InputError("--critic-share goes with --refine steps, and instead of --critic-threshold")
+    if settings.critic_threshold is not None and not found:
+        raise InputError("--critic-threshold needs --critic, whose scores it is about")
     if confirms and not found:
         raise InputError(
             "--consensus needs a second witness: --critic of train-critic, or --label judge, whose second witness are "
@@ -208,8 +212,14 @@ def pairs_parts(summary: PairSummary) -> Iterator[Part]:
     out = Path(summary.out)
     yield from (Line(f"wrote {out / name} ({counted(count, 'row')})") for name, count in summary.files.items())
     yield Line(f"all candidates: {out / CANDIDATES}; drop reasons: {out / DROPPED}")
-    refined = summary.refinement.get("refine") == "steps" and summary.refinement["kept"]
-    yield from verdict_parts(out, summary.splits, "prorag-refine" if refined else None)
+    yield from verdict_parts(out, summary.splits, _trains(summary))
+
+
+def _trains(summary: PairSummary) -> Sequence[object] | None:
+    """What ProRAG's next stage is; None where the pairs are what is trained on."""
+    if summary.refinement.get("refine") == "steps":
+        return ("train", "prorag-refine") if summary.refinement["kept"] else ()
+    return ("train-critic", "prorag-critic") if summary.judging and summary.recipes == ["prorag"] else None
 
 
 def summary_rows(summary: PairSummary) -> Iterator[tuple[str, object]]:

@@ -111,9 +111,10 @@ def find_critic(named: str) -> FoundCritic:
             "full, serve the model elsewhere and give --base-url"
         )
     folder = Path(named).expanduser()
-    model = open_model(folder)
     if not (folder / PROVENANCE).is_file():
-        raise InputError(f"{folder} is no critic: it has no {PROVENANCE}; reasonrag train-critic makes one")
+        why = f"is no critic: it has no {PROVENANCE}" if folder.is_dir() else "is not there"
+        raise InputError(f"the critic {folder} {why}; reasonrag train-critic makes one")
+    model = open_model(folder)
     told = read_json(folder / PROVENANCE)
     if not told.get("critic"):
         raise InputError(f"{folder} is no critic, but a model of stage {told.get('stage')}; train-critic makes one")

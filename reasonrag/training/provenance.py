@@ -12,18 +12,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from preference.candidate_records import (
-    MalformedCandidatesError,
     QuestionRecord,
     is_training_split,
     question_key,
     read_lines,
 )
 from preference.export.private_files import write_json
-from preference.export.summary import HELD_OUT, QUESTIONS
+from preference.export.summary import QUESTIONS, held_out_keys
 from preference.records import AbsentIfEmpty, Record, first_error
 from reasonrag.agent.settings import OURS
 from reasonrag.data.questions import SHORT
@@ -202,22 +200,12 @@ def question_keys(data_set: Path) -> tuple[list[str], dict[str, int]]:
     if not path.is_file():
         return [], {}
     keys, splits = set[str](), Counter[str]()
-    held_out = _held_out(data_set / HELD_OUT)
+    held_out = held_out_keys(data_set)
     for question in read_lines(path, QuestionRecord):
         if question.error is None and (key := question_key(question.question)) not in held_out:
             keys.add(key)
             splits[f"{question.origin.dataset}/{question.origin.split}"] += 1
     return sorted(keys), dict(sorted(splits.items()))
-
-
-def _held_out(path: Path) -> set[str]:
-    lines = path.read_bytes().splitlines() if path.is_file() else ()
-    try:
-        return {question_key(orjson.loads(line)["question"]) for line in lines}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise MalformedCandidatesError(
-            f"{path} is damaged ({error}); make the data set again: reasonrag pairs"
-        ) from error
 
 
 def evaluation_of(model: Path) -> Line:

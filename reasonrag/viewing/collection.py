@@ -374,7 +374,7 @@ def _sources(path: Path, summary: PairSummary | None) -> list[Path]:
     """The runs that a data set was made of, also through other data sets. Relative paths are tried from the working
     directory and from every folder above the data set."""
     found: list[Path] = []
-    for source in summary.sources if summary else ():
+    for source in summary.sources if summary and not summary.warm_up else ():  # whose rows have no trees
         above = [Path(), *path.resolve().parents]
         there = next((folder / source for folder in above if (folder / source).exists()), Path(source))
         if there.resolve() != path.resolve() and is_data_set(there):

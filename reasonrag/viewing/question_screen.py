@@ -94,10 +94,10 @@ def _about(view: QuestionView) -> Iterator[Text]:
         yield Text(f"gold answers: {', '.join(map(on_one_line, view.golden_answers))}")
     if view.error:
         yield Text(f"{on_one_line(view.error.cause)}: {shown(view.error.message)}", style="red")
-        yield Text("run the same generate command again to retry it")
+        yield Text("run the same command again to retry it, if its cause may pass")
     elif not view.trees:
         missing = "trees are missing, so only the states of their pairs are shown. If the run was moved: --trees RUN"
-        yield Text(missing if view.states else "none of its steps is in the data set")
+        yield Text(missing if view.states else "no pair of its steps is in the data set")
 
 
 def _drawn(title: str, steps: Sequence[StepView], pairs: Iterable[PairView]) -> Tree:

@@ -110,7 +110,7 @@ class AuditReport(BaseModel):
         found = [each for each in by_severity(self) if each.count]
         if found:
             yield Table("checks", map(_check_row, found), ("check", "result", "rows", "finding and examples"))
-        yield self.tally
+        yield self.tally if self.rows else "no pairs, so nothing was checked: rows of sft are not audited"
         yield from (f"{each.name}: {each.advice}" for each in found if not each.allowed)
         yield Line(f"wrote {page} and {page.with_suffix('.json').name}")
 
@@ -186,16 +186,18 @@ def _check_row(check: CheckResult) -> Sequence[object]:
     return check.name, check.verdict, (check.count, *share), tuple(each for each in found if each)
 
 
-def verdict_parts(out: Path, splits: Sequence[str], refines: str | None = None) -> Iterator[Part]:
+def verdict_parts(out: Path, splits: Sequence[str], trains: Sequence[object] | None = None) -> Iterator[Part]:
     """For a data set that was just written: one line, and the next commands. splits: of its questions; only a data
-    set of public questions is suggested for publishing. refines: the configuration for its steps, not its pairs."""
+    set of public questions is suggested for publishing. trains: a command for what is not its pairs; empty: none."""
     report = read_audit(out)
-    named = ", ".join(each.name for each in report.warnings)
-    yield Line(f"audit: {report.tally}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
     if report.rows:
+        named = ", ".join(each.name for each in report.warnings)
+        yield Line(f"audit: {report.tally}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
         yield next_command("view", out)
         yield next_command("review", out, "--out", f"{out}-review.csv")
-    if report.rows or refines:
-        yield next_command("train", refines or "qwen2.5-7b-dpo-lora", "--data", out)
+    if trains is None and report.rows:
+        trains = "train", "qwen2.5-7b-dpo-lora"
+    if trains:
+        yield next_command(*trains, "--data", out)
         if splits and all(each.rpartition("/")[0] in HUB_SPLITS for each in splits):
             yield next_command("publish", out, "--repo", "ORG/NAME")

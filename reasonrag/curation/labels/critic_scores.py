@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -113,8 +114,7 @@ async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watc
 def _check(staged: Path, asked: CriticWitnesses, watcher: Watcher) -> None:
     """Raises InputError for a critic of other prompts, or that failed its evaluation."""
     renderers = {each.origin.renderer for each in read_lines(staged / QUESTIONS, QuestionRecord)}
-    renderer = renderers.pop() if len(renderers) == 1 else None
-    for each in asked.all:
+    for each, renderer in product(asked.all, renderers):
         if each.model is None:
             check_critic(each.found, renderer=renderer, questions=(), allowed=asked.allowed, warn=watcher.warn)
 

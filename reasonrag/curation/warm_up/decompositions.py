@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 from preference.answer_scores import VERDICTS, comparable, label_em
 from preference.filters import seeded_uniform
 from preference.records import QuestionError
-from reasonrag.agent.support import SHORTEST_ALIAS, is_supported
+from reasonrag.agent.support import SHORTEST_ALIAS, as_words, is_supported
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.dataset_fields import joined
 from reasonrag.data.questions import Question
@@ -61,9 +61,18 @@ class SubQuestion(NamedTuple):
 
 
 def names(text: str, answer: Iterable[str]) -> bool:
-    """Whether a text has an answer, by one of its names, in any case or form of a date, a number or a person's name. A
-    yes or no is in no text."""
-    return any(is_supported("", each, [text]) is True for each in answer)
+    """Whether a text has an answer, by one of its names, in any case or form of a date, a number or a person's name; a
+    name of a letter or two as it is written. A yes or no is in no text."""
+
+    def has(name: str) -> bool:
+        plain = comparable(name)
+        if plain in VERDICTS or not plain:
+            return False
+        if len(plain) < SHORTEST_ALIAS and not plain.isdigit():  # `us` is no country
+            return bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text))
+        return is_supported("", name, [text]) is True or as_words(name) in as_words(text)
+
+    return any(map(has, answer))
 
 
 class Passages:
@@ -73,6 +82,7 @@ class Passages:
 
     def __init__(self, corpus: Path | None, questions: Iterable[Question], most: int | None = None) -> None:
         self._rows, self._most = dict[str, int](), most
+        self._place = f"among the paragraphs{' or in the corpus' if corpus else '; one of a corpus needs --corpus'}"
         wanted = {str(step["support_id"]) for each in questions for step in _steps(each) if "support_id" in step}
         if corpus and wanted:
             scan = scan_corpus(corpus)
@@ -111,7 +121,8 @@ class Passages:
             whole = _REFERENCE.sub(lambda other: found[int(other[1]) - 1].names[0], asked)
             called = (answer, *(aliases if label_em(answer, question.golden_answers) else ()))
             there, others = self._of(question, step)
-            held = needed(there, "no_passage", f"{where} names no passage that is there: it needs {FORM}")
+            key = step.get("paragraph_support_idx", step.get("support_id"))
+            held = needed(there, "no_passage", f"{where}: its passage {key!r} is not {self._place}")
             told = comparable(answer) in VERDICTS or names(f"{held.title}. {held.text}", called)
             needed(told, "answer_not_in_passage", f"{where}: its answer {answer!r} is not in {held.title!r}")
             found.append(SubQuestion(whole, called, _drawn(held, others, top_k, f"{question.id}:{number}", seed)))

@@ -38,7 +38,9 @@ from reasonrag.run.engine import Asked
 
 TEACHER = "model"
 _SHORT_LINE_TOKENS = 10
-_NUMBERED = re.compile(r"^\s*\d+\s*[.):]\s*(\S.*)$", re.MULTILINE)
+_NUMBER = r"[ \t]*(\d+)[ \t]*[.):][ \t]*"
+_NUMBERED = re.compile(rf"^{_NUMBER}(\S.*(?:\n(?!{_NUMBER}).*\S.*)*)$", re.MULTILINE)
+"""A number, then a text, which may go on in further lines."""
 _DOES: dict[ActionType, str] = {"query": "search", "evidence": "report", "answer": "answer"}
 
 
@@ -129,7 +131,11 @@ class Teaching:
             "with_rows": sum(each.path is not None for each in self.taught.values()),
             "left_out": {cause: count for cause, count in causes if cause in CAUSES},
             "failed": {cause: count for cause, count in causes if cause not in CAUSES},
-            "gold_apart": [each.question.id for each in self.decomposed if gold_is_apart(*each)],
+            "gold_apart": [
+                each.question.id
+                for each in self.decomposed
+                if self.taught.get(each.question.id, Taught()).path and gold_is_apart(*each)
+            ],
         }
 
     def described(self, count: int) -> str:
@@ -171,16 +177,20 @@ async def _written(agent: Agent, item: Decomposed, tag: str, queries: Sequence[s
     asked = item.request(agent.prompts, queries)
     count = asked[1].content.count("\n")
 
-    def read(reply: Completion) -> list[str] | None:
+    def read(reply: Completion) -> list[tuple[str, str]] | None:
         found = parse_tagged(reply.text, tags=(tag,), ending=ending_of(reply))
-        return None if isinstance(found, ParseError) else [_line(each) for each in _NUMBERED.findall(found.content)]
+        if isinstance(found, ParseError):
+            return None
+        return [(each[1], _line(each[2])) for each in _NUMBERED.finditer(found.content)]
 
     wanted = f"{count} numbered lines"
     said = await agent.caller.judgement(item.question.id, asked, 0, tag=tag, wanted=wanted, read=read)
     lines, last = said.value or [], (said.unreadable or "")[:200]
     needed(said.value is not None, "unreadable", f"after a repair turn, too, a reply has no <{tag}>: {last!r}")
-    needed(len(lines) == count, "counts_differ", f"<{tag}> has {len(lines)} numbered lines, not {count}")
-    return lines
+    numbers = [number for number, _ in lines]
+    counted_up = numbers == [str(each) for each in range(1, count + 1)]
+    needed(counted_up, "counts_differ", f"<{tag}> has lines {', '.join(numbers)[:200]}, not 1 to {count}")
+    return [line for _, line in lines]
 
 
 def _line(text: str) -> str:

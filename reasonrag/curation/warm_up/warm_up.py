@@ -173,6 +173,8 @@ async def _make(plan: _Plan, chat_model: ChatModel | None, told: Watcher) -> Pai
         plan.write_questions(staged, origin)
         gated = export.decontaminate(staged, [place])
         work, budget = all_of_it.of(model, without=gated.contaminated), settings.part(BudgetSettings)
+        if not work.decomposed:
+            raise InputError("every usable question is in an evaluation split: give others, or --allow-eval NAME")
         roles, allowed = {TEACHER: Role(model, open_model)}, Budget(Caps.of(budget), budget.yes)
         async with open_run(place, roles, told, allowed, recorded_in=place) as run:
             await run.complete(work, work)
@@ -197,6 +199,7 @@ def warm_up_parts(summary: PairSummary) -> Iterator[Part]:
     yield from warned(summary.warnings)
     yield from (Line(f"wrote {out / name} ({counted(count, 'row')})") for name, count in summary.files.items() if count)
     if summary.files:
-        yield Line(f"why questions were left out: {out / QUESTIONS}")
+        yield Line(f"questions, and why some were left out: {out / QUESTIONS}")
     if made["with_rows"]:
-        yield next_command("train", "CONFIG", "--data", out)
+        name = "prorag-sft" if made["agent"] == "prorag" else "qwen2.5-7b-sft"
+        yield next_command("train", name, "--data", out)

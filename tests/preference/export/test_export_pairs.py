@@ -31,6 +31,7 @@ from tests.helpers.trees import (
     contents,
     failure,
     malformed,
+    prompt,
     query,
     random_trees,
     rollouts_of,
@@ -233,6 +234,7 @@ def test_critics_leave_the_best_paths_whose_every_step_scores_the_threshold(
         ({"critic_share": 0.1}, ["3.0"], 3.0),
         ({"critic_share": 1}, ["3.0", "-2.0", "1.0", "0.0"], -2.0),
         ({"critic_threshold": 0.0}, ["3.0", "1.0", "0.0"], 0.0),
+        ({"critic_threshold": 9.0}, [], 9.0),
         ({"critic_share": 1, "hold_out": 0.99}, [], 0.0),
     ],
 )
@@ -252,7 +254,25 @@ def test_critics_leave_the_best_steps_of_right_attempts(
     assert [row["output"] for row in rows(tmp_path / "out" / "sft.json")] == kept
     found = [told[name] for name in ("threshold", "paths", "steps", "kept", "unscored")]
     assert found == ([threshold, 0, 0, 0, 0] if held_out else [threshold, 2, 5, len(kept), 1])
+    assert any("the critics left none" in each for each in summary.warnings) == (not kept and not held_out)
     assert held_out == (summary.dropped["held_out"] > 0) == (summary.files.get("held_out.jsonl") == 1)
+
+
+def test_of_refined_steps_fewer_are_held_out_than_trained_on(tmp_path: Path) -> None:
+    """Counted by what critics leave, not by the pairs or the whole paths: here four steps of one question, one of the
+    other."""
+    source = candidates_in(tmp_path / "source", asked(1), asked(2))
+    lines = rows(source / "questions.jsonl")
+    step = {"layer": 0, "action_type": "query", "prompt": prompt("Who?"), "content": "who"}
+    for line, scores in zip(lines, ((9, 9, 9, 9), (9, 0, 0, 0, 0)), strict=True):
+        line["path"] = [
+            step | {"response": f"{line['question_id']} {n}", "critic_score": each} for n, each in enumerate(scores)
+        ]
+    (source / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for seed in range(4):
+        options = ExportOptions(("sft",), 0.5, seed=seed, refine="steps", critic_threshold=5)
+        summary = put(source, tmp_path / f"out{seed}", NO_FILTERS, options)
+        assert (summary.files["sft.json"], summary.files["sft.validation.json"]) == (4, 1)
 
 
 def test_the_summary_of_a_mixture_names_its_parts_and_no_cost_that_one_of_them_lacks(tmp_path: Path) -> None:

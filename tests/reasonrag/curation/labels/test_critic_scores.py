@@ -122,6 +122,10 @@ def test_steps_of_plain_attempts_are_refined_each_for_itself_and_some_questions_
     witnesses = CriticWitnesses(asked, None, paths=True, steps=True)
     with pytest.raises(InputError, match="trained on all of these questions"):
         run_to_end(score_by_critics(tmp_path / "data", tmp_path / "data", witnesses, SilentWatcher()))
+    again = reasonrag.pairs("data", out=tmp_path / "again", format=["sft"], validation=0)
+    assert again.files["held_out.jsonl"] == held, "a data set's stay held out in those made of it"
+    reasonrag.pairs(run, out=tmp_path / "data", format=["sft"], validation=0)
+    assert not (tmp_path / "data" / "held_out.jsonl").exists(), "of questions that rows are made of now"
 
 
 STEPS: dict[str, Any] = {"refine": "steps", "format": ["sft"], "critic_model": ScriptedModel(lambda *_: "1")}
@@ -132,7 +136,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         "unless a judge labels .the values are its second witness.",
     ),
     "a judge without a name": ({"label": "judge"}, "`label` judge needs `model`"),
-    "steps that nothing scores": ({"refine": "steps", "format": ["sft"]}, "needs `format` sft, .* and `critic`"),
+    "steps that nothing scores": ({"refine": "steps", "format": ["sft"]}, "`refine` steps needs `critic`"),
     "a share of whole paths": ({"critic_share": 0.5}, "goes with `refine` steps"),
     "two rules": ({"critic_share": 0.5, "critic_threshold": 0.0} | STEPS, "instead of `critic_threshold`"),
     "no step": ({"critic_share": 0} | STEPS, "`critic_share`: must be greater than 0"),
