@@ -122,16 +122,18 @@ def export_pairs(
         if inspector:
             inspector.conclude()
         left = refined.model_dump() if refined else {}
-        if refined and refined.steps and not refined.kept:
-            none = (
-                f"the critics left none of the {refined.refine}: none scores {refined.threshold:g} or more throughout"
-            )
-            facts = replace(facts, warnings=(*facts.warnings, f"{none}; --refine steps --critic-share keeps the best"))
+        facts = replace(facts, warnings=(*facts.warnings, *_left_nothing(refined)))
         made = {"files": writers.finish(), "sha256": writers.digests, "refinement": left}
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
         summary = tally.summary(rules, options, facts, out=str(out or folder), **made)
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary
+
+
+def _left_nothing(refined: Refinement | None) -> Iterator[str]:
+    if refined and refined.steps and not refined.kept:
+        none = f"the critics left none of the {refined.refine}: none scores {refined.threshold:g} or more throughout"
+        yield f"{none}; --refine steps --critic-share keeps the best"
 
 
 def _dropped_line(each: Candidate) -> bytes:

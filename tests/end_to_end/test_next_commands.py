@@ -118,4 +118,4 @@ def test_no_proposal_is_left_untried() -> None:
     proposed = re.findall(r"next_command\(\s*\"([\w-]+)\"", sources)
     here = ["compare", "evaluate", "evaluate", "generate", "merge", "pairs", "publish", "review", "train", "view"]
     imported = ["audit", "train", "pairs", "pairs", "pairs"]  # those of trees are tried where they are imported
-    assert sorted(proposed) == sorted([*here, *imported, "review", "train", "train", "evaluate-critic", "pairs"])
+    assert sorted(proposed) == sorted([*here, *imported, "review", "train", "evaluate-critic", "pairs"])

@@ -146,7 +146,7 @@ def test_a_data_set_that_was_compared_with_nothing_says_so(run: Path, tmp_path: 
     done = reasonrag("pairs", tmp_path / "rollouts.jsonl", "--out", tmp_path / "data")
     assert done.status == 0
     assert f"warning: {NO_SPLIT}" in done.err
-    assert "give pairs --eval FILE" in done.err
+    assert "give --eval FILE" in done.err
 
 
 # -- the published problem -------------------------------------------------------------------------------------
