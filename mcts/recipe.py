@@ -33,6 +33,8 @@ class AgentDefaults(Configuration):
     passage_order: Literal["best-first", "worst-first"] = "best-first"
     steps_by_hops: bool = False
     """Give a question whose hops are known the steps for one search more than hops, if that is more than max_steps."""
+    repair: bool = True
+    """Give an unreadable reply a repair turn, before it is a failed step."""
     native: bool = False
     """Ask for an agent's tools by the endpoint's own interface, in place of their text."""
 

@@ -104,6 +104,8 @@ class SelectionConfig(Configuration):
     best step; `group` selects nothing: all is plain attempts from the root, each to its end."""
     group: int | None = Field(default=None, ge=1, lt=STRIDE)
     """Attempts (`group` only)."""
+    expand: int = Field(default=0, ge=0, lt=STRIDE)
+    """How many steps of these attempts, drawn with replacement, are continued once more (`group` only)."""
     exploration: float = Field(ge=0)
     """c of the UCT or PUCT formula; ignored by `mixed`, `chain` and `group`."""
     siblings: int = Field(ge=1, lt=STRIDE)
@@ -121,7 +123,7 @@ class SelectionConfig(Configuration):
 class SearchConfig(SearchBudget, ValuationConfig, SelectionConfig):
     """Everything about a search that is not the policy."""
 
-    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "group")
+    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "group", "expand")
 
     @model_validator(mode="after")
     def _values_go_together(self) -> Self:
@@ -129,6 +131,8 @@ class SearchConfig(SearchBudget, ValuationConfig, SelectionConfig):
             raise ValueError("selection chain and valuation rank go together")
         if (self.selection == "group") != (self.group is not None):
             raise ValueError("selection group and search.group go together")
+        if self.expand and self.group is None:
+            raise ValueError("search.expand goes with selection group, whose attempts it continues")
         once = self.siblings == self.continuations == self.simulations == 1 and self.max_calls is None
         if self.group and not (once and self.valuation == "continuation" and self.keep_continuations):
             raise ValueError(
@@ -310,11 +314,18 @@ class Search(Generic[P]):
         return self._next_link() if self.config.selection == "chain" else self._selections()
 
     def _attempts(self, count: int) -> list[Work] | None:
-        """The only wave of a group: every attempt at once."""
+        """Every attempt of a group at once, then all that continue steps of these."""
+        drawn = Counter({ROOT_ID: count})
         if self.simulations:
-            return None
+            steps = [] if self._tries[ROOT_ID] else [each for each in self.tree.nodes[1:] if not each.terminal]
+            choice, weights = random.Random(f"{self._seed} expand"), [each.draws for each in steps]
+            drawn = Counter(each.id for each in steps and choice.choices(steps, weights, k=self.config.expand))
+            self._tries[ROOT_ID] = 1
         self.simulations = 1
-        return [Continue(self._work_id(), ROOT_ID, count, self._draw(Continue, self.tree.root, count))]
+        return [
+            Continue(self._work_id(), each, times, self._draw(Continue, self.tree[each], times))
+            for each, times in sorted(drawn.items())
+        ] or None
 
     def _selections(self) -> list[Work] | None:
         """First wave: more siblings for selected states, or a new judgement of a selected leaf.
@@ -678,7 +689,7 @@ class Search(Generic[P]):
         if of.max_calls is not None:
             return of.max_calls
         if of.group is not None:
-            return of.group * path
+            return (of.group + of.expand) * path
         siblings = of.siblings_at_once or of.siblings
         value = path * of.continuations if of.valuation == "continuation" else 1
         return of.simulations * (siblings + (1 if self._one_value else siblings) * value)

@@ -1,4 +1,4 @@
-"""The record of an explored question: how its continuations ended, and the best path to a right answer.
+"""The record of an explored question: how its continuations ended, the best path to a right answer, its plain steps.
 
 Decides which path is the best, and which paths or steps critics leave for fine-tuning.
 """
@@ -13,14 +13,17 @@ from typing import Literal, Self
 from pydantic import BaseModel, PrivateAttr
 
 from preference.answer_scores import label_cover_em
-from preference.candidate_records import Ends, Origin, PathStep, QuestionRecord
+from preference.candidate_records import Ends, Origin, PathStep, PlainStep, QuestionRecord
 from preference.labelling import origin_of
-from preference.records import RolloutNode, RolloutRecord, shared_fields
+from preference.records import RolloutNode, RolloutRecord, shared_fields, state_key
 
 
-def question_record(rollout: RolloutRecord, run_origin: Origin | None = None) -> QuestionRecord:
-    """The line of `questions.jsonl` for a rollout. run_origin: what the run's configuration adds to the record."""
-    paths = iter(()) if rollout.error else right_paths(rollout)
+def question_record(
+    rollout: RolloutRecord, run_origin: Origin | None = None, *, every_step: bool = False
+) -> QuestionRecord:
+    """The line of `questions.jsonl` for a rollout. run_origin: what the run's configuration adds to the record.
+    every_step: with its plain steps, which plain attempts have in any case."""
+    steps = plain_steps(rollout) if every_step or rollout.recipe.group else []
     return QuestionRecord(
         question_id=rollout.question_id,
         question=rollout.question,
@@ -30,9 +33,36 @@ def question_record(rollout: RolloutRecord, run_origin: Origin | None = None) ->
         error=rollout.error,
         ends=ends_of(rollout),
         usage=rollout.usage,
-        path=next(paths, None),
-        more_paths=[*paths] if rollout.recipe.group else [],
+        path=None if rollout.error else best_path(rollout),
+        group=rollout.recipe.group,
+        plain_steps=steps,
+        not_plain=sum(node.draws for node in rollout.nodes[1:]) - sum(each.draws for each in steps) if steps else 0,
     )
+
+
+def plain_steps(rollout: RolloutRecord) -> list[PlainStep]:
+    """The steps whose draws count, as all before them do, and below which an outcome is known."""
+    found = dict[int, PlainStep]()
+    for node in rollout.nodes[1:]:  # parents come first
+        draws = node.plain_draws - node.decisive_draws
+        value = node.rollouts[0].quality if node.terminal and node.rollouts else node.expected_outcome
+        if draws and value is not None and (node.parent_id or 0) in {0, *found}:
+            told = {"state_id": state_key(node.prompt or []), "draws": draws, "value": value}
+            ends = {"outcome": value, "right": _is_right(rollout, node)} if node.terminal else {}
+            found[node.id] = PlainStep(**shared_fields(node, PlainStep) | told | ends)
+    return [*found.values()]
+
+
+def right_attempts(question: QuestionRecord) -> list[list[PathStep]]:
+    """The steps of all right attempts, the best path first."""
+    steps, attempts = {each.id: each for each in question.plain_steps}, list[list[PathStep]]()
+    for end in (each for each in question.plain_steps if each.right):
+        path, place = list[PathStep](), end.id
+        while place:
+            path.append(PathStep(**shared_fields(steps[place], PathStep)))
+            place = steps[place].parent_id
+        attempts.append(path[::-1])
+    return ([question.path] if question.path else []) + [each for each in attempts if each != question.path]
 
 
 def ends_of(rollout: RolloutRecord) -> Ends:
@@ -45,8 +75,8 @@ def ends_of(rollout: RolloutRecord) -> Ends:
     return "mixed"
 
 
-def right_paths(rollout: RolloutRecord) -> Iterator[list[PathStep]]:
-    """The steps to each right answer, by falling reward; on a tie the shortest path, then the earliest.
+def best_path(rollout: RolloutRecord) -> list[PathStep] | None:
+    """The steps to the right answer of the highest reward; on a tie the shortest path, then the earliest.
 
     An answer is right if its outcome is 1: it equals a gold answer and, if the recipe asks for that, stands in
     evidence; a judge's score must be at least .9. Every step must have parsed without a repair.
@@ -55,7 +85,8 @@ def right_paths(rollout: RolloutRecord) -> Iterator[list[PathStep]]:
     for answer in sorted(right, key=lambda node: (-(node.reward or 0.0), node.layer or 0, node.id)):
         steps = steps_to(rollout, answer)
         if all(step.parse_error is None and not step.repaired for step in steps):
-            yield [PathStep(**shared_fields(step, PathStep)) for step in steps]
+            return [PathStep(**shared_fields(step, PathStep)) for step in steps]
+    return None
 
 
 RIGHT, RIGHT_TO_A_JUDGE = 1.0, 0.9
@@ -113,7 +144,7 @@ class Refinement(BaseModel):
     def steps_of(self, question: QuestionRecord) -> list[PathStep]:
         """The kept steps, in their order; they are counted."""
         kept = list[PathStep]()
-        self.paths += len(question.right_attempts) if self.refine == "steps" else bool(question.path)
+        self.paths += len(right_attempts(question)) if self.refine == "steps" else bool(question.path)
         for part in self._parts(question):
             scores = [each.critic_score for each in part]
             self.steps += len(part)
@@ -127,9 +158,9 @@ class Refinement(BaseModel):
     def _parts(self, question: QuestionRecord) -> Iterator[list[PathStep]]:
         """What is kept or left as one: the best path, or each step that no earlier attempt at the question has."""
         if self.refine == "paths":
-            yield from question.right_attempts[:1]
+            yield from [question.path] if question.path else []
             return
-        for step in chain.from_iterable(question.right_attempts):
+        for step in chain.from_iterable(right_attempts(question)):
             text = hash((*(turn.content for turn in step.prompt), step.response))
             if text not in self._seen:
                 self._seen.add(text)

@@ -292,6 +292,31 @@ class PathStep(Record):
     """As of a `StepRecord`."""
 
 
+class PlainStep(Record):
+    """A step of which every draw, and every step before it, is a plain sample of the policy: what policy gradients
+    learn from."""
+
+    id: int
+    parent_id: int
+    """0 for the first step."""
+    state_id: str
+    layer: int
+    action_type: ActionType | None
+    """Null, as the content, for a reply that did not parse."""
+    prompt: Prompt
+    response: str
+    content: str | None
+    draws: int
+    value: float
+    """Expected outcome below it, undiscounted."""
+    outcome: AbsentIfNone[float] = None
+    """Of the attempts that end with it; absent for other steps."""
+    right: AbsentIfEmpty[bool] = False
+    """Whether it ends right attempts."""
+    critic_score: AbsentIfNone[float] = None
+    """As of a `StepRecord`."""
+
+
 class QuestionRecord(Record):
     """An explored question: how it ended, what it cost, and the best path to a right answer."""
 
@@ -307,13 +332,12 @@ class QuestionRecord(Record):
     usage: Usage | None = None
     path: Items[PathStep] | None = None
     """Null if no continuation reaches a right answer by steps that all parsed."""
-    more_paths: AbsentIfEmpty[Items[Items[PathStep]]] = Field(default_factory=list)
-    """Of plain attempts (recipe `chains`): the other right ones."""
-
-    @property
-    def right_attempts(self) -> list[list[PathStep]]:
-        """The paths, the best one first."""
-        return [self.path, *self.more_paths] if self.path else []
+    group: AbsentIfNone[int] = None
+    """Plain attempts (recipe `chains`) that are the whole tree; absent where a search made it."""
+    plain_steps: AbsentIfEmpty[Items[PlainStep]] = Field(default_factory=list)
+    """Of plain attempts, and of other trees where rows of reinforcement (`rl`) were asked for."""
+    not_plain: AbsentIfEmpty[int] = 0
+    """Draws that are in none of these: of repaired or failed requests, and of answers of unknown outcome."""
 
 
 def question_key(question: str) -> str:

@@ -36,12 +36,19 @@ from preference.records import MalformedRolloutsError, RolloutRecord
 
 
 def write_candidates(
-    rollouts: Iterable[RolloutRecord], out: Path, *, origin: Origin | None = None, tokens: TokenCounter | None = None
+    rollouts: Iterable[RolloutRecord],
+    out: Path,
+    *,
+    origin: Origin | None = None,
+    tokens: TokenCounter | None = None,
+    every_step: bool = False,
 ) -> None:
     """Label the trees of a run and write `candidates.jsonl` and `questions.jsonl` below `out`.
 
-    origin: what the run's configuration adds to its records. A question that failed and was explored later has one
-        line, that of its tree. Raises OSError and whatever reading `rollouts` raises; then nothing is replaced.
+    origin: what the run's configuration adds to its records. every_step: as of `question_record`. A question that
+        failed and was explored later has one line, that of its tree.
+
+    Raises OSError and whatever reading `rollouts` raises; then nothing is replaced.
     """
     out.mkdir(parents=True, exist_ok=True)
     with (
@@ -49,7 +56,7 @@ def write_candidates(
         atomic_replacement(out / CANDIDATES) as candidates,
         atomic_replacement(out / QUESTIONS) as questions,
     ):
-        asked_twice = _write(rollouts, candidates, questions, origin, tokens)
+        asked_twice = _write(rollouts, candidates, questions, origin, tokens, every_step=every_step)
     if asked_twice:
         merge_candidates([out], out)
 
@@ -75,13 +82,15 @@ def _write(
     questions: BinaryIO,
     origin: Origin | None,
     tokens: TokenCounter | None,
+    *,
+    every_step: bool,
 ) -> bool:
     """Returns whether a question was asked twice: data sets ask some so, under two ids."""
     failed: dict[str, bytes] = {}
     keys: Counter[str] = Counter()
     for rollout in rollouts:
         _check_turns(rollout)
-        question = question_record(rollout, origin).to_line()
+        question = question_record(rollout, origin, every_step=every_step).to_line()
         if rollout.error is not None:
             failed[rollout.question_id] = question
             continue
@@ -177,6 +186,6 @@ def _explored(record: StateRecord | QuestionRecord) -> bytes:
         return record.to_line()
     run = origin.config_hash, origin.seed, origin.dataset, origin.split, record.question_id
     if isinstance(record, QuestionRecord):
-        return orjson.dumps(run) + record.model_dump_json(exclude={"origin"}).encode()
+        return orjson.dumps(run) + record.model_dump_json(exclude={"origin", "plain_steps", "not_plain"}).encode()
     steps = [(step.id, step.reward) for step in record.steps]
     return orjson.dumps((run, record.state_id, steps, sorted(pair.pair_id for pair in record.pairs)))

@@ -20,15 +20,15 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
-    "mcts": 1523,
-    "preference": 5463,
+    "mcts": 1713,
+    "preference": 5584,
     "hall": 3752,
     "agent": 3029,
     "critics": 1568,
-    "curation": 5000,
+    "curation": 5016,
     "data": 3177,
     "evaluation": 3742,
-    "exploration": 2742,
+    "exploration": 2745,
     "llm": 5215,
     "publishing": 1184,
     "retrieval": 3923,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1467,
     "training": 4307,
     "viewing": 2704,
-    "tests": 47_970,
+    "tests": 48_200,
     "benchmarks": 8733,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -17,7 +17,7 @@ from typing import Protocol
 import orjson
 
 from preference.best_path import Refinement
-from preference.candidate_records import PathStep, QuestionRecord, StateRecord, question_key, read_lines
+from preference.candidate_records import PathStep, PlainStep, QuestionRecord, StateRecord, question_key, read_lines
 from preference.export.formats import (
     FORMATS,
     PAIRS,
@@ -31,6 +31,7 @@ from preference.export.formats import (
     SplitName,
     dataset_info,
     proguide_row,
+    rl_rows,
     sft_rows,
 )
 from preference.export.private_files import INDENTED, atomic_replacement
@@ -117,8 +118,9 @@ def export_pairs(
             if why == "held_out":
                 writers.hold_out(question)
             elif why is None:
+                tally.add_plain_steps(question)
                 steps = refined.steps_of(question) if refined else question.path or ()
-                writers.write_path(question.model_copy(update={"path": steps}), split_of(question))
+                writers.write_steps(question.model_copy(update={"path": steps}), split_of(question))
         if inspector:
             inspector.conclude()
         left = refined.model_dump() if refined else {}
@@ -180,7 +182,7 @@ def _row(each: Candidate, split: SplitName, options: ExportOptions, *, turns: bo
 # -- decisions, before anything is written ----------------------------------------------------------------
 
 
-def _have_many_turns(steps: Iterable[StateRecord | PathStep]) -> bool:
+def _have_many_turns(steps: Iterable[StateRecord | PathStep | PlainStep]) -> bool:
     return any(len(each.prompt) > len(("system", "user")) for each in steps)
 
 
@@ -206,10 +208,10 @@ def _decide(
     for number, reason in dropped_by_caps(passed, rules).items():
         reasons[places[number][0]] = reason
     rows = Counter(key for place, key in places if reasons[place] is None)
-    if refined or (not rows and "sft" in options.formats):
+    if refined or (not rows and {"sft", "rl"} & {*options.formats}):
         rows, kept = Counter[str](), refined and refined.model_copy(deep=True)
         for asked in (each for each, why in _questions(source, options, facts) if why is None):
-            steps = kept.steps_of(asked) if kept else asked.path or []
+            steps = kept.steps_of(asked) if kept else [*(asked.path or ()), *asked.plain_steps]
             rows[question_key(asked.question)] += len(steps)
             turns = turns or _have_many_turns(steps)
         rows = +rows  # without those of no step
@@ -251,7 +253,11 @@ class _Writers:
                 for row in convert(rows):
                     file.write(row)
 
-    def write_path(self, question: QuestionRecord, split: SplitName) -> None:
+    def write_steps(self, question: QuestionRecord, split: SplitName) -> None:
+        """Of its path, and the plain ones."""
+        if file := self._open.get(("rl", split)):
+            for row in rl_rows(question):
+                file.write(row)
         if file := self._open.get(("sft", split)):
             for row in sft_rows(question, turns=self._turns):
                 self._once(file, row, row["instruction"], str(row.get("history")) + row["input"], row["output"])

@@ -8,6 +8,7 @@ format.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +17,12 @@ from typing import Any, BinaryIO, Literal, TypeAlias, get_args
 
 import orjson
 
-from preference.candidate_records import QuestionRecord
+from mcts.advantages import ADVANTAGES, Drawn
+from preference.candidate_records import PlainStep, QuestionRecord
 from preference.filters import Candidate
 from preference.records import ActionType, Message, Record
 
-FormatName = Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "turns"]
+FormatName = Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "rl", "turns"]
 SplitName = Literal["train", "validation"]
 PAIRS: tuple[FormatName, ...] = ("proguide", "turns")
 """Formats of rows with all columns, of which a data set has the first, or where prompts have many turns the second."""
@@ -209,6 +211,46 @@ def sft_rows(question: QuestionRecord, *, turns: bool = False) -> Iterator[Row]:
         }
 
 
+_RL_ORIGIN_COLUMNS = (*_SFT_ORIGIN_COLUMNS, "seed", "recipe", "teacher", "value_model")
+
+
+def rl_rows(question: QuestionRecord) -> Iterator[Row]:
+    """The plain steps of a question with what policy gradients take; docs/reference/formats/rl.md has the columns."""
+    steps = question.plain_steps
+    drawn = [
+        Drawn(each.id, each.parent_id, each.state_id, each.response, each.draws, each.value, each.outcome)
+        for each in steps
+    ]
+    advantages = {name: of(drawn) for name, of in ADVANTAGES.items()}
+    by_id, below = {each.id: each for each in steps}, defaultdict[int, list[PlainStep]](list)
+    for end in (each for each in steps if each.outcome is not None):
+        place = end.id
+        while place:
+            below[place].append(end)
+            place = by_id[place].parent_id
+    for number, each in enumerate(steps):
+        ends = below[each.id]
+        attempts = sum(end.draws for end in ends)
+        yield {
+            "prompt": [turn.model_dump() for turn in each.prompt],
+            "completion": [{"role": "assistant", "content": each.response}],
+            "state_id": each.state_id,
+            "step_id": each.id,
+            "attempts": [end.id for end in ends],
+            "group": question.group,
+            "draws": each.draws,
+            "layer": each.layer,
+            "action_type": ACTION_TYPE_NAMES[each.action_type],
+            "outcome": sum(end.draws * (end.outcome or 0.0) for end in ends) / attempts if attempts else None,
+            "value": each.value,
+            "advantages": {name: of[number] for name, of in advantages.items()},
+            "score": each.critic_score,
+            "question_id": question.question_id,
+            "question": question.question,
+            **_fields(question.origin, _RL_ORIGIN_COLUMNS),
+        }
+
+
 def sft_chosen_rows(rows: Sequence[Row]) -> Iterator[Row]:
     """Every reply that is chosen in a state, once; also one that another pair of the state rejects.
 
@@ -284,6 +326,7 @@ FORMATS: dict[FormatName, Format] = {
     "sft": Format("sft.json", None, _SFT),
     "sft-chosen": Format("sft-chosen.json", sft_chosen_rows, _SFT),
     "trl": Format("trl.jsonl", partial(map, _trl_row), None),
+    "rl": Format("rl.jsonl", None, None),
     "turns": Format(TURNS_FILE, list, _PAIRS),
 }
 

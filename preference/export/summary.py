@@ -132,6 +132,9 @@ class PairSummary(BaseModel):
     """Counts and cost of the critics, if there are any."""
     refinement: dict[str, Any] = {}
     """What the critics left of paths or steps (format sft), as a `Refinement`; empty without."""
+    plain_steps: dict[str, int] = {}
+    """Of the rows of reinforcement (format rl): `steps`; `questions`, of which `equal` have attempts of one outcome
+    alone, which teaches no policy; `not_plain`, draws that are in no row. Empty without."""
     warm_up: dict[str, Any] = {}
     """Counts of `warm-up`; empty for data of runs."""
     contamination: dict[str, Any] = {}
@@ -189,6 +192,7 @@ class ExportTally:
         self.tags: Counter[str] = Counter()
         self.gold: Counter[tuple[str, str]] = Counter()
         self.dropped: Counter[str] = Counter()
+        self.plain: Counter[str] = Counter()
         self.confidence = self.margin = 0.0
         self.squares: Counter[str] = Counter()
         self.questions: defaultdict[str, set[str]] = defaultdict(set)
@@ -250,6 +254,11 @@ class ExportTally:
         self.seen["teachers"].add(origin.teacher or "unknown")
         self.questions[key] |= {"done", question.ends}
 
+    def add_plain_steps(self, question: QuestionRecord) -> None:
+        outcomes = {each.outcome for each in question.plain_steps if each.outcome is not None}
+        found = {"questions": 1, "equal": len(outcomes) == 1, "not_plain": question.not_plain}
+        self.plain.update({"steps": len(question.plain_steps), **found})
+
     def summary(self, rules: PairingRules, options: ExportOptions, facts: ExportFacts, **more: Any) -> PairSummary:
         """more: fields about the written files."""
         counts, known = self.counts, self.questions.values()
@@ -274,6 +283,7 @@ class ExportTally:
                 by_question=effective_sample_size(counts["pairs"], self.squares["question"]),
             ),
             gold_agreement=gold_agreement(self.gold),
+            plain_steps=dict(self.plain) if "rl" in options.formats else {},
             dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
             **{name: sorted(values) for name, values in self.seen.items()},
             usage=self.usage,
@@ -313,7 +323,7 @@ class ExportTally:
             found.append(
                 f"{cut:,} candidates are of states whose prompt the endpoint seems to have cut (tag prompt_cut)"
             )
-        told = self.counts["candidates"] or not self.counts["paths"]
+        told = self.counts["candidates"] or not (self.counts["paths"] or "rl" in options.formats)
         if not self.counts["pairs"] and told and options.refine != "steps":
             found.append(
                 f"no pair was kept: {DROPPED} says why each candidate was dropped, docs/troubleshooting/few-pairs.md "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from preference import PairSummary
 from preference.best_path import Refinement
@@ -89,7 +89,7 @@ def pairs(
         _replaces_other_runs(sources, settings)  # before the lock: a refusal leaves no file behind
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
             replaced = _replaces_other_runs(sources, settings)
-            sources.gather(staged, export.tokens)
+            sources.gather(staged, export.tokens, every_step="rl" in settings.format)
             warnings = [*rehearsed, *keep_prompts(sources.data_sets, staged)]
             gated = export.decontaminate(staged, sources.folders)
             asked = label_by_judge(staged / CANDIDATES, out, judge, chat_model, told) if judge else None
@@ -138,6 +138,8 @@ def _sources(runs: str | Path | Sequence[str | Path], out: Path, settings: Pairs
     if settings.label == "outcome" and settings.as_published:
         raise InputError("--as-published has labels of its own: leave out --label outcome")
     sources.check_labels(settings.label, as_published=settings.as_published)
+    if "rl" in settings.format:
+        sources.check_plain_steps()
     return sources
 
 
@@ -175,6 +177,8 @@ def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judge
     are the values. Raises InputError for settings that do not fit together."""
     found = [FoundCritic(critic_model.name)] if critic_model else [find_critic(each) for each in settings.critic]
     confirms, paths = settings.consensus and not judged, "sft" in settings.format
+    steps: Literal["right", "plain"] | None = "right" if settings.refine == "steps" else None
+    steps = "plain" if "rl" in settings.format else steps
     if settings.refine == "steps" and not (found and paths):
         raise InputError(
             f"--refine steps needs {'--critic, which scores the steps' if paths else '--format sft, which it filters'}"
@@ -190,14 +194,14 @@ def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judge
         )
     if not found:
         return None
-    if not (confirms or paths):
+    if not (confirms or paths or steps):
         raise InputError(
             "--critic goes with --consensus, unless a judge labels (the values are its second witness), or with "
-            "--format sft"
+            "--format sft or rl"
         )
     limits = Limits.of(settings.part(LimitSettings))
     asked = tuple(AskedCritic(each, critic_spec(each, limits), critic_model) for each in found)
-    rules, steps, allowed = settings.rules if confirms else None, settings.refine == "steps", settings.allow_critic
+    rules, allowed = settings.rules if confirms else None, settings.allow_critic
     return CriticWitnesses(asked, rules, paths, steps, allowed, settings.max_calls)
 
 
@@ -243,6 +247,9 @@ def summary_rows(summary: PairSummary) -> Iterator[tuple[str, object]]:
     yield "by depth", depths_text(summary.pairs_by_layer)
     yield "same type on both sides", summary.same_type_pairs
     yield "tagged", summary.pairs_by_tag
+    if of := summary.plain_steps:
+        equal, left = f"{of['equal']:,} with one outcome alone", f"{counted(of['not_plain'], 'draw')} no plain samples"
+        yield "plain steps", f"{of['steps']:,} of {counted(of['questions'], 'question')}, {equal}; {left}"
     yield from gold_rows(summary.gold_agreement)
     yield "dropped", summary.dropped
 

@@ -98,7 +98,7 @@ class ExportSettings(Settings):
     out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
     replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
     format: Annotated[list[FormatName], SEVERAL] = setting(
-        "Also write this format: sharegpt, kto, reward, sft, sft-chosen or trl; repeatable. "
+        "Also write this format: sharegpt, kto, reward, sft, sft-chosen, trl or rl; repeatable. "
         "RAG_ProGuide is always written",
         Panel.OUTPUT,
         default=[],

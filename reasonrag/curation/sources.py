@@ -33,6 +33,8 @@ from reasonrag.run_config import Operational, RunConfig, find_config
 _JUDGED, _BY_OUTCOME, _OUTCOMES = b'"label":"judge"', b'"label":"outcome"', b'"own_outcome":'
 """Occur only in lines of states that are labelled so, and that have the outcomes for it: text inside JSON has no bare
 quotes."""
+_PLAIN_STEPS = b'"plain_steps":[{'
+"""Likewise of questions that have some."""
 
 
 def is_data_set(folder: Path) -> bool:
@@ -84,15 +86,16 @@ class Sources:
     def _is_out(self, source: Path) -> bool:
         return source.resolve() == self.out.resolve()
 
-    def gather(self, folder: Path, tokens: TokenCounter) -> None:
+    def gather(self, folder: Path, tokens: TokenCounter, *, every_step: bool = False) -> None:
         """Write `candidates.jsonl` and `questions.jsonl` of all sources into an empty folder, every length by one
-        counter. Where `out` is the only source, nothing is labelled or merged again.
+        counter. every_step: with the plain steps of all trees. Where `out` is the only source, nothing is labelled or
+        merged again.
 
         Raises OSError, and what reading the sources raises.
         """
         only = self.folders[0] if len(self.folders) == 1 else None
         if only and not is_data_set(only):
-            _label(only, folder, tokens)
+            _label(only, folder, tokens, every_step=every_step)
             return
         if only and self._is_out(only):
             for name in (CANDIDATES, QUESTIONS):
@@ -103,7 +106,7 @@ class Sources:
                 for number, source in enumerate(self.folders):
                     folders.append(source if is_data_set(source) else Path(scratch, str(number)))
                     if not is_data_set(source):
-                        _label(source, folders[-1], tokens)
+                        _label(source, folders[-1], tokens, every_step=every_step)
                 merge_candidates(folders, folder)
         recount_tokens(folder, tokens)
 
@@ -121,6 +124,12 @@ class Sources:
             if (label == "judge" or as_published) and _occurs(_BY_OUTCOME, source):
                 flag = "--as-published" if as_published else "--label judge"
                 raise InputError(f"{flag}: {source} is labelled by outcome. Give its runs instead, or leave out {flag}")
+
+    def check_plain_steps(self) -> None:
+        """Raises InputError for a data set that was gathered without the plain steps of its trees."""
+        for source in self.data_sets:
+            if not _occurs(_PLAIN_STEPS, source, QUESTIONS):
+                raise InputError(f"--format rl: {source} has no plain steps; give its runs: reasonrag pairs RUN")
 
     def are_judged_as_published(self, *, by_judge: bool) -> bool:
         """Whether a judge is to label the states as the published system's does; not if it has done so.
@@ -165,9 +174,9 @@ class Sources:
         return found[0] if found else []
 
 
-def _occurs(mark: bytes, folder: Path) -> bool:
-    """Whether a line of the candidates has it."""
-    with (folder / CANDIDATES).open("rb") as lines:
+def _occurs(mark: bytes, folder: Path, name: str = CANDIDATES) -> bool:
+    """Whether a line of the file has it."""
+    with (folder / name).open("rb") as lines:
         return any(mark in line for line in lines)
 
 
@@ -192,9 +201,9 @@ def _origins_of(sources: Iterable[Path]) -> set[Origin]:
     return found
 
 
-def _label(source: Path, out: Path, tokens: TokenCounter) -> None:
-    rollouts = rollouts_in(source)
-    write_candidates(read_rollouts(rollouts), out, origin=_origin_of_run(rollouts), tokens=tokens)
+def _label(source: Path, out: Path, tokens: TokenCounter, *, every_step: bool) -> None:
+    rollouts, records = rollouts_in(source), read_rollouts(rollouts_in(source))
+    write_candidates(records, out, origin=_origin_of_run(rollouts), tokens=tokens, every_step=every_step)
 
 
 def _origin_of_run(rollouts: Path) -> Origin | None:

@@ -153,6 +153,7 @@ class Plan:
             self.seed,
             passage_order=acts.passage_order,
             steps_by_hops=acts.steps_by_hops,
+            repair=acts.repair,
             must_answer=self.recipe.forced_answers != "none",
             reader=ModelCaller(reader, self.prompts, reads.sampling, self.seed) if reads and reader else None,
         )
@@ -180,6 +181,8 @@ class Plan:
         } | self.rule.identity
         if acts.steps_by_hops:
             decides_answers["steps_by_hops"] = True
+        if not acts.repair:
+            decides_answers["repair"] = False
         operational = {
             "base_url": shown_urls(settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]),
             "questions": str(source.path),

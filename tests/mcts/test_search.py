@@ -535,6 +535,7 @@ def test_work_that_was_never_asked_for_is_refused(work_id: int) -> None:
         {"selection": "chain"},
         {"selection": "group"},
         {"group": 8},
+        {"expand": 2},
         {"group": 8, "selection": "group", "keep_continuations": True},
         {"value_one": True, "share_estimates": True},
         {"value_one": True, "valuation": "score"},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -211,6 +211,7 @@ groups = st.builds(
     SearchConfig,
     selection=st.just("group"),
     group=st.integers(1, 9),
+    expand=st.integers(0, 4),
     exploration=st.just(0),
     valuation=st.just("continuation"),
     keep_continuations=st.just(value=True),
@@ -374,7 +375,7 @@ def test_waves_keep_within_their_size_and_the_search_within_its_simulations(
         states = {
             item.node_id if isinstance(item, Expand) else search.tree[item.node_id].parent_id for item in wave.work
         }
-        assert len(states) <= config.wave
+        assert len(states) <= (config.group or config.wave) + config.expand  # a group selects nothing
 
 
 @given(config=configs, environment=environments, max_calls=st.integers(1, 60))
@@ -586,20 +587,27 @@ def test_economy_values_are_its_rewards(environment: Environment, wave: int) -> 
 def test_a_group_is_plain_attempts_from_the_root_each_to_its_end(
     config: SearchConfig, environment: Environment
 ) -> None:
-    """One wave draws them all, so that none depends on another; every draw is of an attempt, and no answer decides
-    anything. Where all draws are plain, an attempt is worth the same to every step on it."""
+    """One wave draws them all, so that none depends on another; a second one goes on from so many of their steps as
+    `expand` says. Every draw is of an attempt, and no answer decides anything. Where all draws are plain, an attempt is
+    worth the same to every step on it."""
     search = begun(config, environment)
-    [wave] = waves_of(search, environment)
-    assert wave.work == [Continue(0, ROOT_ID, config.group, STRIDE)]
+    waves = [each.work for each in waves_of(search, environment)]
+    assert waves[0] == [Continue(0, ROOT_ID, config.group, STRIDE)]
+    anew = Counter({work.node_id: work.count for wave in waves[1:] for work in wave})
+    assert len(waves) == 1 + bool(anew)
+    assert ROOT_ID not in anew
+    assert not any(search.tree[each].terminal for each in anew)
+    inner = [node for node in search.tree.nodes[1:] if not node.terminal]
+    assert anew.total() == (config.expand if inner else 0)
     ends = [node for node in search.tree.nodes if node.terminal]
-    assert sum(node.draws for node in ends) == config.group
+    assert sum(node.draws for node in ends) == config.group + anew.total()
     for node in search.tree.nodes[1:]:
         below = sum(child.draws for child in search.tree.children(node))
-        assert node.draws == below or node.terminal
+        assert node.draws + anew[node.id] == below or node.terminal
         assert node.decisive_draws == 0
     if not environment.repaired:
-        assert len(search.tree.root.rollouts) == search.tree.root.visits == config.group
-        assert all(len(node.rollouts) == node.draws for node in search.tree.nodes[1:])
+        assert len(search.tree.root.rollouts) == search.tree.root.visits == config.group + anew.total()
+        assert anew or all(len(node.rollouts) == node.draws for node in search.tree.nodes[1:])
 
 
 def recorded(recipe: Recipe, environment: Environment, search: Search[str]) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from preference import Origin, RolloutRecord
-from preference.best_path import question_record, right_paths
+from preference.best_path import best_path, question_record
 from tests.helpers.trees import (
     UNPARSED,
     Fields,
@@ -31,7 +31,7 @@ def right(reward: float | None, **fields: Any) -> Fields:
 
 def found(rollout: RolloutRecord) -> list[str] | None:
     """What the steps of the best path say."""
-    path = next(right_paths(rollout), None)
+    path = best_path(rollout)
     return None if path is None else [f"{step.layer} {step.action_type} {step.content}" for step in path]
 
 
@@ -44,7 +44,7 @@ def test_the_path_leads_from_the_question_to_the_right_answer() -> None:
         [0, 0, 2, 3],
         [answer("Bob", 0.0, **WRONG), query("who", 0.7), evidence("she did", 0.7), right(0.729)],
     )
-    path = next(right_paths(rollout), None)
+    path = best_path(rollout)
     assert path is not None
     assert found(rollout) == ["0 query who", "1 evidence she did", "2 answer Ada Lovelace"]
     assert [step.prompt for step in path] == [rollout.nodes[each].prompt for each in (2, 3, 4)]

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel
 
 from preference import Message
-from preference.candidate_records import PathStep, QuestionRecord, StateRecord, StepRecord, read_lines
+from preference.best_path import right_attempts
+from preference.candidate_records import PathStep, PlainStep, QuestionRecord, StateRecord, StepRecord, read_lines
 from preference.export.export_pairs import questions_of
 from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
@@ -29,7 +30,7 @@ from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
 from reasonrag.run.scoring import AskedCritic, StepToScore, score_steps
 
-AnyStep = TypeVar("AnyStep", StepRecord, PathStep)
+AnyStep = TypeVar("AnyStep", StepRecord, PathStep, PlainStep)
 
 
 class CriticScores(BaseModel):
@@ -56,14 +57,14 @@ class CriticWitnesses:
     """The critics of a data set, and what they are to score.
 
     rules: whose pairs are scored, those that no other rule drops alone; None: no pairs. paths: whether best paths are.
-    steps: whether those of all right attempts are. allowed: critics to which there are objections. max_calls: of all of
-    them together.
+    steps: whether those of all right attempts are, or all plain ones. allowed: critics to which there are objections.
+    max_calls: of all of them together.
     """
 
     all: tuple[AskedCritic, ...]
     rules: PairingRules | None
     paths: bool
-    steps: bool = False
+    steps: Literal["right", "plain"] | None = None
     allowed: bool = False
     max_calls: int | None = None
 
@@ -129,11 +130,10 @@ def _steps(staged: Path, asked: CriticWitnesses) -> Iterator[tuple[str, StepToSc
                     state, prompt = each.state, tuple(each.state.prompt)
                     for step in (each.chosen, each.rejected):
                         yield state.question, StepToScore(state.question_id, prompt, step.response)
-    if asked.paths:
-        for question in read_lines(staged / QUESTIONS, QuestionRecord):
-            paths = question.right_attempts[: None if asked.steps else 1]
-            for one in (step for path in paths for step in path):
-                yield question.question, StepToScore(question.question_id, tuple(one.prompt), one.response)
+    for question in read_lines(staged / QUESTIONS, QuestionRecord):
+        paths = right_attempts(question) if asked.steps == "right" else [question.path or [] if asked.paths else []]
+        for one in [*chain.from_iterable(paths), *(question.plain_steps if asked.steps == "plain" else ())]:
+            yield question.question, StepToScore(question.question_id, tuple(one.prompt), one.response)
 
 
 def _write_scores(staged: Path, known: Mapping[StepText, float]) -> None:
@@ -149,6 +149,6 @@ def _write_scores(staged: Path, known: Mapping[StepText, float]) -> None:
             lines.write(state.model_copy(update={"steps": steps}).to_line())
     with atomic_replacement(staged / QUESTIONS) as lines:
         for question in asked:
-            paths = [[scored(each.prompt, each) for each in path] for path in question.right_attempts]
-            changed = {"path": paths[0], "more_paths": paths[1:]} if paths else {}
-            lines.write(question.model_copy(update=changed).to_line())
+            plain = [scored(each.prompt, each) for each in question.plain_steps]
+            path = [scored(each.prompt, each) for each in question.path or ()] or None
+            lines.write(question.model_copy(update={"path": path, "plain_steps": plain}).to_line())

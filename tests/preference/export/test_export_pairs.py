@@ -160,6 +160,7 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
         "judging": {},
         "critics": {},
         "refinement": {},
+        "plain_steps": {},
         "warm_up": {},
         "contamination": {},
         "versions": {"reasonrag": "0.0.0"},
@@ -247,7 +248,14 @@ def test_critics_leave_the_best_steps_of_right_attempts(
     [question] = rows(source / "questions.jsonl")
     step = question["path"][-1]
     three, two, one, zero = (step | {"response": str(each), "critic_score": each} for each in (3.0, -2.0, 1.0, 0.0))
-    ways = {"path": [three, two], "more_paths": [[three, one, zero, step]]}
+    attempts = [[three, two], [three, one, zero, step]]
+    plain = [
+        each | {"id": 10 * number + place, "parent_id": 10 * number + place - 1 if place > 1 else 0, "state_id": ""}
+        | {"draws": 1, "value": 1, "right": place == len(attempt)}
+        for number, attempt in enumerate(attempts)
+        for place, each in enumerate(attempt, start=1)
+    ]  # fmt: skip
+    ways = {"path": [three, two], "plain_steps": plain}
     (source / "questions.jsonl").write_text(json.dumps(question | ways) + "\n")
     summary = put(source, tmp_path / "out", PairingRules(), ExportOptions(("sft",), 0, refine="steps", **rule))
     told, held_out = summary.refinement, "hold_out" in rule

@@ -9,6 +9,7 @@ import pytest
 
 import reasonrag
 from preference import PairingRules, StateRecord
+from preference.best_path import right_attempts
 from preference.candidate_records import QuestionRecord, question_key, read_lines
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.labels.critic_scores import CriticWitnesses, score_by_critics
@@ -108,7 +109,7 @@ def test_steps_of_plain_attempts_are_refined_each_for_itself_and_some_questions_
     model = ScriptedModel(lambda request, _: str(len(request.messages[2].content)))
     summary = reasonrag.pairs(run, out=tmp_path / "data", critic_model=model, **flags)
     questions = [*read_lines(tmp_path / "data" / "questions.jsonl", QuestionRecord)]
-    assert sum(len(each.right_attempts) for each in questions) > sum(each.path is not None for each in questions)
+    assert sum(len(right_attempts(each)) for each in questions) > sum(each.path is not None for each in questions)
     told, held = summary.refinement, summary.files["held_out.jsonl"]
     assert "reasonrag train prorag-refine --data" in "\n".join(str(each) for each in pairs_parts(summary))
     assert told["kept"] == summary.files["sft.json"] >= int(0.33 * told["steps"]) > 0 == told["unscored"]
@@ -119,7 +120,7 @@ def test_steps_of_plain_attempts_are_refined_each_for_itself_and_some_questions_
     assert later.done == held
     known = FoundCritic("known", questions=frozenset(question_key(each.question) for each in questions))
     asked = (AskedCritic(known, critic_spec(known, Limits(4, 10.0)), model),)
-    witnesses = CriticWitnesses(asked, None, paths=True, steps=True)
+    witnesses = CriticWitnesses(asked, None, paths=True, steps="right")
     with pytest.raises(InputError, match="trained on all of these questions"):
         run_to_end(score_by_critics(tmp_path / "data", tmp_path / "data", witnesses, SilentWatcher()))
     again = reasonrag.pairs("data", out=tmp_path / "again", format=["sft"], validation=0)
