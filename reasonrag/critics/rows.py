@@ -6,18 +6,14 @@ Decides which questions are in which fold, by a hash of the question alone. Know
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from preference.candidate_records import QuestionRecord, question_key, read_lines
 from preference.export.formats import PAIRS_FILE, SplitName, messages_of, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.errors import InputError
-from reasonrag.files import file_digest
 from reasonrag.training.llamafactory.dataset_info import rows_in
 
 
@@ -43,14 +39,14 @@ class CriticRows:
     labels: frozenset[str]
 
 
-def row_digests(data: Path) -> dict[str, str]:
-    """SHA-256 of the files that a critic is trained on, by name. Raises InputError where they are missing."""
+def critic_files(data: Path) -> list[Path]:
+    """The files that a critic is trained on. Raises InputError where they are missing."""
     files = pairs_files(data)
     if "train" not in files:
         raise InputError(
             f"{data} has no {PAIRS_FILE}, which a critic is trained on: reasonrag pairs {data} --out {data}"
         )
-    return {each.name: file_digest(each) for each in files.values()}
+    return [*files.values()]
 
 
 def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
@@ -83,7 +79,3 @@ def _pair(row: dict[str, Any]) -> dict[str, Any]:
 def _margin(row: dict[str, Any]) -> float:
     """As labelled: of a pair whose sides `pairs --flip` exchanged, that of the exchanged sides."""
     return float(row["margin"] or 0.0) * (-1 if row.get("flipped") else 1)
-
-
-def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    path.write_bytes(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows))

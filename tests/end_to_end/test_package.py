@@ -137,7 +137,6 @@ TAKE_SETTINGS = {
     "reasonrag/curation/pairs._witnesses": "refuses what a critic does not go with",
     "reasonrag/curation/warm_up/warm_up._Plan": "makes the configuration of them",
     "reasonrag/curation/warm_up/warm_up._plan": "turns them into the plan of the rows",
-    "reasonrag/critics/train._plan": "turns them into the plan of a training",
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
     "reasonrag/evaluation/evaluate._Setup": "whose questions, judge and checks stand beside it",

@@ -46,7 +46,7 @@ def test_a_critic_of_pairs_is_a_whole_model_that_says_what_it_was_trained_on(wor
     assert metrics["steps"] == 4
     assert {"loss", "eval_loss", "eval_accuracy"} <= metrics["last"].keys()
     assert {"README.md", "prompts", "chat_template.jinja"} <= {path.name for path in folder.iterdir()}
-    assert not {".rows", ".job.json", "critic_training.json"} & {path.name for path in folder.iterdir()}
+    assert not {".rows", ".job.json", "facts_of_training.json"} & {path.name for path in folder.iterdir()}
     assert "This is a critic" in (folder / "README.md").read_text()
 
 

@@ -1,0 +1,295 @@
+"""One training with TRL or transformers, by a process of ours: what `train-critic` and `train-policy` have in common.
+
+Decides the order: resolve, check the data as for any training, write the rows, run the process, record; and whether a
+training is new, resumed or finished. What rows are, what the process does with them and what is said of the model is
+the kind's. Knows neither tokens nor losses.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import orjson
+from pydantic import BaseModel
+
+from preference.export.private_files import write_file
+from reasonrag.errors import InputError
+from reasonrag.files import file_digest, read_small
+from reasonrag.progress import JobWatcher
+from reasonrag.run_config import config_hash
+from reasonrag.serving.local_server import count_gpus, driver_gpus
+from reasonrag.training.llamafactory.config_files import changes_of, find_config, shipped_names
+from reasonrag.training.llamafactory.config_resolution import base_settings
+from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, read_training_data
+from reasonrag.training.llamafactory.foreign_settings import foreign_settings
+from reasonrag.training.llamafactory.launcher import TrainingFailed
+from reasonrag.training.output_directory import TRAINING, OutputDirectory, TrainingRecord
+from reasonrag.training.preflight_checks import PreflightFindings, check_data
+from reasonrag.training.prepare import Permissions, Startable
+from reasonrag.training.prompt_parity import prompts_of_training
+from reasonrag.training.provenance import Provenance
+from reasonrag.training.stages.training import Trainer, TrainingResult, run_trainer, sum_up
+
+FACTS: Final = "facts_of_training.json"
+"""What the process found out on the way; the parent reads and removes it."""
+ROWS, HELD_OUT = "train.jsonl", "held_out.jsonl"
+_JOB, _FOLDER = ".job.json", ".rows"
+_FEWEST_TRL: Final = (1, 16)
+_LORA: Final = {
+    "lora_rank": "r",
+    "lora_alpha": "lora_alpha",
+    "lora_dropout": "lora_dropout",
+    "lora_target": "target_modules",
+}
+_EVALUATION: Final = ("eval_strategy", "eval_steps", "per_device_eval_batch_size", "load_best_model_at_end")
+
+
+Result = TypeVar("Result", bound=TrainingResult)
+
+
+class ProcessJob(BaseModel):
+    """What the process gets. rows, held_out: JSON lines. arguments: the trainer's. lora: peft's, of `LoraConfig`; None:
+    all weights are trained. ours: keys of the configuration that no trainer knows."""
+
+    base: str
+    out: str
+    rows: str
+    held_out: str | None
+    arguments: dict[str, Any]
+    lora: dict[str, Any] | None
+    ours: dict[str, Any]
+    resume: str | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """stage: as provenance has it, also in the name of its command. module: the process, started with a job. configs:
+    folder of the shipped configurations below the others. ours: keys of a configuration that are not its trainer's,
+    beside the base model and LoRA."""
+
+    stage: str
+    module: str
+    configs: str
+    packages: tuple[str, ...]
+    ours: tuple[str, ...]
+
+    @property
+    def lacking(self) -> str | None:
+        """Why this environment cannot train it; None if it can."""
+        here = self.versions
+        missing = [name for name in self.packages if name not in here]
+        if "trl" in here and tuple(int(part) for part in here["trl"].split(".")[:2]) < _FEWEST_TRL:
+            missing = [f"trl 1.16 or newer, here is {here['trl']}"]
+        needs = f"train-{self.stage} needs {', '.join(missing)}: pip install 'reasonrag[rl]'"
+        return needs if missing else None
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of the packages that are here."""
+        found = {}
+        for name in self.packages:
+            with suppress(PackageNotFoundError):
+                found[name] = version(name)
+        return found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be trained. config: resolved. name: of the configuration."""
+
+    kind: Kind
+    config: dict[str, Any]
+    name: str
+    data: TrainingData
+    out: Path
+    permitted: Permissions
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What it learns from. files: that they are read from, the first one that of the training rows. questions: keys of
+    those that count as trained on. facts: more for `data` of the record. decides: more of the identity."""
+
+    train: Sequence[Mapping[str, Any]]
+    held_out: Sequence[Mapping[str, Any]]
+    files: Sequence[Path]
+    questions: frozenset[str]
+    facts: Mapping[str, Any]
+    decides: Mapping[str, Any]
+
+
+@dataclass
+class Prepared(Startable):
+    plan: Plan
+    rows: Rows
+
+
+def given(config: str | Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags of a call as settings are resolved from: `set` may be a mapping, as Python would say it."""
+    changes = flags.get("set")
+    as_words = (
+        [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]
+        if isinstance(changes, Mapping)
+        else changes
+    )
+    known = {**flags, "config": None if config is None else str(config)}
+    return known if changes is None else known | {"set": as_words}
+
+
+def plan_training(kind: Kind, settings: Any, out: Path) -> Plan:
+    """settings: of its command. out: the folder of models, where none is given. Raises InputError."""
+    if not settings.config:
+        raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(shipped_names(kind.configs))}")
+    if settings.data is None:
+        raise InputError("--data is needed: a folder that reasonrag pairs wrote")
+    file = find_config(settings.config, kind.configs)
+    config = base_settings(file, changes_of(settings.set))
+    if not config.get("model_name_or_path"):
+        raise InputError("no base model: --set model_name_or_path=FOLDER, or a name on the Hub")
+    if "stage" in config:
+        raise InputError(f"{file.name} is LLaMA-Factory's; reasonrag train takes it")
+    data = read_training_data(settings.data)
+    permitted = Permissions(settings.prompts, tuple(settings.allow), tuple(settings.allow_eval))
+    folder = settings.out or out / data.directory.resolve().name
+    return Plan(kind, config, file.name, data, folder.resolve(), permitted)
+
+
+def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
+    """Check everything that `train` checks of a data set. strict: refuse what is found. Raises InputError."""
+    found, data, kind = PreflightFindings(), plan.data, plan.kind
+    digests = {each.name: file_digest(each) for each in rows.files}
+    prompts, chosen = prompts_of_training(data.directory, plan.permitted.prompts)
+    if not rows.train:
+        raise InputError(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
+    entry = DatasetEntry(f"rows of a {kind.stage}", {}, rows.files[0])
+    base, asked, conditions = check_data(plan.config, [entry], data, prompts, found)
+    found.objections += foreign_settings(plan.config)
+    if strict:
+        plan.permitted.refuse(found.objections)
+    trained_by = {"base_trained_by": [each.config_hash for each in base.came_from]}
+    decides = plan.config | {"data": digests} | dict(rows.decides) | trained_by
+    provenance = Provenance(
+        base_model=base.name,
+        stage=kind.stage,
+        finetuning_type="merged" if plan.config.get("lora_rank") else "full",
+        asked=conditions,
+        data=[str(data.directory.resolve())],
+        splits=list(asked.by_split),
+        questions=sorted(rows.questions),
+        config_hash=config_hash(decides),
+        versions={"reasonrag": version("reasonrag")} | kind.versions,
+    )
+    standing = plan.permitted.standing(found.objections)
+    about = {"directory": str(data.directory.resolve()), "stage": kind.stage, "dataset": next(iter(digests))}
+    counts = {"rows": len(rows.train), "eval_rows": len(rows.held_out), "sha256": digests}
+    record = TrainingRecord(
+        config=plan.name,
+        decides=decides,
+        config_hash=provenance.config_hash,
+        resolved=plan.config,
+        settings={"nodes": 1, "gpus_per_node": count_gpus()},
+        data=about | counts | dict(rows.facts),
+        lengths={},
+        notes=found.notes,
+        set_aside=[f"{each.flag} {each.name}" for each in found.objections if each not in standing],
+        command=[],
+        environment={"PYTHONPATH": str(Path(__file__).parents[3])},
+        python=sys.executable,
+        versions=provenance.versions,
+        gpus=driver_gpus() if count_gpus() else [],
+    )
+    kept = prompts if chosen or conditions.renderer else None
+    return Prepared(record, provenance.after(base.came_from), kept, standing, plan, rows)
+
+
+def train_prepared(
+    prepared: Prepared,
+    watcher: JobWatcher,
+    conclude: Callable[[TrainingRecord], Mapping[str, Any]],
+    result: type[Result],
+    *,
+    dry_run: bool,
+) -> Result:
+    """Train, unless it is finished. conclude: from the record, whose lengths are then known, to further fields of the
+    provenance. Raises InputError, TrainingFailed, KeyboardInterrupt: the same call goes on."""
+    plan, lacking, output = prepared.plan, prepared.plan.kind.lacking, OutputDirectory(prepared.plan.out)
+    if dry_run:
+        found = result.planned(prepared.record, plan.out, prepared.objections)
+        found.objections += [lacking] if lacking else []
+        return found
+    with output.held() as lock:
+        before = output.check(prepared.record.decides)
+        if before and before.state == "finished":
+            return result.of(before, output, "finished already")
+        if lacking:
+            raise InputError(lacking)
+        if before is None or before.state == "started":
+            _run(prepared, output, before, watcher, lock)
+        else:
+            prepared.record = before
+        record = prepared.record
+        if not record.lengths:
+            record.lengths = orjson.loads(read_small(output.folder / FACTS))
+            if left_out := record.lengths["left_out"]:
+                record.notes.append(f"{left_out:,} rows were longer than max_length and left out")
+            output.write_record(record)
+        provenance = prepared.provenance.model_copy(update=dict(conclude(record)))
+        provenance.write(output.folder)
+        shutil.rmtree(output.folder / _FOLDER, ignore_errors=True)  # only the training needed it
+        for name in (_JOB, FACTS):
+            (output.folder / name).unlink(missing_ok=True)
+        sum_up(output, record, provenance)  # last: a finished training is not looked at again
+    return result.of(record, output, "trained")
+
+
+def _run(
+    prepared: Prepared, output: OutputDirectory, before: TrainingRecord | None, watcher: JobWatcher, lock: int
+) -> None:
+    """Have the process train to the end. Raises what `run_trainer` does."""
+    folder, plan = output.folder, prepared.plan
+    (folder / _FOLDER).mkdir(exist_ok=True)
+    for name, rows in ((ROWS, prepared.rows.train), (HELD_OUT, prepared.rows.held_out)):
+        lines = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+        (folder / _FOLDER / name).write_bytes(lines)
+
+    def command(checkpoint: Path | None) -> list[str]:
+        job, gpus = _job(prepared, folder / _FOLDER, checkpoint), count_gpus()
+        write_file(folder / _JOB, job.model_dump_json().encode(), shared=True)
+        several = ["-m", "torch.distributed.run", "--nproc_per_node", str(gpus)] if gpus > 1 else []
+        return [sys.executable, *several, "-m", plan.kind.module, str(folder / _JOB)]
+
+    header = f"What reasonrag train-{plan.kind.stage} resolved from {plan.name}."
+    trainer = Trainer("TRL", header, command, watcher, resumes=True, holds=lock)
+    try:
+        run_trainer(trainer, output, prepared, before)
+    except TrainingFailed:
+        if output.last_checkpoint() is None:
+            (folder / TRAINING).unlink()  # nothing was learned: another configuration may take the folder
+        raise
+
+
+def _job(prepared: Prepared, rows: Path, checkpoint: Path | None) -> ProcessJob:
+    plan, config = prepared.plan, prepared.plan.config
+    lora = {theirs: config[ours] for ours, theirs in _LORA.items() if ours in config}
+    if lora.get("target_modules") == "all":
+        lora["target_modules"] = "all-linear"
+    not_theirs = ("model_name_or_path", *_LORA, *plan.kind.ours)
+    if not prepared.rows.held_out:
+        not_theirs += _EVALUATION
+    return ProcessJob(
+        base=str(config["model_name_or_path"]),
+        out=str(plan.out),
+        rows=str(rows / ROWS),
+        held_out=str(rows / HELD_OUT) if prepared.rows.held_out else None,
+        arguments={key: value for key, value in config.items() if key not in not_theirs},
+        lora=lora if lora.get("r") else None,
+        ours={key: config[key] for key in plan.kind.ours if key in config},
+        resume=str(checkpoint) if checkpoint else None,
+    )
