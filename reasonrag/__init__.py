@@ -45,6 +45,7 @@ _CALLS = {
     "stats": "viewing.view",
     "train": "training.train",
     "train_critic": "critics.train",
+    "train_policy": "training.policy.train",
     "tune": "studies.tune",
     "view": "viewing.view",
     "warm_up": "curation.warm_up.warm_up",

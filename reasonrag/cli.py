@@ -31,7 +31,7 @@ from reasonrag.settings import SETTINGS_FILE, plain_message
 from reasonrag.settings import arguments as arguments_of_this
 from reasonrag.studies.commands import calibrate, tune
 from reasonrag.terminal import print_prose, print_shown
-from reasonrag.training.commands import doctor, train
+from reasonrag.training.commands import doctor, train, train_policy
 from reasonrag.viewing.commands import show, stats, view
 
 _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
@@ -55,7 +55,13 @@ GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
         "import": import_published,
         "publish": publish,
     },
-    "Train": {"doctor": doctor, "train": train, "train-critic": train_critic, "evaluate-critic": evaluate_critic},
+    "Train": {
+        "doctor": doctor,
+        "train": train,
+        "train-critic": train_critic,
+        "evaluate-critic": evaluate_critic,
+        "train-policy": train_policy,
+    },
     "Evaluate": {"evaluate": evaluate, "compare": compare, "ask": ask},
     "Serve": {"index": index_app},
     "Look": {"view": view, "show": show, "stats": stats},

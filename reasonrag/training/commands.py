@@ -11,7 +11,7 @@ from reasonrag.options import BAD_INPUT, FAILED, Json, options, print_result
 from reasonrag.redaction import redact
 from reasonrag.settings import COMMON, resolve
 from reasonrag.terminal import print_shown, show
-from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings, TrainSettings
+from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings, TrainPolicySettings, TrainSettings
 
 
 @options(
@@ -83,6 +83,40 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
         out = None  # of reasonrag.toml: where this adapter was trained
     merged = merge_adapter(settings.merge, out, settings.set, allow=settings.allow, watcher=TerminalWatcher())
     print_result(merged, MergeResult.shown, as_json=as_json)
+
+
+@options(
+    TrainPolicySettings,
+    without=("config",),
+    example="reasonrag train-policy smoke-cpu --data data/attempts --set model_name_or_path=models/student",
+)
+def train_policy(
+    config: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CONFIG", help="Shipped configuration by its name (qwen2.5-7b, smoke-cpu), or a YAML file"
+        ),
+    ] = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the configuration and all findings; do not train"), COMMON
+    ] = False,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Train a model by policy gradients on the plain steps that it took itself (pairs --format rl).
+
+    The same command continues a training that was stopped. Exit status 0: trained; 1: the training failed; 2: refused,
+    nothing started; 130: interrupted.
+    """
+    from reasonrag.terminal import TerminalWatcher
+    from reasonrag.training.policy.train import PolicyResult
+    from reasonrag.training.policy.train import train_policy as train
+
+    result = train(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
+    print_result(result, PolicyResult.shown, as_json=as_json)
+    if result.objections:
+        raise typer.Exit(BAD_INPUT)
 
 
 @options(DoctorSettings, example="reasonrag doctor qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy")

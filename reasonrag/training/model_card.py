@@ -36,6 +36,7 @@ _WHAT = {
     "rm": "A reward model",
     "kto": "A preference-tuned policy (KTO)",
     "critic": "A critic, which scores the steps",
+    "policy": "A policy trained by reinforcement (policy gradients)",
 }
 
 
@@ -44,7 +45,7 @@ def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, me
     templates = markdown_templates()
     templates.filters["text"] = lambda value: Verbatim(json.dumps(one_line(value)))
     adapter = told.finetuning_type not in ("full", "freeze", "merged")
-    trainer = "TRL" if told.critic else "LLaMA-Factory"
+    trainer = {"critic": "TRL", "policy": "transformers"}.get(told.stage, "LLaMA-Factory")
     processes = int(record.settings.get("nodes") or 1) * int(
         record.settings.get("gpus_per_node") or len(record.gpus) or 1
     )

@@ -62,6 +62,32 @@ class TrainSettings(Settings):
     )
 
 
+class TrainPolicySettings(Settings):
+    """Settings of `train-policy`; all but the number of folds are those of `train-critic`, too."""
+
+    config: str | None = setting("A YAML file of the training, or the name of a shipped one")
+    data: Path | None = setting(
+        "Data set to train on: a folder written by pairs. Required",
+        Panel.TRAINING,
+        common=True,
+    )
+    out: Path | None = setting("Folder of the model [default: policies/<data>]", Panel.TRAINING, common=True)
+    set: Words = setting(
+        "KEY=VALUE: change a key of the configuration, value as YAML; null removes the key. Repeatable",
+        Panel.TRAINING,
+        default=[],
+        common=True,
+    )
+    prompts: Path | None = setting(
+        "Folder with the prompts of the data, if they are your own [default: those of imported data, else ours]",
+        Panel.CHECKS,
+    )
+    allow: Words = setting("Train despite this objection, by its name; repeatable", Panel.CHECKS, default=[])
+    allow_eval: Words = setting(
+        "Train on questions of this evaluation split: dataset/split, or all; repeatable", Panel.CHECKS, default=[]
+    )
+
+
 class DoctorSettings(Settings):
     """Settings of `doctor`."""
 

@@ -266,7 +266,7 @@ def _run(
         return [sys.executable, *several, "-m", plan.kind.module, str(folder / _JOB)]
 
     header = f"What reasonrag train-{plan.kind.stage} resolved from {plan.name}."
-    trainer = Trainer("TRL", header, command, watcher, resumes=True, holds=lock)
+    trainer = Trainer(plan.kind.packages[0], header, command, watcher, resumes=True, holds=lock)
     try:
         run_trainer(trainer, output, prepared, before)
     except TrainingFailed:

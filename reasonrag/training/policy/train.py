@@ -1,0 +1,82 @@
+"""`reasonrag train-policy`: a model learns from its own plain steps by policy gradients.
+
+Decides what a policy learns from. The training itself is `stages.trl`'s, the loss `training_script`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from reasonrag.errors import InputError
+from reasonrag.progress import JobWatcher, SilentWatcher
+from reasonrag.rendering import Part, counted
+from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
+from reasonrag.training.output_directory import TrainingRecord
+from reasonrag.training.policy.rows import equal_groups, policy_file, read_policy_rows
+from reasonrag.training.provenance import evaluation_of
+from reasonrag.training.settings import TrainPolicySettings
+from reasonrag.training.stages.training import TrainingResult
+from reasonrag.training.stages.trl import Kind, Rows, given, plan_training, prepare, train_prepared
+
+POLICY: Final = Kind(
+    stage="policy",
+    module="reasonrag.training.policy.training_script",
+    configs="policies",
+    packages=("transformers", "torch", "accelerate", "peft"),
+    ours=("advantage", "beta", "clip", "kl", "max_length"),
+)
+DEFAULTS: Final = {"advantage": "outcome", "beta": 0.3, "clip": 0.2, "kl": 0.0}
+HOME: Final = Path("policies")
+
+
+class PolicyResult(TrainingResult):
+    """What `train-policy` did; the object of `train-policy --json`."""
+
+    def _next(self) -> Iterator[Part]:
+        yield evaluation_of(Path(self.out))
+
+
+@public_call(TrainPolicySettings)
+def train_policy(
+    config: str | Path | None = None, *, dry_run: bool = False, watcher: JobWatcher | None = None, **flags: Any
+) -> PolicyResult:
+    """Train a model on the plain steps that it took itself (`pairs --format rl`), by policy gradients.
+
+    Raises InputError before anything is started, TrainingFailed if the training exits with an error, KeyboardInterrupt
+    after its process has ended: the same call resumes.
+
+    Example:
+        >>> reasonrag.train_policy("qwen2.5-7b", data="data/attempts", out="policies/first")  # doctest: +SKIP
+
+    Args:
+        config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.
+        dry_run: report the configuration and what would be refused, start nothing.
+        watcher: is told what happens while it goes on; none: silent.
+    """
+    settings = resolve(TrainPolicySettings, "train-policy", given(config, flags))
+    plan = plan_training(POLICY, settings, HOME)
+    plan.config.update(DEFAULTS | plan.config)
+    if wrong := [name for name in ("beta", "clip", "kl") if not _is_positive(plan.config[name])]:
+        raise InputError(f"{wrong[0]} must be a number of 0 or more (got {plan.config[wrong[0]]!r})")
+    file = policy_file(plan.data.directory)
+    rows, questions = read_policy_rows(file, plan.config["advantage"], str(plan.config["model_name_or_path"]))
+    equal = equal_groups(rows)
+    prepared = prepare(
+        plan, Rows(rows, [], [file], questions, {"labels": plan.config["advantage"]}, {}), strict=not dry_run
+    )
+    if equal:
+        prepared.record.notes.append(f"{counted(equal, 'question')} with attempts of one outcome teach nothing by it")
+    return train_prepared(prepared, watcher or SilentWatcher(), _facts, PolicyResult, dry_run=dry_run)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _facts(record: TrainingRecord) -> dict[str, Any]:
+    if untaught := record.lengths["untaught"]:
+        record.notes.append(f"{counted(untaught, 'row')} of advantage 0 taught nothing")
+    return {}

@@ -1,0 +1,191 @@
+"""The process that trains a policy: `python -m reasonrag.training.policy.training_script JOB`, with transformers.
+
+Decides the loss: a clipped ratio of probabilities to those of the model that drew the steps, times the advantage, and a
+penalty for the distance to it. Its log-probabilities are computed here, by one pass of the base, so that any endpoint
+may have drawn them. Only the tokens of a reply count: prompts, and what was retrieved in them, have no gradient.
+
+Source: PPO's clipped objective (arXiv 1707.06347, Eq. 7), the mean over all tokens of a batch as DAPO's (arXiv
+2503.14476, Eq. 8), the penalty as GRPO's (arXiv 2402.03300, Eq. 4).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from mcts.advantages import prorag
+from reasonrag.serving.chat_template import open_tokenizer
+from reasonrag.training.stages.trl import ProcessJob
+from reasonrag.training.stages.trl_process import arguments_of, base_of, teller, train_to_the_end, write_facts
+
+IGNORED = -100
+
+
+class PolicyFacts(BaseModel):
+    """What the parent reads and removes. left_out: rows longer than max_length. untaught: of advantage 0, which no
+    gradient comes from without a penalty. tokens: of replies, those that have a gradient."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rows: int
+    left_out: int
+    untaught: int
+    tokens: int
+    longest_row: int
+
+
+class Loss(BaseModel):
+    """clip: how far the ratio counts, 1 - clip to 1 + clip. kl: weight of the penalty."""
+
+    model_config = ConfigDict(frozen=True)
+
+    clip: float = 0.2
+    kl: float = 0.0
+
+    def of(self, logits: Any, batch: Mapping[str, Any]) -> Any:
+        """The loss of a batch: `labels` (IGNORED where a token is not the model's own), `old` (their log-probabilities
+        when they were drawn), `advantages` and `draws` of the rows."""
+        now, own = log_probabilities(logits, batch["labels"])
+        ratio = (now - batch["old"]).exp()
+        advantages, weights = batch["advantages"][:, None], own * batch["draws"][:, None]
+        clipped = ratio.clamp(1 - self.clip, 1 + self.clip)
+        gained = (ratio * advantages).minimum(clipped * advantages)
+        if self.kl:
+            gained = gained - self.kl * (batch["old"] - now).expm1() - self.kl * (now - batch["old"])
+        return -(gained * weights).sum() / weights.sum().clamp(min=1)
+
+
+def log_probabilities(logits: Any, labels: Any) -> tuple[Any, Any]:
+    """Of each label, given what stands before it, and whether it counts: both of labels' shape less one."""
+    wanted = labels[:, 1:]
+    own = wanted != IGNORED
+    found = logits[:, :-1].float().log_softmax(-1).gather(-1, wanted.clamp(min=0)[..., None])[..., 0]
+    return found.where(own, found.new_zeros(())), own.to(found.dtype)
+
+
+def tokenized(rows: Sequence[Mapping[str, Any]], tokenizer: Any, limit: int) -> tuple[list[dict[str, Any]], int]:
+    """Rows with `ids`, and with `own`: how many of the last ones are the reply's; and how many rows were too long.
+
+    A reply ends where the model did: the end token is not its own, as a stop string may have taken its place.
+    """
+    found, left_out = [], 0
+    for row in rows:
+        [said] = row["completion"]
+        prompt = tokenizer.apply_chat_template(
+            row["prompt"], tokenize=True, add_generation_prompt=True, return_dict=False
+        )
+        reply = tokenizer(said["content"], add_special_tokens=False)["input_ids"]
+        if not reply or len(prompt) + len(reply) > limit:
+            left_out += 1
+            continue
+        found.append({**row, "ids": [*prompt, *reply], "own": len(reply)})
+    return found, left_out
+
+
+def with_process_part(rows: Sequence[dict[str, Any]], beta: float) -> Iterator[dict[str, Any]]:
+    """Rows of ProRAG's advantage, group by group; others as they are."""
+    groups = defaultdict[str, list[dict[str, Any]]](list)
+    for row in rows:
+        groups[row["group"]].append(row)
+    for group in groups.values():
+        if group[0]["score"] is None:
+            yield from group
+            continue
+        outcomes, scores = [each["advantage"] for each in group], [each["score"] for each in group]
+        found = prorag(outcomes, scores, [each["own"] * each["draws"] for each in group], beta=beta)
+        yield from (row | {"advantage": advantage} for row, advantage in zip(group, found, strict=True))
+
+
+def collated(rows: Sequence[Mapping[str, Any]], pad: int) -> dict[str, Any]:
+    """A batch, padded on the right."""
+    import torch
+
+    longest = max(len(each["ids"]) for each in rows)
+    batch = defaultdict[str, list[Sequence[float]]](list)
+    for each in rows:
+        ids, own = each["ids"], each["own"]
+        more, before = longest - len(ids), len(ids) - own
+        batch["input_ids"].append([*ids, *[pad] * more])
+        batch["attention_mask"].append([1] * len(ids) + [0] * more)
+        batch["labels"].append([IGNORED] * before + ids[before:] + [IGNORED] * more)
+        batch["old"].append([0.0] * (before - 1) + list(each.get("old", [0.0] * own)) + [0.0] * more)
+    found = {name: torch.tensor(values) for name, values in batch.items()}
+    found["advantages"] = torch.tensor([float(each["advantage"]) for each in rows])
+    return found | {"draws": torch.tensor([float(each["draws"]) for each in rows])}
+
+
+def with_old(rows: list[dict[str, Any]], model: Any, pad: int, size: int) -> list[dict[str, Any]]:
+    """The rows with the base's log-probabilities of their own tokens, by one pass."""
+    import torch
+
+    model.eval()
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        batch = {name: each.to(model.device) for name, each in collated(part, pad).items()}
+        with torch.inference_mode():
+            logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+            found, own = log_probabilities(logits, batch["labels"])
+        for row, values, counts in zip(part, found.tolist(), own.tolist(), strict=True):
+            row["old"] = [value for value, each in zip(values, counts, strict=True) if each]
+    return rows
+
+
+def policy_trainer(model: Any, arguments: Any, rows: Sequence[Any], pad: int, loss: Loss, **more: Any) -> Any:
+    """transformers' Trainer with this loss. pad: the token that fills a batch up."""
+    from transformers import Trainer
+
+    class PolicyTrainer(Trainer):  # type: ignore[misc, unused-ignore]
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:  # noqa: FBT001, FBT002 - transformers' own
+            outputs = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
+            found = loss.of(outputs.logits, inputs)
+            return (found, outputs) if return_outputs else found
+
+    def collate(part: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return collated(part, pad)
+
+    return PolicyTrainer(model=model, args=arguments, train_dataset=rows, data_collator=collate, **more)
+
+
+def main(job_file: Path) -> None:
+    """Train, and save the policy as a whole model."""
+    job = ProcessJob.model_validate_json(job_file.read_bytes())
+    from transformers import AutoModelForCausalLM, TrainingArguments
+
+    arguments, tokenizer = arguments_of(job, TrainingArguments), open_tokenizer(job.base)
+    model, loss = base_of(job, AutoModelForCausalLM, arguments), Loss(**{k: job.ours[k] for k in Loss.model_fields})
+    limit = job.ours.get("max_length") or int(model.config.get_text_config().max_position_embeddings)
+    lines = [json.loads(line) for line in Path(job.rows).read_bytes().splitlines()]
+    every, left_out = tokenized(lines, tokenizer, limit)
+    every = [*with_process_part(every, float(job.ours["beta"]))]
+    rows = [each for each in every if each["advantage"] or loss.kl]
+    if not rows:
+        raise SystemExit(f"of {len(lines)} rows {left_out} are longer than {limit} tokens, the others teach nothing")
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    if arguments.use_cpu is False:
+        model = model.to(arguments.device)
+    rows = with_old(rows, model, pad, arguments.per_device_train_batch_size)
+    if job.lora:
+        from peft import LoraConfig, TaskType, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(task_type=TaskType.CAUSAL_LM, **job.lora))
+    trainer = policy_trainer(model, arguments, rows, pad, loss, callbacks=[teller(job.out)], processing_class=tokenizer)
+    if train_to_the_end(trainer, job, tokenizer) is None:
+        return
+    facts = PolicyFacts(
+        rows=len(rows),
+        left_out=left_out,
+        untaught=len(every) - len(rows),
+        tokens=sum(each["own"] for each in rows),
+        longest_row=max(len(each["ids"]) for each in rows),
+    )
+    write_facts(job, facts)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
