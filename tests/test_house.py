@@ -21,10 +21,10 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1713,
-    "preference": 5584,
-    "hall": 3752,
+    "preference": 5586,
+    "hall": 3759,
     "agent": 3029,
-    "critics": 1568,
+    "critics": 1265,
     "curation": 5016,
     "data": 3177,
     "evaluation": 3742,
@@ -36,9 +36,9 @@ LINES = {
     "scale": 564,
     "serving": 1197,
     "studies": 1467,
-    "training": 4307,
+    "training": 5120,
     "viewing": 2704,
-    "tests": 48_200,
+    "tests": 48_480,
     "benchmarks": 8733,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

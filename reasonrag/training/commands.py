@@ -88,7 +88,7 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
 @options(
     TrainPolicySettings,
     without=("config",),
-    example="reasonrag train-policy smoke-cpu --data data/attempts --set model_name_or_path=models/student",
+    example="reasonrag train-policy qwen2.5-7b --data data/attempts",
 )
 def train_policy(
     config: Annotated[

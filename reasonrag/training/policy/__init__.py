@@ -1,1 +1,1 @@
-"""Policy gradients on the plain steps of runs: rows, loss and command. Imports no trainer but in its own process."""
+"""Policy gradients on the plain steps of runs: rows, loss and command. Imports a trainer in its own process only."""

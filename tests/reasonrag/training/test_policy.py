@@ -226,8 +226,8 @@ def test_a_policy_learns_from_its_own_attempts(tmp_path: Path) -> None:
         rows, left_out = tokenized(rows, coder, 64)
         assert left_out == 0
         arguments = TrainingArguments(
-            output_dir=str(tmp_path / "out"), per_device_train_batch_size=64, learning_rate=1e-2, use_cpu=True,
-            save_strategy="no", report_to="none", remove_unused_columns=False, num_train_epochs=1, seed=number,
+            output_dir=str(tmp_path / "out"), per_device_train_batch_size=64, learning_rate=5e-3, use_cpu=True,
+            save_strategy="no", report_to="none", remove_unused_columns=False, num_train_epochs=3, seed=number,
             lr_scheduler_type="constant", disable_tqdm=True, logging_strategy="no",
         )  # fmt: skip
         policy_trainer(policy, arguments, with_old(rows, policy, 0, 64), 0, Loss()).train()
