@@ -36,7 +36,7 @@ LINES = {
     "scale": 564,
     "serving": 1197,
     "studies": 1467,
-    "training": 5120,
+    "training": 5121,
     "viewing": 2704,
     "tests": 48_480,
     "benchmarks": 8733,

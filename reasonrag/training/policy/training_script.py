@@ -174,6 +174,7 @@ def main(job_file: Path) -> None:
         from peft import LoraConfig, TaskType, get_peft_model
 
         model = get_peft_model(model, LoraConfig(task_type=TaskType.CAUSAL_LM, **job.lora))
+        model.enable_input_require_grads()  # which checkpointed gradients of an adapter need
     trainer = policy_trainer(model, arguments, rows, pad, loss, callbacks=[teller(job.out)], processing_class=tokenizer)
     if train_to_the_end(trainer, job, tokenizer) is None:
         return

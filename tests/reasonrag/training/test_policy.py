@@ -269,12 +269,17 @@ def test_a_policy_is_a_model_folder_that_says_what_it_was_trained_on(attempts: P
     from tests.helpers.tiny_qwen import make_tiny_qwen
 
     make_tiny_qwen(tmp_path / "student")
-    told: dict[str, Any] = {"data": attempts, "out": tmp_path / "policy", "allow": ["no_audit"]}
-    base = {"model_name_or_path": str(tmp_path / "student"), "max_steps": 2, "kl": 0.01}
+    told: dict[str, Any] = {"data": attempts, "out": tmp_path / "policy"}
+    base = {"model_name_or_path": str(tmp_path / "student"), "max_steps": 2, "kl": 0.01, "lora_rank": 4}
+    base |= {"gradient_checkpointing": True}
     made = reasonrag.train_policy("smoke-cpu", set=base, **told)
     assert made.state == "trained"
     known = json.loads((tmp_path / "policy" / "reasonrag.json").read_text("utf-8"))
-    assert (known["stage"], len(known["questions"])) == ("policy", 4)
+    assert (known["stage"], known["finetuning_type"], len(known["questions"])) == ("policy", "merged", 4)
+    assert (
+        known["asked"]["renderer"]
+        == json.loads((attempts / "questions.jsonl").read_text().split("\n")[0])["origin"]["renderer"]
+    )
     assert "trained by reinforcement" in (tmp_path / "policy" / "README.md").read_text("utf-8")
     assert not {".rows", ".job.json", "facts_of_training.json"} & {
         each.name for each in (tmp_path / "policy").iterdir()
