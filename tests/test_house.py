@@ -25,7 +25,7 @@ LINES = {
     "hall": 3759,
     "agent": 3029,
     "critics": 1265,
-    "curation": 5016,
+    "curation": 5018,
     "data": 3177,
     "evaluation": 3742,
     "exploration": 2745,

@@ -220,7 +220,9 @@ def pairs_parts(summary: PairSummary) -> Iterator[Part]:
 
 
 def _trains(summary: PairSummary) -> Sequence[object] | None:
-    """What ProRAG's next stage is; None where the pairs are what is trained on."""
+    """What the next stage is of ProRAG or of a policy; None where the pairs are what is trained on."""
+    if summary.plain_steps:
+        return "train-policy", "qwen2.5-7b"
     if summary.refinement.get("refine") == "steps":
         return ("train", "prorag-refine") if summary.refinement["kept"] else ()
     return ("train-critic", "prorag-critic") if summary.judging and summary.recipes == ["prorag"] else None
@@ -248,7 +250,7 @@ def summary_rows(summary: PairSummary) -> Iterator[tuple[str, object]]:
     yield "same type on both sides", summary.same_type_pairs
     yield "tagged", summary.pairs_by_tag
     if of := summary.plain_steps:
-        equal, left = f"{of['equal']:,} with one outcome alone", f"{counted(of['not_plain'], 'draw')} no plain samples"
+        equal, left = f"{of['equal']:,} with one outcome alone", f"{counted(of['not_plain'], 'draw')} left out"
         yield "plain steps", f"{of['steps']:,} of {counted(of['questions'], 'question')}, {equal}; {left}"
     yield from gold_rows(summary.gold_agreement)
     yield "dropped", summary.dropped
