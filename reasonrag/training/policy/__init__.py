@@ -1,1 +1,1 @@
-"""Policy gradients on the plain steps of runs: rows, loss and command; a trainer is imported in its own process only."""
+"""Policy gradients on the plain steps of runs: rows, loss and command; only a process of its own imports a trainer."""
