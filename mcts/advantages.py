@@ -49,8 +49,8 @@ def parent(steps: Sequence[Drawn]) -> list[float | None]:
 
 
 def leave_one_out(steps: Sequence[Drawn]) -> list[float | None]:
-    """Value of a step less the mean of the other steps of its state (RLOO, arXiv 2402.14740). None where there is no
-    other."""
+    """Value of a step less the mean of the other replies of its state, as RLOO (arXiv 2402.14740) does with the other
+    draws. None where there is no other."""
     return _in_states(steps, _less_the_others)
 
 
@@ -105,7 +105,10 @@ ADVANTAGES: Mapping[str, Advantage] = {
 
 
 def z_scores(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """(value - mean) / (standard deviation + EPSILON), both by weight, over what is there (no n - 1)."""
+    """(value - mean) / (standard deviation + EPSILON), both by weight, over what is there (no n - 1). Exactly 0 where
+    all values are equal."""
+    if len({*values}) == 1:
+        return [0.0] * len(values)
     centred = _less_the_mean(values, weights)
     spread = sqrt(_mean([each * each for each in centred], weights))
     return [each / (spread + EPSILON) for each in centred]

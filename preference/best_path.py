@@ -23,7 +23,8 @@ def question_record(
 ) -> QuestionRecord:
     """The line of `questions.jsonl` for a rollout. run_origin: what the run's configuration adds to the record.
     every_step: with its plain steps, which plain attempts have in any case."""
-    steps = plain_steps(rollout) if every_step or rollout.recipe.group else []
+    wanted = every_step or rollout.recipe.group is not None
+    steps = plain_steps(rollout) if wanted else []
     return QuestionRecord(
         question_id=rollout.question_id,
         question=rollout.question,
@@ -36,17 +37,19 @@ def question_record(
         path=None if rollout.error else best_path(rollout),
         group=rollout.recipe.group,
         plain_steps=steps,
-        not_plain=sum(node.draws for node in rollout.nodes[1:]) - sum(each.draws for each in steps) if steps else 0,
+        not_plain=sum(node.draws for node in rollout.nodes[1:]) - sum(each.draws for each in steps) if wanted else 0,
     )
 
 
 def plain_steps(rollout: RolloutRecord) -> list[PlainStep]:
-    """The steps whose draws count, as all before them do, and below which an outcome is known."""
+    """The steps whose draws count, as all before them do, and below which an outcome is known; none that the model
+    reasoned before, as its record lacks what was said there."""
     found = dict[int, PlainStep]()
     for node in rollout.nodes[1:]:  # parents come first
         draws = node.plain_draws - node.decisive_draws
         value = node.rollouts[0].quality if node.terminal and node.rollouts else node.expected_outcome
-        if draws and value is not None and (node.parent_id or 0) in {0, *found}:
+        follows = not node.parent_id or node.parent_id in found
+        if draws and value is not None and follows and not node.reasoning:
             told = {"state_id": state_key(node.prompt or []), "draws": draws, "value": value}
             ends = {"outcome": value, "right": _is_right(rollout, node)} if node.terminal else {}
             found[node.id] = PlainStep(**shared_fields(node, PlainStep) | told | ends)

@@ -28,12 +28,17 @@ def policy_file(data: Path) -> Path:
     """Raises InputError where it is missing."""
     file = data / FORMATS["rl"].file_name("train")
     if not file.is_file():
-        raise InputError(f"{data} has no {file.name}, which a policy is trained on: reasonrag pairs RUN --format rl")
+        raise InputError(
+            f"{data} has no {file.name}, which a policy is trained on: reasonrag pairs RUN --format rl --validation 0"
+        )
     return file
 
 
-def read_policy_rows(file: Path, advantage: AdvantageName, base: str) -> tuple[list[dict[str, Any]], frozenset[str]]:
-    """The rows as `training_script` takes them, and the keys of their questions.
+def read_policy_rows(
+    file: Path, advantage: AdvantageName, base: str
+) -> tuple[list[dict[str, Any]], frozenset[str], int]:
+    """The rows as `training_script` takes them, the keys of their questions, and how many rows do not have this
+    advantage.
 
     base: the model that is trained, which must have said what is in the rows. Raises InputError for rows of another
     model, of a search or without scores where the advantage needs others, and for a damaged file.
@@ -44,9 +49,12 @@ def read_policy_rows(file: Path, advantage: AdvantageName, base: str) -> tuple[l
     try:
         _check(rows, file, advantage, base)
         found = [dict(_wanted(row, advantage)) for row in rows if _advantage(row, advantage) is not None]
-        return found, frozenset(question_key(row["question"]) for row in rows)
+        keys = frozenset(question_key(row["question"]) for row in rows)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{file}: a row has no {error}; make it again: reasonrag pairs RUN --format rl") from error
+    if not found:
+        raise InputError(f"{file}: no row has an advantage {advantage}: it needs states with several steps")
+    return found, keys, len(rows) - len(found)
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:
@@ -68,10 +76,11 @@ def _check(rows: list[dict[str, Any]], file: Path, advantage: AdvantageName, bas
     if any(row["value_model"] for row in rows):
         raise InputError(f"{file} is of a run with a value model: the steps of one model, continued by another")
     said_by = {str(row["teacher"]) for row in rows}
-    if others := said_by - {base, Path(base).name}:
+    if others := {each for each in said_by if Path(each).name != Path(base).name}:
         raise InputError(
             f"{file} holds what {', '.join(sorted(others))} said, and {base} is to learn: a policy learns from its own "
-            "steps. Draw them from it: reasonrag generate --recipe chains --model NAME --base-url URL"
+            "steps. Draw them from it, served under the name of its folder: reasonrag generate --recipe chains --model "
+            f"{Path(base).name} --base-url URL"
         )
     groups = {row["group"] for row in rows}
     if advantage in OF_ATTEMPTS and None in groups:

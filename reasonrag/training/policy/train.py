@@ -27,6 +27,7 @@ POLICY: Final = Kind(
     configs="policies",
     packages=("transformers", "torch", "accelerate", "peft"),
     ours=("advantage", "beta", "clip", "kl", "max_length"),
+    trainer="transformers",
 )
 DEFAULTS: Final = {"advantage": "outcome", "beta": 0.3, "clip": 0.2, "kl": 0.0}
 HOME: Final = Path("policies")
@@ -62,13 +63,19 @@ def train_policy(
     if wrong := [name for name in ("beta", "clip", "kl") if not _is_positive(plan.config[name])]:
         raise InputError(f"{wrong[0]} must be a number of 0 or more (got {plan.config[wrong[0]]!r})")
     file = policy_file(plan.data.directory)
-    rows, questions = read_policy_rows(file, plan.config["advantage"], str(plan.config["model_name_or_path"]))
+    advantage = plan.config["advantage"]
+    rows, questions, without = read_policy_rows(file, advantage, str(plan.config["model_name_or_path"]))
     equal = equal_groups(rows)
-    prepared = prepare(
-        plan, Rows(rows, [], [file], questions, {"labels": plan.config["advantage"]}, {}), strict=not dry_run
-    )
+    if not any(row["advantage"] for row in rows) and not plan.config["kl"] and advantage != "prorag":
+        raise InputError(
+            f"{file}: every question has attempts of one outcome alone, which teaches nothing by {advantage}"
+        )
+    prepared = prepare(plan, Rows(rows, [], [file], questions, {"labels": advantage}, {}), strict=not dry_run)
+    if without:
+        prepared.record.notes.append(f"{counted(without, 'row')} left out, which {advantage} is not defined for")
     if equal:
-        prepared.record.notes.append(f"{counted(equal, 'question')} with attempts of one outcome teach nothing by it")
+        but = ", but by the critic's scores" if advantage == "prorag" else ""
+        prepared.record.notes.append(f"{counted(equal, 'question')} with no advantage teach nothing{but}")
     return train_prepared(prepared, watcher or SilentWatcher(), _facts, PolicyResult, dry_run=dry_run)
 
 
@@ -77,6 +84,8 @@ def _is_positive(value: object) -> bool:
 
 
 def _facts(record: TrainingRecord) -> dict[str, Any]:
+    if empty := record.lengths["empty"]:
+        record.notes.append(f"{counted(empty, 'row')} without a word taught nothing")
     if untaught := record.lengths["untaught"]:
         record.notes.append(f"{counted(untaught, 'row')} of advantage 0 taught nothing")
     return {}

@@ -4,8 +4,8 @@ Decides the loss: a clipped ratio of probabilities to those of the model that dr
 penalty for the distance to it. Its log-probabilities are computed here, by one pass of the base, so that any endpoint
 may have drawn them. Only the tokens of a reply count: prompts, and what was retrieved in them, have no gradient.
 
-Source: PPO's clipped objective (arXiv 1707.06347, Eq. 7), the mean over all tokens of a batch as DAPO's (arXiv
-2503.14476, Eq. 8), the penalty as GRPO's (arXiv 2402.03300, Eq. 4).
+Source: PPO's clipped objective (arXiv 1707.06347, Eq. 7), the mean over all own tokens of an optimizer step as DAPO's
+(arXiv 2503.14476, Eq. 8), though of those that teach something, the penalty as GRPO's (arXiv 2402.03300, Eq. 4).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,15 @@ IGNORED = -100
 
 
 class PolicyFacts(BaseModel):
-    """What the parent reads and removes. left_out: rows longer than max_length. untaught: of advantage 0, which no
-    gradient comes from without a penalty. tokens: of replies, those that have a gradient."""
+    """What the parent reads and removes. rows: replies, each as often as it was drawn. left_out: rows longer than
+    max_length. empty: without a word to learn. untaught: of advantage 0, which no gradient comes from without a
+    penalty. tokens: of replies, those that have a gradient."""
 
     model_config = ConfigDict(frozen=True)
 
     rows: int
     left_out: int
+    empty: int
     untaught: int
     tokens: int
     longest_row: int
@@ -48,17 +50,17 @@ class Loss(BaseModel):
     clip: float = 0.2
     kl: float = 0.0
 
-    def of(self, logits: Any, batch: Mapping[str, Any]) -> Any:
+    def of(self, logits: Any, batch: Mapping[str, Any], tokens: Any = None) -> Any:
         """The loss of a batch: `labels` (IGNORED where a token is not the model's own), `old` (their log-probabilities
-        when they were drawn), `advantages` and `draws` of the rows."""
+        when they were drawn) and `advantages` of the rows. tokens: own ones of the whole optimizer step; None: of the
+        batch."""
         now, own = log_probabilities(logits, batch["labels"])
-        ratio = (now - batch["old"]).exp()
-        advantages, weights = batch["advantages"][:, None], own * batch["draws"][:, None]
+        ratio, advantages = (now - batch["old"]).exp(), batch["advantages"][:, None]
         clipped = ratio.clamp(1 - self.clip, 1 + self.clip)
         gained = (ratio * advantages).minimum(clipped * advantages)
         if self.kl:
             gained = gained - self.kl * (batch["old"] - now).expm1() - self.kl * (now - batch["old"])
-        return -(gained * weights).sum() / weights.sum().clamp(min=1)
+        return -(gained * own).sum() / (own.sum() if tokens is None else tokens)
 
 
 def log_probabilities(logits: Any, labels: Any) -> tuple[Any, Any]:
@@ -69,23 +71,20 @@ def log_probabilities(logits: Any, labels: Any) -> tuple[Any, Any]:
     return found.where(own, found.new_zeros(())), own.to(found.dtype)
 
 
-def tokenized(rows: Sequence[Mapping[str, Any]], tokenizer: Any, limit: int) -> tuple[list[dict[str, Any]], int]:
-    """Rows with `ids`, and with `own`: how many of the last ones are the reply's; and how many rows were too long.
+def tokenized(rows: Iterable[Mapping[str, Any]], tokenizer: Any) -> list[dict[str, Any]]:
+    """Rows with `ids`, and with `own`: how many of the last ones are the reply's.
 
-    A reply ends where the model did: the end token is not its own, as a stop string may have taken its place.
+    The end token is not its own, as a stop string may have taken its place.
     """
-    found, left_out = [], 0
+    found = []
     for row in rows:
         [said] = row["completion"]
         prompt = tokenizer.apply_chat_template(
             row["prompt"], tokenize=True, add_generation_prompt=True, return_dict=False
         )
         reply = tokenizer(said["content"], add_special_tokens=False)["input_ids"]
-        if not reply or len(prompt) + len(reply) > limit:
-            left_out += 1
-            continue
         found.append({**row, "ids": [*prompt, *reply], "own": len(reply)})
-    return found, left_out
+    return found
 
 
 def with_process_part(rows: Sequence[dict[str, Any]], beta: float) -> Iterator[dict[str, Any]]:
@@ -116,19 +115,20 @@ def collated(rows: Sequence[Mapping[str, Any]], pad: int) -> dict[str, Any]:
         batch["labels"].append([IGNORED] * before + ids[before:] + [IGNORED] * more)
         batch["old"].append([0.0] * (before - 1) + list(each.get("old", [0.0] * own)) + [0.0] * more)
     found = {name: torch.tensor(values) for name, values in batch.items()}
-    found["advantages"] = torch.tensor([float(each["advantage"]) for each in rows])
-    return found | {"draws": torch.tensor([float(each["draws"]) for each in rows])}
+    return found | {"advantages": torch.tensor([float(each["advantage"]) for each in rows])}
 
 
-def with_old(rows: list[dict[str, Any]], model: Any, pad: int, size: int) -> list[dict[str, Any]]:
-    """The rows with the base's log-probabilities of their own tokens, by one pass."""
+def with_old(
+    rows: list[dict[str, Any]], model: Any, pad: int, size: int, *, bf16: bool = False
+) -> list[dict[str, Any]]:
+    """The rows with the base's log-probabilities of their own tokens, by one pass, as precise as the training."""
     import torch
 
     model.eval()
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         batch = {name: each.to(model.device) for name, each in collated(part, pad).items()}
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
             logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
             found, own = log_probabilities(logits, batch["labels"])
         for row, values, counts in zip(part, found.tolist(), own.tolist(), strict=True):
@@ -141,10 +141,12 @@ def policy_trainer(model: Any, arguments: Any, rows: Sequence[Any], pad: int, lo
     from transformers import Trainer
 
     class PolicyTrainer(Trainer):  # type: ignore[misc, unused-ignore]
-        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:  # noqa: FBT001, FBT002 - transformers' own
-            outputs = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-            found = loss.of(outputs.logits, inputs)
-            return (found, outputs) if return_outputs else found
+        def compute_loss(self, model: Any, inputs: Any, *_: Any, num_items_in_batch: Any = None, **__: Any) -> Any:
+            """transformers counts the own tokens of all batches of an optimizer step."""
+            logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
+            found = loss.of(logits, inputs, num_items_in_batch)
+            shared = num_items_in_batch is not None and self.args.average_tokens_across_devices
+            return found * self.accelerator.num_processes if shared else found
 
     def collate(part: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return collated(part, pad)
@@ -161,15 +163,15 @@ def main(job_file: Path) -> None:
     model, loss = base_of(job, AutoModelForCausalLM, arguments), Loss(**{k: job.ours[k] for k in Loss.model_fields})
     limit = job.ours.get("max_length") or int(model.config.get_text_config().max_position_embeddings)
     lines = [json.loads(line) for line in Path(job.rows).read_bytes().splitlines()]
-    every, left_out = tokenized(lines, tokenizer, limit)
-    every = [*with_process_part(every, float(job.ours["beta"]))]
-    rows = [each for each in every if each["advantage"] or loss.kl]
-    if not rows:
-        raise SystemExit(f"of {len(lines)} rows {left_out} are longer than {limit} tokens, the others teach nothing")
+    every = [*with_process_part(tokenized(lines, tokenizer), float(job.ours["beta"]))]
+    fitting = [each for each in every if each["own"] and len(each["ids"]) <= limit]
+    taught = [each for each in fitting if each["advantage"] or loss.kl]
+    if not taught:
+        raise SystemExit(f"of {len(lines)} rows none teaches anything: {len(fitting)} have up to {limit} tokens")
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    if arguments.use_cpu is False:
-        model = model.to(arguments.device)
-    rows = with_old(rows, model, pad, arguments.per_device_train_batch_size)
+    model, size = model.to(arguments.device), arguments.per_device_train_batch_size
+    taught = with_old(taught, model, pad, size, bf16=arguments.bf16)
+    rows = [each for each in taught for _ in range(each["draws"])]
     if job.lora:
         from peft import LoraConfig, TaskType, get_peft_model
 
@@ -180,8 +182,9 @@ def main(job_file: Path) -> None:
         return
     facts = PolicyFacts(
         rows=len(rows),
-        left_out=left_out,
-        untaught=len(every) - len(rows),
+        left_out=sum(len(each["ids"]) > limit for each in every),
+        empty=sum(not each["own"] for each in every),
+        untaught=len(fitting) - len(taught),
         tokens=sum(each["own"] for each in rows),
         longest_row=max(len(each["ids"]) for each in rows),
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from preference.export.private_files import write_file
 from reasonrag.errors import InputError
@@ -58,6 +58,8 @@ class ProcessJob(BaseModel):
     """What the process gets. rows, held_out: JSON lines. arguments: the trainer's. lora: peft's, of `LoraConfig`; None:
     all weights are trained. ours: keys of the configuration that no trainer knows."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     base: str
     out: str
     rows: str
@@ -79,13 +81,14 @@ class Kind:
     configs: str
     packages: tuple[str, ...]
     ours: tuple[str, ...]
+    trainer: str = "TRL"
 
     @property
     def lacking(self) -> str | None:
         """Why this environment cannot train it; None if it can."""
         here = self.versions
         missing = [name for name in self.packages if name not in here]
-        if "trl" in here and tuple(int(part) for part in here["trl"].split(".")[:2]) < _FEWEST_TRL:
+        if not missing and "trl" in here and tuple(int(part) for part in here["trl"].split(".")[:2]) < _FEWEST_TRL:
             missing = [f"trl 1.16 or newer, here is {here['trl']}"]
         needs = f"train-{self.stage} needs {', '.join(missing)}: pip install 'reasonrag[rl]'"
         return needs if missing else None
@@ -266,7 +269,7 @@ def _run(
         return [sys.executable, *several, "-m", plan.kind.module, str(folder / _JOB)]
 
     header = f"What reasonrag train-{plan.kind.stage} resolved from {plan.name}."
-    trainer = Trainer(plan.kind.packages[0], header, command, watcher, resumes=True, holds=lock)
+    trainer = Trainer(plan.kind.trainer, header, command, watcher, resumes=True, holds=lock)
     try:
         run_trainer(trainer, output, prepared, before)
     except TrainingFailed:

@@ -57,7 +57,7 @@ def model(seed: int = 0) -> Any:
 # -- the loss --------------------------------------------------------------------------------------------------
 
 
-def batch_of(*, old: float, advantage: float, draws: int = 1) -> dict[str, Any]:
+def batch_of(*, old: float, advantage: float) -> dict[str, Any]:
     """One row whose single own token is the last of three."""
     import torch
 
@@ -65,7 +65,6 @@ def batch_of(*, old: float, advantage: float, draws: int = 1) -> dict[str, Any]:
         "labels": torch.tensor([[-100, -100, 3]]),
         "old": torch.tensor([[0.0, old]]),
         "advantages": torch.tensor([advantage]),
-        "draws": torch.tensor([float(draws)]),
     }
 
 
@@ -102,8 +101,8 @@ def test_only_the_models_own_tokens_have_a_gradient() -> None:
 
     chance = log(1 / len(WORDS))
     rows = [
-        {"ids": [2, 5, 6, 4, 9, 10], "own": 2, "advantage": 1.0, "draws": 1, "old": [chance] * 2},
-        {"ids": [2, 5, 4, 11], "own": 1, "advantage": -2.0, "draws": 3, "old": [chance]},
+        {"ids": [2, 5, 6, 4, 9, 10], "own": 2, "advantage": 1.0, "old": [chance] * 2},
+        {"ids": [2, 5, 4, 11], "own": 1, "advantage": -2.0, "old": [chance]},
     ]
     batch = collated(rows, pad=0)
     logits = torch.zeros(2, 6, len(WORDS), requires_grad=True)
@@ -111,6 +110,28 @@ def test_only_the_models_own_tokens_have_a_gradient() -> None:
     assert logits.grad is not None
     taught = logits.grad.abs().sum(-1) != 0
     assert taught.tolist() == [[False, False, False, True, True, False], [False, False, True, False, False, False]]
+
+
+def test_batches_of_an_optimizer_step_count_as_one(tmp_path: Path) -> None:
+    """Four rows of different lengths at once, or one after another: the weights move the same."""
+    import torch
+    from transformers import TrainingArguments
+
+    from reasonrag.training.policy.training_script import Loss, policy_trainer, with_old
+
+    moved = []
+    for size, batches in ((4, 1), (1, 4)):
+        policy = model()
+        rows = [{"ids": [2, 5, *range(6, 7 + n)], "own": 1 + n, "advantage": 1.0 - n} for n in range(4)]
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path), per_device_train_batch_size=size, gradient_accumulation_steps=batches, seed=0,
+            learning_rate=0.5, optim="sgd", max_grad_norm=0, use_cpu=True, save_strategy="no", report_to="none",
+            remove_unused_columns=False, num_train_epochs=1, lr_scheduler_type="constant", disable_tqdm=True,
+        )  # fmt: skip
+        policy_trainer(policy, arguments, with_old(rows, policy, 0, size), 0, Loss()).train()
+        moved.append(torch.cat([each.detach().flatten() for each in policy.parameters()]))
+    assert not torch.allclose(moved[0], torch.cat([each.detach().flatten() for each in model().parameters()]))
+    assert torch.allclose(*moved, atol=1e-5)
 
 
 # -- rows ------------------------------------------------------------------------------------------------------
@@ -133,6 +154,7 @@ def row(**fields: Any) -> dict[str, Any]:
         ({"group": None}, "tree-grpo", "steps of a searched tree, which are no fair draws"),
         ({"group": 1}, "prorag", "one attempt a question, which has nothing to be compared with"),
         ({"score": None}, "prorag", "needs a critic's score of every step, and 1 of 1 rows"),
+        ({"advantages": {"sibling": None}}, "sibling", "no row has an advantage sibling"),
         ({}, "best", "advantage 'best': choose from outcome, prorag, sibling, tree-grpo"),
     ],
 )
@@ -148,8 +170,8 @@ def test_rows_that_an_advantage_means_nothing_of_are_refused(
 def test_siblings_of_a_searched_tree_are_taken_and_a_broken_line_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rl.jsonl"
     file.write_text("".join(json.dumps(row(group=None, advantages={"sibling": each})) + "\n" for each in (None, -1.5)))
-    [only], questions = read_policy_rows(file, "sibling", "student")
-    assert (only["advantage"], len(questions)) == (-1.5, 1)
+    [only], questions, without = read_policy_rows(file, "sibling", "student")
+    assert (only["advantage"], len(questions), without) == (-1.5, 1, 1)
     file.write_text(file.read_text() + "{")
     with pytest.raises(InputError, match="line 3 is not JSON"):
         read_policy_rows(file, "sibling", "student")
@@ -222,9 +244,9 @@ def test_a_policy_learns_from_its_own_attempts(tmp_path: Path) -> None:
         outcomes.append(sum(ends) / len(ends))
         file = tmp_path / f"{number}.jsonl"
         file.write_text("".join(json.dumps(each) + "\n" for record in records for each in rl_rows(record)))
-        rows, _ = read_policy_rows(file, "outcome", "student")
-        rows, left_out = tokenized(rows, coder, 64)
-        assert left_out == 0
+        read, _, without = read_policy_rows(file, "outcome", "student")
+        rows = tokenized(read, coder)
+        assert (len(rows), without) == (2 * QUESTIONS * ATTEMPTS, 0)
         arguments = TrainingArguments(
             output_dir=str(tmp_path / "out"), per_device_train_batch_size=64, learning_rate=5e-3, use_cpu=True,
             save_strategy="no", report_to="none", remove_unused_columns=False, num_train_epochs=3, seed=number,
