@@ -20,8 +20,8 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
-    "mcts": 1713,
-    "preference": 5586,
+    "mcts": 1716,
+    "preference": 5589,
     "hall": 3759,
     "agent": 3029,
     "critics": 1265,
@@ -36,7 +36,7 @@ LINES = {
     "scale": 564,
     "serving": 1197,
     "studies": 1467,
-    "training": 5121,
+    "training": 5145,
     "viewing": 2704,
     "tests": 48_480,
     "benchmarks": 8733,
