@@ -317,10 +317,10 @@ class Search(Generic[P]):
         """Every attempt of a group at once, then all that continue steps of these."""
         drawn = Counter({ROOT_ID: count})
         if self.simulations:
-            steps = [] if self._tries[ROOT_ID] else [each for each in self.tree.nodes[1:] if not each.terminal]
+            begun = self._continuations > count
+            steps = [each for each in self.tree.nodes[1:] if not each.terminal and not begun]
             choice, weights = random.Random(f"{self._seed} expand"), [each.draws for each in steps]
             drawn = Counter(each.id for each in steps and choice.choices(steps, weights, k=self.config.expand))
-            self._tries[ROOT_ID] = 1
         self.simulations = 1
         return [
             Continue(self._work_id(), each, times, self._draw(Continue, self.tree[each], times))

@@ -36,7 +36,7 @@ LINES = {
     "scale": 564,
     "serving": 1197,
     "studies": 1467,
-    "training": 5145,
+    "training": 5142,
     "viewing": 2704,
     "tests": 48_492,
     "benchmarks": 8733,

@@ -16,6 +16,7 @@ from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.policy.rows import equal_groups, policy_file, read_policy_rows
+from reasonrag.training.policy.training_script import Loss
 from reasonrag.training.provenance import evaluation_of
 from reasonrag.training.settings import TrainPolicySettings
 from reasonrag.training.stages.training import TrainingResult
@@ -29,7 +30,7 @@ POLICY: Final = Kind(
     ours=("advantage", "beta", "clip", "kl", "max_length"),
     trainer="transformers",
 )
-DEFAULTS: Final = {"advantage": "outcome", "beta": 0.3, "clip": 0.2, "kl": 0.0}
+DEFAULTS: Final = {"advantage": "outcome", "beta": 0.3} | Loss().model_dump()
 HOME: Final = Path("policies")
 
 

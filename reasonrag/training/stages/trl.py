@@ -137,13 +137,9 @@ class Prepared(Startable):
 def given(config: str | Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Flags of a call as settings are resolved from: `set` may be a mapping, as Python would say it."""
     changes = flags.get("set")
-    as_words = (
-        [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]
-        if isinstance(changes, Mapping)
-        else changes
-    )
-    known = {**flags, "config": None if config is None else str(config)}
-    return known if changes is None else known | {"set": as_words}
+    if isinstance(changes, Mapping):
+        flags = {**flags, "set": [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]}
+    return {**flags, "config": None if config is None else str(config)}
 
 
 def plan_training(kind: Kind, settings: Any, out: Path) -> Plan:
