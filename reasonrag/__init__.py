@@ -40,6 +40,7 @@ _CALLS = {
     "publish": "publishing.publish",
     "review_report": "curation.review",
     "review_sample": "curation.review",
+    "rounds": "training.policy.rounds",
     "search": "retrieval.index",
     "show": "viewing.view",
     "stats": "viewing.view",

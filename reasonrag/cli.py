@@ -26,12 +26,12 @@ from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfG
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
-from reasonrag.scale.commands import OnRay, merge
+from reasonrag.scale.commands import FromAbove, merge
 from reasonrag.settings import SETTINGS_FILE, plain_message
 from reasonrag.settings import arguments as arguments_of_this
 from reasonrag.studies.commands import calibrate, tune
 from reasonrag.terminal import print_prose, print_shown
-from reasonrag.training.commands import doctor, train, train_policy
+from reasonrag.training.commands import doctor, rounds, train, train_policy
 from reasonrag.viewing.commands import show, stats, view
 
 _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
@@ -61,6 +61,7 @@ GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
         "train-critic": train_critic,
         "evaluate-critic": evaluate_critic,
         "train-policy": train_policy,
+        "rounds": rounds,
     },
     "Evaluate": {"evaluate": evaluate, "compare": compare, "ask": ask},
     "Serve": {"index": index_app},
@@ -114,7 +115,7 @@ def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status."""
     before = arguments_of_this.set(arguments)
     try:
-        status = app(arguments, prog_name="reasonrag", standalone_mode=False, obj=OnRay())
+        status = app(arguments, prog_name="reasonrag", standalone_mode=False, obj=FromAbove())
         return status if isinstance(status, int) else 0
     except SystemExit as end:  # standard output was closed, or Ctrl-C said what it ended
         return end.code if isinstance(end.code, int) else 0

@@ -36,7 +36,7 @@ _SHOWN = 500
 """Characters of a value in a message about it."""
 COMMANDS = tuple(
     "generate pairs warm-up import audit review publish calibrate tune corpus index serve train train-critic "
-    "train-policy evaluate-critic evaluate compare ask doctor show view".split()
+    "train-policy rounds evaluate-critic evaluate compare ask doctor show view".split()
 )
 """Commands with a table in the settings file."""
 Record = TypeVar("Record", bound="Settings")

@@ -222,7 +222,7 @@ def pairs_parts(summary: PairSummary) -> Iterator[Part]:
 def _trains(summary: PairSummary) -> Sequence[object] | None:
     """What the next stage is of ProRAG or of a policy; None where the pairs are what is trained on."""
     if summary.plain_steps:
-        return "train-policy", "qwen2.5-7b"
+        return "train-policy", "policy-qwen2.5-7b"
     if summary.refinement.get("refine") == "steps":
         return ("train", "prorag-refine") if summary.refinement["kept"] else ()
     return ("train-critic", "prorag-critic") if summary.judging and summary.recipes == ["prorag"] else None

@@ -1,4 +1,4 @@
-"""The command `reasonrag merge`, and what `--on ray` hands to commands below; Ray is imported where it is used."""
+"""The command `reasonrag merge`, and what it hands to commands below; Ray is imported where it is used."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from reasonrag.exploration.commands import leave
 from reasonrag.options import Json, options, print_result
 
 
-class OnRay:
-    """What carries out `--on ray`; every command finds it in its context."""
+class FromAbove:
+    """What commands of lower floors are handed, in their context: what carries out `--on ray`, and trains critics."""
 
     @property
     def explore(self) -> Any:
@@ -25,6 +25,12 @@ class OnRay:
         from reasonrag.scale.ray_encoding import RayEncoding
 
         return RayEncoding
+
+    @property
+    def train_critic(self) -> Any:
+        from reasonrag.critics.train import train_critic
+
+        return train_critic
 
 
 @options(example="reasonrag merge runs/hotpotqa-train-economy")

@@ -7,11 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.errors import InputError
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.options import BAD_INPUT, FAILED, Json, options, print_result
 from reasonrag.redaction import redact
 from reasonrag.settings import COMMON, resolve
 from reasonrag.terminal import print_shown, show
-from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings, TrainPolicySettings, TrainSettings
+from reasonrag.training.settings import (
+    CONFIG_OF_DOCTOR,
+    NOT_OF_ROUNDS,
+    DoctorSettings,
+    RoundsSettings,
+    TrainPolicySettings,
+    TrainSettings,
+)
 
 
 @options(
@@ -88,13 +96,14 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
 @options(
     TrainPolicySettings,
     without=("config",),
-    example="reasonrag train-policy qwen2.5-7b --data data/attempts",
+    example="reasonrag train-policy policy-qwen2.5-7b --data data/attempts",
 )
 def train_policy(
     config: Annotated[
         str | None,
         typer.Argument(
-            metavar="CONFIG", help="Shipped configuration by its name (qwen2.5-7b, smoke-cpu), or a YAML file"
+            metavar="CONFIG",
+            help="Shipped one by its name (policy-qwen2.5-7b, policy-smoke-cpu), or a YAML file",
         ),
     ] = None,
     *,
@@ -117,6 +126,34 @@ def train_policy(
     print_result(result, PolicyResult.shown, as_json=as_json)
     if result.objections:
         raise typer.Exit(BAD_INPUT)
+
+
+@options(
+    RoundsSettings,
+    GenerateSettings,
+    without=("config", *NOT_OF_ROUNDS),
+    example="reasonrag rounds policy-smoke-cpu --model models/student --run runs/rl",
+)
+def rounds(
+    context: typer.Context,
+    config: Annotated[
+        str | None,
+        typer.Argument(metavar="CONFIG", help="Configuration of train-policy or train by its name, or a YAML file"),
+    ] = None,
+    *,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Let a model draw attempts at questions and learn from them, round by round.
+
+    Each round is a run, a data set and a model in a folder of its own. The same command goes on where it was stopped.
+    """
+    from reasonrag.terminal import TerminalWatcher
+    from reasonrag.training.policy.rounds import RoundsResult
+    from reasonrag.training.policy.rounds import rounds as run_rounds
+
+    result = run_rounds(config, watcher=TerminalWatcher(), train_critic=context.obj.train_critic, **flags)
+    print_result(result, RoundsResult.shown, as_json=as_json)
 
 
 @options(DoctorSettings, example="reasonrag doctor qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy")

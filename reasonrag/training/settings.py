@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from reasonrag.settings import Panel, Settings, Words, setting
+from pydantic import Field
+
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.settings import COMMON, Changes, Opposite, Panel, PlaceOrName, Settings, Words, setting
 
 DPO_OF_A_RECIPE: Final = "qwen2.5-7b-dpo-full"
 """The configuration of DPO where --recipe names none."""
@@ -81,6 +84,57 @@ class TrainPolicySettings(Settings):
     prompts: Path | None = setting(
         "Folder with the prompts of the data, if they are your own [default: those of imported data, else ours]",
         Panel.CHECKS,
+    )
+    allow: Words = setting("Train despite this objection, by its name; repeatable", Panel.CHECKS, default=[])
+    allow_eval: Words = setting(
+        "Train on questions of this evaluation split: dataset/split, or all; repeatable", Panel.CHECKS, default=[]
+    )
+
+
+DRAWN_BY: Final = set(
+    "dataset split limit sample data_dir questions corpus retriever index language encoder top_k max_passage_chars "
+    "agent prompts style max_steps max_reply_tokens outcome set recipe seed extra_body reader_model".split()
+)
+"""Settings of `generate` that decide what a round draws."""
+_HOW: Final = {"index_home", "gpu", "reader_base_url", "concurrency", "timeout", "max_wait"}
+_OWN: Final = {"run", "model"}
+NOT_OF_ROUNDS: Final = ["recipe", *(GenerateSettings.model_fields.keys() - DRAWN_BY - _HOW - _OWN)]
+"""Settings of `generate` that `rounds` gives itself, or reads in their table alone."""
+
+
+class RoundsSettings(Settings):
+    """Settings of `rounds`; how a round draws its attempts are settings of `generate`, which it reads as well."""
+
+    config: str | None = setting("A YAML file of the training, or the name of a shipped one")
+    run: Annotated[Path, Panel.TRAINING, COMMON] = Field(
+        description="Folder of the rounds; those that were begun there go on"
+    )
+    model: Annotated[Path, Panel.TRAINING, COMMON] = Field(description="Folder of the model that draws in round 1")
+    rounds: int = setting("Number of rounds; more than before go on", Panel.TRAINING, default=8, ge=1, common=True)
+    group: int = setting(
+        "Attempts at a question in a round, for --train policy and sft", Panel.TRAINING, default=8, ge=2, common=True
+    )
+    train: Literal["policy", "dpo", "kto", "sft"] = setting(
+        "How a round learns: by policy gradients, or as train does from pairs, judged replies or best paths",
+        Panel.TRAINING,
+        default="policy",
+        common=True,
+    )
+    critic: PlaceOrName | None = setting(
+        "Critic that scores the steps: a folder, or a configuration of train-critic, by which each round trains two "
+        "of its own pairs, one for the questions of the other",
+        Panel.CRITIC,
+        common=True,
+    )
+    allow_critic: Annotated[bool, Opposite(None)] = setting(
+        "Use a critic although it failed its evaluation, or was trained on other prompts", Panel.CRITIC, default=False
+    )
+    set: Changes = setting(
+        "KEY=VALUE: change a value of the recipe, as in search.expand=4; train.KEY and critic.KEY are keys of the "
+        "configurations. Repeatable",
+        Panel.TRAINING,
+        default=[],
+        common=True,
     )
     allow: Words = setting("Train despite this objection, by its name; repeatable", Panel.CHECKS, default=[])
     allow_eval: Words = setting(

@@ -27,7 +27,7 @@ POLICY: Final = Kind(
     module="reasonrag.training.policy.training_script",
     configs="policies",
     packages=("transformers", "torch", "accelerate", "peft"),
-    ours=("advantage", "beta", "clip", "kl", "max_length"),
+    ours=("advantage", "beta", "clip", "kl", "max_length", "start"),
     trainer="transformers",
 )
 DEFAULTS: Final = {"advantage": "outcome", "beta": 0.3} | Loss().model_dump()
@@ -51,7 +51,7 @@ def train_policy(
     after its process has ended: the same call resumes.
 
     Example:
-        >>> reasonrag.train_policy("qwen2.5-7b", data="data/attempts", out="policies/first")  # doctest: +SKIP
+        >>> reasonrag.train_policy("policy-qwen2.5-7b", data="data/attempts", out="policies/first")  # doctest: +SKIP
 
     Args:
         config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.

@@ -30,7 +30,8 @@ IGNORED = -100
 class PolicyFacts(BaseModel):
     """What the parent reads and removes. rows: replies, each as often as it was drawn. left_out: rows longer than
     max_length. empty: without a word to learn. untaught: of advantage 0, which no gradient comes from without a
-    penalty. tokens: of replies, those that have a gradient."""
+    penalty. tokens: of replies, those that have a gradient. entropy, distance: of the base, per own token: means of
+    -log p, and of log p - log p of the model `start`, 0 where that is the base."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,6 +41,8 @@ class PolicyFacts(BaseModel):
     untaught: int
     tokens: int
     longest_row: int
+    entropy: float
+    distance: float
 
 
 class Loss(BaseModel):
@@ -119,9 +122,10 @@ def collated(rows: Sequence[Mapping[str, Any]], pad: int) -> dict[str, Any]:
 
 
 def with_old(
-    rows: list[dict[str, Any]], model: Any, pad: int, size: int, *, bf16: bool = False
+    rows: list[dict[str, Any]], model: Any, pad: int, size: int, *, bf16: bool = False, name: str = "old"
 ) -> list[dict[str, Any]]:
-    """The rows with the base's log-probabilities of their own tokens, by one pass, as precise as the training."""
+    """The rows with the base's log-probabilities of their own tokens, by one pass, as precise as the training. name:
+    that they get."""
     import torch
 
     model.eval()
@@ -132,7 +136,7 @@ def with_old(
             logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
             found, own = log_probabilities(logits, batch["labels"])
         for row, values, counts in zip(part, found.tolist(), own.tolist(), strict=True):
-            row["old"] = [value for value, each in zip(values, counts, strict=True) if each]
+            row[name] = [value for value, each in zip(values, counts, strict=True) if each]
     return rows
 
 
@@ -154,6 +158,12 @@ def policy_trainer(model: Any, arguments: Any, rows: Sequence[Any], pad: int, lo
     return PolicyTrainer(model=model, args=arguments, train_dataset=rows, data_collator=collate, **more)
 
 
+def _per_token(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    """Mean of these log-probabilities over the own tokens, as often as they were drawn."""
+    tokens = sum(each["draws"] * each["own"] for each in rows)
+    return float(sum(each["draws"] * sum(each[name]) for each in rows) / tokens)
+
+
 def main(job_file: Path) -> None:
     """Train, and save the policy as a whole model."""
     job = ProcessJob.model_validate_json(job_file.read_bytes())
@@ -165,12 +175,16 @@ def main(job_file: Path) -> None:
     lines = [json.loads(line) for line in Path(job.rows).read_bytes().splitlines()]
     every = [*with_process_part(tokenized(lines, tokenizer), float(job.ours["beta"]))]
     fitting = [each for each in every if each["own"] and len(each["ids"]) <= limit]
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    model, size = model.to(arguments.device), arguments.per_device_train_batch_size
+    with_old(fitting, model, pad, size, bf16=arguments.bf16)
+    if start := job.ours.get("start"):
+        first = base_of(job.model_copy(update={"base": start}), AutoModelForCausalLM, arguments).to(arguments.device)
+        with_old(fitting, first, pad, size, bf16=arguments.bf16, name="start")
+        del first
     taught = [each for each in fitting if each["advantage"] or loss.kl]
     if not taught:
         raise SystemExit(f"of {len(lines)} rows none teaches anything: {len(fitting)} have up to {limit} tokens")
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    model, size = model.to(arguments.device), arguments.per_device_train_batch_size
-    taught = with_old(taught, model, pad, size, bf16=arguments.bf16)
     rows = [each for each in taught for _ in range(each["draws"])]
     if job.lora:
         from peft import LoraConfig, TaskType, get_peft_model
@@ -187,6 +201,8 @@ def main(job_file: Path) -> None:
         untaught=len(fitting) - len(taught),
         tokens=sum(each["own"] for each in rows),
         longest_row=max(len(each["ids"]) for each in rows),
+        entropy=-_per_token(fitting, "old"),
+        distance=_per_token(fitting, "old") - _per_token(fitting, "start") if start else 0.0,
     )
     write_facts(job, facts)
 

@@ -50,7 +50,7 @@ class StagesRecord(BaseModel):
 @dataclass(frozen=True)
 class Stage:
     """decides: what it is made from, JSON. work: does it, or goes on with what an earlier call began; returns a
-    summary, JSON."""
+    summary, JSON: with `stopped`, no stage follows."""
 
     name: str
     decides: Mapping[str, Any]
@@ -73,9 +73,9 @@ def check_stages(folder: Path, recipe: str, stages: Sequence[Stage]) -> StagesRe
     found = read_stages(folder)
     if found is None:
         return made
-    if (found.recipe, [each.name for each in found.stages]) != (recipe, [each.name for each in stages]):
-        raise InputError(f"{folder} holds the stages of another recipe, {found.recipe}; choose another --out")
-    both = list(zip(found.stages, made.stages, strict=True))
+    both = list(zip(found.stages, made.stages, strict=False))  # of rounds there may be more now, or fewer
+    if found.recipe != recipe or any(before.name != now.name for before, now in both):
+        raise InputError(f"{folder} holds the stages of another recipe, {found.recipe}; choose another folder")
     changed = [
         f"{now.name}: {what}"
         for before, now in both
@@ -85,18 +85,23 @@ def check_stages(folder: Path, recipe: str, stages: Sequence[Stage]) -> StagesRe
     refuse_another(folder, changed)
     for before, now in both:
         before.decides = now.decides
+    found.stages += made.stages[len(found.stages) :]
     return found
 
 
-def run_stages(folder: Path, recipe: str, stages: Sequence[Stage], say: Callable[[str], None]) -> StagesRecord:
-    """Run every stage that is not done, in order.
+def run_stages(
+    folder: Path, recipe: str, stages: Sequence[Stage], say: Callable[[str], None], *, flag: str = "--out"
+) -> StagesRecord:
+    """Run every stage that is not done, in order, up to one whose result says `stopped`. flag: that chose the folder.
 
     Raises InputError if the folder holds the stages of another command or is in use, and whatever a stage raises; the
     same call goes on with that stage.
     """
-    with only_writer(folder / FOLDER, flag="--out"):
+    with only_writer(folder / FOLDER, flag=flag):
         record = check_stages(folder, recipe, stages)
-        for number, (stage, known) in enumerate(zip(stages, record.stages, strict=True), start=1):
+        for number, (stage, known) in enumerate(zip(stages, record.stages, strict=False), start=1):
+            if number > 1 and record.stages[number - 2].result.get("stopped"):
+                break
             if known.state == "done":
                 say(f"stage {number} of {len(stages)}, {stage.name}: done already")
                 continue

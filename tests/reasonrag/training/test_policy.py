@@ -294,7 +294,7 @@ def test_a_policy_is_a_model_folder_that_says_what_it_was_trained_on(attempts: P
     told: dict[str, Any] = {"data": attempts, "out": tmp_path / "policy"}
     base = {"model_name_or_path": str(tmp_path / "student"), "max_steps": 2, "kl": 0.01, "lora_rank": 4}
     base |= {"gradient_checkpointing": True}
-    made = reasonrag.train_policy("smoke-cpu", set=base, **told)
+    made = reasonrag.train_policy("policy-smoke-cpu", set=base, **told)
     assert made.state == "trained"
     known = json.loads((tmp_path / "policy" / "reasonrag.json").read_text("utf-8"))
     assert (known["stage"], known["finetuning_type"], len(known["questions"])) == ("policy", "merged", 4)
@@ -306,8 +306,8 @@ def test_a_policy_is_a_model_folder_that_says_what_it_was_trained_on(attempts: P
     assert not {".rows", ".job.json", "facts_of_training.json"} & {
         each.name for each in (tmp_path / "policy").iterdir()
     }
-    assert reasonrag.train_policy("smoke-cpu", set=base, **told).state == "finished already"
+    assert reasonrag.train_policy("policy-smoke-cpu", set=base, **told).state == "finished already"
     with pytest.raises(InputError, match="holds another training"):
-        reasonrag.train_policy("smoke-cpu", set=base | {"advantage": "tree-grpo"}, **told)
+        reasonrag.train_policy("policy-smoke-cpu", set=base | {"advantage": "tree-grpo"}, **told)
     with pytest.raises(InputError, match="clip must be a number of 0 or more"):
-        reasonrag.train_policy("smoke-cpu", set=base | {"clip": -1}, **told)
+        reasonrag.train_policy("policy-smoke-cpu", set=base | {"clip": -1}, **told)

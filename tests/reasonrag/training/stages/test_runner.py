@@ -102,7 +102,7 @@ def test_a_folder_of_another_command_is_refused_with_what_differs(tmp_path: Path
     run_stages(tmp_path, "lunch", stages_of(done), lambda _: None)
     with pytest.raises(InputError, match="holds another training: bake: flour was 1, is 2; slice: flour was 1, is 2"):
         run_stages(tmp_path, "lunch", stages_of(done, decides={"flour": 2}), lambda _: None)
-    with pytest.raises(InputError, match="the stages of another recipe, lunch; choose another --out"):
+    with pytest.raises(InputError, match="the stages of another recipe, lunch; choose another folder"):
         run_stages(tmp_path, "dinner", stages_of(done), lambda _: None)
     assert done == list(NAMES)
 
@@ -113,3 +113,21 @@ def test_a_damaged_record_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / STAGES).write_bytes(content)
     with pytest.raises(InputError, match=r"stages\.json is damaged: .*Choose another --out"):
         run_stages(tmp_path, "lunch", stages_of([]), lambda _: None)
+
+
+def test_there_may_be_more_stages_later_and_none_follows_one_that_says_stopped(tmp_path: Path) -> None:
+    done: list[str] = []
+    every = stages_of(done)
+    run_stages(tmp_path, "lunch", every[:1], lambda _: None)
+    record = run_stages(tmp_path, "lunch", every[:2], lambda _: None)
+    assert [each.state for each in record.stages] == ["done", "done"]
+    burnt = [
+        *every[:2],
+        Stage(NAMES[2], {"flour": 1}, lambda: {"stopped": "burnt"}),
+        Stage("clean", {"flour": 1}, dict),
+    ]
+    for _ in range(2):
+        record = run_stages(tmp_path, "lunch", burnt, lambda _: None)
+        assert [each.state for each in record.stages] == ["done", "done", "done", "owed"]
+    assert len(run_stages(tmp_path, "lunch", every[:1], lambda _: None).stages) == 4
+    assert done == list(NAMES[:2])

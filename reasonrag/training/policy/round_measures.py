@@ -1,0 +1,88 @@
+"""What the attempts of a round say of the model that drew them: the row of a round on the page of `rounds`.
+
+Decides what each measure is. Does not know what a round does with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Final, Self
+
+from pydantic import BaseModel
+
+from preference.export.summary import SUMMARY
+from preference.records import read_rollouts
+from reasonrag.errors import InputError
+from reasonrag.exploration.summary import RunSummary
+from reasonrag.files import ROLLOUTS, read_record
+from reasonrag.rendering import dollars, percent
+
+HEAD: Final = "round outcome unreadable loops searches tokens entropy distance spent".split()
+_WORDS, _TIMES = 4, 4
+
+
+class Round(BaseModel):
+    """The attempts of one round, before it learned from them.
+
+    outcome: mean, 0 to 1. unreadable, loops: shares of replies, as often as each was drawn. searches: per attempt.
+    tokens: per reply, of the completions. entropy: mean of -log p of the replies' tokens, in nats; distance: mean of
+    log p - log p of the model of round 1, an estimate of the KL divergence per token; None where the training does not
+    compute them. seconds: of the round, since it was last started. failed: questions without a tree. stopped: why
+    rounds end here.
+    """
+
+    round: int
+    model: str
+    outcome: float | None
+    unreadable: float
+    loops: float
+    searches: float
+    tokens: float
+    failed: int
+    cost: float | None
+    entropy: float | None = None
+    distance: float | None = None
+    seconds: float = 0.0
+    stopped: str | None = None
+
+    @classmethod
+    def measured(cls, number: int, model: str, run: Path) -> Self:
+        """Of the run of a round, which has ended. Raises InputError where nothing was drawn."""
+        summary = read_record(run / SUMMARY, RunSummary, "Take another --run")
+        if summary is None or not summary.calls:
+            raise InputError(f"round {number}: no question of {run} has attempts; its failures.jsonl says why")
+        nodes = [node for tree in read_rollouts(run / ROLLOUTS) for node in tree.nodes[1:]]
+        replies = sum(node.draws for node in nodes)
+        return cls(
+            round=number,
+            model=model,
+            outcome=summary.mean_outcome,
+            unreadable=sum(node.draws for node in nodes if node.parse_error) / replies,
+            loops=sum(node.draws for node in nodes if repeats_itself(node.response or "")) / replies,
+            searches=sum(node.draws for node in nodes if node.action_type == "query") / max(1, summary.continuations),
+            tokens=summary.completion_tokens / summary.calls,
+            failed=summary.failed,
+            cost=summary.cost_usd,
+        )
+
+    def row(self) -> list[object]:
+        """By the columns of HEAD."""
+        shares = [percent(each, 1) for each in (self.unreadable, self.loops)]
+        of_tokens = [self.searches, self.tokens, self.entropy, self.distance]
+        return [
+            self.round,
+            self.model,
+            self.outcome,
+            *shares,
+            *of_tokens,
+            round(self.seconds),
+            dollars(self.cost or 0.0),
+        ]
+
+
+def repeats_itself(reply: str) -> bool:
+    """Whether some four words stand in it at least four times: a model that is trained too far falls into loops."""
+    words = reply.split()
+    seen = Counter(tuple(words[at : at + _WORDS]) for at in range(len(words) - _WORDS + 1))
+    return max(seen.values(), default=0) >= _TIMES

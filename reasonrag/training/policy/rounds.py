@@ -1,0 +1,311 @@
+"""`reasonrag rounds`: a model draws attempts and learns from them, and the model that this makes draws the next ones.
+
+Decides what a round is made of, which model draws in it, and when rounds end early. A round is an ordinary run, an
+ordinary data set and an ordinary model folder; how each is made, `generate`, `pairs` and the trainings decide.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from preference.candidate_records import question_key
+from preference.export.private_files import write_file
+from preference.export.summary import SUMMARY
+from reasonrag.agent.protocols.known import renderer_hash
+from reasonrag.agent.recipe_file import DEFAULT_RECIPE
+from reasonrag.concurrency import run_to_end
+from reasonrag.curation.pairs import pairs
+from reasonrag.curation.publish_blockers import evaluation_blockers
+from reasonrag.errors import InputError, RunStopped
+from reasonrag.exploration.explore import Given, explore
+from reasonrag.exploration.plan import Plan
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.exploration.summary import RunSummary
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.critic import check_critic, find_critic
+from reasonrag.model_folder import fingerprint, open_model
+from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.rendering import Line, Part, Table, markdown_page, next_command, percent
+from reasonrag.retrieval.opening import object_or_name
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.serving.local_server import served
+from reasonrag.settings import SETTINGS_FILE, flag_of, resolve
+from reasonrag.signatures import public_call
+from reasonrag.training.llamafactory.config_files import changes_of, find_config, shipped_names
+from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
+from reasonrag.training.policy.round_measures import HEAD, Round
+from reasonrag.training.policy.train import POLICY, train_policy
+from reasonrag.training.prepare import Permissions
+from reasonrag.training.settings import DRAWN_BY, NOT_OF_ROUNDS, RoundsSettings
+from reasonrag.training.stages.runner import Stage, read_stages, run_stages
+from reasonrag.training.stages.training import TrainingResult
+from reasonrag.training.train import train
+
+RECIPE: Final = "rounds"
+MODEL: Final = "model"
+"""A link to the newest model that is worth evaluating, in the folder of the rounds."""
+PAGE: Final = "rounds.md"
+_FORMATS: Final = {"policy": ["rl"], "sft": ["sft"], "kto": ["kto"], "dpo": []}
+_FOLDS: Final = 2
+_MOST_UNREADABLE: Final = 1 / 3
+_MOST_LOOPS: Final = 0.01
+
+
+class RoundsResult(BaseModel):
+    """What `rounds` came to; the object of `rounds --json`."""
+
+    run: str
+    train: str
+    rounds: list[Round]
+    model: str | None
+    """The newest model that is worth evaluating; None if no round made one."""
+
+    def shown(self) -> Iterator[Part]:
+        yield from self.parts()
+        yield Line(f"wrote {Path(self.run) / PAGE}")
+        if self.model:
+            yield next_command("evaluate", "--model", self.model, "--questions", "HELD-OUT", "--run", "evals/rounds")
+
+    def parts(self) -> Iterator[Part]:
+        """Of the terminal and the page: a row per round."""
+        yield Table(f"rounds by {self.train}", [each.row() for each in self.rounds], HEAD)
+        yield (
+            "A row is of the attempts that a model drew before it learned from them. unreadable, loops: shares of "
+            "replies. searches: per attempt. tokens: per reply. entropy, distance: per token of a reply, in nats; the "
+            "distance is to the model of round 1. spent: on drawing, or the seconds of the round with its training"
+        )
+        yield from (f"stopped early: {each.stopped}" for each in self.rounds if each.stopped)
+
+
+@public_call(RoundsSettings, GenerateSettings, without=NOT_OF_ROUNDS)
+def rounds(
+    config: str | Path | None = None,
+    *,
+    chat_model: Callable[[Path], ChatModel] | None = None,
+    retriever: Retriever | str | None = None,
+    watcher: Watcher | None = None,
+    train_critic: Callable[..., Any] | None = None,
+    **flags: Any,
+) -> RoundsResult:
+    """Let a model draw attempts at questions and learn from them, round by round.
+
+    Each round is a run, a data set and a model in a folder of its own; the same call goes on where it was stopped, or
+    with more rounds. Raises InputError before anything is drawn, and what `generate`, `pairs` and the trainings raise.
+
+    Example:
+        >>> reasonrag.rounds("policy-smoke-cpu", model="models/student", run="runs/rl")  # doctest: +SKIP
+
+    Args:
+        config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.
+        chat_model: what answers for a model's folder, under the folder's name; none: the folder is served here.
+        retriever: used instead of the one that the settings would build, or its name, as `retriever` in
+            reasonrag.toml.
+        watcher: is told what happens while it goes on; none: silent.
+        train_critic: who retrains critics, if `critic` is a configuration: `reasonrag.train_critic`, which the command
+            line gives.
+    """
+    retriever, named = object_or_name(retriever)
+    flags |= named | {"config": None if config is None else str(config)}
+    own = {name: value for name, value in flags.items() if name in RoundsSettings.model_fields}
+    others = {name: value for name, value in flags.items() if name not in own}
+    if given := [flag_of(name) for name in NOT_OF_ROUNDS if others.get(name) not in (None, [])]:
+        raise InputError(f"rounds has no {given[0]}; it draws with what each round made, at its own distribution")
+    settings = resolve(RoundsSettings, "rounds", own)
+    made = _Rounds(settings, others, chat_model, retriever, watcher or SilentWatcher(), train_critic)
+    made.check()
+    run_stages(settings.run, RECIPE, made.stages(), made.watcher.say, flag="--run")
+    return made.result()
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """others: settings of `generate`. The rest as `rounds` takes it."""
+
+    settings: RoundsSettings
+    others: Mapping[str, Any]
+    chat_model: Callable[[Path], ChatModel] | None
+    retriever: Retriever | None
+    watcher: Watcher
+    train_critic: Callable[..., Any] | None
+
+    def folder(self, number: int) -> Path:
+        return self.settings.run / f"round-{number}"
+
+    def model(self, number: int) -> Path:
+        """That draws in a round. Each round makes that of the next one."""
+        made = self.folder(number - 1) / f"{self.settings.train}-{number - 1}"
+        return made if number > 1 else self.settings.model
+
+    def changes(self, of: str) -> list[str]:
+        """What --set changes in the configuration of the training or of the critic; of "recipe": all others."""
+        parts = {each: each.partition(".") for each in self.settings.set}
+        if of == "recipe":
+            return [each for each, (first, _, _) in parts.items() if first not in ("train", "critic")]
+        return [rest for first, _, rest in parts.values() if first == of]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Of the training."""
+        group = "policies" if self.settings.train == "policy" else ""
+        if not self.settings.config:
+            raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(shipped_names(group))}")
+        return find_config(self.settings.config, group).values | changes_of(self.changes("train"))
+
+    @property
+    def retrains(self) -> bool:
+        """Whether the critic is a configuration, and not a folder."""
+        return self.settings.critic is not None and not Path(self.settings.critic).is_dir()
+
+    def drawing(self, number: int, **more: Any) -> GenerateSettings:
+        """Settings of a round's run. Each has another seed, by which --sample draws other questions, too."""
+        chains = self.settings.train in ("policy", "sft")
+        group = [f"search.group={self.settings.group}"] if chains else []
+        told = {
+            "run": self.folder(number) / "run",
+            "model": self.model(number).name,
+            "price": [f"{self.model(number).name}=0,0"],
+            "recipe": "chains" if chains else DEFAULT_RECIPE,
+            "set": [*group, *self.changes("recipe")],
+            "abort_degenerate": 0.0,  # rounds have rules of their own
+            "yes": True,
+        }
+        found = resolve(GenerateSettings, "generate", {**self.others, **told, **more})
+        return found.model_copy(update={"seed": found.seed + number - 1})
+
+    def check(self) -> None:
+        """Find what would stop a round after its attempts were drawn. Raises InputError."""
+        settings, config, model = self.settings, self.config, open_model(self.settings.model)
+        stage = config.get("stage", "policy")
+        if stage != settings.train:
+            raise InputError(f"{settings.config} is a configuration of {stage}: give --train {stage}, or another one")
+        if stage == "policy" and POLICY.lacking:
+            raise InputError(POLICY.lacking)
+        if model.is_adapter or model.is_classifier:
+            raise InputError(f"{model.path} is an adapter or a critic, and rounds begin with a whole model")
+        if config.get("advantage") == "prorag" and settings.critic is None:
+            raise InputError("advantage prorag needs scores of the steps: give --critic, a folder or a configuration")
+        if self.retrains:
+            find_config(str(settings.critic), "critics")
+            if self.train_critic is None:
+                raise InputError("--critic is a configuration: give train_critic=reasonrag.train_critic, too")
+        drawing = self.drawing(1)
+        acts = drawing.resolved_recipe.agent
+        if stage == "policy" and (acts.temperature, acts.top_p) != (1.0, 1.0):
+            raise InputError("a policy learns from what it draws at temperature 1 and agent.top_p=1; leave them so")
+        if drawing.value_model:
+            raise InputError(f"rounds have one model: leave the value model out of [generate] in {SETTINGS_FILE}")
+        plan = Plan.of(drawing.model_copy(update={"limit": None, "sample": None}))
+        source, _ = plan.find_data(self.watcher.say, searched=self.retriever is None)
+        asked = [question_key(each.question) for each in source.limited(None)]
+        Permissions(None, (), tuple(settings.allow_eval)).refuse(evaluation_blockers({source.name: len(asked)}, {}))
+        if settings.critic and not self.retrains:
+            found, renderer, allowed = find_critic(settings.critic), renderer_hash(plan.prompts), settings.allow_critic
+            check_critic(found, renderer=renderer, questions=asked, allowed=allowed, warn=self.watcher.warn)
+
+    def stages(self) -> list[Stage]:
+        """One per round; all are made from the same."""
+        model, settings = open_model(self.settings.model), self.settings
+        decides = {
+            "model": f"{model.name}@{fingerprint(model)}",
+            "train": settings.train,
+            "config": self.config,
+            "critic": settings.critic and [settings.critic, *self.changes("critic")],
+            "draw": self.drawing(1).model_dump(mode="json", include=DRAWN_BY),
+        }
+        numbers = range(1, settings.rounds + 1)
+        return [Stage(f"round {number}", decides, partial(self.work, number)) for number in numbers]
+
+    def work(self, number: int) -> dict[str, Any]:
+        """A round: its attempts, unless they were drawn, and what is learned from them. Raises what these raise."""
+        began, drawn = time.monotonic(), self.folder(number) / "run"
+        if not (self.folder(number) / "data" / SUMMARY).is_file():
+            summary = run_to_end(self._draw(number))
+            if summary.stopped:
+                raise RunStopped(f"round {number}: {summary.stopped.message}. The same command goes on")
+        found = Round.measured(number, self.model(number).name, drawn)
+        found.stopped = reason_to_end(found, self.reports())
+        if found.stopped is None:
+            lengths = self._learn(number).record.lengths
+            found.entropy, found.distance = lengths.get("entropy"), lengths.get("distance")
+        best = number - 1 if found.stopped else number + 1
+        if best:
+            link_to(self.settings.run / MODEL, self.model(best))
+        found.seconds = round(time.monotonic() - began, 1)
+        result = self.result([*self.reports(), found])
+        page = markdown_page(f"Rounds from {self.settings.model.name}", result.parts())
+        write_file(self.settings.run / PAGE, page.encode(), shared=True)
+        return found.model_dump()
+
+    async def _draw(self, number: int) -> RunSummary:
+        folder, drawing = self.model(number), partial(self.drawing, number)
+        if self.chat_model:
+            return await explore(drawing(), self.watcher, Given(self.chat_model(folder), None, self.retriever))
+        async with served(folder, say=self.watcher.say) as server:
+            given = Given(retriever=self.retriever)
+            return await explore(drawing(base_url=[server.base_url]), self.watcher, given)
+
+    def _learn(self, number: int) -> TrainingResult:
+        """The data of the round, and the model that it makes."""
+        settings, folder, watcher = self.settings, self.folder(number), self.watcher
+        run, data, out = folder / "run", folder / "data", self.model(number + 1)
+        base = [f"model_name_or_path={self.model(number)}"]
+        told: dict[str, Any] = {"allow": settings.allow, "allow_eval": settings.allow_eval, "watcher": watcher}
+        told["prompts"] = self.drawing(1).prompts
+        if not (data / SUMMARY).is_file():
+            critics = [settings.critic] if settings.critic else []
+            if self.train_critic and self.retrains:
+                pairs(run, out=folder / "pairs", validation=0, watcher=watcher)
+                told_critic = {"folds": _FOLDS, "set": [*base, *self.changes("critic")], **told}
+                made = self.train_critic(settings.critic, data=folder / "pairs", out=folder / "critic", **told_critic)
+                critics = [each.out for each in made.folds]
+            asked: dict[str, Any] = {"critic": critics, "allow_critic": settings.allow_critic, "watcher": watcher}
+            asked["consensus"] = bool(critics) and settings.train in ("dpo", "kto")
+            pairs(run, out=data, format=_FORMATS[settings.train], validation=0, **asked)
+        told |= {"data": data, "set": [*base, *self.changes("train")]}
+        if settings.train == "policy":
+            told["set"] += [f"start={settings.model}"] if number > 1 else []
+            return train_policy(settings.config, out=out, **told)
+        if self.config.get("finetuning_type") == "full":
+            return train(settings.config, out=out, **told)
+        found = train(settings.config, out=folder / "adapter", **told)
+        if not (out / MERGED).is_file():
+            shutil.rmtree(out, ignore_errors=True)  # of a merge that was stopped
+            merge_adapter(folder / "adapter", out, [], allow=settings.allow, watcher=watcher)
+        return found
+
+    def reports(self) -> list[Round]:
+        """Of the rounds that are done."""
+        record = read_stages(self.settings.run)
+        done = [each.result for each in record.stages if each.state == "done"] if record else []
+        return [Round.model_validate(each) for each in done]
+
+    def result(self, reports: Sequence[Round] | None = None) -> RoundsResult:
+        found, link = list(self.reports() if reports is None else reports), self.settings.run / MODEL
+        model = str(link) if link.is_symlink() else None
+        return RoundsResult(run=str(self.settings.run), train=self.settings.train, rounds=found, model=model)
+
+
+def reason_to_end(now: Round, before: Sequence[Round]) -> str | None:
+    """Why rounds end with these attempts; None: they go on. before: the rounds before."""
+    if before and now.unreadable > max(_MOST_UNREADABLE, before[0].unreadable):
+        return f"{percent(now.unreadable, 0)} of the replies of round {now.round} cannot be read, more than a third"
+    if before and min(now.loops, before[-1].loops) > _MOST_LOOPS:
+        return f"replies of rounds {before[-1].round} and {now.round} repeat themselves"
+    return None
+
+
+def link_to(link: Path, target: Path) -> None:
+    """Point a link at a folder, atomically."""
+    new = link.with_name(f".{link.name}")
+    new.unlink(missing_ok=True)
+    new.symlink_to(os.path.relpath(target.resolve(), link.parent.resolve()))
+    new.replace(link)

@@ -1,0 +1,141 @@
+"""Rounds: what each is made of, that a start after a stop repeats nothing, when they end early, and what is
+refused before anything is drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reasonrag
+from reasonrag.errors import InputError
+from reasonrag.training.policy.round_measures import Round, repeats_itself
+from reasonrag.training.policy.rounds import reason_to_end
+from tests.helpers.scripted_model import ScriptedModel
+from tests.helpers.tiny_qwen import make_tiny_qwen
+
+pytest.importorskip("torch", reason="the rl extra is not installed")
+pytest.importorskip("peft", reason="the rl extra is not installed")
+
+RIGHT, WRONG, UNREADABLE = "So the answer is <answer>Oslo</answer>", "So the answer is <answer>Vale</answer>", "what?"
+QUESTIONS = [
+    {"id": str(number), "question": f"In which city does number {number} live?", "golden_answers": ["Oslo"]}
+    for number in range(3)
+]
+CORPUS = [{"id": "1", "contents": "Number 1\nNumber 1 lives in Oslo."}]
+SMALL = {"train.max_steps": 2, "train.save_strategy": "no"}
+
+
+class Students:
+    """What answers for a folder: the first of a question's four replies is right, the others are as told. asked: by the
+    folder's name, how many completions."""
+
+    def __init__(self, others: str = WRONG) -> None:
+        self.others, self.asked = others, dict[str, int]()
+
+    def __call__(self, folder: Path) -> ScriptedModel:
+        def reply(request: Any, place: int) -> str:
+            self.asked[folder.name] = self.asked.get(folder.name, 0) + 1
+            return self.others if request.samples[place] % 4 else RIGHT
+
+        return ScriptedModel(reply, name=folder.name)
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Arguments of two rounds of three questions."""
+    monkeypatch.chdir(tmp_path)
+    for name, rows in (("mine", QUESTIONS), ("corpus", CORPUS)):
+        Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    make_tiny_qwen(tmp_path / "student")
+    flags = {"questions": "mine.jsonl", "corpus": "corpus.jsonl", "model": "student", "run": "rl"}
+    return flags | {"config": "policy-smoke-cpu", "rounds": 2, "group": 4, "set": SMALL}
+
+
+def test_a_round_is_a_run_a_data_set_and_a_model_and_is_made_once(asked: dict[str, Any]) -> None:
+    students = Students()
+    first = reasonrag.rounds(**asked | {"rounds": 1}, chat_model=students)
+    assert [(each.outcome, each.unreadable, each.distance) for each in first.rounds] == [(0.25, 0, 0)]
+    made = reasonrag.rounds(**asked, chat_model=students)
+    assert students.asked == {"student": 12, "policy-1": 12}
+    assert (made.rounds[0], made.rounds[1].model) == (first.rounds[0], "policy-1")
+    assert made.rounds[1].distance
+    assert made.rounds[1].entropy
+    assert Path("rl/model").resolve() == Path("rl/round-2/policy-2").resolve()
+    known = json.loads(Path("rl/model/reasonrag.json").read_text("utf-8"))
+    assert known["stages"] == ["policy", "policy"]
+    assert Path("rl/rounds.md").read_text("utf-8").count("| 0.25 |") == 2
+    assert reasonrag.rounds(**asked, chat_model=students) == made
+    assert students.asked == {"student": 12, "policy-1": 12}
+    with pytest.raises(InputError, match="holds another training"):
+        reasonrag.rounds(**asked | {"seed": 2}, chat_model=students)
+    students.others = UNREADABLE
+    worse = reasonrag.rounds(**asked | {"rounds": 4}, chat_model=students)
+    assert worse.rounds[-1].stopped == "75 % of the replies of round 3 cannot be read, more than a third"
+    assert Path("rl/model").resolve() == Path("rl/round-1/policy-1").resolve(), "what drew the last sound attempts"
+    assert reasonrag.rounds(**asked | {"rounds": 4}, chat_model=students) == worse
+    assert not Path("rl/round-4").exists()
+
+
+def row(number: int, **measures: float) -> Round:
+    made = {"outcome": 0.5, "unreadable": 0.0, "loops": 0.0, "searches": 1.0, "tokens": 9.0, "failed": 0, "cost": 0.0}
+    return Round(round=number, model="student", **made | measures)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "ends"),
+    [
+        ([], {"unreadable": 0.9}, False),
+        ([{"unreadable": 0.9}], {"unreadable": 0.8}, False),
+        ([{"unreadable": 0.3}], {"unreadable": 0.33}, False),
+        ([{"unreadable": 0.3}], {"unreadable": 0.34}, True),
+        ([{"unreadable": 0.5}, {"unreadable": 0.4}], {"unreadable": 0.6}, True),
+        ([{"loops": 0.0}], {"loops": 0.5}, False),
+        ([{"loops": 0.5}, {"loops": 0.0}], {"loops": 0.5}, False),
+        ([{"loops": 0.02}], {"loops": 0.02}, True),
+    ],
+)
+def test_rounds_end_early_where_it_gets_worse(
+    before: list[dict[str, float]], now: dict[str, float], ends: bool
+) -> None:
+    reports = [row(number, **each) for number, each in enumerate(before, start=1)]
+    assert (reason_to_end(row(len(before) + 1, **now), reports) is not None) == ends
+
+
+@pytest.mark.parametrize(
+    ("reply", "loops"),
+    [("so it is what it is what it is what it is what it is", True), ("one two three four " * 3, False), ("", False)],
+)
+def test_a_reply_loops_that_says_the_same_four_words_four_times(reply: str, loops: bool) -> None:
+    assert repeats_itself(reply) == loops
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"group": 1}, "must be at least 2"),
+        ({"config": "smoke-cpu-sft", "train": "dpo"}, "is a configuration of sft"),
+        ({"config": None}, "a configuration is needed: .* policy-smoke-cpu"),
+        ({"set": {"train.advantage": "prorag"}}, "advantage prorag needs scores"),
+        ({"set": {"agent.temperature": 0.5}}, "temperature 1"),
+        ({"split": "dev"}, "not a training split"),
+        ({"questions": "no-answers.jsonl"}, "golden_answers"),
+        ({"model": "nowhere"}, "the model nowhere is not there"),
+        ({"critic": "student"}, "the critic student is no critic"),
+        ({"critic": "smoke-cpu"}, "give train_critic=reasonrag.train_critic"),
+        ({"critic": "small-cpu"}, "there is no configuration 'small-cpu'"),
+        ({"recipe": "economy"}, "rounds has no"),
+        ({"value_model": "other"}, "rounds has no"),
+    ],
+)
+def test_what_would_stop_a_round_is_refused_before_anything_is_drawn(
+    asked: dict[str, Any], change: dict[str, Any], why: str
+) -> None:
+    Path("no-answers.jsonl").write_text(json.dumps({"id": "1", "question": "Who?", "golden_answers": []}) + "\n")
+    students = Students()
+    with pytest.raises(InputError, match=why):
+        reasonrag.rounds(**asked | change, chat_model=students)
+    assert not students.asked
+    assert not Path("rl").exists()
