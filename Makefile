@@ -71,7 +71,7 @@ bench: .venv/core
 loop: .venv/core .venv-train/ready
 	$(BIN)/python benchmarks/loop.py --append benchmarks/RESULTS.md --json benchmarks/loop.json
 
-# ProRAG's first three stages with that student; see docs/how-to/prorag.md. What is done is not repeated.
+# ProRAG's four stages with that student; see docs/how-to/prorag.md. What is done is not repeated.
 prorag-smoke: .venv/embed .venv-train/ready
 	$(BIN)/python benchmarks/prorag.py
 

@@ -1,5 +1,5 @@
-"""ProRAG's first three stages on a laptop (arXiv 2601.21912): a tiny student is warmed up, searches, gets a critic, and
-learns the steps of its own right attempts that the critic likes.
+"""ProRAG's four stages on a laptop (arXiv 2601.21912): a tiny student is warmed up, searches, gets a critic, learns the
+steps of its own right attempts that the critic likes, and then from rounds of attempts by outcome and critic.
 
     make prorag-smoke                       all of it; what is done is not repeated
     python benchmarks/prorag.py --quick     a few questions: that the path holds, no figures
@@ -34,6 +34,7 @@ from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.protocols.prorag import TYPES
 from reasonrag.evaluation.predictions import read_predictions
 from reasonrag.rendering import percent
+from reasonrag.training.policy.rounds import PAGE
 
 SHARES = {"refined": "0.33", "unfiltered": "1"}
 """Of the steps of right attempts that a student learns in stage 3, by its name."""
@@ -42,6 +43,7 @@ STAGES = {
     "best": "2 best of 4 steps, by the critic",
     "refined": "3 refinement",
     "unfiltered": "3 without the critic",
+    "reinforced": "4 reinforcement",
 }
 """By the name of the evaluation."""
 
@@ -52,25 +54,26 @@ class StagesPlan(TablePlan):
 
     size: Size = field(default_factory=lambda: Size(towns=10, people=24, works=100, organisations=16))
     questions: dict[str, int] = field(
-        default_factory=lambda: {"warmup": 300, "search": 150, "refine": 150, "heldout": 200}
+        default_factory=lambda: {"warmup": 300, "search": 150, "refine": 150, "reinforce": 100, "heldout": 200}
     )
     warmup_rows: int = 10_500
     simulations: int = 32
     group: int = 8
-    """Attempts at a question of the refinement."""
+    """Attempts at a question of the refinement, and of a round."""
+    rounds: int = 3
     beside: frozenset[str] = frozenset({"best", "unfiltered"})
     """Of `STAGES`, those that no other one builds on."""
 
     def quick(self) -> StagesPlan:
         """That everything runs: no figure of it means anything."""
-        few = {"warmup": 60, "search": 20, "refine": 16, "heldout": 20}
+        few = {"warmup": 60, "search": 20, "refine": 16, "reinforce": 8, "heldout": 20}
         return replace(
             self,
             size=Size(towns=5, people=8, works=12, organisations=2),
             questions=few,
             warmup_rows=4_500,
             simulations=6,
-            group=4,
+            group=8,
             critic_steps=5,
             beside=frozenset(),
         )
@@ -88,6 +91,7 @@ class Stages(AgentLoop):
         self.evaluate(seed, BEFORE, BEFORE)
         self.search(seed)
         self.refine(seed)
+        self.reinforce(seed)
 
     def prepare(self) -> None:
         """Stage 1, the data: questions with decompositions, and the rows that a teacher makes of them."""
@@ -126,9 +130,23 @@ class Stages(AgentLoop):
             self.train(seed, name, "sft", home / BEFORE, home / "data" / name, **further)
             self.evaluate(seed, name, name)
 
+    def reinforce(self, seed: int) -> None:
+        """Stage 4: rounds of plain attempts at further questions, whose outcomes and scored steps it learns from."""
+        home = self.of(seed)
+        self.phases.reasonrag(
+            f"seed{seed} rounds",
+            *("rounds", "policy-smoke-cpu", *self.asked("reinforce"), "--model", str(home / "refined")),
+            *("--critic", str(home / "critic"), "--set", "train.advantage=prorag", "--group", str(self.plan.group)),
+            *("--set", "train.learning_rate=3e-5", "--set", "train.per_device_train_batch_size=64"),
+            *("--set", "train.max_length=512", "--rounds", str(self.plan.rounds), "--max-reply-tokens", "64"),
+            *("--concurrency", "64", "--seed", str(seed), "--run", str(home / "rounds")),
+        )
+        self.evaluate(seed, "reinforced", "rounds/model")
+
     @property
     def stages(self) -> dict[str, str]:
-        return {name: said for name, said in STAGES.items() if name in self.plan.beside | {BEFORE, "refined"}}
+        wanted = self.plan.beside | {BEFORE, "refined", "reinforced"}
+        return {name: said for name, said in STAGES.items() if name in wanted}
 
 
 # -- what came of it -----------------------------------------------------------------------------------------------
@@ -162,12 +180,13 @@ def _is_right(node: RolloutNode, steps: list[dict[str, str]]) -> bool:
 
 def report(stages: Stages) -> Iterator[str]:
     plan = stages.plan
-    yield "\n**ProRAG, three stages** (benchmarks/prorag.py)"
+    yield "\n**ProRAG, four stages** (benchmarks/prorag.py)"
     yield (
         f"\n{plan.questions['heldout']} held-out questions, greedy replies but for stage 2. Warm-up: "
         f"{plan.questions['warmup']} questions, {plan.warmup_rows:,} rows read. Search: {plan.questions['search']} "
         f"questions, {plan.simulations} simulations. Critic: {plan.critic_steps} steps. Refinement: "
-        f"{plan.questions['refine']} questions, {plan.group} attempts each. One training of each. Intervals: "
+        f"{plan.questions['refine']} questions, {plan.group} attempts each. Reinforcement: {plan.rounds} rounds of "
+        f"{plan.questions['reinforce']} questions x {plan.group}. One training of each. Intervals: "
         f"{percent(COMPARISON_LEVEL)}, of questions."
     )
     runs = {said: stages.evaluation(0, name) for name, said in stages.stages.items()}
@@ -179,6 +198,8 @@ def report(stages: Stages) -> Iterator[str]:
     unanswered = {"no answer": [f"{each['no_answer']:.1%}" for each in read.values()]}
     yield from table("Students by stage", {"stage": list(runs)} | scores | readable | unanswered)
     yield from table("Rows of the refinement", _refinement(stages))
+    told = [line for line in lines_of(stages.of(0) / "rounds" / PAGE) if line.startswith("|")]
+    yield "\n".join(["\nRounds of the reinforcement\n", *told])
     minutes = sum(stages.phases.took[name] for name in stages.phases.took if not name.endswith(" generate")) / 60
     yield f"\nMinutes of all phases: {minutes:.1f}."
 

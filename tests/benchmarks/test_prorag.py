@@ -1,4 +1,4 @@
-"""ProRAG's first three stages, as `make prorag-smoke` runs them: from decompositions to a refined student."""
+"""ProRAG's four stages, as `make prorag-smoke` runs them: from decompositions to three rounds of 64 attempts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_the_stages_end_with_a_table_and_a_second_start_repeats_nothing(tmp_path
         subprocess.run([*SMOKE, str(tmp_path)], check=False, capture_output=True, text=True) for _ in range(2)
     )
     assert first.returncode == 0, first.stderr[-3000:]
-    for row in ("1 warm-up", "3 refinement", "all steps of right attempts"):
+    for row in ("1 warm-up", "3 refinement", "all steps of right attempts", "4 reinforcement", "3"):
         assert f"\n| {row} |" in first.stdout
-    assert first.stderr.count("\n$ reasonrag ") == 10
+    assert first.stderr.count("\n$ reasonrag ") == 12
     assert second.stdout.partition("**")[2] == first.stdout.partition("**")[2]
     assert second.stderr == ""

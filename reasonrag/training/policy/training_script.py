@@ -105,20 +105,25 @@ def with_process_part(rows: Sequence[dict[str, Any]], beta: float) -> Iterator[d
 
 
 def collated(rows: Sequence[Mapping[str, Any]], pad: int) -> dict[str, Any]:
-    """A batch, padded on the right."""
+    """A batch, padded on the left, so that replies end together: `labels`, `old` and logits are of their part alone."""
     import torch
 
-    longest = max(len(each["ids"]) for each in rows)
+    longest, kept = max(len(each["ids"]) for each in rows), 1 + max(each["own"] for each in rows)
     batch = defaultdict[str, list[Sequence[float]]](list)
     for each in rows:
         ids, own = each["ids"], each["own"]
-        more, before = longest - len(ids), len(ids) - own
-        batch["input_ids"].append([*ids, *[pad] * more])
-        batch["attention_mask"].append([1] * len(ids) + [0] * more)
-        batch["labels"].append([IGNORED] * before + ids[before:] + [IGNORED] * more)
-        batch["old"].append([0.0] * (before - 1) + list(each.get("old", [0.0] * own)) + [0.0] * more)
+        batch["input_ids"].append([pad] * (longest - len(ids)) + ids)
+        batch["attention_mask"].append([0] * (longest - len(ids)) + [1] * len(ids))
+        batch["labels"].append([IGNORED] * (kept - own) + ids[len(ids) - own :])
+        batch["old"].append([0.0] * (kept - 1 - own) + list(each.get("old", [0.0] * own)))
     found = {name: torch.tensor(values) for name, values in batch.items()}
     return found | {"advantages": torch.tensor([float(each["advantage"]) for each in rows])}
+
+
+def logits_of(model: Any, batch: Mapping[str, Any]) -> Any:
+    """Where a label stands, and one token before."""
+    kept = {"logits_to_keep": batch["labels"].shape[1]}
+    return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], **kept).logits
 
 
 def with_old(
@@ -133,8 +138,7 @@ def with_old(
         part = rows[start : start + size]
         batch = {name: each.to(model.device) for name, each in collated(part, pad).items()}
         with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-            logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-            found, own = log_probabilities(logits, batch["labels"])
+            found, own = log_probabilities(logits_of(model, batch), batch["labels"])
         for row, values, counts in zip(part, found.tolist(), own.tolist(), strict=True):
             row[name] = [value for value, each in zip(values, counts, strict=True) if each]
     return rows
@@ -147,8 +151,7 @@ def policy_trainer(model: Any, arguments: Any, rows: Sequence[Any], pad: int, lo
     class PolicyTrainer(Trainer):  # type: ignore[misc, unused-ignore]
         def compute_loss(self, model: Any, inputs: Any, *_: Any, num_items_in_batch: Any = None, **__: Any) -> Any:
             """transformers counts the own tokens of all batches of an optimizer step."""
-            logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
-            found = loss.of(logits, inputs, num_items_in_batch)
+            found = loss.of(logits_of(model, inputs), inputs, num_items_in_batch)
             shared = num_items_in_batch is not None and self.args.average_tokens_across_devices
             return found * self.accelerator.num_processes if shared else found
 
