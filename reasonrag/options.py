@@ -32,6 +32,12 @@ FAILED, BAD_INPUT = 1, 2
 Command: TypeAlias = Callable[..., None]
 Result = TypeVar("Result", bound=BaseModel)
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table")]
+Config: TypeAlias = Annotated[
+    str | None, typer.Argument(metavar="CONFIG", help="Shipped configuration by its name, or a YAML file of its keys")
+]
+DryRun: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Print the configuration and all findings; do not train"), COMMON
+]
 
 
 # -- flags -----------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import typer
 
 from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
 from reasonrag.critics.settings import TrainCriticSettings
-from reasonrag.options import BAD_INPUT, FAILED, Json, options, print_result
-from reasonrag.settings import COMMON
+from reasonrag.options import FAILED, Config, DryRun, Json, options, print_result
+from reasonrag.training.commands import run_training
 
 
 @options(
@@ -18,33 +18,15 @@ from reasonrag.settings import COMMON
     without=("config",),
     example="reasonrag train-critic qwen2.5-7b --data data/hotpotqa-train-economy",
 )
-def train_critic(
-    config: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CONFIG", help="Shipped configuration by its name (qwen2.5-7b, smoke-cpu), or a YAML file of TRL's"
-        ),
-    ] = None,
-    *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the configuration and all findings; do not train"), COMMON
-    ] = False,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
+def train_critic(config: Config = None, *, dry_run: DryRun = False, as_json: Json = False, **flags: Any) -> None:
     """Train a critic, a model that scores steps, on the pairs of a data set, with TRL.
 
     The same command continues a training that was stopped. Exit status 0: trained; 1: the training failed; 2: refused,
     nothing started; 130: interrupted.
     """
-    from reasonrag.critics.train import CriticResult
-    from reasonrag.critics.train import train_critic as train
-    from reasonrag.terminal import TerminalWatcher
+    from reasonrag.critics.train import train_critic as train_it
 
-    result = train(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
-    print_result(result, CriticResult.shown, as_json=as_json)
-    if result.objections:
-        raise typer.Exit(BAD_INPUT)
+    run_training(train_it, config, flags, dry_run=dry_run, as_json=as_json)
 
 
 @options(EvaluateCriticSettings, example="reasonrag evaluate-critic critics/h runs/held-out")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.options import BAD_INPUT, FAILED, Json, options, print_result
-from reasonrag.redaction import redact
+from reasonrag.options import BAD_INPUT, FAILED, Config, DryRun, Json, options, print_result
 from reasonrag.settings import COMMON, resolve
-from reasonrag.terminal import print_shown, show
+from reasonrag.terminal import print_shown
 from reasonrag.training.settings import (
     CONFIG_OF_DOCTOR,
     NOT_OF_ROUNDS,
@@ -21,24 +21,17 @@ from reasonrag.training.settings import (
     TrainSettings,
 )
 
+if TYPE_CHECKING:
+    from reasonrag.training.stages.training import TrainingResult
+
 
 @options(
     TrainSettings, without=("config",), example="reasonrag train qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy"
 )
 def train(
-    config: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CONFIG",
-            help="Shipped configuration by its name (--print lists them), or a YAML file of LLaMA-Factory's arguments",
-        ),
-    ] = None,
+    config: Config = None,
     *,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Print the resolved configuration and all findings; do not train"),
-        COMMON,
-    ] = False,
+    dry_run: DryRun = False,
     print_config: Annotated[
         bool,
         typer.Option("--print", help="Print the YAML of CONFIG, to edit it; without CONFIG, list the names"),
@@ -58,16 +51,9 @@ def train(
     if flags["merge"] is not None:
         _merge(config, flags, as_json=as_json)
         return
-    from reasonrag.terminal import TerminalWatcher
     from reasonrag.training.train import train as train_model
 
-    result = train_model(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
-    if as_json:
-        print(redact(result.model_dump_json()))  # noqa: T201 - JSON escapes its controls
-    else:
-        show(result.shown())
-    if result.objections:
-        raise typer.Exit(BAD_INPUT)
+    run_training(train_model, config, flags, dry_run=dry_run, as_json=as_json)
 
 
 def _print(config: str | None) -> None:
@@ -98,32 +84,25 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     without=("config",),
     example="reasonrag train-policy policy-qwen2.5-7b --data data/attempts",
 )
-def train_policy(
-    config: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CONFIG",
-            help="Shipped one by its name (policy-qwen2.5-7b, policy-smoke-cpu), or a YAML file",
-        ),
-    ] = None,
-    *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the configuration and all findings; do not train"), COMMON
-    ] = False,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
+def train_policy(config: Config = None, *, dry_run: DryRun = False, as_json: Json = False, **flags: Any) -> None:
     """Train a model by policy gradients on the plain steps that it took itself (pairs --format rl).
 
     The same command continues a training that was stopped. Exit status 0: trained; 1: the training failed; 2: refused,
     nothing started; 130: interrupted.
     """
-    from reasonrag.terminal import TerminalWatcher
-    from reasonrag.training.policy.train import PolicyResult
-    from reasonrag.training.policy.train import train_policy as train
+    from reasonrag.training.policy.train import train_policy as train_it
 
-    result = train(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
-    print_result(result, PolicyResult.shown, as_json=as_json)
+    run_training(train_it, config, flags, dry_run=dry_run, as_json=as_json)
+
+
+def run_training(
+    train_it: Callable[..., TrainingResult], config: str | None, flags: dict[str, Any], *, dry_run: bool, as_json: bool
+) -> None:
+    """A command that trains: what it is told, what it shows, and its exit status."""
+    from reasonrag.terminal import TerminalWatcher
+
+    result = train_it(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
+    print_result(result, type(result).shown, as_json=as_json)
     if result.objections:
         raise typer.Exit(BAD_INPUT)
 
@@ -136,10 +115,7 @@ def train_policy(
 )
 def rounds(
     context: typer.Context,
-    config: Annotated[
-        str | None,
-        typer.Argument(metavar="CONFIG", help="Configuration of train-policy or train by its name, or a YAML file"),
-    ] = None,
+    config: Config = None,
     *,
     as_json: Json = False,
     **flags: Any,

@@ -16,7 +16,20 @@ CONFIG_OF_DOCTOR: Final = "qwen2.5-7b-dpo-lora"
 """What `doctor` checks where no configuration is named."""
 
 
-class TrainSettings(Settings):
+class PermissionSettings(Settings):
+    """What the user says of the checks of a training."""
+
+    prompts: Path | None = setting(
+        "Folder with the prompts of the data, if they are your own [default: those of imported data, else ours]",
+        Panel.CHECKS,
+    )
+    allow: Words = setting("Train despite this objection, by its name; repeatable", Panel.CHECKS, default=[])
+    allow_eval: Words = setting(
+        "Train on questions of this evaluation split: dataset/split, or all; repeatable", Panel.CHECKS, default=[]
+    )
+
+
+class TrainSettings(PermissionSettings):
     """Settings of `train`."""
 
     config: str | None = setting("A YAML file of LLaMA-Factory's arguments, or the name of a shipped one")
@@ -41,14 +54,6 @@ class TrainSettings(Settings):
         default=[],
         common=True,
     )
-    prompts: Path | None = setting(
-        "Folder with the prompts of the data, if they are your own [default: those of imported data, else ours]",
-        Panel.CHECKS,
-    )
-    allow: Words = setting("Train despite this objection, by its name; repeatable", Panel.CHECKS, default=[])
-    allow_eval: Words = setting(
-        "Train on questions of this evaluation split: dataset/split, or all; repeatable", Panel.CHECKS, default=[]
-    )
     nodes: int = setting(
         "Number of machines; give the same command on each", Panel.MACHINES, default=1, ge=1, common=True
     )
@@ -65,7 +70,7 @@ class TrainSettings(Settings):
     )
 
 
-class TrainPolicySettings(Settings):
+class TrainPolicySettings(PermissionSettings):
     """Settings of `train-policy`; all but the number of folds are those of `train-critic`, too."""
 
     config: str | None = setting("A YAML file of the training, or the name of a shipped one")
@@ -81,14 +86,6 @@ class TrainPolicySettings(Settings):
         default=[],
         common=True,
     )
-    prompts: Path | None = setting(
-        "Folder with the prompts of the data, if they are your own [default: those of imported data, else ours]",
-        Panel.CHECKS,
-    )
-    allow: Words = setting("Train despite this objection, by its name; repeatable", Panel.CHECKS, default=[])
-    allow_eval: Words = setting(
-        "Train on questions of this evaluation split: dataset/split, or all; repeatable", Panel.CHECKS, default=[]
-    )
 
 
 DRAWN_BY: Final = set(
@@ -102,7 +99,7 @@ NOT_OF_ROUNDS: Final = ["recipe", *(GenerateSettings.model_fields.keys() - DRAWN
 """Settings of `generate` that `rounds` gives itself, or reads in their table alone."""
 
 
-class RoundsSettings(Settings):
+class RoundsSettings(PermissionSettings):
     """Settings of `rounds`; how a round draws its attempts are settings of `generate`, which it reads as well."""
 
     config: str | None = setting("A YAML file of the training, or the name of a shipped one")
@@ -135,10 +132,6 @@ class RoundsSettings(Settings):
         Panel.TRAINING,
         default=[],
         common=True,
-    )
-    allow: Words = setting("Train despite this objection, by its name; repeatable", Panel.CHECKS, default=[])
-    allow_eval: Words = setting(
-        "Train on questions of this evaluation split: dataset/split, or all; repeatable", Panel.CHECKS, default=[]
     )
 
 

@@ -47,7 +47,7 @@ def place(page: Path) -> tuple[int, bool, str]:
 
 
 PAGES = [README, ROOT / "docs" / "index.md", *sorted((ROOT / "docs").glob("*/**/*.md"), key=place)]
-CRITICS = ROOT / "docs" / "how-to" / "critics.md"
+CRITICS, ROUNDS = (ROOT / "docs" / "how-to" / f"{name}.md" for name in ("critics", "reinforcement"))
 """Its commands need TRL and each other; a test of their own runs them."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SESSION_ROW = re.compile(r"│ this session.*\n")
@@ -200,8 +200,8 @@ TRAINS = re.compile(r"reasonrag (train|doctor|evaluate|compare) |saves/|evals/")
 """The commands that need LLaMA-Factory, or what it made."""
 
 
-def _but_critics() -> list[Path]:
-    return [each for each in PAGES if each != CRITICS]
+def _others() -> list[Path]:
+    return [each for each in PAGES if each not in (CRITICS, ROUNDS)]
 
 
 def against(port: str) -> dict[str, str]:
@@ -216,7 +216,7 @@ def test_what_the_pages_train_is_trained_and_measured(train_python: Path, shared
     shared.copy("demo", make_demo)
     variables = {"REASONRAG_TRAIN_PYTHON": str(train_python), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     variables |= against(rehearsal)
-    for line in commands(pages=_but_critics()):
+    for line in commands(pages=_others()):
         if TRAINS.search(line):
             output(finished(*words_of(line.replace("8765", rehearsal)), environment=os.environ | variables))
     assert Path("saves/demo/model.safetensors").is_file()
@@ -238,6 +238,17 @@ def test_what_the_page_of_critics_trains_is_evaluated_and_used(train_python: Pat
         else:
             output(done)
     assert "critic was None, is 'pairs@" in Path("evals/compare-vote-4-best-of-4/compare.md").read_text("utf-8")
+
+
+@pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed: pip install 'reasonrag[rl]'")
+def test_what_the_page_of_reinforcement_trains_is_compared(train_python: Path, shared: Shared) -> None:
+    """From trees to SFT, critic, rounds, evaluation and comparison, by the commands as written."""
+    shared.copy("tiny-qwen2", lambda: make_tiny_qwen2(train_python))
+    variables = os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    for line in commands(pages=[ROUNDS]):
+        output(finished(*words_of(line), environment=variables))
+    assert Path("runs/rl-cpu/rounds.md").read_text("utf-8").count("\n| ") == 4
+    assert Path("evals/compare-rl-before-rl-after/compare.md").is_file()
 
 
 @pytest.fixture
@@ -320,7 +331,7 @@ def test_every_command_of_the_pages_runs(rehearsal: str, collection: dict[str, s
             output(finished(*words_of(there), environment=os.environ | against(rehearsal) | with_hub))
 
     with ExitStack() as stack:
-        for page in _but_critics():
+        for page in _others():
             write_files_of(page)
             ports = dict.fromkeys(("8000", "8001", "8765"), rehearsal)
             for line in commands(pages=[page]):

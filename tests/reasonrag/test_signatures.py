@@ -15,7 +15,7 @@ from reasonrag.errors import InputError, ReasonragError
 from tests.helpers.command_line import Reasonrag
 
 CALLS = [name for name in reasonrag.__all__ if name != "__version__"]
-OF_TRAINING = ("doctor", "train", "train_critic", "evaluate_critic", "train_policy")
+OF_TRAINING = ("doctor", "train", "train_critic", "evaluate_critic", "train_policy", "rounds")
 """Their examples need an environment that trains."""
 IN_ORDER = tuple(
     "estimate generate merge load_rollouts pairs load_pairs audit show stats view review_report review_sample "

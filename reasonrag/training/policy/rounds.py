@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from preference.candidate_records import question_key
 from preference.export.private_files import write_file
 from preference.export.summary import SUMMARY
 from reasonrag.agent.protocols.known import renderer_hash
@@ -34,7 +33,7 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import check_critic, find_critic
 from reasonrag.model_folder import fingerprint, open_model
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.rendering import Line, Part, Table, markdown_page, next_command, percent
+from reasonrag.rendering import Line, Part, Table, markdown_page, percent
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.serving.local_server import served
@@ -45,6 +44,7 @@ from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
 from reasonrag.training.policy.round_measures import HEAD, Round
 from reasonrag.training.policy.train import POLICY, train_policy
 from reasonrag.training.prepare import Permissions
+from reasonrag.training.provenance import evaluation_of
 from reasonrag.training.settings import DRAWN_BY, NOT_OF_ROUNDS, RoundsSettings
 from reasonrag.training.stages.runner import Stage, read_stages, run_stages
 from reasonrag.training.stages.training import TrainingResult
@@ -73,7 +73,7 @@ class RoundsResult(BaseModel):
         yield from self.parts()
         yield Line(f"wrote {Path(self.run) / PAGE}")
         if self.model:
-            yield next_command("evaluate", "--model", self.model, "--questions", "HELD-OUT", "--run", "evals/rounds")
+            yield evaluation_of(Path(self.model))
 
     def parts(self) -> Iterator[Part]:
         """Of the terminal and the page: a row per round."""
@@ -174,6 +174,7 @@ class _Rounds:
             "model": self.model(number).name,
             "price": [f"{self.model(number).name}=0,0"],
             "recipe": "chains" if chains else DEFAULT_RECIPE,
+            "prompts": self.settings.prompts,
             "set": [*group, *self.changes("recipe")],
             "abort_degenerate": 0.0,  # rounds have rules of their own
             "yes": True,
@@ -203,13 +204,18 @@ class _Rounds:
             raise InputError("a policy learns from what it draws at temperature 1 and agent.top_p=1; leave them so")
         if drawing.value_model:
             raise InputError(f"rounds have one model: leave the value model out of [generate] in {SETTINGS_FILE}")
-        plan = Plan.of(drawing.model_copy(update={"limit": None, "sample": None}))
+        plan = Plan.of(drawing.model_copy(update={"sample": None}))  # each round draws others of all
         source, _ = plan.find_data(self.watcher.say, searched=self.retriever is None)
-        asked = [question_key(each.question) for each in source.limited(None)]
+        asked = [each.question for each in source.limited(None if drawing.sample else drawing.limit)]
         Permissions(None, (), tuple(settings.allow_eval)).refuse(evaluation_blockers({source.name: len(asked)}, {}))
         if settings.critic and not self.retrains:
             found, renderer, allowed = find_critic(settings.critic), renderer_hash(plan.prompts), settings.allow_critic
-            check_critic(found, renderer=renderer, questions=asked, allowed=allowed, warn=self.watcher.warn)
+            check_critic(found, renderer=renderer, questions=(), allowed=allowed, warn=self.watcher.warn)
+            if seen := sum(map(found.trained_on, asked)):
+                raise InputError(
+                    f"the critic {found.name} was trained on {seen:,} of these {len(asked):,} questions and does not "
+                    "score them: take others, or a configuration as --critic, by which each round trains its own"
+                )
 
     def stages(self) -> list[Stage]:
         """One per round; all are made from the same."""
@@ -259,7 +265,7 @@ class _Rounds:
         run, data, out = folder / "run", folder / "data", self.model(number + 1)
         base = [f"model_name_or_path={self.model(number)}"]
         told: dict[str, Any] = {"allow": settings.allow, "allow_eval": settings.allow_eval, "watcher": watcher}
-        told["prompts"] = self.drawing(1).prompts
+        told["prompts"] = settings.prompts
         if not (data / SUMMARY).is_file():
             critics = [settings.critic] if settings.critic else []
             if self.train_critic and self.retrains:

@@ -75,7 +75,7 @@ def log_probabilities(logits: Any, labels: Any) -> tuple[Any, Any]:
 
 
 def tokenized(rows: Iterable[Mapping[str, Any]], tokenizer: Any) -> list[dict[str, Any]]:
-    """Rows with `ids`, and with `own`: how many of the last ones are the reply's.
+    """Rows with `input_ids`, and with `own`: how many of the last ones are the reply's.
 
     The end token is not its own, as a stop string may have taken its place.
     """
@@ -86,7 +86,7 @@ def tokenized(rows: Iterable[Mapping[str, Any]], tokenizer: Any) -> list[dict[st
             row["prompt"], tokenize=True, add_generation_prompt=True, return_dict=False
         )
         reply = tokenizer(said["content"], add_special_tokens=False)["input_ids"]
-        found.append({**row, "ids": [*prompt, *reply], "own": len(reply)})
+        found.append({**row, "input_ids": [*prompt, *reply], "own": len(reply)})
     return found
 
 
@@ -108,10 +108,10 @@ def collated(rows: Sequence[Mapping[str, Any]], pad: int) -> dict[str, Any]:
     """A batch, padded on the left, so that replies end together: `labels`, `old` and logits are of their part alone."""
     import torch
 
-    longest, kept = max(len(each["ids"]) for each in rows), 1 + max(each["own"] for each in rows)
+    longest, kept = max(len(each["input_ids"]) for each in rows), 1 + max(each["own"] for each in rows)
     batch = defaultdict[str, list[Sequence[float]]](list)
     for each in rows:
-        ids, own = each["ids"], each["own"]
+        ids, own = each["input_ids"], each["own"]
         batch["input_ids"].append([pad] * (longest - len(ids)) + ids)
         batch["attention_mask"].append([0] * (longest - len(ids)) + [1] * len(ids))
         batch["labels"].append([IGNORED] * (kept - own) + ids[len(ids) - own :])
@@ -177,7 +177,8 @@ def main(job_file: Path) -> None:
     limit = job.ours.get("max_length") or int(model.config.get_text_config().max_position_embeddings)
     lines = [json.loads(line) for line in Path(job.rows).read_bytes().splitlines()]
     every = [*with_process_part(tokenized(lines, tokenizer), float(job.ours["beta"]))]
-    fitting = [each for each in every if each["own"] and len(each["ids"]) <= limit]
+    fitting = [each for each in every if each["own"] and len(each["input_ids"]) <= limit]
+    fitting.sort(key=lambda each: len(each["input_ids"]))  # batches of one pass are of one length
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     model, size = model.to(arguments.device), arguments.per_device_train_batch_size
     with_old(fitting, model, pad, size, bf16=arguments.bf16)
@@ -199,11 +200,11 @@ def main(job_file: Path) -> None:
         return
     facts = PolicyFacts(
         rows=len(rows),
-        left_out=sum(len(each["ids"]) > limit for each in every),
+        left_out=sum(len(each["input_ids"]) > limit for each in every),
         empty=sum(not each["own"] for each in every),
         untaught=len(fitting) - len(taught),
         tokens=sum(each["own"] for each in rows),
-        longest_row=max(len(each["ids"]) for each in rows),
+        longest_row=max(len(each["input_ids"]) for each in rows),
         entropy=-_per_token(fitting, "old"),
         distance=_per_token(fitting, "old") - _per_token(fitting, "start") if start else 0.0,
     )

@@ -101,8 +101,8 @@ def test_only_the_models_own_tokens_have_a_gradient() -> None:
 
     chance = log(1 / len(WORDS))
     rows = [
-        {"ids": [2, 5, 6, 4, 9, 10], "own": 2, "advantage": 1.0, "old": [chance] * 2},
-        {"ids": [2, 5, 4, 11], "own": 1, "advantage": -2.0, "old": [chance]},
+        {"input_ids": [2, 5, 6, 4, 9, 10], "own": 2, "advantage": 1.0, "old": [chance] * 2},
+        {"input_ids": [2, 5, 4, 11], "own": 1, "advantage": -2.0, "old": [chance]},
     ]
     batch = collated(rows, pad=0)
     logits = torch.zeros(2, 3, len(WORDS), requires_grad=True)
@@ -122,7 +122,7 @@ def test_batches_of_an_optimizer_step_count_as_one(tmp_path: Path) -> None:
     moved = []
     for size, batches in ((4, 1), (1, 4)):
         policy = model()
-        rows = [{"ids": [2, 5, *range(6, 7 + n)], "own": 1 + n, "advantage": 1.0 - n} for n in range(4)]
+        rows = [{"input_ids": [2, 5, *range(6, 7 + n)], "own": 1 + n, "advantage": 1.0 - n} for n in range(4)]
         arguments = TrainingArguments(
             output_dir=str(tmp_path), per_device_train_batch_size=size, gradient_accumulation_steps=batches, seed=0,
             learning_rate=0.5, optim="sgd", max_grad_norm=0, use_cpu=True, save_strategy="no", report_to="none",
