@@ -247,7 +247,7 @@ def test_what_the_page_of_reinforcement_trains_is_compared(train_python: Path, s
     variables = os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     for line in commands(pages=[ROUNDS]):
         output(finished(*words_of(line), environment=variables))
-    assert Path("runs/rl-cpu/rounds.md").read_text("utf-8").count("\n| ") == 4
+    assert Path("runs/rl-cpu/rounds.md").read_text("utf-8").count("\n| ") == 3
     assert Path("evals/compare-rl-before-rl-after/compare.md").is_file()
 
 
