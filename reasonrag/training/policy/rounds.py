@@ -33,7 +33,7 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import check_critic, find_critic
 from reasonrag.model_folder import fingerprint, open_model
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.rendering import Line, Part, Table, markdown_page, percent
+from reasonrag.rendering import Line, Part, Table, counted, markdown_page, percent
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.serving.local_server import served
@@ -83,6 +83,8 @@ class RoundsResult(BaseModel):
             "replies. searches: per attempt. tokens: per reply. entropy, distance: per token of a reply, in nats; the "
             "distance is to the model of round 1. spent: on drawing, or the seconds of the round with its training"
         )
+        failed = {each.round: each.failed for each in self.rounds if each.failed}
+        yield from (f"round {n}: {counted(count, 'question')} failed, see its run" for n, count in failed.items())
         yield from (f"stopped early: {each.stopped}" for each in self.rounds if each.stopped)
 
 
@@ -143,7 +145,7 @@ class _Rounds:
     def model(self, number: int) -> Path:
         """That draws in a round. Each round makes that of the next one."""
         made = self.folder(number - 1) / f"{self.settings.train}-{number - 1}"
-        return made if number > 1 else self.settings.model
+        return made if number > 1 else self.settings.model.resolve()  # it is served under the name of the folder
 
     def changes(self, of: str) -> list[str]:
         """What --set changes in the configuration of the training or of the critic; of "recipe": all others."""
@@ -202,8 +204,11 @@ class _Rounds:
         acts = drawing.resolved_recipe.agent
         if stage == "policy" and (acts.temperature, acts.top_p) != (1.0, 1.0):
             raise InputError("a policy learns from what it draws at temperature 1 and agent.top_p=1; leave them so")
-        if drawing.value_model:
-            raise InputError(f"rounds have one model: leave the value model out of [generate] in {SETTINGS_FILE}")
+        if drawing.value_model or drawing.resolved_recipe.outcome in ("judge", "rubric"):
+            raise InputError(
+                "rounds have one model, which must not judge itself: no outcome of a judge, and no value model in "
+                f"[generate] of {SETTINGS_FILE}"
+            )
         plan = Plan.of(drawing.model_copy(update={"sample": None}))  # each round draws others of all
         source, _ = plan.find_data(self.watcher.say, searched=self.retriever is None)
         asked = [each.question for each in source.limited(None if drawing.sample else drawing.limit)]
@@ -242,9 +247,7 @@ class _Rounds:
         if found.stopped is None:
             lengths = self._learn(number).record.lengths
             found.entropy, found.distance = lengths.get("entropy"), lengths.get("distance")
-        best = number - 1 if found.stopped else number + 1
-        if best:
-            link_to(self.settings.run / MODEL, self.model(best))
+        link_to(self.settings.run / MODEL, self.model(number - 1 if found.stopped else number + 1))
         found.seconds = round(time.monotonic() - began, 1)
         result = self.result([*self.reports(), found])
         page = markdown_page(f"Rounds from {self.settings.model.name}", result.parts())
@@ -278,7 +281,7 @@ class _Rounds:
             pairs(run, out=data, format=_FORMATS[settings.train], validation=0, **asked)
         told |= {"data": data, "set": [*base, *self.changes("train")]}
         if settings.train == "policy":
-            told["set"] += [f"start={settings.model}"] if number > 1 else []
+            told["set"] += [f"start={self.model(1)}"] if number > 1 else []
             return train_policy(settings.config, out=out, **told)
         if self.config.get("finetuning_type") == "full":
             return train(settings.config, out=out, **told)

@@ -128,6 +128,7 @@ def test_a_reply_loops_that_says_the_same_four_words_four_times(reply: str, loop
         ({"critic": "small-cpu"}, "there is no configuration 'small-cpu'"),
         ({"recipe": "economy"}, "rounds has no"),
         ({"value_model": "other"}, "rounds has no"),
+        ({"outcome": "judge"}, "must not judge itself"),
     ],
 )
 def test_what_would_stop_a_round_is_refused_before_anything_is_drawn(
