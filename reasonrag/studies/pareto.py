@@ -7,9 +7,10 @@ resampled questions, so what they have in common cancels out. Knows no model, no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+import operator
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +27,20 @@ HEAD = (
 )
 """Of the table of trials."""
 
-Interval: TypeAlias = tuple[float, float]
-_Values: TypeAlias = NDArray[np.float64]
+Values: TypeAlias = NDArray[np.float64]
+Measures: TypeAlias = Mapping[str, Values]
+"""By field of `TrialReport`: the value on the questions themselves (first), then on every resample."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionYield:
-    """The yield of one configuration on one question. right: sum of the confidences of its pairs."""
+class QuestionYield(NamedTuple):
+    """The yield of one configuration on one question. cost: dollars, if they are known. right: sum of the confidences
+    of its pairs. failure: cause, if there is no tree."""
 
-    cost: float
+    calls: int
+    cost: float | None
     pairs: int
     right: float
+    failure: str | None = None
 
 
 class Interval95(BaseModel):
@@ -52,7 +56,7 @@ class TrialReport(BaseModel):
     name: str
     changed: dict[str, Any]
     """The value of the recipe that differs from the base's, by its key."""
-    complete: bool
+    complete: bool = False
     """Whether every question was tried; otherwise nothing is compared."""
     questions: int
     failed: int
@@ -120,73 +124,101 @@ class TrialReport(BaseModel):
         return f"suggested: {self.name}; a right pair costs {by} against the base"
 
 
-class ConfigurationMeasurements:
-    """Measurements of one configuration: on the questions themselves (first), then on every resample.
-
-    cost: per expected right pair, infinite without a pair. right: expected right pairs per question. confidence: mean
-    over pairs, 0 without any. share: of the questions that have a pair.
-    """
-
-    def __init__(self, questions: Sequence[QuestionYield], *, seed: int) -> None:
-        count = len(questions)
-        resampled = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
-        weights = np.vstack([np.ones(count), resampled])
-
-        def summed(values: Iterable[float]) -> _Values:
-            return weights @ np.array(list(values), dtype=np.float64)
-
-        right, pairs = summed(each.right for each in questions), summed(each.pairs for each in questions)
-        self.cost = _ratio(summed(each.cost for each in questions), right, empty=math.inf)
-        self.right = right / count
-        self.confidence = _ratio(right, pairs, empty=0.0)
-        self.share = summed(float(each.pairs > 0) for each in questions) / count
-
-    def worse_than(self, base: ConfigurationMeasurements) -> bool:
-        """In confidence or share, by more than noise."""
-        differences = (self.confidence - base.confidence, self.share - base.share)
-        return any(interval(each)[1] < 0 for each in differences)
-
-    def intervals(self, base: ConfigurationMeasurements) -> dict[str, Interval95]:
-        """Of what is reported, by field of `TrialReport`."""
-        resampled = {
-            "right_pairs": self.right,
-            "questions_with_a_pair": self.share,
-            "confidence": self.confidence,
-            "cost_per_right_pair": self.cost,
-            "cost_change": self.cost_change(base),
-        }
-        found = {
-            name: [each if math.isfinite(each) else None for each in interval(of)] for name, of in resampled.items()
-        }
-        return {name: Interval95(low=low, high=high) for name, (low, high) in found.items()}
-
-    def cost_change(self, base: ConfigurationMeasurements) -> _Values:
-        """Relative change of the cost per expected right pair from the base's."""
-        neither_has_pairs = np.isinf(self.cost) & np.isinf(base.cost)
-        return np.where(neither_has_pairs, 0.0, _ratio(self.cost, base.cost, empty=math.inf) - 1)
+@np.errstate(divide="ignore", invalid="ignore")
+def measure(questions: Sequence[QuestionYield], unit: Unit, *, seed: int) -> Measures:
+    """What one configuration yields. Without a pair its cost is infinite and its confidence 0."""
+    asked, count = len(questions), max(1, len(questions))
+    weights = np.ones((1, asked))
+    if questions:
+        resampled = np.random.default_rng(seed).multinomial(asked, np.full(asked, 1 / asked), size=RESAMPLES)
+        weights = np.vstack([weights, resampled])
+    costs = [each.calls if unit == "calls" else each.cost or 0.0 for each in questions]
+    yields = [(cost, each.pairs, each.right, each.pairs > 0) for cost, each in zip(costs, questions, strict=True)]
+    cost, pairs, right, with_a_pair = (weights @ np.array(yields, dtype=np.float64).reshape(-1, 4)).T
+    return {
+        "pairs": pairs / count,
+        "right_pairs": right / count,
+        "questions_with_a_pair": with_a_pair / count,
+        "confidence": np.where(pairs > 0, right / pairs, 0.0),
+        "cost_per_right_pair": np.where(right > 0, cost / right, np.inf),
+    }
 
 
-def interval(values: _Values) -> Interval:
+@np.errstate(divide="ignore", invalid="ignore")
+def compare(measured: Measures, base: Measures) -> dict[str, Any]:
+    """The fields of a report that hold a complete trial against the base. Where neither has pairs, the cost has not
+    changed."""
+    change = measured["cost_per_right_pair"] / base["cost_per_right_pair"] - 1
+    named = {name: values for name, values in measured.items() if name != "pairs"}
+    named["cost_change"] = np.nan_to_num(change, nan=0.0, posinf=np.inf)
+    ends = {name: map(_known, interval(values)) for name, values in named.items()}
+    lost = [interval(measured[name] - base[name])[1] < 0 for name in ("confidence", "questions_with_a_pair")]
+    return {
+        "complete": True,
+        "intervals": {name: Interval95(low=low, high=high) for name, (low, high) in ends.items()},
+        "worse_than_base": any(lost),
+    }
+
+
+def interval(values: Values) -> tuple[float, float]:
     """The middle `COMPARISON_LEVEL` of the resampled values; as many are left out below as above."""
     low, high = np.quantile(values[1:], [(1 - COMPARISON_LEVEL) / 2, (1 + COMPARISON_LEVEL) / 2], method="inverted_cdf")
     return float(low), float(high)
 
 
-def _ratio(above: _Values, below: _Values, *, empty: float) -> _Values:
-    """`above / below`, and `empty` where below is 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(below == 0, empty, above / below)
+def _known(value: float) -> float | None:
+    """As it is written down: null if it is infinite."""
+    return float(value) if math.isfinite(value) else None
 
 
-def dominates(one: TrialReport, other: TrialReport) -> bool:
-    """Whether one is as good in every respect, and better in one."""
-    return one.rank != other.rank and all(mine <= its for mine, its in zip(one.rank, other.rank, strict=True))
+def report_trials(
+    tried: Sequence[tuple[str, Mapping[str, Any], Sequence[QuestionYield]]], unit: Unit, *, seed: int, stopped: bool
+) -> list[TrialReport]:
+    """The report of every trial. tried: names, what they change, and their yields; the base is the first. stopped:
+    the last one is not complete, and so compared with nothing."""
+    found, base = list[TrialReport](), None
+    for name, changed, questions in tried:
+        measured, count = measure(questions, unit, seed=seed), max(1, len(questions))
+        failed = Counter(each.failure for each in questions if each.failure)
+        costs = [each.cost for each in questions if each.cost is not None]
+        fields: dict[str, Any] = {field: _known(values[0]) for field, values in measured.items()}
+        if not stopped or len(found) < len(tried) - 1:
+            base = base or measured
+            fields |= compare(measured, base)
+        found.append(
+            TrialReport(
+                **fields | {"confidence": fields["confidence"] or None},
+                name=name,
+                changed=dict(changed),
+                questions=len(questions),
+                failed=failed.total(),
+                failures_by_cause=dict(failed.most_common()),
+                calls=sum(each.calls for each in questions) / count,
+                cost_usd=sum(costs) / count if costs else None,
+            )
+        )
+    frontier = pareto_frontier([each for each in found if each.complete])
+    return [each.model_copy(update={"on_frontier": each.name in frontier}) for each in found]
 
 
 def pareto_frontier(trials: Sequence[TrialReport]) -> set[str]:
-    """Names of the configurations that make pairs and are not dominated."""
-    return {
-        each.name
-        for each in trials
-        if each.cost_per_right_pair is not None and not any(dominates(other, each) for other in trials)
-    }
+    """Names of the configurations that make pairs and are not dominated: none is as good in every respect, and better
+    in one."""
+    ranks = [each.rank for each in trials]
+
+    def dominated(rank: tuple[float, ...]) -> bool:
+        return any(its != rank and all(map(operator.le, its, rank)) for its in ranks)
+
+    return {each.name for each in trials if each.cost_per_right_pair is not None and not dominated(each.rank)}
+
+
+def suggest_trial(trials: Sequence[TrialReport]) -> str | None:
+    """The base, which is the first, unless others are cheaper and not worse by more than noise: of these the cheapest.
+    Trials that are not complete do not count.
+
+    The best of many that differ by chance only is always cheaper than the base; it is no reason to leave it. None if
+    that would be a base that makes no pairs, or if there is none.
+    """
+    better = [each for each in trials if each.complete and each.cheaper_than_base and not each.worse_than_base]
+    found = min(better or [each for each in trials[:1] if each.complete], key=lambda each: each.rank, default=None)
+    return found.name if found and found.cost_per_right_pair is not None else None

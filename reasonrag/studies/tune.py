@@ -8,18 +8,16 @@ is noise, nor which recipe trains the better student: confidence is relative to 
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from preference import PairingRules, RolloutRecord, candidates, read_rollouts
+from preference import PairingRules, candidates, read_rollouts
 from preference.export.private_files import write_json
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.recipe_file import name_of_recipe, values_of
@@ -31,8 +29,7 @@ from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import StopReason
-from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
-from reasonrag.llm.budget import Tokens
+from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.journal import open_journal
@@ -42,10 +39,11 @@ from reasonrag.rendering import Line, Part, Table, counted, counts_text, dollars
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
-from reasonrag.run_config import another_run_named, recorded_effort, shown_settings, versions
+from reasonrag.run.engine import claimed
+from reasonrag.run_config import recorded_effort, shown_settings, versions
 from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, flag_of, flags_given, resolve
 from reasonrag.signatures import public_call
-from reasonrag.studies.pareto import HEAD, ConfigurationMeasurements, QuestionYield, TrialReport, Unit, pareto_frontier
+from reasonrag.studies.pareto import HEAD, QuestionYield, TrialReport, Unit, report_trials, suggest_trial
 from reasonrag.studies.settings import NOT_OF_TUNE, TuneSettings
 
 BASE = "base"
@@ -147,9 +145,8 @@ def tune(
         watcher: is told what happens while it goes on; none: silent.
     """
     retriever, named = object_or_name(retriever)
-    flags |= named
-    own = {name: value for name, value in flags.items() if name in TuneSettings.model_fields}
-    others = {name: value for name, value in flags.items() if name not in own}
+    others = flags | named
+    own = {name: others.pop(name) for name in TuneSettings.model_fields if name in others}
     if given := [name for name in NOT_OF_TUNE if others.get(name) not in (None, [])]:
         raise InputError(
             f"tune has no {given[0]}; --pilot says how many questions are tried, and what else generate takes may "
@@ -158,101 +155,106 @@ def tune(
     settings = resolve(TuneSettings, "tune", own)
     base = resolve(GenerateSettings, "generate", others | {"run": settings.run, "limit": settings.pilot})
     base = base.model_copy(update={name: GenerateSettings.model_fields[name].default for name in OF_RANKS})
-    of_others = [each for each in GenerateSettings.model_fields if each.startswith(("value_", "reader_"))]
-    if given := [flag_of(each) for each in of_others if getattr(base, each)]:
+    if given := [flag_of(each) for each in NOT_OF_TUNE if each.startswith(("value_", "reader_")) and vars(base)[each]]:
         raise InputError(
             f"tune varies the teacher's settings only: leave out {', '.join(given)} in the environment and "
             f"in the table [generate] of {SETTINGS_FILE}"
         )
-    return run_to_end(_tune(settings, base, chat_model, retriever, watcher or SilentWatcher()))
+    shared = Given(chat_model, retriever=retriever, shared_journal=settings.run / JOURNAL)
+    return run_to_end(_tune(settings, base, shared, watcher or SilentWatcher()))
 
 
-async def _tune(
-    settings: TuneSettings,
-    base: GenerateSettings,
-    chat_model: ChatModel | None,
-    retriever: Retriever | None,
-    watcher: Watcher,
-) -> Tuning:
+async def _tune(settings: TuneSettings, base: GenerateSettings, given: Given, watcher: Watcher) -> Tuning:
     plan_trials(base, settings.vary)
-    plan = Plan.of(base, chat_model)
+    plan, run = Plan.of(base, given.chat_model), settings.run
     if needs_consent([*plan.models.values()], plan.budget.caps, yes=base.yes):
         raise InputError("a tune is many runs: give --max-cost DOLLARS for all of them together, or --yes")
-    source, corpus = plan.find_data(watcher.say, searched=retriever is None)
+    source, corpus = plan.find_data(watcher.say, searched=given.retriever is None)
     plan.say_terms(watcher)
     if plan.recipe.reward == "rank":
         watcher.say(
             "labels of a judge have no confidence, so right pairs cannot be counted: trials show what they cost and "
             "how many pairs they give, and none is suggested"
         )
-    if (settings.run / CONFIG).exists():
-        raise InputError(f"{settings.run} is a run directory of generate; choose another --run for the trials")
+    if (run / CONFIG).exists():
+        raise InputError(f"{run} is a run directory of generate; choose another --run for the trials")
     async with AsyncExitStack() as opened:
-        opened.enter_context(only_writer(settings.run))
-        opened.enter_context(another_run_named(settings.run))
-        if chat_model is None:
-            chat_model = plan.teacher.open(opened, say=watcher.say)
-        teacher = await plan.teacher.settled(chat_model, recorded_effort(settings.run / TRIALS / BASE))
-        if isinstance(chat_model, EndpointModel):
+        opened.enter_context(claimed(run))
+        model = given.chat_model or plan.teacher.open(opened, say=watcher.say)
+        teacher = await plan.teacher.settled(model, recorded_effort(run / TRIALS / BASE))
+        if isinstance(model, EndpointModel):
             base = base.model_copy(update={"reasoning_effort": teacher.sampling.reasoning_effort or OWN_EFFORT})
-        if retriever is None:
-            retriever = await plan.open_retriever(corpus, opened, watcher.say, [chat_model.check])
-        given = Given(chat_model, retriever=retriever, shared_journal=settings.run / JOURNAL)
-        tried = await _explore(plan_trials(base, settings.vary), given, watcher)
-        async with open_journal(settings.run / JOURNAL, wanted=lambda _: False) as journal:
+        retriever = given.retriever or await plan.open_retriever(corpus, opened, watcher.say, [model.check])
+        trials = plan_trials(base, settings.vary)
+        given = replace(given, chat_model=model, retriever=retriever)
+        tried, stopped, warnings = await _explore(trials, given, watcher)
+        async with open_journal(run / JOURNAL, wanted=lambda _: False) as journal:
             spent = journal.delivered
-        tuning = _tuning(settings, plan, base, source.limited(base.limit), tried, spent=spent)
-        write_json(settings.run / TUNING, tuning.model_dump())
+        unit: Unit = "dollars" if teacher.price and teacher.price.cost(1, 1) else "calls"
+        asked = source.limited(base.limit)
+        yields = [(each.name, each.changed, _yields(each, asked, settings.rules)) for each in tried]
+        reports = report_trials(yields, unit, seed=base.seed, stopped=stopped is not None)
+        suggested = suggest_trial(reports)
+        tuning = Tuning(
+            run=str(run),
+            model=teacher.name,
+            recipe=name_of_recipe(base.recipe),
+            dataset=source.dataset,
+            split=source.split,
+            seed=base.seed,
+            questions=len(asked),
+            rules=settings.rules.flags,
+            unit=unit,
+            planned=len(trials),
+            trials=reports,
+            suggested=suggested,
+            config=next((_config(each.settings) for each in tried if each.name == suggested), {}),
+            calls_delivered=spent.calls,
+            tokens_delivered=spent.prompt + spent.completion,
+            cost_delivered=None if teacher.price is None else spent.cost(teacher.price),
+            stopped=stopped,
+            warnings=warnings,
+            versions=versions(),
+        )
+        write_json(run / TUNING, tuning.model_dump())
     return tuning
 
 
-async def _explore(trials: Sequence[Trial], given: Given, watcher: Watcher) -> _Tried:
-    """Explore one trial after the other. Where the teacher fixes a parameter, no trial of it is explored."""
-    found, refused = _Tried(len(trials)), set[str]()
+async def _explore(
+    trials: Sequence[Trial], given: Given, watcher: Watcher
+) -> tuple[list[Trial], StopReason | None, list[str]]:
+    """Explore one trial after the other. Where the teacher fixes a parameter, no trial of it is explored.
+
+    Returns the explored trials, what stopped the last of them early, and the warnings of the base, with what is not
+    tried and why.
+    """
+    tried, refused, warnings = list[Trial](), set[str](), list[str]()
     for number, trial in enumerate(trials, start=1):
         if fixed := refused & {key.rpartition(".")[2] for key in trial.changed}:
-            found.warnings.append(f"{trial.name} is not tried: the teacher does not accept {', '.join(fixed)}")
-            watcher.say(found.warnings[-1])
+            warnings.append(f"{trial.name} is not tried: the teacher does not accept {', '.join(fixed)}")
+            watcher.say(warnings[-1])
             continue
         watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
         summary = await explore(trial.settings, watcher, given)
-        refused |= {each for parameters in summary.refused_parameters.values() for each in parameters}
-        if not found.trials:
-            found.warnings += dict.fromkeys(summary.warnings)
-        found.trials.append(trial)
+        refused.update(*summary.refused_parameters.values())
+        if not tried:
+            warnings += dict.fromkeys(summary.warnings)
+        tried.append(trial)
         if summary.stopped:
-            found.stopped = summary.stopped
-            break
-    return found
+            return tried, summary.stopped, warnings
+    return tried, None, warnings
 
 
 # -- which trials --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A run of generate. changed: the value of the recipe that is not the base's, by its key; none: the base."""
+class Trial(NamedTuple):
+    """A run of generate. name: also that of its directory. changed: the value of the recipe that is not the base's, by
+    its key; none: the base."""
 
+    name: str
     settings: GenerateSettings
     changed: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, home: Path, settings: GenerateSettings, changed: Mapping[str, Any]) -> Trial:
-        trial = cls(settings, changed)
-        return cls(settings.model_copy(update={"run": home / TRIALS / trial.name}), changed)
-
-    @property
-    def name(self) -> str:
-        """`siblings-3`; also the name of the trial's directory."""
-        last = {key.rpartition(".")[2].replace("_", "-"): value for key, value in self.changed.items()}
-        shown = {name: f"{value:g}" if isinstance(value, int | float) else value for name, value in last.items()}
-        return "-".join(f"{name}-{value}" for name, value in shown.items()) or BASE
-
-    def records(self, asked: Questions) -> list[RolloutRecord]:
-        """One record per tried question; the last one of a question counts."""
-        rollouts = self.settings.run_directory / ROLLOUTS
-        found = {record.question_id: record for record in read_rollouts(rollouts)} if rollouts.exists() else {}
-        return [found[each.id] for each in asked if each.id in found]
 
 
 def plan_trials(base: GenerateSettings, vary: Sequence[str]) -> list[Trial]:
@@ -262,7 +264,9 @@ def plan_trials(base: GenerateSettings, vary: Sequence[str]) -> list[Trial]:
     """
     if not vary:
         raise InputError("give values of the recipe to try: --vary KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
-    recipes, trials = [values_of(base.resolved_recipe)], [Trial.of(base.run_directory, base, {})]
+    home = base.run_directory / TRIALS
+    recipes = [values_of(base.resolved_recipe)]
+    trials = [Trial(BASE, base.model_copy(update={"run": home / BASE}), {})]
     for word in vary:
         key, equals, texts = word.partition("=")
         if not equals or not all(texts.split(",")):
@@ -270,8 +274,10 @@ def plan_trials(base: GenerateSettings, vary: Sequence[str]) -> list[Trial]:
         for text in texts.split(","):
             [value], changed = parse_changes([f"{key}={text}"]).values(), _changed(base, key, text)
             if (recipe := values_of(changed.resolved_recipe)) not in recipes:
+                shown = f"{value:g}" if isinstance(value, int | float) else value
+                name = f"{key.rpartition('.')[2].replace('_', '-')}-{shown}"
                 recipes.append(recipe)
-                trials.append(Trial.of(base.run_directory, changed, {key: value}))
+                trials.append(Trial(name, changed.model_copy(update={"run": home / name}), {key: value}))
     return trials
 
 
@@ -283,112 +289,18 @@ def _changed(base: GenerateSettings, key: str, text: str) -> GenerateSettings:
     return base.model_copy(update={"set": [*others, f"{key}={text}"], **own})
 
 
-# -- results -------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Tried:
-    """The trials that were explored, of so many planned ones, what stopped them, and the warnings of the base, with
-    what is not tried and why. All but the last one are complete; so is that unless it was stopped."""
-
-    planned: int
-    trials: list[Trial] = field(default_factory=list)
-    stopped: StopReason | None = None
-    warnings: list[str] = field(default_factory=list)
-
-
-def _tuning(
-    settings: TuneSettings, plan: Plan, base: GenerateSettings, asked: Questions, tried: _Tried, *, spent: Tokens
-) -> Tuning:
-    price = plan.teacher.price
-    unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
-    records = [trial.records(asked) for trial in tried.trials]
-    reports = _compared(tried, records, settings.rules, unit, seed=base.seed)
-    suggested = suggest_trial(reports)
-    config = next((_config(each.settings) for each in tried.trials if each.name == suggested), {})
-    return Tuning(
-        run=str(settings.run),
-        model=plan.teacher.name,
-        recipe=name_of_recipe(base.recipe),
-        dataset=asked.source.dataset,
-        split=asked.source.split,
-        seed=base.seed,
-        questions=len(asked),
-        rules=settings.rules.flags,
-        unit=unit,
-        planned=tried.planned,
-        trials=reports,
-        suggested=suggested,
-        config=config,
-        calls_delivered=spent.calls,
-        tokens_delivered=spent.prompt + spent.completion,
-        cost_delivered=None if price is None else spent.cost(price),
-        stopped=tried.stopped,
-        warnings=tried.warnings,
-        versions=versions(),
-    )
-
-
-def _compared(
-    tried: _Tried, records: Sequence[Sequence[RolloutRecord]], rules: PairingRules, unit: Unit, *, seed: int
-) -> list[TrialReport]:
-    """The report of every trial; those that are complete are compared with the base."""
-    found, base = list[TrialReport](), None
-    for trial, of_trial in zip(tried.trials, records, strict=True):
-        yields = [_yield(record, rules, unit) for record in of_trial]
-        report = _report(trial, of_trial, yields)
-        if trial is not tried.trials[-1] or not tried.stopped:
-            measured = ConfigurationMeasurements(yields, seed=seed)
-            base = base or measured
-            compared = {"intervals": measured.intervals(base), "worse_than_base": measured.worse_than(base)}
-            report = report.model_copy(update={"complete": True, **compared})
-        found.append(report)
-    frontier = pareto_frontier([each for each in found if each.complete])
-    return [each.model_copy(update={"on_frontier": each.name in frontier}) for each in found]
-
-
-def suggest_trial(trials: Sequence[TrialReport]) -> str | None:
-    """The base, which is the first, unless others are cheaper and not worse by more than noise: of these the cheapest.
-    Trials that are not complete do not count.
-
-    The best of many that differ by chance only is always cheaper than the base; it is no reason to leave it. None if
-    that would be a base that makes no pairs, or if there is none.
-    """
-    better = [each for each in trials if each.complete and each.cheaper_than_base and not each.worse_than_base]
-    found = min(better or [each for each in trials[:1] if each.complete], key=lambda each: each.rank, default=None)
-    return found.name if found and found.cost_per_right_pair is not None else None
-
-
-def _yield(record: RolloutRecord, rules: PairingRules, unit: Unit) -> QuestionYield:
-    cost = record.usage.calls if unit == "calls" else record.usage.cost_usd
-    sure = [each.pair.confidence or 0.0 for each in candidates(record, rules) if each.dropped is None]
-    return QuestionYield(cost=cost or 0.0, pairs=len(sure), right=math.fsum(sure))
-
-
-def _report(trial: Trial, records: Sequence[RolloutRecord], yields: Sequence[QuestionYield]) -> TrialReport:
-    """Of what was tried, not compared with anything."""
-    questions = max(1, len(records))
-    costs = [record.usage.cost_usd for record in records if record.usage.cost_usd is not None]
-    pairs, right = sum(each.pairs for each in yields), math.fsum(each.right for each in yields)
-    failed = Counter(record.error.cause for record in records if record.error)
-    return TrialReport(
-        name=trial.name,
-        changed=dict(trial.changed),
-        complete=False,
-        questions=len(records),
-        failed=failed.total(),
-        failures_by_cause=dict(failed.most_common()),
-        calls=sum(record.usage.calls for record in records) / questions,
-        cost_usd=math.fsum(costs) / questions if costs else None,
-        pairs=pairs / questions,
-        right_pairs=right / questions,
-        questions_with_a_pair=sum(each.pairs > 0 for each in yields) / questions,
-        confidence=right / pairs if pairs else None,
-        cost_per_right_pair=math.fsum(each.cost for each in yields) / right if right else None,
-    )
-
-
 def _config(settings: GenerateSettings) -> dict[str, Any]:
     """Given settings with the trial's change, without secrets and without those of one run."""
     wanted = settings.model_fields_set - _OF_ONE_RUN | {"recipe", "set"}
     return {name: value for name, value in shown_settings(settings).items() if name in wanted and value is not None}
+
+
+def _yields(trial: Trial, asked: Questions, rules: PairingRules) -> list[QuestionYield]:
+    """Of the tried questions among those that are asked now: a larger pilot has left others."""
+    records = {record.question_id: record for record in read_rollouts(trial.settings.run_directory / ROLLOUTS)}
+    found = []
+    for record in (records[each.id] for each in asked if each.id in records):
+        sure = [each.pair.confidence or 0.0 for each in candidates(record, rules) if each.dropped is None]
+        failure = record.error.cause if record.error else None
+        found.append(QuestionYield(record.usage.calls, record.usage.cost_usd, len(sure), sum(sure), failure))
+    return found
