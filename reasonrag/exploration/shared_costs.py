@@ -29,13 +29,11 @@ class Bill:
         found: list[Completion] = []
         for request in _requests(completions):
             self.replies_share_requests |= len(request) > 1
-            lengths = [len(each.text) + len(each.reasoning) + 1 for each in request]
             whole = {name: getattr(request[0], name) for name in USAGE}
-            parts = {name: _parts(getattr(request[0], name), lengths) for name in _SPLIT}
-            found += [
-                each.model_copy(update=whole | {name: parts[name][position] for name in _SPLIT})
-                for position, each in enumerate(request)
-            ]
+            ends = [*accumulate((len(each.text) + len(each.reasoning) + 1 for each in request), initial=0)]
+            for each, place in zip(request, pairwise(ends), strict=True):
+                to_start, to_end = ({name: round(whole[name] * end / ends[-1]) for name in _SPLIT} for end in place)
+                found.append(each.model_copy(update=whole | {name: to_end[name] - to_start[name] for name in _SPLIT}))
         return found
 
     def together(self, apart: Sequence[Completion]) -> list[Completion]:
@@ -67,9 +65,3 @@ def _requests(completions: Iterable[Completion]) -> list[list[Completion]]:
             found.append([])
         found[-1].append(each)
     return found
-
-
-def _parts(total: int, weights: Sequence[int]) -> list[int]:
-    """Split a whole number by weight into parts that add up to it."""
-    ends = [round(total * each / sum(weights)) for each in accumulate(weights, initial=0)]
-    return [end - start for start, end in pairwise(ends)]

@@ -1,6 +1,6 @@
 """The Pareto frontier of configurations by cost and yield, with bootstrap intervals over questions.
 
-Decides which configuration dominates which, and what is noise: all configurations use the same
+Decides which configuration dominates which, which is suggested, and what is noise: all configurations use the same
 resampled questions, so what they have in common cancels out. Knows no model, no file and no tree.
 """
 
@@ -72,7 +72,7 @@ class TrialReport(BaseModel):
     questions_with_a_pair: float
     """Share."""
     confidence: float | None
-    """Mean over pairs; null without pairs, like `cost_per_right_pair`."""
+    """Mean over pairs; null without pairs or where labels have none, like `cost_per_right_pair`."""
     cost_per_right_pair: float | None
     """In `Tuning.unit`."""
     intervals: dict[str, Interval95] = {}
@@ -136,7 +136,6 @@ def measure(questions: Sequence[QuestionYield], unit: Unit, *, seed: int) -> Mea
     yields = [(cost, each.pairs, each.right, each.pairs > 0) for cost, each in zip(costs, questions, strict=True)]
     cost, pairs, right, with_a_pair = (weights @ np.array(yields, dtype=np.float64).reshape(-1, 4)).T
     return {
-        "pairs": pairs / count,
         "right_pairs": right / count,
         "questions_with_a_pair": with_a_pair / count,
         "confidence": np.where(pairs > 0, right / pairs, 0.0),
@@ -149,8 +148,7 @@ def compare(measured: Measures, base: Measures) -> dict[str, Any]:
     """The fields of a report that hold a complete trial against the base. Where neither has pairs, the cost has not
     changed."""
     change = measured["cost_per_right_pair"] / base["cost_per_right_pair"] - 1
-    named = {name: values for name, values in measured.items() if name != "pairs"}
-    named["cost_change"] = np.nan_to_num(change, nan=0.0, posinf=np.inf)
+    named = {**measured, "cost_change": np.nan_to_num(change, nan=0.0, posinf=np.inf)}
     ends = {name: map(_known, interval(values)) for name, values in named.items()}
     lost = [interval(measured[name] - base[name])[1] < 0 for name in ("confidence", "questions_with_a_pair")]
     return {
@@ -193,6 +191,7 @@ def report_trials(
                 questions=len(questions),
                 failed=failed.total(),
                 failures_by_cause=dict(failed.most_common()),
+                pairs=sum(each.pairs for each in questions) / count,
                 calls=sum(each.calls for each in questions) / count,
                 cost_usd=sum(costs) / count if costs else None,
             )

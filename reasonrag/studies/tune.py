@@ -19,8 +19,9 @@ from pydantic import BaseModel
 
 from preference import PairingRules, candidates, read_rollouts
 from preference.export.private_files import write_json
+from preference.records import shared_fields
 from preference.statistics import COMPARISON_LEVEL
-from reasonrag.agent.recipe_file import name_of_recipe, values_of
+from reasonrag.agent.recipe_file import values_of
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Questions
 from reasonrag.data.yaml_text import parse_changes
@@ -28,7 +29,7 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.exploration.summary import StopReason
+from reasonrag.exploration.summary import RunSummary, StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel
@@ -40,7 +41,7 @@ from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
 from reasonrag.run.engine import claimed
-from reasonrag.run_config import recorded_effort, shown_settings, versions
+from reasonrag.run_config import recorded_effort, shown_settings
 from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, flag_of, flags_given, resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.pareto import HEAD, QuestionYield, TrialReport, Unit, report_trials, suggest_trial
@@ -185,64 +186,54 @@ async def _tune(settings: TuneSettings, base: GenerateSettings, given: Given, wa
         if isinstance(model, EndpointModel):
             base = base.model_copy(update={"reasoning_effort": teacher.sampling.reasoning_effort or OWN_EFFORT})
         retriever = given.retriever or await plan.open_retriever(corpus, opened, watcher.say, [model.check])
-        trials = plan_trials(base, settings.vary)
+        trials, asked = plan_trials(base, settings.vary), source.limited(base.limit)
         given = replace(given, chat_model=model, retriever=retriever)
-        tried, stopped, warnings = await _explore(trials, given, watcher)
+        tried, summaries, skipped = await _explore(trials, given, watcher)
+        of_base, stopped = summaries[0], summaries[-1].stopped
         async with open_journal(run / JOURNAL, wanted=lambda _: False) as journal:
             spent = journal.delivered
         unit: Unit = "dollars" if teacher.price and teacher.price.cost(1, 1) else "calls"
-        asked = source.limited(base.limit)
         yields = [(each.name, each.changed, _yields(each, asked, settings.rules)) for each in tried]
         reports = report_trials(yields, unit, seed=base.seed, stopped=stopped is not None)
         suggested = suggest_trial(reports)
-        tuning = Tuning(
-            run=str(run),
-            model=teacher.name,
-            recipe=name_of_recipe(base.recipe),
-            dataset=source.dataset,
-            split=source.split,
-            seed=base.seed,
-            questions=len(asked),
-            rules=settings.rules.flags,
-            unit=unit,
-            planned=len(trials),
-            trials=reports,
-            suggested=suggested,
-            config=next((_config(each.settings) for each in tried if each.name == suggested), {}),
-            calls_delivered=spent.calls,
-            tokens_delivered=spent.prompt + spent.completion,
-            cost_delivered=None if teacher.price is None else spent.cost(teacher.price),
-            stopped=stopped,
-            warnings=warnings,
-            versions=versions(),
-        )
+        own: dict[str, Any] = {
+            "run": str(run),
+            "rules": settings.rules.flags,
+            "unit": unit,
+            "planned": len(trials),
+            "trials": reports,
+            "suggested": suggested,
+            "config": next((_config(each.settings) for each in tried if each.name == suggested), {}),
+            "calls_delivered": spent.calls,
+            "tokens_delivered": spent.prompt + spent.completion,
+            "cost_delivered": summaries[-1].cost_usd,
+            "stopped": stopped,
+            "warnings": [*dict.fromkeys(of_base.warnings), *skipped],
+        }
+        tuning = Tuning(**shared_fields(of_base, Tuning) | own)
         write_json(run / TUNING, tuning.model_dump())
     return tuning
 
 
 async def _explore(
     trials: Sequence[Trial], given: Given, watcher: Watcher
-) -> tuple[list[Trial], StopReason | None, list[str]]:
-    """Explore one trial after the other. Where the teacher fixes a parameter, no trial of it is explored.
-
-    Returns the explored trials, what stopped the last of them early, and the warnings of the base, with what is not
-    tried and why.
-    """
-    tried, refused, warnings = list[Trial](), set[str](), list[str]()
+) -> tuple[list[Trial], list[RunSummary], list[str]]:
+    """Explore one trial after the other, to the first that is stopped. Where the teacher fixes a parameter, its trials
+    would differ from the base by noise alone: which are skipped, and why, is returned last."""
+    tried, summaries, skipped, refused = list[Trial](), list[RunSummary](), list[str](), set[str]()
     for number, trial in enumerate(trials, start=1):
         if fixed := refused & {key.rpartition(".")[2] for key in trial.changed}:
-            warnings.append(f"{trial.name} is not tried: the teacher does not accept {', '.join(fixed)}")
-            watcher.say(warnings[-1])
+            skipped.append(f"{trial.name} is not tried: the teacher does not accept {', '.join(fixed)}")
+            watcher.say(skipped[-1])
             continue
         watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
         summary = await explore(trial.settings, watcher, given)
-        refused.update(*summary.refused_parameters.values())
-        if not tried:
-            warnings += dict.fromkeys(summary.warnings)
         tried.append(trial)
+        summaries.append(summary)
+        refused.update(*summary.refused_parameters.values())
         if summary.stopped:
-            return tried, summary.stopped, warnings
-    return tried, None, warnings
+            break
+    return tried, summaries, skipped
 
 
 # -- which trials --------------------------------------------------------------------------------------------------

@@ -95,7 +95,6 @@ def test_the_first_numbers_are_those_of_the_questions_as_they_are() -> None:
     assert found == pytest.approx(
         {
             "cost_per_right_pair": 60 / 2.25,
-            "pairs": 1,
             "right_pairs": 0.75,
             "confidence": 0.75,
             "questions_with_a_pair": 2 / 3,
