@@ -9,31 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from preference import PairingRules, candidates, read_rollouts
+from preference import PairingRules
 from preference.export.private_files import write_json
 from reasonrag.agent.outcomes import OutcomeFunction, answers_rehearsed
 from reasonrag.concurrency import run_to_end
-from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
+from reasonrag.exploration.explore import Given
+from reasonrag.exploration.explorer import READER, TEACHER
 from reasonrag.files import FAILURES, ROLLOUTS, only_writer, writing
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.model_spec import check_prices
+from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.settings import BudgetSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.rendering import Line, Part
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run.engine import Budget
+from reasonrag.run.consent import needs_consent
+from reasonrag.run.engine import Budget, Role, open_run
 from reasonrag.run_config import shown_settings, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.continuing import RecordedRun
-from reasonrag.studies.revaluation import PLACE, REPORT, Continuing, Revaluation, SampledPair, revalue, sample_pairs
+from reasonrag.studies.revaluation import PLACE, REPORT, FreshValues, Revaluation, sample_pairs, summarise
 from reasonrag.studies.settings import CalibrateSettings
 
 
@@ -95,52 +98,46 @@ def calibrate(
         outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
     """
     settings = resolve(CalibrateSettings, "calibrate", flags)
-    heard = watcher or SilentWatcher()
-    calibrating = _calibrate(Path(run), settings, chat_model, retriever=retriever, function=outcome, watcher=heard)
-    return run_to_end(calibrating)
+    given = Given(chat_model, retriever=retriever, function=outcome)
+    return run_to_end(_calibrate(Path(run), settings, given, watcher or SilentWatcher()))
 
 
-async def _calibrate(
-    run: Path,
-    settings: CalibrateSettings,
-    chat_model: ChatModel | None,
-    *,
-    retriever: Retriever | None,
-    function: OutcomeFunction | None,
-    watcher: Watcher,
-) -> Calibration:
+async def _calibrate(run: Path, settings: CalibrateSettings, given: Given, watcher: Watcher) -> Calibration:
     if not (run / ROLLOUTS).is_file():
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
     place, made = run / PLACE, RecordedRun(run)
     recipe, teacher = made.decides.recipe, made.decides.model
     warn_all(answers_rehearsed(teacher, recipe.outcome, reward=recipe.reward), watcher)
-    rules, questions = PairingRules(min_confidence=settings.min_confidence), 0
-
-    def passing() -> Iterator[SampledPair]:
-        nonlocal questions
-        with explained_records():
-            for rollout in (each for each in read_rollouts(run / ROLLOUTS) if each.error is None):
-                questions += 1
-                yield from (SampledPair(rollout, each) for each in candidates(rollout, rules) if each.dropped is None)
-
-    sample = sample_pairs(passing(), settings.revalue, seed=settings.seed)
-    with only_writer(place):
-        given = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)
-        model, reader = made.who_continues(given, settings.concurrency, chat_model)
-        rule, budget = made.rule(function, model=model), settings.part(BudgetSettings)
+    rules = PairingRules(min_confidence=settings.min_confidence)
+    sample = sample_pairs(run, rules, settings.revalue, seed=settings.seed)
+    named = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)
+    budget = settings.part(BudgetSettings)
+    caps = Caps.of(budget)
+    async with AsyncExitStack() as opened:
+        opened.enter_context(only_writer(place))
+        model, reader = made.who_continues(named, settings.concurrency, given.chat_model)
+        rule = made.rule(given.function, model=model)
         check_prices(watcher.say, model, reader, given=settings.price, capped=budget.max_cost is not None)
-        async with AsyncExitStack() as opened:
-            agent_of = await made.agent_of(model.sampling, reader, rule, retriever, opened, say=watcher.say)
-            continuing = Continuing(model, chat_model, agent_of, rule, recipe, reader)
-            budgeted = Budget(Caps.of(budget), budget.yes)
-            revaluation = await revalue(continuing, sample, settings.k, place, budgeted, watcher=watcher)
+        agent = await made.agent(model, reader, rule, given.retriever, opened, say=watcher.say)
+
+        async def open_model(spec: ModelSpec, own: ChatModel | None = None) -> ChatModel:
+            if needs_consent([spec], caps, yes=budget.yes):
+                raise InputError(f"{spec.name} costs money: give --max-cost DOLLARS, or --yes")
+            return own or spec.open(opened, say=watcher.say)
+
+        roles = {TEACHER: Role(model, partial(open_model, model, given.chat_model))}
+        if reader:
+            roles[READER] = Role(reader, partial(open_model, reader))
+        session = await opened.enter_async_context(open_run(place, roles, watcher, Budget(caps, budget.yes)))
+        work = FreshValues(agent, settings.k, sample.pairs, rule, recipe)
+        await session.complete(work)
         found = Calibration(
             run=str(run),
             config_hash=made.config_hash,
-            questions=questions,
-            teacher=made.decides.model or "unknown",
+            questions=sample.questions,
+            teacher=teacher,
             value_model=made.decides.student,
-            revaluation=revaluation,
+            revaluation=summarise(sample, work.values, session, model=model.name, k=settings.k),
             settings=shown_settings(settings),
             versions=versions(),
             report=str(place / REPORT),

@@ -29,7 +29,7 @@ from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.offline import STUDENT
+from reasonrag.llm.offline import STUDENT, OfflineTeacher
 from reasonrag.llm.settings import LimitSettings, ModelSettings, ValueModelSettings
 from reasonrag.retrieval.opening import open_retriever
 from reasonrag.retrieval.passage_length import with_passages_cut
@@ -56,15 +56,11 @@ class RecordedRun:
                 f"{run} was imported: the model and corpus of its steps are unknown, so they cannot be continued"
             )
         needed = {f"decides_answers.{name}": getattr(decides, name) for name in ("model", "retriever", "prompts")}
-        needed = {"config_hash": made.config_hash, **needed}
+        needed |= {"config_hash": made.config_hash, "operational.settings": self._operational.settings}
         if missing := next((name for name, value in needed.items() if not value), None):
             raise InputError(
-                f"{run / CONFIG} is not a configuration of reasonrag: {missing} is missing. "
-                "Give a run directory of reasonrag generate"
-            )
-        if not self._operational.settings:
-            raise InputError(
-                f"{run / CONFIG} lacks operational.settings, as published runs do: nothing can be continued"
+                f"{run / CONFIG} lacks {missing}, so nothing can be continued. Give a run directory of reasonrag "
+                "generate; published runs have no settings"
             )
         self.run, self.config_hash, self.decides = run, made.config_hash, decides
 
@@ -87,8 +83,7 @@ class RecordedRun:
         """The model that continued in the run, unless another one is given, and the run's reader, if that is none of
         both. given: name, addresses and prices."""
         saved, decides = self.recorded(ModelSettings), self.decides
-        student = decides.student
-        wanted = chat_model.name if chat_model else given.model or student or decides.model
+        wanted = chat_model.name if chat_model else given.model or decides.student or decides.model
         addresses = saved.base_url or ([] if decides.model == OFFLINE else self._operational.base_url)
         of_teacher = {"base_url": addresses, "price": given.price or saved.price}
         if wanted == decides.model and given.base_url:
@@ -127,52 +122,49 @@ class RecordedRun:
 
     # -- the agent ---------------------------------------------------------------------------------
 
-    async def agent_of(
+    async def agent(
         self,
-        sampling: Sampling,
+        model: ModelSpec,
         reader: ModelSpec | None,
         rule: OutcomeRule,
         retriever: Retriever | None,
         opened: AsyncExitStack,
         *,
         say: Callable[[str], None],
-    ) -> Callable[[ChatModel, ChatModel | None], Agent]:
-        """The run's agent, with some model, and a reader's. Raises InputError for other prompts, and for an index of
-        other passages."""
-        decides, agent = self.decides, self.recorded(AgentSettings)
+    ) -> Agent:
+        """The run's agent; its models are never asked, see `Agent.anew`. Raises InputError for other prompts, and for a
+        corpus or an index that is gone or has other passages."""
+        decides, agent, reading = self.decides, self.recorded(AgentSettings), self.recorded(ReadingSettings)
         if agent.prompts and not agent.prompts.exists():
             raise InputError(f"the folder of the run's prompts, {agent.prompts}, no longer exists: {MOVED}")
         prompts = load_prompts(agent.prompts, agent.style, agent.agent)
         if prompts.hash_with(*rule.prompts) != decides.prompts:
             raise InputError(f"{self.run} was made with other prompts: {MOVED}")
-        retriever = retriever or await self._open_retriever(opened, say)
+        retriever = retriever or await self._open_retriever(opened, reading.top_k, say)
         if retriever.identity != decides.retriever:
             raise InputError(
                 f"{self.run} was made with the index {decides.retriever}, this one is {retriever.identity}: {MOVED}"
             )
-        reading = self.recorded(ReadingSettings)
-        return lambda model, reads: Agent(
-            model,
-            retriever=with_passages_cut(retriever, reading.max_passage_chars),
-            prompts=prompts,
-            sampling=sampling,
-            top_k=reading.top_k,
-            max_steps=decides.max_steps or 1,
-            seed=agent.seed,
+        return Agent(
+            OfflineTeacher(),
+            with_passages_cut(retriever, reading.max_passage_chars),
+            prompts,
+            model.sampling,
+            reading.top_k,
+            decides.max_steps or 1,
+            agent.seed,
             passage_order="worst-first" if decides.passage_order == "worst-first" else BEST_FIRST,
             steps_by_hops=decides.steps_by_hops,
             must_answer=decides.recipe.forced_answers != "none",
-            reader=ModelCaller(reads, prompts, reader.sampling, agent.seed) if reads and reader else None,
+            reader=ModelCaller(OfflineTeacher(), prompts, reader.sampling, agent.seed) if reader else None,
         )
 
-    async def _open_retriever(self, opened: AsyncExitStack, say: Callable[[str], None]) -> Retriever:
-        """The run's retriever. Raises InputError if its corpus or an index is gone."""
+    async def _open_retriever(self, opened: AsyncExitStack, top_k: int, say: Callable[[str], None]) -> Retriever:
         retrieval, corpus = self.recorded(RetrievalSettings), self._operational.corpus
         place, named = Path(corpus) if corpus else None, bool(self.recorded(QuestionSettings).corpus)
         kept = retrieval.is_remote or (place and on_the_hub(place))
         if gone := [each for each in (None if kept else place, *retrieval.index) if each and not each.exists()]:
             raise InputError(f"what the run searched, {gone[0]}, no longer exists: {MOVED}")
-        top_k = self.recorded(ReadingSettings).top_k
         return await open_retriever(retrieval, place, opened, named=named, top_k=top_k, say=say)
 
     # -- the rule ----------------------------------------------------------------------------------

@@ -1,24 +1,23 @@
-"""Values a sample of pairs again: continues both sides anew, with draws that no search has used."""
+"""Values a sample of pairs again: continues both sides anew, with draws that no search has used.
+
+Decides which pairs are drawn, and which continuations count. Knows neither where the models are nor what they cost.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import heapq
-import itertools
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, TypeAlias, get_args
 
 import orjson
 from pydantic import BaseModel
 
 from mcts import shortest_path_reward
 from mcts.search import STRIDE
-from preference import Candidate, RolloutNode, RolloutRecord
+from preference import Candidate, PairingRules, RolloutNode, RolloutRecord, candidates, read_rollouts
 from preference.best_path import steps_to
 from preference.margin_and_confidence import TOLERANCE
 from preference.statistics import LABEL_LEVEL, Bin, SignAgreement, reliability, sign_agreement
@@ -26,17 +25,13 @@ from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.agent.state import State
 from reasonrag.concurrency import together
+from reasonrag.data.item_files import explained_records
 from reasonrag.data.questions import AnswerStyle, Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
-from reasonrag.exploration.explorer import READER
-from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.progress import Watcher
+from reasonrag.exploration.explorer import READER, TEACHER
+from reasonrag.files import ROLLOUTS
 from reasonrag.rendering import Part, Table, agreement_text, dollars_or_unknown
-from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run.consent import needs_consent
-from reasonrag.run.engine import Asked, Budget, Role, open_run
-from reasonrag.run.failures import FailureLog
+from reasonrag.run.engine import Asked, Run
 from reasonrag.run_config import RecordedRecipe
 
 PLACE, REPORT = "calibration", "report.json"
@@ -127,132 +122,130 @@ class Revaluation(BaseModel):
         yield "cost", dollars_or_unknown(self.cost_usd)
 
 
-@dataclass(frozen=True)
-class SampledPair:
+class SampledPair(NamedTuple):
     """A pair of a tree."""
 
     rollout: RolloutRecord
     candidate: Candidate
 
     @property
-    def chosen(self) -> RolloutNode:
-        return self.rollout.nodes[self.candidate.chosen.id]
-
-    @property
-    def rejected(self) -> RolloutNode:
-        return self.rollout.nodes[self.candidate.rejected.id]
+    def sides(self) -> tuple[RolloutNode, RolloutNode]:
+        """The chosen and the rejected step."""
+        return self.rollout.nodes[self.candidate.chosen.id], self.rollout.nodes[self.candidate.rejected.id]
 
 
-@dataclass(frozen=True)
-class PairSample:
-    """A random sample of pairs: those with the smallest lots, ordered by lot. seen: pairs that it was drawn from."""
+class PairSample(NamedTuple):
+    """pairs: ordered by lot. exportable: how many they were drawn from, in so many questions."""
 
     pairs: list[SampledPair]
-    seen: int
+    exportable: int
+    questions: int
 
 
-def sample_pairs(stream: Iterable[SampledPair], size: int, *, seed: int) -> PairSample:
-    """The sample of a stream of pairs, of which only those are held in memory.
+def sample_pairs(run: Path, rules: PairingRules, size: int, *, seed: int) -> PairSample:
+    """A random sample of the pairs that `pairs` would export: those with the smallest lots; only these are held in
+    memory.
 
     A lot depends on the seed and on the pair, not on the others: a larger sample holds all of a smaller one, and the
-    order of the file says nothing.
+    order of the file says nothing. Raises InputError.
     """
+    exportable = questions = 0
 
-    def lot(pair: SampledPair) -> bytes:
-        named = orjson.dumps([seed, pair.rollout.question_id, pair.chosen.id, pair.rejected.id])
-        return hashlib.sha256(named).digest()
+    def drawn() -> Iterator[tuple[bytes, SampledPair]]:
+        nonlocal exportable, questions
+        for rollout in (each for each in read_rollouts(run / ROLLOUTS) if each.error is None):
+            questions += 1
+            for each in (each for each in candidates(rollout, rules) if each.dropped is None):
+                exportable += 1
+                named = orjson.dumps([seed, rollout.question_id, each.chosen.id, each.rejected.id])
+                yield hashlib.sha256(named).digest(), SampledPair(rollout, each)
 
-    seen = itertools.count()
-    counted = (pair for pair, _ in zip(stream, seen))  # noqa: B905 - the count has no end
-    drawn = heapq.nsmallest(max(1, size), counted, key=lot)[:size]  # of none it would read nothing
-    return PairSample(drawn, next(seen))
-
-
-class _Side(NamedTuple):
-    """A step to be valued again."""
-
-    rollout: RolloutRecord
-    node: RolloutNode
-
-    @property
-    def steps(self) -> int:
-        """Edges from the root down to the step."""
-        return (self.node.layer or 0) + 1
+    with explained_records():
+        smallest = heapq.nsmallest(size, drawn(), key=lambda each: each[0])
+    return PairSample([pair for _, pair in smallest], exportable, questions)
 
 
-_Key = tuple[str, int]
-"""Of a side: its question and its node."""
+_Key: TypeAlias = tuple[str, int]
+"""Of a step to be valued: its question and its node."""
 
 
-class _Fresh(NamedTuple):
+class Fresh(NamedTuple):
     """Mean discounted outcome, and the same undiscounted; None if no continuation or judgement counts."""
 
     value: float | None = None
     outcome: float | None = None
 
 
-_MODEL = "model"
+class FreshValues:
+    """`k` fresh continuations of each side of the pairs, as a `Work`; judges are asked with draws that the run has not
+    used.
 
-
-@dataclass(frozen=True)
-class Continuing:
-    """What continues the steps of a run.
-
-    model: the one that continues now. chat_model: asked instead of opening it. agent_of: the run's agent, with some
-    model, and a reader's. rule, recipe: how answers are valued, and which count. reader: if another model reads.
+    agent: of the run, with any model. rule, recipe: how answers are valued, and which count. values: of the sides that
+    are done, and of those whose value is known: answers that no judge values.
     """
 
-    model: ModelSpec
-    chat_model: ChatModel | None
-    agent_of: Callable[[ChatModel, ChatModel | None], Agent]
-    rule: OutcomeRule
-    recipe: RecordedRecipe
-    reader: ModelSpec | None = None
+    noun = "step"
+
+    def __init__(
+        self, agent: Agent, k: int, pairs: Sequence[SampledPair], rule: OutcomeRule, recipe: RecordedRecipe
+    ) -> None:
+        self._agent, self._k, self._rule, self._recipe = agent, k, rule, recipe
+        self._steps, self.values = dict[_Key, tuple[RolloutRecord, RolloutNode]](), dict[_Key, Fresh]()
+        for pair, node in ((each, node) for each in pairs for node in each.sides):
+            key = pair.rollout.question_id, node.id
+            if not node.terminal or (rule.judged and node.action_type == "answer"):
+                self._steps[key] = pair.rollout, node
+            else:
+                self.values[key] = _mean(pair.rollout, [(node.outcome.value if node.outcome else 0.0, _depth(node))])
+        self.at_once = max(1, len(self._steps))
+        self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
+        """One for each question and draw, whichever step is valued: two steps can come to the same answer."""
+
+    def items(self) -> Iterable[_Key]:
+        return self._steps
+
+    def question_of(self, item: _Key) -> str:
+        return item[0]
+
+    async def do(self, item: _Key, asked: Asked) -> None:
+        agent, (rollout, node) = self._agent.anew(asked.models[TEACHER], asked.models.get(READER)), self._steps[item]
+        try:
+            self.values[item] = _mean(rollout, await self._ends(agent, rollout, node))
+        except (ModelError, RetrievalError) as error:
+            asked.failure(error, "step", {"question_id": item[0], "node_id": item[1]})
+            self.values[item] = Fresh()
+
+    async def _ends(self, agent: Agent, rollout: RolloutRecord, node: RolloutNode) -> list[tuple[float | None, int]]:
+        """Outcome and number of steps from the root, for each end; None where it has none. Only continuations count
+        that are plain samples throughout, as in the labels; an answer has an end for each judgement."""
+        after, depth = await _after(agent, rollout, node), _depth(node)
+        if isinstance(after, AgentStep):
+            judged = await together(*(self._outcome(agent, after, draw) for draw in range(self._k)))
+            return [(outcome, depth) for outcome in judged]
+        first = FRESH + STRIDE * depth
+        paths = await agent.continue_from(after, range(first, first + self._k))
+        repaired = self._recipe.repairs_count
+        plain = [path for path in paths if all(step.plain or (step.repaired and repaired) for step in path)]
+        outcomes = await together(*(self._outcome(agent, path[-1], 0) for path in plain))
+        return [(outcome, depth + len(path)) for outcome, path in zip(outcomes, plain, strict=True)]
+
+    async def _outcome(self, agent: Agent, end: AgentStep, draw: int) -> float | None:
+        """Outcome of a path's last step; None if it has none, as in the labels. draw: of the judgement."""
+        if not counts(end, unreadable=self._recipe.unreadable_replies, forced_answers=self._recipe.forced_answers):
+            return None
+        question = end.state.question
+        if (question.id, draw) not in self._valuers:
+            valuer = self._rule.valuer(question, gold=bool(self._recipe.judge_sees_gold), sample=FRESH + draw)
+            self._valuers[question.id, draw] = valuer
+        judged = await with_value(end, self._valuers[question.id, draw], agent)
+        return outcome_of(judged, self._rule.name, language=agent.language)
 
 
-async def revalue(
-    by: Continuing, sample: PairSample, k: int, folder: Path, budget: Budget, *, watcher: Watcher
-) -> Revaluation:
-    """Value both sides of the pairs by `k` continuations of each, from the journal in `folder` or from the model, which
-    is opened only if it has to be asked.
-
-    Raises InputError where passages or models are others, RunStopped where a cap or a lost endpoint ended it,
-    KeyboardInterrupt where Ctrl-C did.
-    """
-    pairs = sample.pairs
-    async with AsyncExitStack() as opened:
-
-        async def open_model(spec: ModelSpec, given: ChatModel | None = None) -> ChatModel:
-            if needs_consent([spec], budget.caps, yes=budget.yes):
-                raise InputError(f"{spec.name} costs money: give --max-cost DOLLARS, or --yes")
-            return given or spec.open(opened, say=watcher.say)
-
-        roles = {_MODEL: Role(by.model, partial(open_model, by.model, by.chat_model))}
-        if by.reader:
-            roles[READER] = Role(by.reader, partial(open_model, by.reader))
-        run = await opened.enter_async_context(open_run(folder, roles, watcher, budget))
-        sides = [_Side(pair.rollout, node) for pair in pairs for node in (pair.chosen, pair.rejected)]
-        work = _FreshValues(by.agent_of(run.models.main, run.models.by_role.get(READER)), k, sides, by)
-        await run.complete(work)
-    return _summary(
-        [_revalued(each, work.values) for each in pairs],
-        run.failures,
-        model=by.model.name,
-        k=k,
-        exportable=sample.seen,
-        calls=run.models.spent.calls,
-        session_calls=run.session.tally.calls,
-        cost_usd=run.models.cost,
-        refused_parameters=run.refused,
-        failed_attempts=run.session.tally.failed_calls,
-    )
-
-
-async def _after(agent: Agent, side: _Side) -> State | AgentStep:
+async def _after(agent: Agent, rollout: RolloutRecord, node: RolloutNode) -> State | AgentStep:
     """The state that a step leads to, or the answer: the replies on its path are the thoughts, its queries are searched
     again, and a reader's words are those of the run. Raises InputError if the index finds other passages."""
-    rollout, state = side.rollout, agent.start(_question_of(agent, side.rollout))
-    for each in steps_to(rollout, side.node):
+    state = agent.start(_question_of(agent, rollout))
+    for each in steps_to(rollout, node):
         step = AgentStep(
             state=state,
             prompt=tuple(each.prompt or ()),
@@ -263,9 +256,15 @@ async def _after(agent: Agent, side: _Side) -> State | AgentStep:
         )
         if each.terminal:  # it is the last one
             return step
-        said = rollout.nodes[each.children_ids[0]].observation if each.children_ids else None
-        state = await agent.next_state(step, said)
-        _check_passages(agent.retriever, rollout, each, state)
+        child = rollout.nodes[each.children_ids[0]] if each.children_ids else None
+        state = await agent.next_state(step, child.observation if child else None)
+        read = child.passages if child else None
+        found = [passage.id for passage in state.passages]
+        if read is not None and found != (recorded := [passage.id for passage in read]):
+            raise InputError(
+                f"question {rollout.question_id}, node {each.id}: the index {agent.retriever.identity} finds {found}, "
+                f"the run had read {recorded}. Restore the index that the run was made with"
+            )
     return state
 
 
@@ -284,121 +283,64 @@ def _question_of(agent: Agent, rollout: RolloutRecord) -> Question:
     return next((each for each in (found, *styled) if agent.prompt_of(agent.start(each)) == asked), found)
 
 
-def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: RolloutNode, state: State) -> None:
-    """Raises InputError if a query now finds other passages than in the run."""
-    read = next((rollout.nodes[each].passages for each in query.children_ids), None)
-    found = [passage.id for passage in state.passages]
-    if read is not None and found != (recorded := [passage.id for passage in read]):
-        raise InputError(
-            f"question {rollout.question_id}, node {query.id}: the index {retriever.identity} finds {found}, the run "
-            f"had read {recorded}. Restore the index that the run was made with"
-        )
+def _depth(node: RolloutNode) -> int:
+    """Edges from the root down to the step."""
+    return (node.layer or 0) + 1
 
 
-class _FreshValues:
-    """Fresh continuations of steps, as a `Work`; judges are asked with draws that the run has not used. values: of the
-    sides that are done, and of those whose value is known: answers that no judge values."""
-
-    noun = "step"
-
-    def __init__(self, agent: Agent, k: int, sides: Sequence[_Side], by: Continuing) -> None:
-        self._agent, self._k, self._rule, self._recipe = agent, k, by.rule, by.recipe
-        self._sides, self.values = dict[_Key, _Side](), dict[_Key, _Fresh]()
-        for side in sides:
-            key, node = (side.rollout.question_id, side.node.id), side.node
-            if not node.terminal or (by.rule.judged and node.action_type == "answer"):
-                self._sides[key] = side
-            else:
-                self.values[key] = _mean(side, [(node.outcome.value if node.outcome else 0.0, side.steps)])
-        self.at_once = max(1, len(self._sides))
-        self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
-        """One for each question and draw, whichever step is valued: two steps can come to the same answer."""
-
-    def items(self) -> Iterable[_Key]:
-        return self._sides
-
-    def question_of(self, item: _Key) -> str:
-        return item[0]
-
-    async def do(self, item: _Key, asked: Asked) -> None:
-        agent = self._agent.anew(asked.models[_MODEL], asked.models.get(READER))
-        try:
-            self.values[item] = _mean(self._sides[item], await self._ends(agent, self._sides[item]))
-        except (ModelError, RetrievalError) as error:
-            asked.failure(error, "step", {"question_id": item[0], "node_id": item[1]})
-            self.values[item] = _Fresh()
-
-    async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
-        """Outcome and number of steps from the root, for each end; None where it has none. Only continuations count
-        that are plain samples throughout, as in the labels; an answer has an end for each judgement."""
-        after = await _after(agent, side)
-        if isinstance(after, AgentStep):
-            judged = await together(*(self._outcome(agent, after, draw) for draw in range(self._k)))
-            return [(outcome, side.steps) for outcome in judged]
-        first = FRESH + STRIDE * side.steps
-        paths = await agent.continue_from(after, range(first, first + self._k))
-        repaired = self._recipe.repairs_count
-        plain = [path for path in paths if all(step.plain or (step.repaired and repaired) for step in path)]
-        outcomes = await together(*(self._outcome(agent, path[-1], 0) for path in plain))
-        return [(outcome, side.steps + len(path)) for outcome, path in zip(outcomes, plain, strict=True)]
-
-    async def _outcome(self, agent: Agent, end: AgentStep, draw: int) -> float | None:
-        """Outcome of a path's last step; None if it has none, as in the labels. draw: of the judgement."""
-        if not counts(end, unreadable=self._recipe.unreadable_replies, forced_answers=self._recipe.forced_answers):
-            return None
-        question = end.state.question
-        if (question.id, draw) not in self._valuers:
-            valuer = self._rule.valuer(question, gold=bool(self._recipe.judge_sees_gold), sample=FRESH + draw)
-            self._valuers[question.id, draw] = valuer
-        judged = await with_value(end, self._valuers[question.id, draw], agent)
-        return outcome_of(judged, self._rule.name, language=agent.language)
-
-
-def _mean(side: _Side, ends: Iterable[tuple[float | None, int]]) -> _Fresh:
+def _mean(rollout: RolloutRecord, ends: Iterable[tuple[float | None, int]]) -> Fresh:
     """Mean discounted outcome over the ends that have one."""
     valid = [(outcome, steps) for outcome, steps in ends if outcome is not None]
     if not valid:
-        return _Fresh()
-    alpha = side.rollout.recipe.alpha
-    rewards = [shortest_path_reward(outcome, steps=steps, alpha=alpha) for outcome, steps in valid]
-    return _Fresh(statistics.mean(rewards), statistics.mean(outcome for outcome, _ in valid))
+        return Fresh()
+    rewards = [shortest_path_reward(outcome, steps=steps, alpha=rollout.recipe.alpha) for outcome, steps in valid]
+    return Fresh(statistics.mean(rewards), statistics.mean(outcome for outcome, _ in valid))
 
 
-def _revalued(pair: SampledPair, values: Mapping[_Key, _Fresh]) -> RevaluedPair:
-    candidate = pair.candidate
-    fresh = [values[pair.rollout.question_id, node.id] for node in (pair.chosen, pair.rejected)]
-    chosen, rejected = (each.value for each in fresh)
-    scale = pair.rollout.recipe.alpha**candidate.state.layer if pair.rollout.recipe.margin_by_layer else 1.0
+def _revalued(pair: SampledPair, values: Mapping[_Key, Fresh]) -> RevaluedPair:
+    (rollout, candidate), nodes = pair, pair.sides
+    chosen, rejected = (values[rollout.question_id, node.id] for node in nodes)
+    scale = rollout.recipe.alpha**candidate.state.layer if rollout.recipe.margin_by_layer else 1.0
     return RevaluedPair(
-        question_id=pair.rollout.question_id,
-        chosen_id=pair.chosen.id,
-        rejected_id=pair.rejected.id,
-        action_type=str(pair.chosen.action_type),
-        rejected_type=str(pair.rejected.action_type),
+        question_id=rollout.question_id,
+        chosen_id=nodes[0].id,
+        rejected_id=nodes[1].id,
+        action_type=str(nodes[0].action_type),
+        rejected_type=str(nodes[1].action_type),
         layer=candidate.state.layer,
         confidence=candidate.pair.confidence,
         one_draw="one_draw" in candidate.pair.tags,
         margin=candidate.margin,
-        fresh_margin=None if chosen is None or rejected is None else (chosen - rejected) / scale,
-        chosen_fresh=chosen,
-        rejected_fresh=rejected,
-        chosen_outcome=fresh[0].outcome,
-        rejected_outcome=fresh[1].outcome,
+        fresh_margin=None
+        if chosen.value is None or rejected.value is None
+        else (chosen.value - rejected.value) / scale,
+        chosen_fresh=chosen.value,
+        rejected_fresh=rejected.value,
+        chosen_outcome=chosen.outcome,
+        rejected_outcome=rejected.outcome,
     )
 
 
-def _summary(sample: list[RevaluedPair], failures: FailureLog, **known: Any) -> Revaluation:
-    """known: the fields that follow neither from the pairs nor from the failures."""
+def summarise(drawn: PairSample, values: Mapping[_Key, Fresh], run: Run, *, model: str, k: int) -> Revaluation:
+    """What the values of all sides say. run: the session that got them. model: the one that continued."""
+    sample = [_revalued(each, values) for each in drawn.pairs]
     decided = [each for each in sample if each.fresh_margin is not None]
     return Revaluation(
-        **known,
+        model=model,
+        k=k,
+        exportable=drawn.exportable,
         pairs=len(sample),
         unvalued=len(sample) - len(decided),
-        failures_by_cause=dict(failures.given_up.most_common()),
+        failures_by_cause=dict(run.failures.given_up.most_common()),
+        failed_attempts=run.session.tally.failed_calls,
         confidence_level=LABEL_LEVEL,
         confirmed=sign_agreement(decided),
         mean_margin=statistics.mean(each.margin for each in decided) if decided else None,
         mean_fresh_margin=statistics.mean(each.fresh_margin or 0.0 for each in decided) if decided else None,
         reliability=reliability(decided),
+        calls=run.models.spent.calls,
+        session_calls=run.session.tally.calls,
+        cost_usd=run.models.cost,
+        refused_parameters=run.refused,
         sample=sample,
     )
