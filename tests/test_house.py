@@ -28,18 +28,18 @@ LINES = {
     "curation": 5018,
     "data": 3177,
     "evaluation": 3742,
-    "exploration": 2745,
+    "exploration": 2737,
     "llm": 5215,
     "publishing": 1184,
     "retrieval": 3923,
     "run": 802,
     "scale": 570,
     "serving": 1197,
-    "studies": 1467,
-    "training": 5632,
+    "studies": 1332,
+    "training": 5635,
     "viewing": 2704,
-    "tests": 48_790,
-    "benchmarks": 8882,
+    "tests": 48_780,
+    "benchmarks": 9049,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

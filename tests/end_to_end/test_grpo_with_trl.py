@@ -1,4 +1,4 @@
-"""GRPO by TRL, the example: an attempt is the conversation as its template renders it, and replies alone are learned."""
+"""GRPO by TRL, the example: an attempt is the conversation as its template renders it; replies alone are learned."""
 
 from __future__ import annotations
 
@@ -75,12 +75,18 @@ def test_the_script_trains_against_a_retrieval_server(tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "corpus.jsonl").write_text(json.dumps({"id": "1", "contents": "Number 1\nNumber 1 is in Oslo."}) + "\n")
     words = ["index", "serve", "--corpus", "corpus.jsonl", "--port", "0"]
-    quiet = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
+    quiet = os.environ | {
+        "CUDA_VISIBLE_DEVICES": "",
+        "TRL_EXPERIMENTAL_SILENCE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
     with subprocess.Popen(
-        [sys.executable, "-m", "reasonrag", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "reasonrag", *words], cwd=tmp_path, env=quiet, stdout=subprocess.PIPE, text=True
     ) as server:
-        assert server.stderr is not None
-        address = next(found[0] for line in server.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
+        assert server.stdout is not None
+        address = next(found[0] for line in server.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
+        server.stdout.close()
         script = [sys.executable, str(SCRIPT), "student", "mine.jsonl", address, "out", "1"]
         done = subprocess.run(script, cwd=tmp_path, env=quiet, capture_output=True, text=True, check=False)
         server.terminate()

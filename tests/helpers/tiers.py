@@ -25,6 +25,7 @@ SECOND_TIER: dict[str, tuple[str, ...]] = {
     "torch: encoders, critics and servers of real models": (
         *("minilm", "offline", "small_bert"),
         "benchmarks/test_critics.py",
+        "end_to_end/test_grpo_with_trl.py",
         *(f"reasonrag/critics/test_train.py::test_{each}" for each in CRITICS),
         "reasonrag/retrieval/test_flashrag.py",
         *(f"reasonrag/serving/test_{each}.py" for each in ("batching", "chat_template", "critic_server", "server")),
