@@ -150,14 +150,11 @@ TAKE_SETTINGS = {
     "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",
     "reasonrag/studies/calibrate._calibrate": "the body of the public call",
     "reasonrag/studies/tune._tune": "the body of the public call",
-    "reasonrag/studies/tune._tuning": "tells those of a suggestion",
-    "reasonrag/studies/tune.of": "gives the settings of a trial their place",
     "reasonrag/studies/tune._config": "tells those of a suggestion",
     "reasonrag/studies/tune._changed": "makes the settings of a trial from those of the base",
     "reasonrag/studies/tune.Trial": "is a run of generate, with settings of its own",
     "reasonrag/studies/tune.plan_trials": "makes the settings of each trial from those of the base",
     "reasonrag/training/policy/rounds._Rounds": "gives every round its own",
-    "reasonrag/training/policy/rounds.drawing": "makes the settings of a round's run",
 }
 """What else takes or holds a whole settings object, and why."""
 MODULES = sorted(
