@@ -32,6 +32,12 @@ def attempt(world, question, answers, model, words):
     prompt = words.apply_chat_template(world.reset(question, answers), add_generation_prompt=True, return_dict=False)
     seen, said, chances, stops = [], [], [], ["</tool_call>", "</answer>"]
     told = {"do_sample": True, "max_new_tokens": 64, "output_logits": True, "return_dict_in_generate": True}
+    told |= {
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "repetition_penalty": 1.0,
+    }  # what is learned from, not better
     while True:
         ids = torch.tensor([prompt + seen], device=model.device)
         out = model.generate(ids, attention_mask=torch.ones_like(ids), stop_strings=stops, tokenizer=words, **told)

@@ -153,7 +153,8 @@ def _choose_server(
         port = place.getsockname()[1]
     share = ["--gpu-memory-utilization", str(SHARE_BESIDE)] if options.beside else []
     runner = ["--runner", "pooling"] if model.is_classifier else []
-    listening = ["--host", LOOPBACK, "--port", str(port)]
+    own = ["--generation-config", "vllm"]  # a model's own top_k or penalty would change what it says at temperature 1
+    listening = ["--host", LOOPBACK, "--port", str(port), *own]
     return _VLLM, [vllm, "serve", *what, *listening, *options.words, *share, *runner], f"http://{LOOPBACK}:{port}"
 
 

@@ -70,15 +70,8 @@ class Round(BaseModel):
         """By the columns of HEAD."""
         shares = [percent(each, 1) for each in (self.unreadable, self.loops)]
         of_tokens = [self.searches, self.tokens, self.entropy, self.distance]
-        return [
-            self.round,
-            self.model,
-            self.outcome,
-            *shares,
-            *of_tokens,
-            round(self.seconds),
-            dollars(self.cost or 0.0),
-        ]
+        spent = dollars(self.cost) if self.cost else f"{self.seconds:,.0f} s"
+        return [self.round, self.outcome, *shares, *of_tokens, spent]
 
 
 def repeats_itself(reply: str) -> bool:

@@ -176,11 +176,11 @@ class _Rounds:
             "model": self.model(number).name,
             "price": [f"{self.model(number).name}=0,0"],
             "recipe": "chains" if chains else DEFAULT_RECIPE,
-            "prompts": self.settings.prompts,
             "set": [*group, *self.changes("recipe")],
             "abort_degenerate": 0.0,  # rounds have rules of their own
             "yes": True,
         }
+        told |= {"prompts": self.settings.prompts} if self.settings.prompts else {}
         found = resolve(GenerateSettings, "generate", {**self.others, **told, **more})
         return found.model_copy(update={"seed": found.seed + number - 1})
 
@@ -247,7 +247,9 @@ class _Rounds:
         if found.stopped is None:
             lengths = self._learn(number).record.lengths
             found.entropy, found.distance = lengths.get("entropy"), lengths.get("distance")
-        link_to(self.settings.run / MODEL, self.model(number - 1 if found.stopped else number + 1))
+        last = [each.round for each in self.reports() if each.loops <= _MOST_LOOPS]
+        sound = max(last, default=1) if found.stopped else number + 1
+        link_to(self.settings.run / MODEL, self.model(sound))
         found.seconds = round(time.monotonic() - began, 1)
         result = self.result([*self.reports(), found])
         page = markdown_page(f"Rounds from {self.settings.model.name}", result.parts())
@@ -268,7 +270,7 @@ class _Rounds:
         run, data, out = folder / "run", folder / "data", self.model(number + 1)
         base = [f"model_name_or_path={self.model(number)}"]
         told: dict[str, Any] = {"allow": settings.allow, "allow_eval": settings.allow_eval, "watcher": watcher}
-        told["prompts"] = settings.prompts
+        told["prompts"] = self.drawing(1).prompts
         if not (data / SUMMARY).is_file():
             critics = [settings.critic] if settings.critic else []
             if self.train_critic and self.retrains:
@@ -307,7 +309,7 @@ def reason_to_end(now: Round, before: Sequence[Round]) -> str | None:
     """Why rounds end with these attempts; None: they go on. before: the rounds before."""
     if before and now.unreadable > max(_MOST_UNREADABLE, before[0].unreadable):
         return f"{percent(now.unreadable, 0)} of the replies of round {now.round} cannot be read, more than a third"
-    if before and min(now.loops, before[-1].loops) > _MOST_LOOPS:
+    if before and min(now.loops, before[-1].loops) > max(_MOST_LOOPS, before[0].loops):
         return f"replies of rounds {before[-1].round} and {now.round} repeat themselves"
     return None
 

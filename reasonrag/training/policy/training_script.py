@@ -121,9 +121,10 @@ def collated(rows: Sequence[Mapping[str, Any]], pad: int) -> dict[str, Any]:
 
 
 def logits_of(model: Any, batch: Mapping[str, Any]) -> Any:
-    """Where a label stands, and one token before."""
-    kept = {"logits_to_keep": batch["labels"].shape[1]}
-    return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], **kept).logits
+    """Where a label stands, and one token before; also of models that do not know `logits_to_keep`."""
+    kept, mask = batch["labels"].shape[1], batch["attention_mask"]
+    told = {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0), "logits_to_keep": kept}
+    return model(input_ids=batch["input_ids"], **told).logits[:, -kept:]
 
 
 def with_old(

@@ -89,7 +89,7 @@ async def test_vllm_serves_a_folder_as_it_is_told(options: VllmOptions, told: st
     async with served(model, say=said.append, vllm=options) as server:
         port = server.base_url.removeprefix("http://127.0.0.1:").removesuffix("/v1")
         assert server.name == "trained"
-    named = f"serve {model} --served-model-name trained --host 127.0.0.1 --port {port}"
+    named = f"serve {model} --served-model-name trained --host 127.0.0.1 --port {port} --generation-config vllm"
     assert (machine / "told").read_text().split() == f"{named} {told}".split()
     assert said[0] == f"loading {model} with vllm"
 

@@ -11,7 +11,7 @@ import pytest
 
 import reasonrag
 from reasonrag.errors import InputError
-from reasonrag.training.policy.round_measures import Round, repeats_itself
+from reasonrag.training.policy.round_measures import HEAD, Round, repeats_itself
 from reasonrag.training.policy.rounds import reason_to_end
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.tiny_qwen import make_tiny_qwen
@@ -84,6 +84,16 @@ def row(number: int, **measures: float) -> Round:
     return Round(round=number, model="student", **made | measures)
 
 
+def test_a_row_says_what_its_columns_are_called() -> None:
+    shown = dict(zip(HEAD, row(3, unreadable=0.125, loops=0.01, searches=2.0).row(), strict=True))
+    shares = {"unreadable": "12.5 %", "loops": "1.0 %"}
+    assert shown == {"round": 3, "outcome": 0.5, "searches": 2.0, "tokens": 9.0, "spent": "0 s"} | shares | {
+        "entropy": None,
+        "distance": None,
+    }
+    assert row(3, cost=1.5).row()[-1] == "$1.50"
+
+
 @pytest.mark.parametrize(
     ("before", "now", "ends"),
     [
@@ -94,7 +104,8 @@ def row(number: int, **measures: float) -> Round:
         ([{"unreadable": 0.5}, {"unreadable": 0.4}], {"unreadable": 0.6}, True),
         ([{"loops": 0.0}], {"loops": 0.5}, False),
         ([{"loops": 0.5}, {"loops": 0.0}], {"loops": 0.5}, False),
-        ([{"loops": 0.02}], {"loops": 0.02}, True),
+        ([{"loops": 0.0}, {"loops": 0.02}], {"loops": 0.02}, True),
+        ([{"loops": 0.03}, {"loops": 0.02}], {"loops": 0.03}, False),
     ],
 )
 def test_rounds_end_early_where_it_gets_worse(
