@@ -4,8 +4,8 @@
 
 Three rounds of twelve questions x eight attempts, whose replies come of a script, slowly, and a tiny Qwen2 that is
 trained on them with one thread. The process is killed (SIGKILL, with all it started) after a random time, and started
-again, until it has been killed so often; then it ends by itself. Rows and weights are held against those of rounds that
-nobody disturbed.
+again, until it has been killed so often; then it ends by itself. Rows and weights are held against those of
+undisturbed rounds.
 """
 
 from __future__ import annotations

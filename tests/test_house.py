@@ -39,7 +39,7 @@ LINES = {
     "training": 5631,
     "viewing": 2704,
     "tests": 48_790,
-    "benchmarks": 9049,
+    "benchmarks": 9044,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]
