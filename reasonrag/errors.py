@@ -2,6 +2,7 @@
 
     ReasonragError            shown without a traceback
     ├── InputError            the user's input is wrong; nothing was started; exit status 2
+    │   └── NothingToLearn    a data set has no row that teaches anything
     ├── ModelError            an endpoint gave no answer; recorded as the question's error
     ├── RetrievalError        passages could not be searched; recorded as the question's error
     ├── OutcomeError          a user's function could not value an answer; recorded as the question's error
@@ -48,6 +49,10 @@ class InputError(ReasonragError):
 
     cause = "input"
     instead: dict[str, str] | None = None
+
+
+class NothingToLearn(InputError):
+    """A data set without a row that teaches anything."""
 
 
 class ModelError(ReasonragError):

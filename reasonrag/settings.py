@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,6 +28,7 @@ from reasonrag.redaction import excerpt, keep_secret, keys_in, secrets, texts_in
 
 arguments: ContextVar[list[str] | None] = ContextVar("arguments", default=None)
 """Of the running command line, without the program's name; None in a call from Python."""
+_flags_decide: ContextVar[bool] = ContextVar("_flags_decide", default=False)
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
 MOST_CHARACTERS, MOST_IN_A_LINE = 1 << 16, 2000
@@ -284,6 +286,17 @@ GUARDS = frozenset({"allow", "allow_critic", "allow_eval", "replace", "yes"})
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
+@contextmanager
+def flags_decide() -> Iterator[None]:
+    """In its block settings come from flags alone: a command calls others, whose tables and variables are not its
+    own."""
+    before = _flags_decide.set(True)
+    try:
+        yield
+    finally:
+        _flags_decide.reset(before)
+
+
 def resolve(model: type[AnySettings], command: str, flags: Mapping[str, Any]) -> AnySettings:
     """Settings from flags that are not None, then environment, then file, then defaults.
 
@@ -303,8 +316,8 @@ def resolve(model: type[AnySettings], command: str, flags: Mapping[str, Any]) ->
         elif keys_in("\n".join(texts_in(value)), secrets()):
             raise InputError(f"{where}: {HOLDS_A_KEY}")
 
-    file = Path(SETTINGS_FILE)
-    for name, value in _read_table(file, command).items():
+    file, alone = Path(SETTINGS_FILE), _flags_decide.get()
+    for name, value in ({} if alone else _read_table(file, command)).items():
         if name in GUARDS & fields.keys() and value:
             raise InputError(
                 f"{file}, [{command}] {name}: this guards every run, so a settings file cannot switch it off; leave it "
@@ -313,7 +326,7 @@ def resolve(model: type[AnySettings], command: str, flags: Mapping[str, Any]) ->
         take(name, value, f"{file}, [{command}]{f' {name}' if name in fields else ''}")
     for name in fields:
         variable = ENV_PREFIX + name.upper()
-        if given := os.environ.get(variable):
+        if not alone and (given := os.environ.get(variable)):
             take(name, given, variable)
     for name, value in flags.items():
         if value is not None and value != []:  # a flag that may be repeated, and was not given

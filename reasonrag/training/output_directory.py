@@ -135,12 +135,13 @@ class OutputDirectory:
         write_file(self.own / TRAIN_YAML, text.encode(), shared=True)
 
 
-def refuse_another(folder: Path, changed: Sequence[str]) -> None:
-    """changed: in words, what was decided otherwise in the folder. Raises InputError unless it is empty."""
+def refuse_another(folder: Path, changed: Sequence[str], *, flag: str = "--out") -> None:
+    """changed: in words, what was decided otherwise in the folder. flag: that chose it. Raises InputError unless it is
+    empty."""
     if changed:
         more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
         raise InputError(
-            f"{folder} holds another training: {'; '.join(changed[:6])}{more}. Choose another --out, or remove the "
+            f"{folder} holds another training: {'; '.join(changed[:6])}{more}. Choose another {flag}, or remove the "
             "folder to start over"
         )
 

@@ -24,7 +24,7 @@ from reasonrag.curation.audit.report import AUDIT, read_audit
 from reasonrag.curation.import_published import UNKNOWN
 from reasonrag.curation.publish_blockers import Blocker, evaluation_blockers
 from reasonrag.curation.token_counters import QwenTokenCounter, token_counter
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, NothingToLearn
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
 from reasonrag.rendering import counted
 from reasonrag.training.llamafactory.config_files import models_in
@@ -141,7 +141,7 @@ def check_rows(
         if objection := data.objection(entry):
             found.object(*objection)
     if count_rows(entries[0]) == 0:
-        raise InputError(f"{entries[0].file} has no rows, so there is nothing to train on")
+        raise NothingToLearn(f"{entries[0].file} has no rows, so there is nothing to train on")
     unknown = {name: count for name, count in asked.by_split.items() if name.rpartition("/")[2] == UNKNOWN}
     found.objections += evaluation_blockers(
         {name: count for name, count in asked.by_split.items() if name not in unknown}, asked.in_evaluation

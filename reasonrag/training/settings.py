@@ -93,7 +93,8 @@ DRAWN_BY: Final = set(
     "agent prompts style max_steps max_reply_tokens outcome set recipe seed extra_body reader_model".split()
 )
 """Settings of `generate` that decide what a round draws."""
-_HOW: Final = {"index_home", "gpu", "reader_base_url", "concurrency", "timeout", "max_wait"}
+_OF_A_PAID_READER: Final = {"price", "max_cost", "max_calls", "yes"}
+_HOW: Final = _OF_A_PAID_READER | {"index_home", "gpu", "reader_base_url", "concurrency", "timeout", "max_wait"}
 _OWN: Final = {"run", "model"}
 NOT_OF_ROUNDS: Final = ["recipe", *(GenerateSettings.model_fields.keys() - DRAWN_BY - _HOW - _OWN)]
 """Settings of `generate` that `rounds` gives itself, or reads in their table alone."""

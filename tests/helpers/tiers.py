@@ -28,6 +28,7 @@ SECOND_TIER: dict[str, tuple[str, ...]] = {
         "end_to_end/test_grpo_with_trl.py",
         *(f"reasonrag/critics/test_train.py::test_{each}" for each in CRITICS),
         "reasonrag/retrieval/test_flashrag.py",
+        "reasonrag/training/test_rounds.py::test_critics_are_trained_anew_in_each_round",
         *(f"reasonrag/serving/test_{each}.py" for each in ("batching", "chat_template", "critic_server", "server")),
     ),
     "kills at fifty moments, and before every change to a file": (

@@ -1,11 +1,13 @@
 """`reasonrag doctor`: what `train` would object to, whether this machine can train it, and a plan of the memory.
 
 Refuses, objects and notes as `train --dry-run` does (`preflight_checks`); decides only what is wrong with the machine.
+A configuration without a stage is one of `train-policy`, by transformers here, whose model is served before.
 Starts no training. Without a GPU here it plans for the GPUs named by flags, or for one of 80 GB, and says so.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +24,21 @@ from reasonrag.processes.train_python import find_python
 from reasonrag.rendering import Part, Table, counted, written
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.doctor.memory import GB, MemoryPlan, TrainingSetup, alternatives, longest_cutoff, plan_memory
+from reasonrag.training.doctor.memory import (
+    GB,
+    MemoryPlan,
+    TrainingSetup,
+    alternatives,
+    longest_cutoff,
+    plan_memory,
+    rows_served,
+)
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, changes_of, find_config
 from reasonrag.training.llamafactory.config_resolution import base_settings, resolve_config
 from reasonrag.training.llamafactory.dataset_info import TrainingData, read_training_data
+from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from reasonrag.training.llamafactory.inspection import (
     ConfigCheck,
     Gpu,
@@ -36,6 +47,7 @@ from reasonrag.training.llamafactory.inspection import (
     TrainingEnvironment,
     inspect_environment,
 )
+from reasonrag.training.policy.train import POLICY, with_defaults
 from reasonrag.training.preflight_checks import (
     PreflightFindings,
     check_base_model,
@@ -57,6 +69,8 @@ CONFIG_NAME: Final = "train"
 SCHEMA: Final = "reasonrag.doctor/3"
 _OFFLOADED: Final = {"optimizer": "optimizer", "parameters": "param"}
 """What ZeRO can keep on the host: our words, and its own."""
+_LONGEST: Final = 32_768
+"""Tokens of a policy's rows where it has no max_length: those of Qwen2.5."""
 _PARTS: Final = ("weights", "reference", "gradients", "optimizer", "activations", "logits")
 
 
@@ -115,7 +129,7 @@ class Diagnosis(BaseModel):
         yield Table("checkup", rows, ("", "name", "finding, and what to do"))
         if self.plans:
             yield self._memory()
-            yield "an estimate that assumes every row is as long as cutoff_len"
+            yield f"an estimate that assumes {self.plans[0].plan.training.assumed}"
             if not self.target.here:
                 yield f"planned for {self.target}; change it with --gpus and --gpu-memory"
         yield counted(len(self.errors), "error")
@@ -128,8 +142,8 @@ class Diagnosis(BaseModel):
         sizes["host"] = [each.host for each in plans]
         rows = [(part, *map(_size, numbers)) for part, numbers in sizes.items() if any(numbers)]
         rows.append(("fits", *(written(each.fits) for each in self.plans)))
-        rows.append(("longest cutoff_len", *(written(each.longest_cutoff or "none") for each in self.plans)))
-        asked = f"{training.stage}, cutoff_len {training.cutoff_len:,}, batch {training.batch}; GB per GPU"
+        rows.append((f"longest {training.limit}", *(written(each.longest_cutoff or "none") for each in self.plans)))
+        asked = f"{training.stage}, {training.limit} {training.cutoff_len:,}, batch {training.batch}; GB per GPU"
         ways = (tuple(each.training.name.split(", ")) for each in plans)
         return Table(f"memory of {self.model} on {self.target}: {asked}", rows, ("", *ways))
 
@@ -154,12 +168,19 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
         config: the name of a configuration in `train_configs/`, or your own file.
     """
     settings = resolve(DoctorSettings, "doctor", flags)
-    file, found = find_config(config), PreflightFindings()
+    file, found = find_config(config, "", POLICY.configs), PreflightFindings()
+    of_policy = "stage" not in file.values
+    if of_policy and settings.data:
+        raise InputError(f"{file.name} is of train-policy, whose --dry-run checks the data: leave out --data")
     if settings.prompts and settings.data is None:
         raise InputError("--prompts needs --data: they are compared with those of the data")
     data = read_training_data(settings.data) if settings.data else None
     prompts = prompts_of_training(settings.data, settings.prompts)[0] if settings.data else None
-    values, inspection = _as_train_does(file, changes_of(settings.set), data, prompts, found)
+    changes = changes_of(settings.set)
+    if of_policy:
+        values, inspection = _as_train_policy_does(file, changes, found)
+    else:
+        values, inspection = _as_train_does(file, changes, data, prompts, found)
     stock = inspection.stock if isinstance(inspection, Inspection) else None
     target = _target(settings.gpus, settings.gpu_memory, values, stock.devices if stock else [])
     if stock and target.here:
@@ -169,7 +190,7 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     findings = [
         Finding(each.name, "error", f"{each.what}; if intended: {each.flag} {each.name}") for each in found.objections
     ]
-    findings.append(_environment(inspection))
+    findings.append(_environment(inspection, POLICY.trainer if of_policy else "llamafactory"))
     if stock and not (values.get("use_cpu") or settings.gpus or settings.gpu_memory):
         findings += check_gpus(stock.devices, values)
     model, plans = str(values.get("model_name_or_path") or ""), list[MemoryOption]()
@@ -180,6 +201,7 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     else:
         plans = [] if values.get("use_cpu") else _plans(shape, training, target)
         findings += [_fits(plan, target) for plan in plans[:1]]
+        findings += [_served(shape, plan.plan.training, target) for plan in plans[:1] if of_policy]
     findings += [Finding("note", "note", each) for each in found.notes]
     return Diagnosis(config=file.name, model=model, target=target, findings=findings, plans=plans, stock=stock)
 
@@ -210,9 +232,23 @@ def _as_train_does(
     return values, inspection
 
 
-def _environment(inspection: Inspection | str) -> Finding:
+def _as_train_policy_does(
+    file: ConfigFile, changes: Mapping[str, Any], found: PreflightFindings
+) -> tuple[dict[str, Any], Inspection | str]:
+    values = with_defaults(base_settings(file, changes))
+    check_base_model(values)
+    found.objections += foreign_settings(values)
+    if POLICY.lacking:
+        return values, POLICY.lacking
+    inspection = inspect_environment(Path(sys.executable), {CONFIG_NAME: (POLICY.arguments(values), None)})
+    if wrong := inspection.configs[CONFIG_NAME].error:
+        raise InputError(wrong)
+    return values, inspection
+
+
+def _environment(inspection: Inspection | str, trainer: str) -> Finding:
     if isinstance(inspection, str):
-        return Finding("llamafactory", "error", inspection)
+        return Finding(trainer, "error", inspection)
     said = ", ".join(f"{name} {number}" for name, number in inspection.stock.named.items())
     return Finding("versions", "note", f"Python {inspection.stock.python} with {said}")
 
@@ -248,15 +284,16 @@ def check_gpus(seen: Sequence[Gpu], values: Mapping[str, Any]) -> Iterator[Findi
 
 def _setup(values: Mapping[str, Any], file: ConfigFile, *, gpus: int) -> TrainingSetup:
     """The parts of a configuration that determine memory. Raises InputError."""
+    values = values if "stage" in values else _as_of_llama_factory(values)
     stage, kind = values.get("stage"), values.get("finetuning_type", "lora")
     targets = values.get("lora_target", "all")
     adapter = {
-        "rank": values.get("lora_rank", 8),
+        "rank": values.get("lora_rank") or 8,
         "targets": targets.replace(" ", "").split(",") if isinstance(targets, str) else targets,
         "bits": values.get("quantization_bit", 4),
     }
     setup = {
-        "stage": stage if stage in ("dpo", "kto", "rm") else "sft",
+        "stage": stage if stage in ("dpo", "kto", "rm", "policy") else "sft",
         "method": "qlora" if values.get("quantization_bit") else "full" if kind in ("full", "freeze") else "lora",
         "cutoff_len": values.get("cutoff_len", TRAINERS_DEFAULT),
         "batch": values.get("per_device_train_batch_size", 8),
@@ -272,6 +309,17 @@ def _setup(values: Mapping[str, Any], file: ConfigFile, *, gpus: int) -> Trainin
         return TrainingSetup.model_validate(setup)
     except ValidationError as error:
         raise InputError(f"{file.name}: {first_error(error)}") from error
+
+
+def _as_of_llama_factory(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration of train-policy in the keys of LLaMA-Factory."""
+    return {
+        **values,
+        "stage": POLICY.stage,
+        "finetuning_type": "lora" if values.get("lora_rank") else "full",
+        "cutoff_len": values.get("max_length") or _LONGEST,
+        "disable_gradient_checkpointing": not values.get("gradient_checkpointing"),
+    }
 
 
 def _zero(file: object) -> dict[str, Any]:
@@ -300,12 +348,21 @@ def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -
     ]
 
 
+def _served(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -> Finding:
+    """Whether a GPU holds the model as it draws what it learns from, which is done before it is trained."""
+    rows, size = rows_served(shape, training.cutoff_len, target.memory), 2 * shape.parameters / GB
+    says = f"before it is trained it is served, from {size:,.1f} GB of weights in bf16: a GPU by vLLM has room"
+    if rows < 1:
+        return Finding("served", "error", f"{says} for less than one attempt of {training.cutoff_len:,} tokens")
+    return Finding("served", "note", f"{says} for {rows:,.0f} attempts of {training.cutoff_len:,} tokens at a time")
+
+
 def _fits(asked: MemoryOption, target: PlanningTarget) -> Finding:
     """Of the configured way."""
-    training = asked.plan.training
-    takes = f"{training.name} at cutoff_len {training.cutoff_len:,} takes {asked.plan.gpu / GB:,.1f} GB of {target}"
+    training, limit = asked.plan.training, asked.plan.training.limit
+    takes = f"{training.name} at {limit} {training.cutoff_len:,} takes {asked.plan.gpu / GB:,.1f} GB of {target}"
     if not asked.fits:
-        says = f"{takes}: does not fit. The plan has other ways, each with its longest cutoff_len; try more --gpus"
+        says = f"{takes}: does not fit. The plan has other ways, each with its longest {limit}; try more --gpus"
         return Finding("plan", "error", says)
     host = f", with {asked.plan.host / GB:,.0f} GB of the host's memory" if asked.plan.host else ""
     return Finding("plan", "note", f"{takes}: fits{host}")

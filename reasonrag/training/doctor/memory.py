@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from reasonrag.llm.settings import MAX_REPLY_TOKENS
 from reasonrag.training.doctor.model_shapes import ModelShape
 
 GB: Final = 2**30
@@ -27,10 +28,12 @@ ZERO3_LIVE_PARAMETERS: Final = 1_000_000_000
 NF4_BYTES: Final = 0.5 + (8 + 32 / 256) / 64 / 8
 """Bytes of a weight in NF4 with double quantisation: 4 bits, plus one 8-bit constant per 64 weights and one 32-bit
 constant per 256 of those (arXiv 2305.14314, section 3: 0.127 bits)."""
+VLLM_SHARE: Final = 0.9
+"""Of a GPU's memory, which vLLM takes for itself: its gpu_memory_utilization."""
 ADAM_STATE_BYTES: Final = 8
 """Bytes of Adam's two fp32 moments of a trained parameter."""
 
-Stage = Literal["sft", "dpo", "kto", "rm"]
+Stage = Literal["sft", "dpo", "kto", "rm", "policy"]
 Method = Literal["full", "lora", "qlora"]
 
 
@@ -76,6 +79,18 @@ class TrainingSetup(BaseModel):
     liger: bool = False
     reference: bool = True
     """Whether the loss needs a reference model; ORPO and SimPO do not."""
+    reply: int = MAX_REPLY_TOKENS
+    """Tokens of the longest reply, of a policy: only they have logits."""
+
+    @property
+    def limit(self) -> str:
+        """The key that bounds a row."""
+        return "max_length" if self.stage == "policy" else "cutoff_len"
+
+    @property
+    def assumed(self) -> str:
+        rows = f"every row is as long as {self.limit}"
+        return f"{rows}, and {self.reply:,} tokens of it are the reply" if self.stage == "policy" else rows
 
     @property
     def tokens(self) -> int:
@@ -237,15 +252,25 @@ def logits_bytes(shape: ModelShape, training: TrainingSetup) -> int:
     logits are copied (4 + 4 + 4), for both replies; without a reference the model's log-probabilities and three
     gradients (16). kto: the model's (8, plus 4 for the copy split by label) and the reference's for the reply and for
     the unrelated one (4 + 8), plus that copy for several rows. sft: half-precision logits (2), log-probabilities (4),
-    gradients (4 + 2); none with Liger's fused loss. rm: logits in both precisions (2 + 4), although unused.
+    gradients (4 + 2); none with Liger's fused loss. rm: logits in both precisions (2 + 4), although unused. policy:
+    log-probabilities and two gradients of them (12, as measured with torch 2.13 on a CPU), of the replies alone.
     """
     held = {
         "dpo": 20 if training.reference else 16,
         "kto": 24 if training.batch == 1 else 28,
         "sft": 0 if training.liger else 12,
         "rm": 6,
+        "policy": 12,
     }
-    return held[training.stage] * training.tokens * shape.vocab_size
+    replies = training.batch * min(training.reply, training.cutoff_len)
+    return held[training.stage] * (replies if training.stage == "policy" else training.tokens) * shape.vocab_size
+
+
+def rows_served(shape: ModelShape, tokens: int, gpu_memory: int) -> float:
+    """How many conversations of so many tokens vLLM holds at a time on a GPU, beside the weights in bf16: keys and
+    values of every layer, two bytes each, in the share of the memory that it takes."""
+    room = VLLM_SHARE * gpu_memory - CUDA_OVERHEAD - 2 * shape.parameters
+    return max(0, room) / (2 * 2 * shape.num_hidden_layers * shape.key_value_size * tokens)
 
 
 def longest_cutoff(shape: ModelShape, training: TrainingSetup, gpu_memory: int) -> int:
@@ -266,6 +291,8 @@ def alternatives(training: TrainingSetup) -> list[TrainingSetup]:
     full = whole.model_copy(update={"method": "full"})
     adapter = training.adapter.model_copy(update={"rank": max(training.adapter.rank, 64)})
     lora = whole.model_copy(update={"method": "lora", "adapter": adapter})
+    if training.stage == "policy":
+        return [full, lora]
     return [
         full,
         full.model_copy(update={"zero": Zero(stage=3)}),

@@ -71,17 +71,19 @@ def shipped_names(group: str = "") -> list[str]:
     return sorted(path.stem for path in (folder / group).glob("*.yaml")) if folder else []
 
 
-def find_config(name: str, group: str = "") -> ConfigFile:
-    """A file by its path, or a shipped one by its bare name. group: see `shipped_names`. Raises InputError if there is
+def find_config(name: str, *groups: str) -> ConfigFile:
+    """A file by its path, or a shipped one by its bare name. groups: see `shipped_names`. Raises InputError if there is
     none."""
     path, shipped = Path(name), shipped_folder()
-    folder = shipped / group if shipped else None
+    folders = [shipped / each for each in groups or ("",)] if shipped else []
     if path.is_file():
-        return _read(path, shipped=folder is not None and path.resolve().parent == folder.resolve())
+        return _read(path, shipped=path.resolve().parent in [each.resolve() for each in folders])
     bare = path.name.removesuffix(path.suffix if path.suffix in SUFFIXES else "")
-    if folder and str(path.parent) == "." and (folder / f"{bare}.yaml").is_file():
-        return _read(folder / f"{bare}.yaml", shipped=True)
-    raise InputError(f"there is no configuration {name!r}, and no such file: {choices(bare, shipped_names(group))}")
+    for folder in folders if str(path.parent) == "." else ():
+        if (folder / f"{bare}.yaml").is_file():
+            return _read(folder / f"{bare}.yaml", shipped=True)
+    names = [each for group in groups or ("",) for each in shipped_names(group)]
+    raise InputError(f"there is no configuration {name!r}, and no such file: {choices(bare, names)}")
 
 
 def _read(path: Path, *, shipped: bool) -> ConfigFile:

@@ -1,9 +1,10 @@
 """Lists installed packages and GPUs and has LLaMA-Factory check configurations: a script for its environment.
 
 Reads a job as JSON from stdin, writes its findings to the file named by its only argument. A job: {name: {"config":
-{key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}; LLaMA-Factory is imported for these only.
-Knows nothing of reasonrag and imports nothing of it; contacts no hub. Configurations are checked as if without a GPU:
-what needs one (DeepSpeed, half precision) is looked up, not started.
+{key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}; LLaMA-Factory is imported for these only, and
+not for those without a stage, which are arguments of transformers' Trainer. Knows nothing of reasonrag and imports
+nothing of it; contacts no hub. Configurations are checked as if without a GPU: what needs one (DeepSpeed, half
+precision) is looked up, not started.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -52,43 +54,60 @@ def _devices() -> list[dict[str, Any]]:
 
 
 def _judged(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, Any]:
-    """error: why LLaMA-Factory would not train with it. Else see `_tokens`."""
-    from llamafactory.data.template import TEMPLATES
-
-    known = _known_keys()
+    """error: why its trainer would not train with it. Else see `_tokens`."""
+    by_transformers = "stage" not in config
+    who, kinds, parse = _transformers() if by_transformers else _llama_factory()
+    known = _known_keys(kinds)
     for key in config:
         if key not in known:
             nearest = difflib.get_close_matches(key, list(known), n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            return {"error": f"LLaMA-Factory has no argument {key!r}{hint}"}
-    template = config.get("template")
-    if template is not None and template not in TEMPLATES:
-        return {"error": f"LLaMA-Factory has no template {template!r}; that of Qwen2.5 is qwen"}
-    refused = _refused(config, known)
+            return {"error": f"{who} has no argument {key!r}{hint}"}
+    if not by_transformers and (wrong := _unknown_template(config.get("template"))):
+        return {"error": wrong}
+    refused = _refused(config, known, parse)
     if refused is not None:
-        return {"error": f"LLaMA-Factory rejects this configuration: {refused}"}
-    return _tokens(config, rows)
+        return {"error": f"{who} rejects this configuration: {refused}"}
+    return {} if by_transformers else _tokens(config, rows)
 
 
-def _known_keys() -> dict[str, Any]:
-    """Argument names, and whether each takes several words."""
+def _llama_factory() -> tuple[str, Any, Callable[[list[str]], Any]]:
+    """Its name, the dataclasses of its arguments, and what parses a command line of them."""
+    from llamafactory.hparams import get_train_args
     from llamafactory.hparams.parser import _TRAIN_ARGS
+
+    return "LLaMA-Factory", _TRAIN_ARGS, get_train_args
+
+
+def _transformers() -> tuple[str, Any, Callable[[list[str]], Any]]:
+    from transformers import HfArgumentParser, TrainingArguments
+
+    return "transformers", TrainingArguments, HfArgumentParser(TrainingArguments).parse_args_into_dataclasses
+
+
+def _unknown_template(name: str | None) -> str | None:
+    from llamafactory.data.template import TEMPLATES
+
+    known = name is None or name in TEMPLATES
+    return None if known else f"LLaMA-Factory has no template {name!r}; that of Qwen2.5 is qwen"
+
+
+def _known_keys(kinds: Any) -> dict[str, Any]:
+    """Argument names, and whether each takes several words."""
     from transformers import HfArgumentParser
 
-    parser = HfArgumentParser(_TRAIN_ARGS)
+    parser = HfArgumentParser(kinds)
     names = {action.dest: action.nargs == "+" for action in parser._actions if action.dest != "help"}
     return {name: several for name, several in names.items() if not name.startswith("no_") or name[3:] not in names}
 
 
-def _refused(config: dict[str, Any], known: dict[str, Any]) -> str | None:
+def _refused(config: dict[str, Any], known: dict[str, Any], parse: Callable[[list[str]], Any]) -> str | None:
     """Why the parser rejects the arguments; None if it accepts them."""
-    from llamafactory.hparams import get_train_args
-
     said = io.StringIO()
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stderr(said):
         values = {key: value for key, value in config.items() if value is not None and key not in NEEDS_A_GPU}
         try:
-            get_train_args(_words(values | {"use_cpu": True, "output_dir": place}, known))
+            parse(_words(values | {"use_cpu": True, "output_dir": place}, known))
         except SystemExit:
             lines = [line for line in said.getvalue().splitlines() if "error:" in line]
             return lines[-1].partition("error:")[2].strip() if lines else "its parser gave up"

@@ -12,7 +12,7 @@ from typing import Final, Self
 from pydantic import BaseModel
 
 from preference.export.summary import SUMMARY
-from preference.records import read_rollouts
+from preference.records import RolloutNode, read_rollouts
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import ROLLOUTS, read_record
@@ -26,10 +26,10 @@ class Round(BaseModel):
     """The attempts of one round, before it learned from them.
 
     outcome: mean, 0 to 1. unreadable, loops: shares of replies, as often as each was drawn. searches: per attempt.
-    tokens: per reply, of the completions. entropy: mean of -log p of the replies' tokens, in nats; distance: mean of
-    log p - log p of the model of round 1, an estimate of the KL divergence per token; None where the training does not
-    compute them. seconds: of the round, since it was last started. failed: questions without a tree. stopped: why
-    rounds end here.
+    tokens: per completion, those of a reader included. entropy: mean of -log p of the replies' tokens, in nats;
+    distance: mean of log p - log p of the model of round 1, an estimate of the KL divergence per token; None where the
+    training does not compute them. seconds: of the round, since it was last started. failed: questions without a tree.
+    stopped: why rounds end here.
     """
 
     round: int
@@ -50,18 +50,21 @@ class Round(BaseModel):
     def measured(cls, number: int, model: str, run: Path) -> Self:
         """Of the run of a round, which has ended. Raises InputError where nothing was drawn."""
         summary = read_record(run / SUMMARY, RunSummary, "Take another --run")
-        if summary is None or not summary.calls:
+        if summary is None or not summary.done:
             raise InputError(f"round {number}: no question of {run} has attempts; its failures.jsonl says why")
-        nodes = [node for tree in read_rollouts(run / ROLLOUTS) for node in tree.nodes[1:]]
-        replies = sum(node.draws for node in nodes)
+        nodes, lost = list[RolloutNode](), 0
+        for tree in read_rollouts(run / ROLLOUTS):
+            nodes += tree.nodes[1:]
+            lost += len(tree.failed_continuations)
+        replies = max(1, lost + sum(node.draws for node in nodes))
         return cls(
             round=number,
             model=model,
             outcome=summary.mean_outcome,
-            unreadable=sum(node.draws for node in nodes if node.parse_error) / replies,
+            unreadable=(lost + sum(node.draws for node in nodes if node.parse_error)) / replies,
             loops=sum(node.draws for node in nodes if repeats_itself(node.response or "")) / replies,
             searches=sum(node.draws for node in nodes if node.action_type == "query") / max(1, summary.continuations),
-            tokens=summary.completion_tokens / summary.calls,
+            tokens=summary.completion_tokens / max(1, summary.calls),
             failed=summary.failed,
             cost=summary.cost_usd,
         )

@@ -23,12 +23,13 @@ from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.agent.recipe_file import DEFAULT_RECIPE
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.pairs import pairs
-from reasonrag.curation.publish_blockers import evaluation_blockers
-from reasonrag.errors import InputError, RunStopped
+from reasonrag.curation.publish_blockers import Blocker, evaluation_blockers
+from reasonrag.errors import InputError, NothingToLearn, RunStopped
 from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary
+from reasonrag.files import read_record
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import check_critic, find_critic
 from reasonrag.model_folder import fingerprint, open_model
@@ -36,15 +37,17 @@ from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import Line, Part, Table, counted, markdown_page, percent
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.serving.local_server import served
-from reasonrag.settings import SETTINGS_FILE, flag_of, resolve
+from reasonrag.settings import SETTINGS_FILE, flag_of, flags_decide, resolve
 from reasonrag.signatures import public_call
+from reasonrag.training.doctor.doctor import doctor
 from reasonrag.training.llamafactory.config_files import changes_of, find_config, shipped_names
 from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
 from reasonrag.training.policy.round_measures import HEAD, Round
-from reasonrag.training.policy.train import POLICY, train_policy
+from reasonrag.training.policy.train import train_policy
 from reasonrag.training.prepare import Permissions
-from reasonrag.training.provenance import evaluation_of
+from reasonrag.training.provenance import evaluation_of, read_provenance
 from reasonrag.training.settings import DRAWN_BY, NOT_OF_ROUNDS, RoundsSettings
 from reasonrag.training.stages.runner import Stage, read_stages, run_stages
 from reasonrag.training.stages.training import TrainingResult
@@ -123,8 +126,7 @@ def rounds(
         raise InputError(f"rounds has no {given[0]}; it draws with what each round made, at its own distribution")
     settings = resolve(RoundsSettings, "rounds", own)
     made = _Rounds(settings, others, chat_model, retriever, watcher or SilentWatcher(), train_critic)
-    made.check()
-    run_stages(settings.run, RECIPE, made.stages(), made.watcher.say, flag="--run")
+    run_stages(settings.run, RECIPE, made.stages(made.check()), made.watcher.say, flag="--run")
     return made.result()
 
 
@@ -174,33 +176,56 @@ class _Rounds:
         told = {
             "run": self.folder(number) / "run",
             "model": self.model(number).name,
-            "price": [f"{self.model(number).name}=0,0"],
             "recipe": "chains" if chains else DEFAULT_RECIPE,
-            "set": [*group, *self.changes("recipe")],
             "abort_degenerate": 0.0,  # rounds have rules of their own
-            "yes": True,
         }
         told |= {"prompts": self.settings.prompts} if self.settings.prompts else {}
         found = resolve(GenerateSettings, "generate", {**self.others, **told, **more})
-        return found.model_copy(update={"seed": found.seed + number - 1})
+        changes = [*group, *self.changes("recipe")]  # and none of [generate], which are of another recipe
+        prices = [f"{self.model(number).name}=0,0", *found.price]
+        return found.model_copy(update={"seed": found.seed + number - 1, "set": changes, "price": prices})
 
-    def check(self) -> None:
-        """Find what would stop a round after its attempts were drawn. Raises InputError."""
+    def check(self) -> dict[str, Any]:
+        """What all rounds are made from. Raises InputError for what would stop a round after its attempts were
+        drawn."""
         settings, config, model = self.settings, self.config, open_model(self.settings.model)
         stage = config.get("stage", "policy")
         if stage != settings.train:
             raise InputError(f"{settings.config} is a configuration of {stage}: give --train {stage}, or another one")
-        if stage == "policy" and POLICY.lacking:
-            raise InputError(POLICY.lacking)
         if model.is_adapter or model.is_classifier:
             raise InputError(f"{model.path} is an adapter or a critic, and rounds begin with a whole model")
         if config.get("advantage") == "prorag" and settings.critic is None:
             raise InputError("advantage prorag needs scores of the steps: give --critic, a folder or a configuration")
+        critic: str | dict[str, Any] | None = None
         if self.retrains:
-            find_config(str(settings.critic), "critics")
+            critic = find_config(str(settings.critic), "critics").values | changes_of(self.changes("critic"))
             if self.train_critic is None:
                 raise InputError("--critic is a configuration: give train_critic=reasonrag.train_critic, too")
-        drawing = self.drawing(1)
+        elif settings.critic:
+            critic = find_critic(settings.critic).name
+        drawn = self._check_drawing(self.drawing(1), stage)
+        if not self.reports():
+            self._check_training()
+        return {
+            "model": f"{model.name}@{fingerprint(model)}",
+            "train": settings.train,
+            "config": config,
+            "critic": critic,
+            "draw": drawn,
+        }
+
+    @flags_decide()
+    def _check_training(self) -> None:
+        """Raises InputError for what `doctor` finds wrong with the configuration, the model and this machine."""
+        model = f"model_name_or_path={self.model(1)}"
+        found = doctor(str(self.settings.config), set=[model, *self.changes("train")])
+        if wrong := [each for each in found.errors if each.name not in self.settings.allow]:
+            says = (f"{each.says}{'' if '--allow' in each.says else f' (--allow {each.name})'}" for each in wrong)
+            raise InputError("; ".join(says))
+
+    def _check_drawing(self, drawing: GenerateSettings, stage: str) -> dict[str, Any]:
+        """What decides the attempts of all rounds, but for what an index holds. Raises InputError."""
+        settings = self.settings
         acts = drawing.resolved_recipe.agent
         if stage == "policy" and (acts.temperature, acts.top_p) != (1.0, 1.0):
             raise InputError("a policy learns from what it draws at temperature 1 and agent.top_p=1; leave them so")
@@ -210,46 +235,57 @@ class _Rounds:
                 f"[generate] of {SETTINGS_FILE}"
             )
         plan = Plan.of(drawing.model_copy(update={"sample": None}))  # each round draws others of all
-        source, _ = plan.find_data(self.watcher.say, searched=self.retriever is None)
+        source, corpus = plan.find_data(self.watcher.say, searched=self.retriever is None)
         asked = [each.question for each in source.limited(None if drawing.sample else drawing.limit)]
-        Permissions(None, (), tuple(settings.allow_eval)).refuse(evaluation_blockers({source.name: len(asked)}, {}))
+        found, known = evaluation_blockers({source.name: len(asked)}, {}), read_provenance(settings.model)
+        if known and known.asked.renderer not in (None, renderer_hash(plan.prompts)):
+            says = f"{settings.model} was trained on other prompts than it would be asked with: give its --prompts or"
+            found.append(Blocker("--allow", "base_renderer", f"{says} its --agent"))
+        Permissions(None, tuple(settings.allow), tuple(settings.allow_eval)).refuse(found)
         if settings.critic and not self.retrains:
-            found, renderer, allowed = find_critic(settings.critic), renderer_hash(plan.prompts), settings.allow_critic
-            check_critic(found, renderer=renderer, questions=(), allowed=allowed, warn=self.watcher.warn)
-            if seen := sum(map(found.trained_on, asked)):
+            critic, renderer, allowed = find_critic(settings.critic), renderer_hash(plan.prompts), settings.allow_critic
+            check_critic(critic, renderer=renderer, questions=(), allowed=allowed, warn=self.watcher.warn)
+            if seen := sum(map(critic.trained_on, asked)):
                 raise InputError(
-                    f"the critic {found.name} was trained on {seen:,} of these {len(asked):,} questions and does not "
+                    f"the critic {critic.name} was trained on {seen:,} of these {len(asked):,} questions and does not "
                     "score them: take others, or a configuration as --critic, by which each round trains its own"
                 )
-
-    def stages(self) -> list[Stage]:
-        """One per round; all are made from the same."""
-        model, settings = open_model(self.settings.model), self.settings
-        decides = {
-            "model": f"{model.name}@{fingerprint(model)}",
-            "train": settings.train,
-            "config": self.config,
-            "critic": settings.critic and [settings.critic, *self.changes("critic")],
-            "draw": self.drawing(1).model_dump(mode="json", include=DRAWN_BY),
+        retrieval = {"index": [str(each.resolve()) for each in drawing.index], "corpus": corpus and str(corpus)}
+        retrieval["retriever"] = None if drawing.part(RetrievalSettings).is_remote else drawing.retriever
+        return {
+            **source.identity,
+            **drawing.model_dump(mode="json", include=DRAWN_BY - {"questions", "data_dir"}),
+            **retrieval,
+            "prompts": plan.prompts.hash,
+            "recipe": plan.recipe.model_dump(mode="json"),
         }
-        numbers = range(1, settings.rounds + 1)
+
+    def stages(self, decides: Mapping[str, Any]) -> list[Stage]:
+        """One per round; all are made from the same."""
+        numbers = range(1, self.settings.rounds + 1)
         return [Stage(f"round {number}", decides, partial(self.work, number)) for number in numbers]
 
     def work(self, number: int) -> dict[str, Any]:
         """A round: its attempts, unless they were drawn, and what is learned from them. Raises what these raise."""
-        began, drawn = time.monotonic(), self.folder(number) / "run"
-        if not (self.folder(number) / "data" / SUMMARY).is_file():
-            summary = run_to_end(self._draw(number))
-            if summary.stopped:
-                raise RunStopped(f"round {number}: {summary.stopped.message}. The same command goes on")
-        found = Round.measured(number, self.model(number).name, drawn)
-        found.stopped = reason_to_end(found, self.reports())
+        began, run = time.monotonic(), self.folder(number) / "run"
+        drawn = read_record(run / SUMMARY, RunSummary, "Take another --run")
+        if drawn is None or drawn.stopped or not drawn.done:
+            drawn = run_to_end(self._draw(number))
+            if drawn.stopped:
+                raise RunStopped(f"round {number}: {drawn.stopped.message}. The same command goes on")
+        found, before = Round.measured(number, self.model(number).name, run), self.reports()
+        found.stopped = reason_to_end(found, before)
+        newest = max([each.round for each in before if each.loops <= _MOST_LOOPS], default=1)
         if found.stopped is None:
-            lengths = self._learn(number).record.lengths
-            found.entropy, found.distance = lengths.get("entropy"), lengths.get("distance")
-        last = [each.round for each in self.reports() if each.loops <= _MOST_LOOPS]
-        sound = max(last, default=1) if found.stopped else number + 1
-        link_to(self.settings.run / MODEL, self.model(sound))
+            try:
+                lengths, newest = self._learn(number, self.drawing(number).prompts).record.lengths, number + 1
+                found.entropy, found.distance = lengths.get("entropy"), lengths.get("distance")
+            except NothingToLearn as error:
+                found.stopped, newest = f"round {number} teaches nothing: {error}", number
+            except InputError:
+                shutil.rmtree(self.folder(number) / "data", ignore_errors=True)  # settings may be others next time
+                raise
+        link_to(self.settings.run / MODEL, self.model(newest))
         found.seconds = round(time.monotonic() - began, 1)
         result = self.result([*self.reports(), found])
         page = markdown_page(f"Rounds from {self.settings.model.name}", result.parts())
@@ -264,28 +300,32 @@ class _Rounds:
             given = Given(retriever=self.retriever)
             return await explore(drawing(base_url=[server.base_url]), self.watcher, given)
 
-    def _learn(self, number: int) -> TrainingResult:
-        """The data of the round, and the model that it makes."""
+    @flags_decide()
+    def _learn(self, number: int, prompts: Path | None) -> TrainingResult:
+        """The data of the round, and the model that it makes. prompts: that were drawn with, if they are the user's."""
         settings, folder, watcher = self.settings, self.folder(number), self.watcher
         run, data, out = folder / "run", folder / "data", self.model(number + 1)
         base = [f"model_name_or_path={self.model(number)}"]
         told: dict[str, Any] = {"allow": settings.allow, "allow_eval": settings.allow_eval, "watcher": watcher}
-        told["prompts"] = self.drawing(1).prompts
+        told["prompts"] = prompts
         if not (data / SUMMARY).is_file():
             critics = [settings.critic] if settings.critic else []
             if self.train_critic and self.retrains:
                 pairs(run, out=folder / "pairs", validation=0, watcher=watcher)
-                told_critic = {"folds": _FOLDS, "set": [*base, *self.changes("critic")], **told}
+                first = f"model_name_or_path={self.model(1)}"  # which has learned from none of these questions
+                told_critic = {"folds": _FOLDS, "set": [first, *self.changes("critic")], **told}
                 made = self.train_critic(settings.critic, data=folder / "pairs", out=folder / "critic", **told_critic)
                 critics = [each.out for each in made.folds]
             asked: dict[str, Any] = {"critic": critics, "allow_critic": settings.allow_critic, "watcher": watcher}
             asked["consensus"] = bool(critics) and settings.train in ("dpo", "kto")
-            pairs(run, out=data, format=_FORMATS[settings.train], validation=0, **asked)
+            made = pairs(run, out=data, format=_FORMATS[settings.train], validation=0, **asked)
+            if not any(made.files.values()):
+                raise NothingToLearn(f"{data} has no rows; its dropped.jsonl says why")
         told |= {"data": data, "set": [*base, *self.changes("train")]}
         if settings.train == "policy":
             told["set"] += [f"start={self.model(1)}"] if number > 1 else []
             return train_policy(settings.config, out=out, **told)
-        if self.config.get("finetuning_type") == "full":
+        if self.config.get("finetuning_type", "lora") != "lora":
             return train(settings.config, out=out, **told)
         found = train(settings.config, out=folder / "adapter", **told)
         if not (out / MERGED).is_file():

@@ -15,7 +15,7 @@ import orjson
 
 from preference.candidate_records import question_key
 from preference.export.formats import FORMATS
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, NothingToLearn
 
 AdvantageName = Literal["outcome", "prorag", "sibling", "tree-grpo"]
 ADVANTAGE_NAMES: Final = get_args(AdvantageName)
@@ -45,7 +45,7 @@ def read_policy_rows(
     """
     rows = [*_rows(file)]
     if not rows:
-        raise InputError(f"{file} has no rows; summary.json beside it says what was left out")
+        raise NothingToLearn(f"{file} has no rows; summary.json beside it says what was left out")
     try:
         _check(rows, file, advantage, base)
         found = [dict(_wanted(row, advantage)) for row in rows if _advantage(row, advantage) is not None]
@@ -53,7 +53,7 @@ def read_policy_rows(
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{file}: a row has no {error}; make it again: reasonrag pairs RUN --format rl") from error
     if not found:
-        raise InputError(f"{file}: no row has an advantage {advantage}: it needs states with several steps")
+        raise NothingToLearn(f"{file}: no row has an advantage {advantage}: it needs states with several steps")
     return found, keys, len(rows) - len(found)
 
 
@@ -71,8 +71,6 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
 
 def _check(rows: list[dict[str, Any]], file: Path, advantage: AdvantageName, base: str) -> None:
     """Raises InputError."""
-    if advantage not in ADVANTAGE_NAMES:
-        raise InputError(f"advantage {advantage!r}: choose from {', '.join(ADVANTAGE_NAMES)}")
     if any(row["value_model"] for row in rows):
         raise InputError(f"{file} is of a run with a value model: the steps of one model, continued by another")
     said_by = {str(row["teacher"]) for row in rows}

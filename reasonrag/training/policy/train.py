@@ -5,17 +5,17 @@ Decides what a policy learns from. The training itself is `stages.trl`'s, the lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, NothingToLearn
 from reasonrag.progress import JobWatcher, SilentWatcher
 from reasonrag.rendering import Part, counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.output_directory import TrainingRecord
-from reasonrag.training.policy.rows import equal_groups, policy_file, read_policy_rows
+from reasonrag.training.policy.rows import ADVANTAGE_NAMES, equal_groups, policy_file, read_policy_rows
 from reasonrag.training.policy.training_script import Loss
 from reasonrag.training.provenance import evaluation_of
 from reasonrag.training.settings import TrainPolicySettings
@@ -60,15 +60,13 @@ def train_policy(
     """
     settings = resolve(TrainPolicySettings, "train-policy", given(config, flags))
     plan = plan_training(POLICY, settings, HOME)
-    plan.config.update(DEFAULTS | plan.config)
-    if wrong := [name for name in ("beta", "clip", "kl") if not _is_positive(plan.config[name])]:
-        raise InputError(f"{wrong[0]} must be a number of 0 or more (got {plan.config[wrong[0]]!r})")
+    plan.config.update(with_defaults(plan.config))
     file = policy_file(plan.data.directory)
     advantage = plan.config["advantage"]
     rows, questions, without = read_policy_rows(file, advantage, str(plan.config["model_name_or_path"]))
     equal = equal_groups(rows)
     if not any(row["advantage"] for row in rows) and not plan.config["kl"] and advantage != "prorag":
-        raise InputError(
+        raise NothingToLearn(
             f"{file}: every question has attempts of one outcome alone, which teaches nothing by {advantage}"
         )
     prepared = prepare(plan, Rows(rows, [], [file], questions, {"labels": advantage}, {}), strict=not dry_run)
@@ -80,8 +78,16 @@ def train_policy(
     return train_prepared(prepared, watcher or SilentWatcher(), _facts, PolicyResult, dry_run=dry_run)
 
 
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with all of a policy's own keys. Raises InputError for a wrong value of one."""
+    found = {**DEFAULTS, **config}
+    if found["advantage"] not in ADVANTAGE_NAMES:
+        raise InputError(f"advantage {found['advantage']!r}: choose from {', '.join(ADVANTAGE_NAMES)}")
+    for name in ("beta", "clip", "kl"):
+        value: Any = found[name]
+        if type(value) not in (int, float) or value < 0:
+            raise InputError(f"{name} must be a number of 0 or more (got {value!r})")
+    return found
 
 
 def _facts(record: TrainingRecord) -> dict[str, Any]:

@@ -171,22 +171,23 @@ def _per_token(rows: Sequence[Mapping[str, Any]], name: str) -> float:
 def main(job_file: Path) -> None:
     """Train, and save the policy as a whole model."""
     job = ProcessJob.model_validate_json(job_file.read_bytes())
-    from transformers import AutoModelForCausalLM, TrainingArguments
+    from transformers import AutoConfig, AutoModelForCausalLM, TrainingArguments
 
     arguments, tokenizer = arguments_of(job, TrainingArguments), open_tokenizer(job.base)
-    model, loss = base_of(job, AutoModelForCausalLM, arguments), Loss(**{k: job.ours[k] for k in Loss.model_fields})
-    limit = job.ours.get("max_length") or int(model.config.get_text_config().max_position_embeddings)
+    loss, config = Loss(**{k: job.ours[k] for k in Loss.model_fields}), AutoConfig.from_pretrained(job.base)
+    limit = job.ours.get("max_length") or int(config.get_text_config().max_position_embeddings)
     lines = [json.loads(line) for line in Path(job.rows).read_bytes().splitlines()]
     every = [*with_process_part(tokenized(lines, tokenizer), float(job.ours["beta"]))]
     fitting = [each for each in every if each["own"] and len(each["input_ids"]) <= limit]
     fitting.sort(key=lambda each: len(each["input_ids"]))  # batches of one pass are of one length
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    model, size = model.to(arguments.device), arguments.per_device_train_batch_size
-    with_old(fitting, model, pad, size, bf16=arguments.bf16)
-    if start := job.ours.get("start"):
+    size = arguments.per_device_train_batch_size
+    if start := job.ours.get("start"):  # one model at a time, as memory is short
         first = base_of(job.model_copy(update={"base": start}), AutoModelForCausalLM, arguments).to(arguments.device)
         with_old(fitting, first, pad, size, bf16=arguments.bf16, name="start")
         del first
+    model = base_of(job, AutoModelForCausalLM, arguments).to(arguments.device)
+    with_old(fitting, model, pad, size, bf16=arguments.bf16)
     taught = [each for each in fitting if each["advantage"] or loss.kl]
     if not taught:
         raise SystemExit(f"of {len(lines)} rows none teaches anything: {len(fitting)} have up to {limit} tokens")

@@ -62,7 +62,7 @@ def read_stages(folder: Path) -> StagesRecord | None:
     return read_record(folder / STAGES, StagesRecord, "Choose another --out")
 
 
-def check_stages(folder: Path, recipe: str, stages: Sequence[Stage]) -> StagesRecord:
+def check_stages(folder: Path, recipe: str, stages: Sequence[Stage], *, flag: str = "--out") -> StagesRecord:
     """What is known of these stages in a folder; what is still owed may have other settings now.
 
     Raises InputError if it holds stages of another command.
@@ -82,7 +82,7 @@ def check_stages(folder: Path, recipe: str, stages: Sequence[Stage]) -> StagesRe
         if before.state != "owed"
         for what in changed_keys(before.decides, now.decides)
     ]
-    refuse_another(folder, changed)
+    refuse_another(folder, changed, flag=flag)
     for before, now in both:
         before.decides = now.decides
     found.stages += made.stages[len(found.stages) :]
@@ -98,7 +98,7 @@ def run_stages(
     same call goes on with that stage.
     """
     with only_writer(folder / FOLDER, flag=flag):
-        record = check_stages(folder, recipe, stages)
+        record = check_stages(folder, recipe, stages, flag=flag)
         for number, (stage, known) in enumerate(zip(stages, record.stages, strict=False), start=1):
             if number > 1 and record.stages[number - 2].result.get("stopped"):
                 break

@@ -20,7 +20,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from preference.export.private_files import write_file
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, NothingToLearn
 from reasonrag.files import file_digest, read_small
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash
@@ -102,6 +102,11 @@ class Kind:
                 found[name] = version(name)
         return found
 
+    def arguments(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys of a configuration that its trainer takes."""
+        not_theirs = ("model_name_or_path", *_LORA, *self.ours)
+        return {key: value for key, value in config.items() if key not in not_theirs}
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -166,7 +171,7 @@ def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
     digests = {each.name: file_digest(each) for each in rows.files}
     prompts, chosen = prompts_of_training(data.directory, plan.permitted.prompts)
     if not rows.train:
-        raise InputError(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
+        raise NothingToLearn(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
     entry = DatasetEntry(f"rows of a {kind.stage}", {}, rows.files[0])
     base, asked, conditions = check_data(plan.config, [entry], data, prompts, found)
     found.objections += foreign_settings(plan.config)
@@ -279,15 +284,15 @@ def _job(prepared: Prepared, rows: Path, checkpoint: Path | None) -> ProcessJob:
     lora = {theirs: config[ours] for ours, theirs in _LORA.items() if ours in config}
     if lora.get("target_modules") == "all":
         lora["target_modules"] = "all-linear"
-    not_theirs = ("model_name_or_path", *_LORA, *plan.kind.ours)
+    arguments = plan.kind.arguments(config)
     if not prepared.rows.held_out:
-        not_theirs += _EVALUATION
+        arguments = {key: value for key, value in arguments.items() if key not in _EVALUATION}
     return ProcessJob(
         base=str(config["model_name_or_path"]),
         out=str(plan.out),
         rows=str(rows / ROWS),
         held_out=str(rows / HELD_OUT) if prepared.rows.held_out else None,
-        arguments={key: value for key, value in config.items() if key not in not_theirs},
+        arguments=arguments,
         lora=lora if lora.get("r") else None,
         ours={key: config[key] for key in plan.kind.ours if key in config},
         resume=str(checkpoint) if checkpoint else None,

@@ -155,7 +155,6 @@ def row(**fields: Any) -> dict[str, Any]:
         ({"group": 1}, "prorag", "one attempt a question, which has nothing to be compared with"),
         ({"score": None}, "prorag", "needs a critic's score of every step, and 1 of 1 rows"),
         ({"advantages": {"sibling": None}}, "sibling", "no row has an advantage sibling"),
-        ({}, "best", "advantage 'best': choose from outcome, prorag, sibling, tree-grpo"),
     ],
 )
 def test_rows_that_an_advantage_means_nothing_of_are_refused(

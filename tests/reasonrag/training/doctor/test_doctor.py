@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reasonrag.curation.audit.report import read_audit
+from reasonrag.errors import InputError
 from reasonrag.processes.train_python import PYTHON_VARIABLE
 from reasonrag.training.doctor.doctor import Diagnosis, Finding, check_gpus, doctor
 from reasonrag.training.doctor.memory import GB
@@ -172,6 +173,7 @@ def test_what_does_not_fit_is_an_error_beside_what_does(reasonrag: Reasonrag) ->
         ("prorag-sft", 4, 80),
         ("qwen2.5-7b-reward", 1, 32),
         ("qwen2.5-7b-kto", 1, 40),
+        ("policy-qwen2.5-7b", 1, 24),
     ],
 )
 def test_our_configurations_fit_what_their_headers_ask_for(name: str, gpus: int, memory: int) -> None:
@@ -179,7 +181,22 @@ def test_our_configurations_fit_what_their_headers_ask_for(name: str, gpus: int,
     assert doctor(name, gpus=gpus, gpu_memory=memory).plans[0].fits
     less = {40: 24, 48: 40, 32: 24, 24: 16}
     assert not doctor(name, gpus=max(1, gpus // 2), gpu_memory=less.get(memory, memory)).plans[0].fits
-    assert f"{memory} GB" in find_config(name).text
+    assert f"{memory} GB" in find_config(name, "", "policies").text
+
+
+def test_a_policy_is_planned_as_it_is_served_and_then_as_it_is_trained() -> None:
+    """By transformers here, and with logits of the replies alone; a card that holds the model may be full by it."""
+    pytest.importorskip("peft", reason="the rl extra is not installed")
+    found = doctor("policy-qwen2.5-7b", gpus=1, gpu_memory=80)
+    says = {each.name: each for each in found.findings}
+    assert "transformers" in says["versions"].says
+    assert "14.2 GB of weights in bf16: a GPU by vLLM has room for 257 attempts of 4,096 tokens" in says["served"].says
+    assert [each.plan.training.name for each in found.plans] == ["lora", "full"]
+    assert found.plans[0].plan.logits == 12 * 2 * 512 * 152_064
+    wrong = doctor("policy-qwen2.5-7b", gpus=1, gpu_memory=17).errors
+    assert [each.name for each in wrong] == ["plan", "served"]
+    with pytest.raises(InputError, match="transformers has no argument 'lernrate'; did you mean learning_rate"):
+        doctor("policy-qwen2.5-7b", set=["lernrate=1"])
 
 
 def test_without_a_configuration_it_is_lora_beside_the_other_methods() -> None:
@@ -208,6 +225,8 @@ def test_without_a_configuration_it_is_lora_beside_the_other_methods() -> None:
         (["--prompts", "nowhere", "--data", "data"], "nowhere"),
         (["--prompts", "nowhere"], "--prompts needs --data"),
         (["qwen2.5-7b-sft", "--set", "cutoff_len=-1"], "cutoff_len"),
+        (["policy-qwen2.5-7b", "--data", "data"], "--dry-run checks the data"),
+        (["policy-qwen2.5-7b", "--set", "clip=-1"], "clip must be a number of 0 or more"),
         (["qwen2.5-7b-dpo-full", "--set", "deepspeed=zero.json"], "zero.json"),
         (["qwen2.5-7b-dpo-full", "--set", "deepspeed=list.json"], "does not hold a JSON object"),
         (["qwen2.5-7b-dpo-full", "--set", "deepspeed=four.json"], "zero"),
