@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import defaultdict
 from math import log
 from pathlib import Path
 from typing import Any
@@ -14,45 +13,14 @@ import pytest
 
 import reasonrag
 from mcts.advantages import z_scores
-from preference.candidate_records import Origin, PlainStep, QuestionRecord
 from preference.export.formats import rl_rows
-from preference.records import Message
 from reasonrag.errors import InputError
 from reasonrag.training.policy.rows import read_policy_rows
 from tests.helpers.scripted_model import ScriptedModel
+from tests.helpers.word_world import ATTEMPTS, QUESTIONS, WORDS, attempts_of, model, tokenizer
 
 pytest.importorskip("torch", reason="the rl extra is not installed")
 pytest.importorskip("peft", reason="the rl extra is not installed")
-
-WORDS = "<pad> <end> system user assistant which where one two three four five six seven eight seek look find".split()
-THINGS = WORDS[7:15]
-TEMPLATE = (
-    "{% for turn in messages %}{{ turn['role'] }} {{ turn['content'] }} {% if turn['role'] == 'assistant' %}<end> "
-    "{% endif %}{% endfor %}{% if add_generation_prompt %}assistant {% endif %}"
-)
-
-
-def tokenizer() -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token=WORDS[0]))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made = PreTrainedTokenizerFast(tokenizer_object=words, pad_token=WORDS[0], eos_token=WORDS[1])
-    made.chat_template = TEMPLATE
-    return made
-
-
-def model(seed: int = 0) -> Any:
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    torch.manual_seed(seed)
-    torch.set_num_threads(1)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = Qwen2Config(vocab_size=len(WORDS), num_key_value_heads=1, max_position_embeddings=64, **sizes)
-    return Qwen2ForCausalLM(config)
-
 
 # -- the loss --------------------------------------------------------------------------------------------------
 
@@ -177,57 +145,6 @@ def test_siblings_of_a_searched_tree_are_taken_and_a_broken_line_is_named(tmp_pa
 
 
 # -- a world of a few words ------------------------------------------------------------------------------------
-
-QUESTIONS = 8
-ATTEMPTS = 40
-
-
-def drawn(policy: Any, coder: Any, prompts: list[str], dice: random.Random) -> list[str]:
-    """A word for each prompt."""
-    import torch
-
-    with torch.inference_mode():
-        ids = coder(prompts, return_tensors="pt")["input_ids"]
-        chances = policy(input_ids=ids).logits[:, -1].softmax(-1).tolist()
-    return [dice.choices(WORDS, each)[0] for each in chances]
-
-
-def attempts_of(policy: Any, coder: Any, dice: random.Random) -> list[QuestionRecord]:
-    """Two turns: a search, which shows the thing if it is one of three words, and an answer."""
-    origin, found = Origin(dataset="toy", split="train", config_hash="c", seed=0, teacher="student"), []
-    for number in range(QUESTIONS):
-        asked = [Message(role="user", content=f"which {WORDS[5 + number]}")]
-        state = coder.apply_chat_template(
-            [each.model_dump() for each in asked], tokenize=False, add_generation_prompt=True
-        )
-        searches = drawn(policy, coder, [state] * ATTEMPTS, dice)
-        steps, shown = list[PlainStep](), [THINGS[number] if each in WORDS[15:] else "where" for each in searches]
-        read = [[Message(role="user", content=f"which {WORDS[5 + number]} where {each}")] for each in shown]
-        states = [
-            coder.apply_chat_template([turn.model_dump() for turn in each], tokenize=False, add_generation_prompt=True)
-            for each in read
-        ]
-        answers = drawn(policy, coder, states, dice)
-        below = defaultdict[str, list[float]](list)
-        for search, answer in zip(searches, answers, strict=True):
-            below[search].append(float(answer == THINGS[number]))
-        for place, (search, prompt, answer) in enumerate(zip(searches, read, answers, strict=True)):
-            right, first = float(answer == THINGS[number]), {"id": 2 * place + 1, "parent_id": 0, "layer": 0}
-            value = sum(below[search]) / len(below[search])
-            common: dict[str, Any] = {"action_type": None, "content": None, "draws": 1}
-            steps.append(
-                PlainStep(**first, **common, state_id="0", prompt=[SYSTEM, *asked], response=search, value=value)
-            )
-            last = {"id": 2 * place + 2, "parent_id": 2 * place + 1, "layer": 1, "state_id": f"{prompt[0].content}"}
-            steps.append(
-                PlainStep(**last, **common, prompt=[SYSTEM, *prompt], response=answer, value=right, outcome=right)
-            )
-        about = {"question_id": str(number), "question": f"which {number}", "golden_answers": [THINGS[number]]}
-        found.append(QuestionRecord(**about, origin=origin, group=ATTEMPTS, plain_steps=steps))
-    return found
-
-
-SYSTEM = Message(role="system", content="system")
 
 
 def test_a_policy_learns_from_its_own_attempts(tmp_path: Path) -> None:
