@@ -94,7 +94,7 @@ def report(rounds: Rounds) -> Iterator[str]:
             "EM": [shown(each["em"], "mean", sign="") for each in arms.values()],
             "F1": [shown(each["f1"], "mean", sign="") for each in arms.values()],
             "no answer": [f"{each['no_answer']:.1%}" for each in arms.values()],
-            "EM - before": ["", *(shown(against[arm]["em"], "mean") for arm in ARMS)],
+            "EM - before": ["", *(shown(against[arm]["em"], "value", sign="+") for arm in ARMS)],
         },
     )
     for arm in ARMS:

@@ -20,15 +20,8 @@ from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.stages.training import TrainingResult
-from reasonrag.training.stages.trl import Kind, Plan, Rows, given, plan_training, prepare, train_prepared
+from reasonrag.training.stages.trl import CRITIC, Plan, Rows, given, plan_training, prepare, train_prepared
 
-CRITIC: Final = Kind(
-    stage="critic",
-    module="reasonrag.critics.training_script",
-    configs="critics",
-    packages=("trl", "transformers", "torch", "datasets", "accelerate", "peft"),
-    ours=("margin_scale", "max_length"),
-)
 HOME: Final = Path("critics")
 _FROM_BEST: Final = "load_best_model_at_end"
 

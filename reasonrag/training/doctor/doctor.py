@@ -1,7 +1,8 @@
 """`reasonrag doctor`: what `train` would object to, whether this machine can train it, and a plan of the memory.
 
 Refuses, objects and notes as `train --dry-run` does (`preflight_checks`); decides only what is wrong with the machine.
-A configuration without a stage is one of `train-policy`, by transformers here, whose model is served before.
+A configuration without a stage is one of `train-policy`, whose model is served before, or of `train-critic`, whose
+memory is not planned; both train here.
 Starts no training. Without a GPU here it plans for the GPUs named by flags, or for one of 80 GB, and says so.
 """
 
@@ -47,7 +48,7 @@ from reasonrag.training.llamafactory.inspection import (
     TrainingEnvironment,
     inspect_environment,
 )
-from reasonrag.training.policy.train import POLICY, with_defaults
+from reasonrag.training.policy.train import with_defaults
 from reasonrag.training.preflight_checks import (
     PreflightFindings,
     check_base_model,
@@ -59,6 +60,7 @@ from reasonrag.training.preflight_checks import (
 )
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings
+from reasonrag.training.stages.trl import CRITIC, POLICY, Kind
 
 GPU_MEMORY: Final = 80
 """The default to plan for without a GPU: an A100 or H100, in GB."""
@@ -168,29 +170,29 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
         config: the name of a configuration in `train_configs/`, or your own file.
     """
     settings = resolve(DoctorSettings, "doctor", flags)
-    file, found = find_config(config, "", POLICY.configs), PreflightFindings()
-    of_policy = "stage" not in file.values
-    if of_policy and settings.data:
-        raise InputError(f"{file.name} is of train-policy, whose --dry-run checks the data: leave out --data")
+    file, found = find_config(config, "", POLICY.configs, CRITIC.configs), PreflightFindings()
+    changes = changes_of(settings.set)
+    kind = _kind_of(file, file.values | changes)
+    if kind and settings.data:
+        raise InputError(f"{file.name} is of train-{kind.stage}, whose --dry-run checks the data: leave out --data")
     if settings.prompts and settings.data is None:
         raise InputError("--prompts needs --data: they are compared with those of the data")
     data = read_training_data(settings.data) if settings.data else None
     prompts = prompts_of_training(settings.data, settings.prompts)[0] if settings.data else None
-    changes = changes_of(settings.set)
-    if of_policy:
-        values, inspection = _as_train_policy_does(file, changes, found)
+    if kind:
+        values, inspection = _as_kind_does(kind, base_settings(file, changes), found)
     else:
         values, inspection = _as_train_does(file, changes, data, prompts, found)
     stock = inspection.stock if isinstance(inspection, Inspection) else None
     target = _target(settings.gpus, settings.gpu_memory, values, stock.devices if stock else [])
-    if stock and target.here:
+    if stock and target.here and kind is None:
         check_packages(values, stock, found)
     training = _setup(values, file, gpus=target.gpus)
     found.notes.append(describe_batch(values, target.gpus))
     findings = [
         Finding(each.name, "error", f"{each.what}; if intended: {each.flag} {each.name}") for each in found.objections
     ]
-    findings.append(_environment(inspection, POLICY.trainer if of_policy else "llamafactory"))
+    findings.append(_environment(inspection, kind.trainer if kind else "llamafactory"))
     if stock and not (values.get("use_cpu") or settings.gpus or settings.gpu_memory):
         findings += check_gpus(stock.devices, values)
     model, plans = str(values.get("model_name_or_path") or ""), list[MemoryOption]()
@@ -199,9 +201,9 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     except InputError as error:
         findings.append(Finding("shape", "warning", f"no memory plan: {error}"))
     else:
-        plans = [] if values.get("use_cpu") else _plans(shape, training, target)
+        plans = [] if values.get("use_cpu") or kind is CRITIC else _plans(shape, training, target)
         findings += [_fits(plan, target) for plan in plans[:1]]
-        findings += [_served(shape, plan.plan.training, target) for plan in plans[:1] if of_policy]
+        findings += [_served(shape, plan.plan.training, target) for plan in plans[:1] if kind]
     findings += [Finding("note", "note", each) for each in found.notes]
     return Diagnosis(config=file.name, model=model, target=target, findings=findings, plans=plans, stock=stock)
 
@@ -232,15 +234,23 @@ def _as_train_does(
     return values, inspection
 
 
-def _as_train_policy_does(
-    file: ConfigFile, changes: Mapping[str, Any], found: PreflightFindings
+def _kind_of(file: ConfigFile, values: Mapping[str, Any]) -> Kind | None:
+    """None: it is LLaMA-Factory's."""
+    of_critic = file.place.name == CRITIC.configs or "margin_scale" in values
+    return None if "stage" in values else CRITIC if of_critic else POLICY
+
+
+def _as_kind_does(
+    kind: Kind, values: dict[str, Any], found: PreflightFindings
 ) -> tuple[dict[str, Any], Inspection | str]:
-    values = with_defaults(base_settings(file, changes))
+    """As `_as_train_does`, of a training here."""
+    values = with_defaults(values) if kind is POLICY else values
     check_base_model(values)
     found.objections += foreign_settings(values)
-    if POLICY.lacking:
-        return values, POLICY.lacking
-    inspection = inspect_environment(Path(sys.executable), {CONFIG_NAME: (POLICY.arguments(values), None)})
+    if kind.lacking:
+        return values, kind.lacking
+    asked = {CONFIG_NAME: (kind.arguments(values, held_out=kind is CRITIC), None)}
+    inspection = inspect_environment(Path(sys.executable), asked, kind.trainer)
     if wrong := inspection.configs[CONFIG_NAME].error:
         raise InputError(wrong)
     return values, inspection
@@ -324,7 +334,8 @@ def _as_of_llama_factory(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _zero(file: object) -> dict[str, Any]:
     """What the JSON file that `deepspeed` names says of ZeRO."""
-    zero = read_json(Path(str(file))).get("zero_optimization") if file else None
+    read = file if isinstance(file, Mapping) else read_json(Path(str(file))) if file else {}
+    zero = read.get("zero_optimization")
     said = zero if isinstance(zero, dict) else {}
     offloaded = {f"offload_{ours}": _is_offloaded(said.get(f"offload_{theirs}")) for ours, theirs in _OFFLOADED.items()}
     return {"stage": said.get("stage", 0)} | offloaded

@@ -125,11 +125,11 @@ class RowsToCount(BaseModel):
 ConfigsToCheck = Mapping[str, tuple[Mapping[str, Any], RowsToCount | None]]
 
 
-def inspect_environment(python: Path, configs: ConfigsToCheck) -> Inspection:
-    """Inspect the environment and check configurations. Raises ReasonragError if the interpreter does not answer, or
-    has no LLaMA-Factory that works."""
+def inspect_environment(python: Path, configs: ConfigsToCheck, by: str = "LLaMA-Factory") -> Inspection:
+    """Inspect the environment and check configurations, by LLaMA-Factory, transformers or TRL. Raises ReasonragError if
+    the interpreter does not answer, or has none that works."""
     job = {
-        name: {"config": dict(config), "rows": rows.model_dump() if rows else None}
+        name: {"config": dict(config), "rows": rows.model_dump() if rows else None, "by": by}
         for name, (config, rows) in configs.items()
     }
     script = resources.files("reasonrag.training.llamafactory").joinpath("inspection_script.py").read_text("utf-8")
@@ -154,7 +154,8 @@ def inspect_environment(python: Path, configs: ConfigsToCheck) -> Inspection:
             )
         found = Inspection.model_validate_json(answer.read_bytes())
     if found.failure:
-        raise ReasonragError(f"LLaMA-Factory does not work at {python}: {found.failure}; make train-env builds it anew")
+        helps = "make train-env builds it anew" if by == "LLaMA-Factory" else "pip install 'reasonrag[rl]'"
+        raise ReasonragError(f"{by} does not work at {python}: {found.failure}; {helps}")
     return found
 
 

@@ -1,16 +1,16 @@
 """Lists installed packages and GPUs and has LLaMA-Factory check configurations: a script for its environment.
 
 Reads a job as JSON from stdin, writes its findings to the file named by its only argument. A job: {name: {"config":
-{key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}; LLaMA-Factory is imported for these only, and
-not for those without a stage, which are arguments of transformers' Trainer. Knows nothing of reasonrag and imports
-nothing of it; contacts no hub. Configurations are checked as if without a GPU: what needs one (DeepSpeed, half
-precision) is looked up, not started.
+{key: value}, "rows": {"files", "system", "prompt", "replies"} or null, "by": a trainer}}; the trainer is imported for
+these only. Knows nothing of reasonrag and imports nothing of it; contacts no hub. Configurations are checked as if
+without a GPU: what needs one (DeepSpeed, half precision) is looked up, not started.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 import io
 import json
 import os
@@ -22,7 +22,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-NEEDS_A_GPU = ("deepspeed", "fsdp", "fsdp_config", "tf32", "fp16", "pure_bf16")
+NEEDS_A_GPU = ("deepspeed", "fsdp", "fsdp_config", "tf32", "fp16", "pure_bf16", "ddp_backend")
 """Left out when arguments are only parsed: LLaMA-Factory would look for the hardware, or for other processes."""
 
 
@@ -53,36 +53,39 @@ def _devices() -> list[dict[str, Any]]:
     return [{"name": each.name, "memory": each.total_memory, "capability": [each.major, each.minor]} for each in seen]
 
 
-def _judged(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, Any]:
+def _judged(config: dict[str, Any], rows: dict[str, Any] | None, by: str) -> dict[str, Any]:
     """error: why its trainer would not train with it. Else see `_tokens`."""
-    by_transformers = "stage" not in config
-    who, kinds, parse = _transformers() if by_transformers else _llama_factory()
+    ours = by != "LLaMA-Factory"
+    kinds, parse = _of_hugging_face(by) if ours else _of_llama_factory()
     known = _known_keys(kinds)
     for key in config:
         if key not in known:
             nearest = difflib.get_close_matches(key, list(known), n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            return {"error": f"{who} has no argument {key!r}{hint}"}
-    if not by_transformers and (wrong := _unknown_template(config.get("template"))):
+            return {"error": f"{by} has no argument {key!r}{hint}"}
+    if not ours and (wrong := _unknown_template(config.get("template"))):
         return {"error": wrong}
+    if ours:  # which get these as they are; a command line has no word for them
+        config = {key: value for key, value in config.items() if value != [] and not isinstance(value, dict)}
     refused = _refused(config, known, parse)
     if refused is not None:
-        return {"error": f"{who} rejects this configuration: {refused}"}
-    return {} if by_transformers else _tokens(config, rows)
+        return {"error": f"{by} rejects this configuration: {refused}"}
+    return {} if ours else _tokens(config, rows)
 
 
-def _llama_factory() -> tuple[str, Any, Callable[[list[str]], Any]]:
-    """Its name, the dataclasses of its arguments, and what parses a command line of them."""
+def _of_llama_factory() -> tuple[Any, Callable[[list[str]], Any]]:
+    """The dataclasses of its arguments, and what parses a command line of them."""
     from llamafactory.hparams import get_train_args
     from llamafactory.hparams.parser import _TRAIN_ARGS
 
-    return "LLaMA-Factory", _TRAIN_ARGS, get_train_args
+    return _TRAIN_ARGS, get_train_args
 
 
-def _transformers() -> tuple[str, Any, Callable[[list[str]], Any]]:
-    from transformers import HfArgumentParser, TrainingArguments
+def _of_hugging_face(by: str) -> tuple[Any, Callable[[list[str]], Any]]:
+    import transformers
 
-    return "transformers", TrainingArguments, HfArgumentParser(TrainingArguments).parse_args_into_dataclasses
+    kind: Any = importlib.import_module("trl").RewardConfig if by == "TRL" else transformers.TrainingArguments
+    return kind, transformers.HfArgumentParser(kind).parse_args_into_dataclasses
 
 
 def _unknown_template(name: str | None) -> str | None:
@@ -126,7 +129,7 @@ def _words(values: dict[str, Any], known: dict[str, Any]) -> list[str]:
         elif isinstance(value, list):
             words += [str(each) for each in value] if known[key] else [",".join(map(str, value))]
         else:
-            words.append(str(value))
+            words.append(str(int(value) if isinstance(value, float) and value.is_integer() else value))
     return words
 
 

@@ -17,33 +17,35 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from preference.export.private_files import write_file
+from preference.export.private_files import write_file, write_json
 from preference.export.summary import SUMMARY
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.agent.recipe_file import DEFAULT_RECIPE
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.pairs import pairs
 from reasonrag.curation.publish_blockers import Blocker, evaluation_blockers
-from reasonrag.errors import InputError, NothingToLearn, RunStopped
+from reasonrag.errors import CapReached, InputError, NothingToLearn, RunStopped, WaitTooLong
 from reasonrag.exploration.explore import Given, explore
 from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.exploration.summary import RunSummary
+from reasonrag.exploration.summary import RunSummary, StopReason
 from reasonrag.files import read_record
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import check_critic, find_critic
-from reasonrag.model_folder import fingerprint, open_model
+from reasonrag.model_folder import fingerprint, open_model, read_json
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import Line, Part, Table, counted, markdown_page, percent
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
+from reasonrag.run_config import changed_keys
 from reasonrag.serving.local_server import served
 from reasonrag.settings import SETTINGS_FILE, flag_of, flags_decide, resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.doctor.doctor import doctor
 from reasonrag.training.llamafactory.config_files import changes_of, find_config, shipped_names
 from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
+from reasonrag.training.output_directory import refuse_another
 from reasonrag.training.policy.round_measures import HEAD, Round
 from reasonrag.training.policy.train import train_policy
 from reasonrag.training.prepare import Permissions
@@ -57,6 +59,8 @@ RECIPE: Final = "rounds"
 MODEL: Final = "model"
 """A link to the newest model that is worth evaluating, in the folder of the rounds."""
 PAGE: Final = "rounds.md"
+DRAWN: Final = "drawn_by.json"
+"""In a round's folder: what its attempts were drawn by."""
 _FORMATS: Final = {"policy": ["rl"], "sft": ["sft"], "kto": ["kto"], "dpo": []}
 _FOLDS: Final = 2
 _MOST_UNREADABLE: Final = 1 / 3
@@ -178,6 +182,7 @@ class _Rounds:
             "model": self.model(number).name,
             "recipe": "chains" if chains else DEFAULT_RECIPE,
             "abort_degenerate": 0.0,  # rounds have rules of their own
+            "yes": self.others.get("yes") or number > 1 or None,  # asked once
         }
         told |= {"prompts": self.settings.prompts} if self.settings.prompts else {}
         found = resolve(GenerateSettings, "generate", {**self.others, **told, **more})
@@ -205,7 +210,9 @@ class _Rounds:
             critic = find_critic(settings.critic).name
         drawn = self._check_drawing(self.drawing(1), stage)
         if not self.reports():
-            self._check_training()
+            self._check_training(str(settings.config), "train")
+            if self.retrains:
+                self._check_training(str(settings.critic), "critic")
         return {
             "model": f"{model.name}@{fingerprint(model)}",
             "train": settings.train,
@@ -215,10 +222,10 @@ class _Rounds:
         }
 
     @flags_decide()
-    def _check_training(self) -> None:
-        """Raises InputError for what `doctor` finds wrong with the configuration, the model and this machine."""
+    def _check_training(self, config: str, changes: str) -> None:
+        """Raises InputError for what `doctor` finds wrong with a configuration, the model and this machine."""
         model = f"model_name_or_path={self.model(1)}"
-        found = doctor(str(self.settings.config), set=[model, *self.changes("train")])
+        found = doctor(config, set=[model, *self.changes(changes)])
         if wrong := [each for each in found.errors if each.name not in self.settings.allow]:
             says = (f"{each.says}{'' if '--allow' in each.says else f' (--allow {each.name})'}" for each in wrong)
             raise InputError("; ".join(says))
@@ -242,6 +249,11 @@ class _Rounds:
             says = f"{settings.model} was trained on other prompts than it would be asked with: give its --prompts or"
             found.append(Blocker("--allow", "base_renderer", f"{says} its --agent"))
         Permissions(None, tuple(settings.allow), tuple(settings.allow_eval)).refuse(found)
+        if self.retrains and known and (seen := len(known.trained_on(asked))):
+            raise InputError(
+                f"{settings.model} was trained on {seen:,} of these {len(asked):,} questions, and so are critics that "
+                "begin with it: take others, or a folder as --critic"
+            )
         if settings.critic and not self.retrains:
             critic, renderer, allowed = find_critic(settings.critic), renderer_hash(plan.prompts), settings.allow_critic
             check_critic(critic, renderer=renderer, questions=(), allowed=allowed, warn=self.watcher.warn)
@@ -263,16 +275,20 @@ class _Rounds:
     def stages(self, decides: Mapping[str, Any]) -> list[Stage]:
         """One per round; all are made from the same."""
         numbers = range(1, self.settings.rounds + 1)
-        return [Stage(f"round {number}", decides, partial(self.work, number)) for number in numbers]
+        return [Stage(f"round {number}", decides, partial(self.work, number, decides)) for number in numbers]
 
-    def work(self, number: int) -> dict[str, Any]:
+    def work(self, number: int, decides: Mapping[str, Any]) -> dict[str, Any]:
         """A round: its attempts, unless they were drawn, and what is learned from them. Raises what these raise."""
         began, run = time.monotonic(), self.folder(number) / "run"
+        of_drawing, kept = {name: decides[name] for name in ("model", "train", "draw")}, self.folder(number) / DRAWN
+        if kept.is_file():  # the training may be another one after a refusal, attempts and model may not
+            refuse_another(self.settings.run, changed_keys(read_json(kept), of_drawing), flag="--run")
         drawn = read_record(run / SUMMARY, RunSummary, "Take another --run")
         if drawn is None or drawn.stopped or not drawn.done:
             drawn = run_to_end(self._draw(number))
             if drawn.stopped:
-                raise RunStopped(f"round {number}: {drawn.stopped.message}. The same command goes on")
+                raise stopped_in(number, drawn.stopped)
+        write_json(kept, of_drawing, shared=True)
         found, before = Round.measured(number, self.model(number).name, run), self.reports()
         found.stopped = reason_to_end(found, before)
         newest = max([each.round for each in before if each.loops <= _MOST_LOOPS], default=1)
@@ -283,7 +299,8 @@ class _Rounds:
             except NothingToLearn as error:
                 found.stopped, newest = f"round {number} teaches nothing: {error}", number
             except InputError:
-                shutil.rmtree(self.folder(number) / "data", ignore_errors=True)  # settings may be others next time
+                for made in ("data", "pairs", "critic"):  # settings may be others next time
+                    shutil.rmtree(self.folder(number) / made, ignore_errors=True)
                 raise
         link_to(self.settings.run / MODEL, self.model(newest))
         found.seconds = round(time.monotonic() - began, 1)
@@ -314,8 +331,11 @@ class _Rounds:
                 pairs(run, out=folder / "pairs", validation=0, watcher=watcher)
                 first = f"model_name_or_path={self.model(1)}"  # which has learned from none of these questions
                 told_critic = {"folds": _FOLDS, "set": [first, *self.changes("critic")], **told}
-                made = self.train_critic(settings.critic, data=folder / "pairs", out=folder / "critic", **told_critic)
-                critics = [each.out for each in made.folds]
+                told_critic |= {"data": folder / "pairs", "out": folder / "critic"}
+                try:
+                    critics = [each.out for each in self.train_critic(settings.critic, **told_critic).folds]
+                except NothingToLearn as error:
+                    raise NothingToLearn(f"too few questions have pairs for {_FOLDS} critics: {error}") from error
             asked: dict[str, Any] = {"critic": critics, "allow_critic": settings.allow_critic, "watcher": watcher}
             asked["consensus"] = bool(critics) and settings.train in ("dpo", "kto")
             made = pairs(run, out=data, format=_FORMATS[settings.train], validation=0, **asked)
@@ -336,6 +356,8 @@ class _Rounds:
     def reports(self) -> list[Round]:
         """Of the rounds that are done."""
         record = read_stages(self.settings.run)
+        if record and record.recipe != RECIPE:
+            return []
         done = [each.result for each in record.stages if each.state == "done"] if record else []
         return [Round.model_validate(each) for each in done]
 
@@ -352,6 +374,15 @@ def reason_to_end(now: Round, before: Sequence[Round]) -> str | None:
     if before and min(now.loops, before[-1].loops) > max(_MOST_LOOPS, before[0].loops):
         return f"replies of rounds {before[-1].round} and {now.round} repeat themselves"
     return None
+
+
+def stopped_in(number: int, why: StopReason) -> RunStopped:
+    """As `generate` ends with it."""
+    capped = why.cause in (CapReached.cause, WaitTooLong.cause)
+    found = RunStopped(f"round {number}: {why.message}")
+    found.cause, found.raised = why.cause, why.raise_cap
+    found.exit_status = CapReached.exit_status if capped else RunStopped.exit_status
+    return found
 
 
 def link_to(link: Path, target: Path) -> None:

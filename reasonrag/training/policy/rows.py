@@ -108,6 +108,11 @@ def _wanted(row: Mapping[str, Any], advantage: AdvantageName) -> Iterator[tuple[
     yield "score", 1 / (1 + exp(-row["score"])) if advantage == "prorag" else None
 
 
+def scores_differ(rows: list[dict[str, Any]]) -> bool:
+    """Whether the critic's scores differ within some group, without which they teach nothing."""
+    return len({(row["group"], row["score"]) for row in rows}) > len({row["group"] for row in rows})
+
+
 def equal_groups(rows: list[dict[str, Any]]) -> int:
     """Questions whose rows all have the advantage 0: they teach nothing by it."""
     seen = defaultdict[str, set[bool]](set)

@@ -15,21 +15,13 @@ from reasonrag.rendering import Part, counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.output_directory import TrainingRecord
-from reasonrag.training.policy.rows import ADVANTAGE_NAMES, equal_groups, policy_file, read_policy_rows
+from reasonrag.training.policy.rows import ADVANTAGE_NAMES, equal_groups, policy_file, read_policy_rows, scores_differ
 from reasonrag.training.policy.training_script import Loss
 from reasonrag.training.provenance import evaluation_of
 from reasonrag.training.settings import TrainPolicySettings
 from reasonrag.training.stages.training import TrainingResult
-from reasonrag.training.stages.trl import Kind, Rows, given, plan_training, prepare, train_prepared
+from reasonrag.training.stages.trl import POLICY, Rows, given, plan_training, prepare, train_prepared
 
-POLICY: Final = Kind(
-    stage="policy",
-    module="reasonrag.training.policy.training_script",
-    configs="policies",
-    packages=("transformers", "torch", "accelerate", "peft"),
-    ours=("advantage", "beta", "clip", "kl", "max_length", "start"),
-    trainer="transformers",
-)
 DEFAULTS: Final = {"advantage": "outcome", "beta": 0.3} | Loss().model_dump()
 HOME: Final = Path("policies")
 
@@ -64,10 +56,10 @@ def train_policy(
     file = policy_file(plan.data.directory)
     advantage = plan.config["advantage"]
     rows, questions, without = read_policy_rows(file, advantage, str(plan.config["model_name_or_path"]))
-    equal = equal_groups(rows)
-    if not any(row["advantage"] for row in rows) and not plan.config["kl"] and advantage != "prorag":
+    equal, beta = equal_groups(rows), plan.config["beta"] if advantage == "prorag" else 0
+    if not any(row["advantage"] for row in rows) and not plan.config["kl"] and not (beta and scores_differ(rows)):
         raise NothingToLearn(
-            f"{file}: every question has attempts of one outcome alone, which teaches nothing by {advantage}"
+            f"{file}: attempts at a question all came to the same, which teaches nothing by {advantage}"
         )
     prepared = prepare(plan, Rows(rows, [], [file], questions, {"labels": advantage}, {}), strict=not dry_run)
     if without:

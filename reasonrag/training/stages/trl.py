@@ -102,10 +102,27 @@ class Kind:
                 found[name] = version(name)
         return found
 
-    def arguments(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The keys of a configuration that its trainer takes."""
-        not_theirs = ("model_name_or_path", *_LORA, *self.ours)
+    def arguments(self, config: Mapping[str, Any], *, held_out: bool) -> dict[str, Any]:
+        """The keys of a configuration that its trainer takes. held_out: whether there are rows to evaluate on."""
+        not_theirs = ("model_name_or_path", *_LORA, *self.ours, *(() if held_out else _EVALUATION))
         return {key: value for key, value in config.items() if key not in not_theirs}
+
+
+POLICY: Final = Kind(
+    stage="policy",
+    module="reasonrag.training.policy.training_script",
+    configs="policies",
+    packages=("transformers", "torch", "accelerate", "peft"),
+    ours=("advantage", "beta", "clip", "kl", "max_length", "start"),
+    trainer="transformers",
+)
+CRITIC: Final = Kind(
+    stage="critic",
+    module="reasonrag.critics.training_script",
+    configs="critics",
+    packages=("trl", "transformers", "torch", "datasets", "accelerate", "peft"),
+    ours=("margin_scale", "max_length"),
+)
 
 
 @dataclass(frozen=True)
@@ -284,15 +301,12 @@ def _job(prepared: Prepared, rows: Path, checkpoint: Path | None) -> ProcessJob:
     lora = {theirs: config[ours] for ours, theirs in _LORA.items() if ours in config}
     if lora.get("target_modules") == "all":
         lora["target_modules"] = "all-linear"
-    arguments = plan.kind.arguments(config)
-    if not prepared.rows.held_out:
-        arguments = {key: value for key, value in arguments.items() if key not in _EVALUATION}
     return ProcessJob(
         base=str(config["model_name_or_path"]),
         out=str(plan.out),
         rows=str(rows / ROWS),
         held_out=str(rows / HELD_OUT) if prepared.rows.held_out else None,
-        arguments=arguments,
+        arguments=plan.kind.arguments(config, held_out=bool(prepared.rows.held_out)),
         lora=lora if lora.get("r") else None,
         ours={key: config[key] for key in plan.kind.ours if key in config},
         resume=str(checkpoint) if checkpoint else None,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import reasonrag
+from preference.candidate_records import question_key
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.errors import InputError, ModelError
@@ -17,7 +18,8 @@ from reasonrag.processes.train_python import find_python
 from reasonrag.training.llamafactory.launcher import TrainingFailed
 from reasonrag.training.policy.round_measures import HEAD, Round, repeats_itself
 from reasonrag.training.policy.rounds import reason_to_end
-from reasonrag.training.provenance import SCHEMA
+from reasonrag.training.provenance import Provenance, TrainingConditions
+from reasonrag.training.stages.runner import StagesRecord
 from tests.helpers.scripted_model import ScriptedModel, turn
 from tests.helpers.tiny_qwen import make_tiny_qwen
 
@@ -147,6 +149,36 @@ def test_tables_of_what_rounds_call_do_not_count(asked: dict[str, Any]) -> None:
     assert made["files"] == {"RAG_ProGuide.json": 0, "rl.jsonl": 3}
 
 
+def test_what_critics_would_be_refused_for_is_found_first_and_attempts_stay_with_their_questions(
+    asked: dict[str, Any],
+) -> None:
+    students, of_critic = Students(), asked | {"critic": "smoke-cpu", "set": SMALL | {"critic.lernrate": 1}}
+    with pytest.raises(InputError, match="TRL has no argument 'lernrate'; did you mean learning_rate"):
+        reasonrag.rounds(**of_critic, chat_model=students, train_critic=reasonrag.train_critic)
+    keys = [question_key(each["question"]) for each in QUESTIONS[:2]]
+    known = Provenance(base_model="none", stage="sft", finetuning_type="full", questions=keys)
+    known.write(Path("student"))
+    of_critic |= {"set": SMALL}
+    with pytest.raises(InputError, match=r"trained on 2 of these 3 questions.* take others, or a folder"):
+        reasonrag.rounds(**of_critic, chat_model=students, train_critic=reasonrag.train_critic)
+    assert not students.asked
+    Path("student/reasonrag.json").unlink()
+
+    def refuses(*_: Any, **__: Any) -> None:
+        raise InputError("no critic today")
+
+    for _ in range(2):
+        with pytest.raises(InputError, match="no critic today"):
+            reasonrag.rounds(**of_critic, chat_model=students, train_critic=refuses)
+        assert students.asked == {"student": 12}
+    with pytest.raises(InputError, match=r"holds another training: draw.seed was 0, is 1\. Choose another .run"):
+        reasonrag.rounds(**asked | {"seed": 1}, chat_model=students)
+    Path("other").mkdir()
+    Path("other/stages.json").write_text(StagesRecord(recipe="sft-dpo", stages=[]).model_dump_json())
+    with pytest.raises(InputError, match="stages of another recipe, sft-dpo"):
+        reasonrag.rounds(**asked | {"run": "other"}, chat_model=students)
+
+
 def test_critics_are_trained_anew_in_each_round(asked: dict[str, Any]) -> None:
     """Of its own pairs, from the model of round 1, which has learned from none of the questions."""
     asked |= {"critic": "smoke-cpu", "set": SMALL | {"train.advantage": "prorag", "critic.max_steps": 1}}
@@ -229,10 +261,8 @@ def test_what_would_stop_a_round_is_refused_before_anything_is_drawn(
     asked: dict[str, Any], change: dict[str, Any], why: str
 ) -> None:
     Path("no-answers.jsonl").write_text(json.dumps({"id": "1", "question": "Who?", "golden_answers": []}) + "\n")
-    known = {"base_model": "none", "stage": "sft", "finetuning_type": "full", "config_hash": "0", "versions": {}}
-    asks = {"renderer": renderer_hash(load_prompts())}
-    empty = {"data": [], "splits": [], "questions": [], "schema_version": SCHEMA, "asked": asks}
-    Path("student/reasonrag.json").write_text(json.dumps(known | empty))
+    asks = TrainingConditions(renderer=renderer_hash(load_prompts()))
+    Provenance(base_model="none", stage="sft", finetuning_type="full", asked=asks).write(Path("student"))
     students = Students()
     with pytest.raises(InputError, match=why):
         reasonrag.rounds(**asked | change, chat_model=students)

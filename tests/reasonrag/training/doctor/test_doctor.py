@@ -184,6 +184,7 @@ def test_our_configurations_fit_what_their_headers_ask_for(name: str, gpus: int,
     assert f"{memory} GB" in find_config(name, "", "policies").text
 
 
+@pytest.mark.usefixtures("data")
 def test_a_policy_is_planned_as_it_is_served_and_then_as_it_is_trained() -> None:
     """By transformers here, and with logits of the replies alone; a card that holds the model may be full by it."""
     pytest.importorskip("peft", reason="the rl extra is not installed")
@@ -195,6 +196,9 @@ def test_a_policy_is_planned_as_it_is_served_and_then_as_it_is_trained() -> None
     assert found.plans[0].plan.logits == 12 * 2 * 512 * 152_064
     wrong = doctor("policy-qwen2.5-7b", gpus=1, gpu_memory=17).errors
     assert [each.name for each in wrong] == ["plan", "served"]
+    assert not doctor("policy-qwen2.5-7b", set=["deepspeed={}", "label_names=[]", "max_steps=1e3"], gpus=1).errors
+    Path("own.yaml").write_text("".join(find_config("smoke-cpu-sft").text.split("stage: sft")))
+    assert [each.name for each in doctor("own.yaml", set=["stage=sft", *BASE]).errors] == ["llamafactory"]
     with pytest.raises(InputError, match="transformers has no argument 'lernrate'; did you mean learning_rate"):
         doctor("policy-qwen2.5-7b", set=["lernrate=1"])
 
