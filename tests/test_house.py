@@ -35,7 +35,7 @@ LINES = {
     "run": 802,
     "scale": 570,
     "serving": 1198,
-    "studies": 1158,
+    "studies": 1159,
     "training": 5631,
     "viewing": 2704,
     "tests": 48_790,

@@ -60,6 +60,7 @@ class RecordedRun:
             "base_url": asked.base_url if asked.base_url and is_teacher else addresses,
             "price": asked.price or recorded.price,
             "concurrency": concurrency,
+            "shard": None,
         }
         self._settings = recorded.model_copy(update=update)
         self._corpus = Path(operational.corpus) if operational.corpus else None
