@@ -35,7 +35,7 @@ def main(
 
 
 def _report(checkouts: list[Path], limit: int, k: int) -> Iterator[str]:
-    found = {commit(each): _counted(_pairs_of(each.resolve(), limit, k)) for each in checkouts}
+    found = {commit(each): _counted(_pairs_of(each.resolve(), limit, k), k) for each in checkouts}
     types = sorted({name for counts in found.values() for name, _ in counts})
     rows: dict[str, list[str]] = {"version": [], "kept pairs": [], "right": [], "wrong": [], "ties": []}
     rows |= {name: [] for name in types}
@@ -66,14 +66,14 @@ def _pairs_of(checkout: Path, limit: int, k: int) -> list[dict[str, Any]]:
     return [each for each in report["revaluation"]["sample"] if each["fresh_margin"] is not None]
 
 
-def _counted(pairs: list[dict[str, Any]]) -> Counter[tuple[str, int]]:
+def _counted(pairs: list[dict[str, Any]], k: int) -> Counter[tuple[str, int]]:
     """Pairs by the chosen step's action type and verdict."""
-    return Counter((each["action_type"], _verdict(each)) for each in pairs)
+    return Counter((each["action_type"], _verdict(each, k)) for each in pairs)
 
 
-def _verdict(pair: Mapping[str, Any]) -> int:
-    sides = [(pair[f"{side}_outcome"], pair[f"{side}_ends"]) for side in ("chosen", "rejected")]
-    error = math.sqrt(sum(share * (1 - share) / ends for share, ends in sides if ends))
+def _verdict(pair: Mapping[str, Any], k: int) -> int:
+    shares = [pair["chosen_outcome"], pair["rejected_outcome"]]
+    error = math.sqrt(sum(share * (1 - share) / k for share in shares))
     margin = float(pair["fresh_margin"])
     return 0 if abs(margin) <= max(1e-9, ERRORS * error) else 1 if margin > 0 else -1
 

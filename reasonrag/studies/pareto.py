@@ -25,19 +25,17 @@ HEAD = (
     *("trial", ("comple-", "tions"), "share", "pairs", ("confi-", "dence"), ("expected", "right")),
     *("cost", ("CI", "low"), ("CI", "high"), ""),
 )
-"""Of the table of trials."""
-
 Values: TypeAlias = NDArray[np.float64]
 Measures: TypeAlias = Mapping[str, Values]
 """By field of `TrialReport`: the value on the questions themselves (first), then on every resample."""
 
 
 class QuestionYield(NamedTuple):
-    """The yield of one configuration on one question. cost: dollars, if they are known. right: sum of the confidences
+    """The yield of one configuration on one question. cost: in the unit of the tuning. right: sum of the confidences
     of its pairs. failure: cause, if there is no tree."""
 
     calls: int
-    cost: float | None
+    cost: float
     pairs: int
     right: float
     failure: str | None = None
@@ -51,36 +49,23 @@ class Interval95(BaseModel):
 
 
 class TrialReport(BaseModel):
-    """The result of one configuration."""
+    """The result of one configuration; docs/reference/formats/tuning.md explains the fields."""
 
     name: str
     changed: dict[str, Any]
-    """The value of the recipe that differs from the base's, by its key."""
     complete: bool = False
-    """Whether every question was tried; otherwise nothing is compared."""
     questions: int
     failed: int
-    """Questions without a tree; they count with their cost and without pairs."""
     failures_by_cause: dict[str, int]
     calls: float
-    """Completions. From here to `right_pairs`: means per question; costs are those of this configuration alone."""
-    cost_usd: float | None
-    """Null if the model has no price."""
     pairs: float
     right_pairs: float
-    """Expected right pairs: the sum of confidences."""
     questions_with_a_pair: float
-    """Share."""
     confidence: float | None
-    """Mean over pairs; null without pairs or where labels have none, like `cost_per_right_pair`."""
     cost_per_right_pair: float | None
-    """In `Tuning.unit`."""
     intervals: dict[str, Interval95] = {}
-    """Intervals by field name, and `cost_change`: the relative change of `cost_per_right_pair` from the base."""
     worse_than_base: bool = False
-    """Significantly worse in confidence or questions_with_a_pair."""
     on_frontier: bool = False
-    """Whether no other trial dominates it in cost_per_right_pair, right_pairs, confidence and questions_with_a_pair."""
 
     @property
     def cheaper_than_base(self) -> bool:
@@ -89,7 +74,7 @@ class TrialReport(BaseModel):
         return change is not None and change.high is not None and change.high < 0
 
     @property
-    def rank(self) -> tuple[float, float, float, float]:
+    def rank(self) -> tuple[float, ...]:
         """Smaller is better: by cost, at the same cost by what one gets for it."""
         cost = math.inf if self.cost_per_right_pair is None else self.cost_per_right_pair
         return cost, -self.right_pairs, -(self.confidence or 0.0), -self.questions_with_a_pair
@@ -115,26 +100,21 @@ class TrialReport(BaseModel):
 
     @property
     def as_suggestion(self) -> str:
-        """What is said of it where it is suggested."""
         if not self.changed:
             return "suggested: the base, your own settings; nothing is significantly cheaper without being worse"
         change = self.intervals["cost_change"]
         low, high = ("?" if each is None else f"{100 * each:+.0f} %" for each in (change.low, change.high))
-        by = f"{low} to {high} ({percent(COMPARISON_LEVEL)} CI)"
-        return f"suggested: {self.name}; a right pair costs {by} against the base"
+        level = percent(COMPARISON_LEVEL)
+        return f"suggested: {self.name}; a right pair costs {low} to {high} ({level} CI) against the base"
 
 
 @np.errstate(divide="ignore", invalid="ignore")
-def measure(questions: Sequence[QuestionYield], unit: Unit, *, seed: int) -> Measures:
+def measure(questions: Sequence[QuestionYield], *, seed: int) -> Measures:
     """What one configuration yields. Without a pair its cost is infinite and its confidence 0."""
-    asked, count = len(questions), max(1, len(questions))
-    weights = np.ones((1, asked))
-    if questions:
-        resampled = np.random.default_rng(seed).multinomial(asked, np.full(asked, 1 / asked), size=RESAMPLES)
-        weights = np.vstack([weights, resampled])
-    costs = [each.calls if unit == "calls" else each.cost or 0.0 for each in questions]
-    yields = [(cost, each.pairs, each.right, each.pairs > 0) for cost, each in zip(costs, questions, strict=True)]
-    cost, pairs, right, with_a_pair = (weights @ np.array(yields, dtype=np.float64).reshape(-1, 4)).T
+    told = [(each.cost, each.pairs, each.right, each.pairs > 0) for each in questions] or [(0.0, 0, 0.0, False)]
+    count = len(told)
+    resampled = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    cost, pairs, right, with_a_pair = (np.vstack([np.ones(count), resampled]) @ np.array(told, np.float64)).T
     return {
         "right_pairs": right / count,
         "questions_with_a_pair": with_a_pair / count,
@@ -165,27 +145,27 @@ def interval(values: Values) -> tuple[float, float]:
 
 
 def _known(value: float) -> float | None:
-    """As it is written down: null if it is infinite."""
+    """As JSON has it: null if it is infinite."""
     return float(value) if math.isfinite(value) else None
 
 
 def report_trials(
-    tried: Sequence[tuple[str, Mapping[str, Any], Sequence[QuestionYield]]], unit: Unit, *, seed: int, stopped: bool
+    tried: Sequence[tuple[str, Mapping[str, Any], Sequence[QuestionYield]]], *, seed: int, stopped: bool
 ) -> list[TrialReport]:
     """The report of every trial. tried: names, what they change, and their yields; the base is the first. stopped:
     the last one is not complete, and so compared with nothing."""
     found, base = list[TrialReport](), None
-    for name, changed, questions in tried:
-        measured, count = measure(questions, unit, seed=seed), max(1, len(questions))
+    for number, (name, changed, questions) in enumerate(tried, start=1):
+        measured, count = measure(questions, seed=seed), max(1, len(questions))
         failed = Counter(each.failure for each in questions if each.failure)
-        costs = [each.cost for each in questions if each.cost is not None]
         fields: dict[str, Any] = {field: _known(values[0]) for field, values in measured.items()}
-        if not stopped or len(found) < len(tried) - 1:
+        fields["confidence"] = fields["confidence"] or None
+        if not stopped or number < len(tried):
             base = base or measured
             fields |= compare(measured, base)
         found.append(
             TrialReport(
-                **fields | {"confidence": fields["confidence"] or None},
+                **fields,
                 name=name,
                 changed=dict(changed),
                 questions=len(questions),
@@ -193,7 +173,6 @@ def report_trials(
                 failures_by_cause=dict(failed.most_common()),
                 pairs=sum(each.pairs for each in questions) / count,
                 calls=sum(each.calls for each in questions) / count,
-                cost_usd=sum(costs) / count if costs else None,
             )
         )
     frontier = pareto_frontier([each for each in found if each.complete])
@@ -203,10 +182,9 @@ def report_trials(
 def pareto_frontier(trials: Sequence[TrialReport]) -> set[str]:
     """Names of the configurations that make pairs and are not dominated: none is as good in every respect, and better
     in one."""
-    ranks = [each.rank for each in trials]
 
     def dominated(rank: tuple[float, ...]) -> bool:
-        return any(its != rank and all(map(operator.le, its, rank)) for its in ranks)
+        return any(each.rank != rank and all(map(operator.le, each.rank, rank)) for each in trials)
 
     return {each.name for each in trials if each.cost_per_right_pair is not None and not dominated(each.rank)}
 

@@ -39,10 +39,6 @@ class TuneSettings(Settings):
         "Minimum confidence of the pairs that count", Panel.PAIRING, default=PairingRules().min_confidence, common=True
     )
 
-    @property
-    def rules(self) -> PairingRules:
-        return PairingRules(min_confidence=self.min_confidence)
-
 
 class CalibrateSettings(BudgetSettings):
     """Settings of `calibrate`."""

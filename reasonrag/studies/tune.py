@@ -42,19 +42,20 @@ from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
 from reasonrag.run.engine import claimed
 from reasonrag.run_config import recorded_effort, shown_settings
-from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, flag_of, flags_given, resolve
+from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, flags_given, resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.pareto import HEAD, QuestionYield, TrialReport, Unit, report_trials, suggest_trial
 from reasonrag.studies.settings import NOT_OF_TUNE, TuneSettings
 
 BASE = "base"
-
 _OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens", "yes"}
 """Settings that are not part of a configuration."""
+_HOW = "KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6"
 
 
 class Tuning(BaseModel):
-    """The result of all trials: the content of tuning.json and the output of `tune --json`."""
+    """The result of all trials, and the content of tuning.json; docs/reference/formats/tuning.md explains the
+    fields."""
 
     run: str
     model: str
@@ -63,32 +64,17 @@ class Tuning(BaseModel):
     split: str
     seed: int
     questions: int
-    rules: dict[str, Any]
-    """The pairing rules."""
+    min_confidence: float
     unit: Unit
-    """Unit of `cost_per_right_pair`; calls if the model has no price or is free."""
     planned: int
-    """Number of planned trials, including those not reached."""
     trials: list[TrialReport]
     suggested: str | None
-    """The base, or the cheapest trial that is significantly cheaper and not significantly worse. Null if the base did
-    not finish, or if it would be a base without pairs."""
-    config: dict[str, Any]
-    """The suggestion as settings of generate; empty without one."""
+    command: str | None
     calls_delivered: int
-    tokens_delivered: int
     cost_delivered: float | None
-    """Total cost in this directory, over all sessions."""
     stopped: StopReason | None
     warnings: list[str] = []
-    """Warnings of the base run, which mostly apply to every trial."""
     versions: dict[str, str]
-
-    @property
-    def command(self) -> str:
-        """The command that explores with the suggested configuration."""
-        given = flags_given(GenerateSettings.model_validate(self.config))
-        return shlex.join(["reasonrag", "generate", *given, "--run", "runs/main"])
 
     def shown(self) -> Iterator[Part]:
         """A row per trial, the suggestion, and the paths of the files."""
@@ -147,20 +133,17 @@ def tune(
     """
     retriever, named = object_or_name(retriever)
     others = flags | named
-    own = {name: others.pop(name) for name in TuneSettings.model_fields if name in others}
-    if given := [name for name in NOT_OF_TUNE if others.get(name) not in (None, [])]:
-        raise InputError(
-            f"tune has no {given[0]}; --pilot says how many questions are tried, and what else generate takes may "
-            f"stand in the table [generate] of {SETTINGS_FILE}"
-        )
-    settings = resolve(TuneSettings, "tune", own)
+    settings = resolve(
+        TuneSettings, "tune", {name: others.pop(name) for name in TuneSettings.model_fields if name in others}
+    )
     base = resolve(GenerateSettings, "generate", others | {"run": settings.run, "limit": settings.pilot})
-    base = base.model_copy(update={name: GenerateSettings.model_fields[name].default for name in OF_RANKS})
-    if given := [flag_of(each) for each in NOT_OF_TUNE if each.startswith(("value_", "reader_")) and vars(base)[each]]:
+    of_others = {name for name in NOT_OF_TUNE if name.startswith(("value_", "reader_")) and getattr(base, name)}
+    if given := [name for name in NOT_OF_TUNE if name in of_others or others.get(name) not in (None, [])]:
         raise InputError(
-            f"tune varies the teacher's settings only: leave out {', '.join(given)} in the environment and "
-            f"in the table [generate] of {SETTINGS_FILE}"
+            f"tune has no {', '.join(given)}: it varies the teacher's settings only, and --pilot says how many "
+            f"questions are tried. Leave it out, another model's settings in the environment and {SETTINGS_FILE}, too"
         )
+    base = base.model_copy(update={name: GenerateSettings.model_fields[name].default for name in OF_RANKS})
     shared = Given(chat_model, retriever=retriever, shared_journal=settings.run / JOURNAL)
     return run_to_end(_tune(settings, base, shared, watcher or SilentWatcher()))
 
@@ -168,15 +151,12 @@ def tune(
 async def _tune(settings: TuneSettings, base: GenerateSettings, given: Given, watcher: Watcher) -> Tuning:
     plan_trials(base, settings.vary)
     plan, run = Plan.of(base, given.chat_model), settings.run
-    if needs_consent([*plan.models.values()], plan.budget.caps, yes=base.yes):
+    if needs_consent([plan.teacher], plan.budget.caps, yes=base.yes):
         raise InputError("a tune is many runs: give --max-cost DOLLARS for all of them together, or --yes")
     source, corpus = plan.find_data(watcher.say, searched=given.retriever is None)
     plan.say_terms(watcher)
     if plan.recipe.reward == "rank":
-        watcher.say(
-            "labels of a judge have no confidence, so right pairs cannot be counted: trials show what they cost and "
-            "how many pairs they give, and none is suggested"
-        )
+        watcher.say("labels of a judge have no confidence: right pairs are not counted, and none is suggested")
     if (run / CONFIG).exists():
         raise InputError(f"{run} is a run directory of generate; choose another --run for the trials")
     async with AsyncExitStack() as opened:
@@ -186,28 +166,27 @@ async def _tune(settings: TuneSettings, base: GenerateSettings, given: Given, wa
         if isinstance(model, EndpointModel):
             base = base.model_copy(update={"reasoning_effort": teacher.sampling.reasoning_effort or OWN_EFFORT})
         retriever = given.retriever or await plan.open_retriever(corpus, opened, watcher.say, [model.check])
-        trials, asked = plan_trials(base, settings.vary), source.limited(base.limit)
-        given = replace(given, chat_model=model, retriever=retriever)
-        tried, summaries, skipped = await _explore(trials, given, watcher)
-        of_base, stopped = summaries[0], summaries[-1].stopped
-        async with open_journal(run / JOURNAL, wanted=lambda _: False) as journal:
-            spent = journal.delivered
+        trials, given = plan_trials(base, settings.vary), replace(given, chat_model=model, retriever=retriever)
+        tried, skipped = await _explore(trials, given, watcher)
+        of_base, last = tried[0][1], tried[-1][1]
         unit: Unit = "dollars" if teacher.price and teacher.price.cost(1, 1) else "calls"
-        yields = [(each.name, each.changed, _yields(each, asked, settings.rules)) for each in tried]
-        reports = report_trials(yields, unit, seed=base.seed, stopped=stopped is not None)
+        asked, rules = source.limited(base.limit), PairingRules(min_confidence=settings.min_confidence)
+        yields = [(trial.name, trial.changed, _yields(trial, asked, rules, unit)) for trial, _ in tried]
+        reports = report_trials(yields, seed=base.seed, stopped=last.stopped is not None)
         suggested = suggest_trial(reports)
+        async with open_journal(run / JOURNAL, wanted=lambda _: False) as journal:
+            calls = journal.delivered.calls
         own: dict[str, Any] = {
             "run": str(run),
-            "rules": settings.rules.flags,
+            "min_confidence": settings.min_confidence,
             "unit": unit,
             "planned": len(trials),
             "trials": reports,
             "suggested": suggested,
-            "config": next((_config(each.settings) for each in tried if each.name == suggested), {}),
-            "calls_delivered": spent.calls,
-            "tokens_delivered": spent.prompt + spent.completion,
-            "cost_delivered": summaries[-1].cost_usd,
-            "stopped": stopped,
+            "command": next((_command(trial.settings) for trial, _ in tried if trial.name == suggested), None),
+            "calls_delivered": calls,
+            "cost_delivered": last.cost_usd,
+            "stopped": last.stopped,
             "warnings": [*dict.fromkeys(of_base.warnings), *skipped],
         }
         tuning = Tuning(**shared_fields(of_base, Tuning) | own)
@@ -217,23 +196,21 @@ async def _tune(settings: TuneSettings, base: GenerateSettings, given: Given, wa
 
 async def _explore(
     trials: Sequence[Trial], given: Given, watcher: Watcher
-) -> tuple[list[Trial], list[RunSummary], list[str]]:
+) -> tuple[list[tuple[Trial, RunSummary]], list[str]]:
     """Explore one trial after the other, to the first that is stopped. Where the teacher fixes a parameter, its trials
     would differ from the base by noise alone: which are skipped, and why, is returned last."""
-    tried, summaries, skipped, refused = list[Trial](), list[RunSummary](), list[str](), set[str]()
+    tried, skipped, refused = list[tuple[Trial, RunSummary]](), list[str](), set[str]()
     for number, trial in enumerate(trials, start=1):
         if fixed := refused & {key.rpartition(".")[2] for key in trial.changed}:
             skipped.append(f"{trial.name} is not tried: the teacher does not accept {', '.join(fixed)}")
-            watcher.say(skipped[-1])
             continue
         watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
         summary = await explore(trial.settings, watcher, given)
-        tried.append(trial)
-        summaries.append(summary)
+        tried.append((trial, summary))
         refused.update(*summary.refused_parameters.values())
         if summary.stopped:
             break
-    return tried, summaries, skipped
+    return tried, skipped
 
 
 # -- which trials --------------------------------------------------------------------------------------------------
@@ -254,14 +231,14 @@ def plan_trials(base: GenerateSettings, vary: Sequence[str]) -> list[Trial]:
     vary: `KEY=VALUE,VALUE,..`. Raises InputError without any, and for what the recipe may not have.
     """
     if not vary:
-        raise InputError("give values of the recipe to try: --vary KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
+        raise InputError(f"give values of the recipe to try: --vary {_HOW}")
     home = base.run_directory / TRIALS
     recipes = [values_of(base.resolved_recipe)]
     trials = [Trial(BASE, base.model_copy(update={"run": home / BASE}), {})]
     for word in vary:
         key, equals, texts = word.partition("=")
         if not equals or not all(texts.split(",")):
-            raise InputError(f"--vary {word}: it takes KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6")
+            raise InputError(f"--vary {word}: it takes {_HOW}")
         for text in texts.split(","):
             [value], changed = parse_changes([f"{key}={text}"]).values(), _changed(base, key, text)
             if (recipe := values_of(changed.resolved_recipe)) not in recipes:
@@ -280,18 +257,19 @@ def _changed(base: GenerateSettings, key: str, text: str) -> GenerateSettings:
     return base.model_copy(update={"set": [*others, f"{key}={text}"], **own})
 
 
-def _config(settings: GenerateSettings) -> dict[str, Any]:
-    """Given settings with the trial's change, without secrets and without those of one run."""
-    wanted = settings.model_fields_set - _OF_ONE_RUN | {"recipe", "set"}
-    return {name: value for name, value in shown_settings(settings).items() if name in wanted and value is not None}
+def _command(settings: GenerateSettings) -> str:
+    """The command that explores with these settings, without secrets."""
+    given = flags_given(GenerateSettings.model_validate(shown_settings(settings)), without=_OF_ONE_RUN)
+    return shlex.join(["reasonrag", "generate", *given, "--run", "runs/main"])
 
 
-def _yields(trial: Trial, asked: Questions, rules: PairingRules) -> list[QuestionYield]:
+def _yields(trial: Trial, asked: Questions, rules: PairingRules, unit: Unit) -> list[QuestionYield]:
     """Of the tried questions among those that are asked now: a larger pilot has left others."""
     records = {record.question_id: record for record in read_rollouts(trial.settings.run_directory / ROLLOUTS)}
     found = []
     for record in (records[each.id] for each in asked if each.id in records):
         sure = [each.pair.confidence or 0.0 for each in candidates(record, rules) if each.dropped is None]
+        cost = record.usage.calls if unit == "calls" else record.usage.cost_usd or 0.0
         failure = record.error.cause if record.error else None
-        found.append(QuestionYield(record.usage.calls, record.usage.cost_usd, len(sure), sum(sure), failure))
+        found.append(QuestionYield(record.usage.calls, cost, len(sure), sum(sure), failure))
     return found

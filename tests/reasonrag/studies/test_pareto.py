@@ -81,7 +81,7 @@ def test_the_base_is_suggested_unless_another_is_cheaper_by_more_than_noise(
 
 def measured(*numbers: tuple[float, int, float]) -> Measures:
     """numbers: cost, pairs and right ones of each question."""
-    return measure([QuestionYield(1, cost, pairs, right) for cost, pairs, right in numbers], "dollars", seed=0)
+    return measure([QuestionYield(1, cost, pairs, right) for cost, pairs, right in numbers], seed=0)
 
 
 def cost_change(measured: Measures, base: Measures) -> tuple[float | None, float | None]:

@@ -180,7 +180,6 @@ def test_a_report_is_what_the_records_of_the_trial_say() -> None:
         right = sum(each.pair.confidence or 0 for each in kept)
         cost = sum(price.cost(tree.usage.prompt_tokens, tree.usage.completion_tokens) for tree in trees)
         assert found.calls == pytest.approx(sum(tree.usage.calls for tree in trees) / 8)
-        assert found.cost_usd == pytest.approx(cost / 8, rel=1e-4)
         assert found.pairs == pytest.approx(len(kept) / 8)
         assert found.right_pairs == pytest.approx(right / 8)
         assert found.questions_with_a_pair == len({each.state.question_id for each in kept}) / 8
@@ -347,7 +346,7 @@ def test_a_value_model_is_refused_wherever_it_is_set(reasonrag: Reasonrag, monke
     monkeypatch.setenv("REASONRAG_VALUE_MODEL", "student")
     Path("reasonrag.toml").write_text(f'[generate]\nvalue_base_url = ["{address}"]\n')
     done = reasonrag(*SIBLINGS)
-    assert (done.status, "leave out --value-model, --value-base-url" in done.err) == (2, True)
+    assert (done.status, "tune has no value_model, value_base_url" in done.err) == (2, True)
     assert not Path("runs/t").exists()
 
 
