@@ -1,10 +1,11 @@
 """Rounds of reinforcement that are killed at random moments: is anything sampled again, and does it end the same?
 
     .venv/bin/python benchmarks/rounds_killed.py --append benchmarks/RESULTS.md       some ten minutes
+    .venv/bin/python benchmarks/rounds_killed.py --served --kills 5                   replies of a served model
 
 Three rounds of twelve questions x eight attempts, whose replies come of a script, slowly, and a tiny Qwen2 that is
 trained on them with one thread. The process is killed (SIGKILL, with all it started) after a random time, and started
-again, until it has been killed so often; then it ends by itself. Rows and weights are held against those of
+again, until it ends by itself; and so anew, until so many kills. Rows and weights are held against those of
 undisturbed rounds.
 """
 
@@ -23,7 +24,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reporting import ROOT, publish, table
 
@@ -31,7 +34,10 @@ import reasonrag
 from reasonrag.llm.chat import ChatRequest, Completion
 
 ROUNDS, QUESTIONS, GROUP = 3, 12, 8
+LEAST = 5
+"""Seconds from a start to a kill."""
 ASKED = Path("asked.txt")
+STILL_WRITES = "the trainer of a reasonrag that was killed still writes"
 SAID = (*(f"So the answer is <answer>{name}</answer>" for name in ("Oslo", "Vale", "Rom")), "what?")
 
 
@@ -57,15 +63,19 @@ def note(lines: str) -> None:
         file.write(lines)
 
 
-def work() -> None:
-    """What is killed: the rounds, in this folder."""
+def work(*, served: bool) -> None:
+    """What is killed: the rounds, in this folder. served: one round, whose replies the tiny model itself samples."""
+    more: dict[str, Any] = {"rounds": ROUNDS, "chat_model": Script, "concurrency": 2}
+    if served:
+        more = {"rounds": 1, "max_reply_tokens": 1024, "concurrency": 8}
     reasonrag.rounds(
-        "policy-smoke-cpu", model="student", questions="mine.jsonl", corpus="corpus.jsonl", rounds=ROUNDS, group=GROUP,
-        concurrency=2, run="rl", chat_model=Script, set=["train.save_steps=2", "train.max_steps=12"],
+        "policy-smoke-cpu", model="student", questions="mine.jsonl", corpus="corpus.jsonl", group=GROUP, run="rl",
+        set=["train.save_steps=2", "train.max_steps=12"], **more,
     )  # fmt: skip
 
 
 def prepare(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
     make = (
         "import pathlib, sys; from tests.helpers.tiny_qwen import make_tiny_qwen as of; of(pathlib.Path(sys.argv[1]))"
     )
@@ -77,11 +87,11 @@ def prepare(folder: Path) -> None:
     (folder / "corpus.jsonl").write_text(json.dumps({"id": "1", "contents": "Number 1\nNumber 1 is in Oslo."}) + "\n")
 
 
-def run(folder: Path, seconds: float | None) -> bool:
-    """Start it in the folder, and kill it after so many seconds; whether it ended by itself."""
+def run(folder: Path, seconds: float | None, *, served: bool) -> bool:
+    """Start it in the folder, and kill it after so many seconds; whether it ended by itself. served: see `work`."""
     path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
     process = subprocess.Popen(
-        [sys.executable, __file__, "--work"],
+        [sys.executable, __file__, "--work", *["--served"] * served],
         cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         start_new_session=True,
@@ -94,8 +104,13 @@ def run(folder: Path, seconds: float | None) -> bool:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return False
+    said = (folder / "log.txt").read_text()[-3000:]
+    if status and STILL_WRITES in said:  # a trainer outlives the command that was killed: it is waited for, as it says
+        time.sleep(2)
+        (folder / "log.txt").write_text("")
+        return False
     if status:
-        raise SystemExit((folder / "log.txt").read_text()[-3000:])
+        raise SystemExit(said)
     return True
 
 
@@ -120,34 +135,94 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def report(kills: int, seed: int) -> Iterator[str]:
-    dice, killed, starts = random.Random(seed), Counter[str](), 0
-    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as often:
-        for folder in map(Path, (whole, often)):
-            prepare(folder)
+    dice, killed, lives, again, missing = random.Random(seed), Counter[str](), list[Life](), 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(Path(folder))
         began = time.monotonic()
-        run(Path(whole), None)
-        undisturbed = time.monotonic() - began
-        done = False
-        while not done:
-            starts += 1
-            seconds = dice.uniform(3, 0.6 * undisturbed) if killed.total() < kills else None
-            done = run(Path(often), seconds)
-            killed.update([] if done else [phase(Path(often))])
-        before, after = digests(Path(whole)), digests(Path(often))
-        differ = sum(before[name] != after[name] for name in before)
-        asked = Counter((Path(often) / ASKED).read_text().split("\n")[:-1])
-        wanted = set((Path(whole) / ASKED).read_text().split("\n")[:-1])
+        run(Path(folder), None, served=False)
+        undisturbed, made, wanted = time.monotonic() - began, digests(Path(folder)), asked_in(Path(folder))
+    while killed.total() < kills:
+        with tempfile.TemporaryDirectory() as folder:
+            prepare(Path(folder))
+            lives.append(lived(Path(folder), dice, (LEAST, 0.4 * undisturbed), kills - killed.total()))
+            killed.update(lives[-1].killed)
+            found, asked = digests(Path(folder)), asked_in(Path(folder))
+            lives[-1].differ = sum(made[name] != found[name] for name in made)
+            again += asked.total() - len(asked)
+            missing += asked.keys() != wanted.keys()
     yield "\n**Rounds that are killed** (benchmarks/rounds_killed.py)"
     yield (
         f"\n{ROUNDS} rounds of {QUESTIONS} questions x {GROUP}, scripted replies, one thread; undisturbed "
-        f"{undisturbed:.0f} s. Killed {killed.total()} times in {starts} starts, after 3 to {0.6 * undisturbed:.0f} s."
+        f"{undisturbed:.0f} s. {killed.total()} kills (SIGKILL, {LEAST} to {0.4 * undisturbed:.0f} s after a start) of "
+        f"{len(lives)} times such rounds; {sum(each.waited for each in lives)} starts found the trainer of a killed "
+        "one at work, said so, and were given again."
     )
-    yield from table("Where it was killed", {"phase": list(killed), "kills": [str(each) for each in killed.values()]})
+    yield from table(
+        "Where they were killed", {"phase": list(killed), "kills": [str(each) for each in killed.values()]}
+    )
     yield (
-        f"\nDraws: {len(wanted)} different ones undisturbed, {len(asked)} when killed, the same: "
-        f"{'yes' if set(asked) == wanted else 'no'}; asked again (in flight at a kill): {asked.total() - len(asked)}. "
-        f"Files of rows and weights that differ: {differ} of {len(before)}."
+        f"\nDraws: {len(wanted)} in each, with others than undisturbed in {missing} of {len(lives)}; asked again (in "
+        f"flight at a kill): {again}. Files of rows and weights that differ: {sum(each.differ for each in lives)} of "
+        f"{len(lives) * len(made)}."
     )
+
+
+@dataclass
+class Life:
+    """Rounds from their beginning to their end. waited: starts that were refused, as a trainer was still at work."""
+
+    killed: Counter[str]
+    waited: int = 0
+    differ: int = 0
+
+
+def lived(folder: Path, dice: random.Random, moments: tuple[float, float], most: int, *, served: bool = False) -> Life:
+    """Start them, and kill them, until they end; at most so often."""
+    life, done = Life(Counter()), False
+    while not done:
+        seconds = dice.uniform(*moments) if life.killed.total() < most else None
+        began = time.monotonic()
+        done = run(folder, seconds, served=served)
+        refused = not done and time.monotonic() - began < (seconds or float("inf"))
+        life.waited += refused
+        life.killed.update([] if done or refused else [phase(folder)])
+    return life
+
+
+def report_served(kills: int, seed: int) -> Iterator[str]:
+    """How many replies of a served model are others where it was killed: its batches are, and so is its arithmetic."""
+    dice = random.Random(seed)
+    with tempfile.TemporaryDirectory() as home:
+        whole, again, often, took = *(Path(home) / each for each in ("whole", "again", "often")), list[float]()
+        for folder in (whole, again):
+            prepare(folder)
+            began = time.monotonic()
+            run(folder, None, served=True)
+            took.append(time.monotonic() - began)
+        prepare(often)
+        least, longest = 0.5 * took[0], 0.9 * took[0]  # the server starts before
+        life = lived(often, dice, (least, longest), kills, served=True)
+        drawn, twice, killed = map(said_in, (whole, again, often))
+    where = ", ".join(f"{name} {count}" for name, count in life.killed.items())
+    yield (
+        f"\nA served model, one round of {QUESTIONS} x {GROUP}, killed {life.killed.total()} times ({least:.0f} "
+        f"to {longest:.0f} s after a start; {where}): of "
+        f"{drawn.total()} replies {(drawn - killed).total()} are others than undisturbed; of two undisturbed rounds "
+        f"{(drawn - twice).total()}."
+    )
+
+
+def said_in(folder: Path) -> Counter[str]:
+    """The replies of round 1, by question."""
+    rows = map(json.loads, (folder / "rl" / "round-1" / "data" / "rl.jsonl").read_text().splitlines())
+    said = Counter[str]()
+    for row in rows:
+        said[f"{row['question_id']} {row['completion'][0]['content']}"] += row["draws"]
+    return said
+
+
+def asked_in(folder: Path) -> Counter[str]:
+    return Counter((folder / ASKED).read_text().split("\n")[:-1])
 
 
 def main() -> None:
@@ -155,12 +230,14 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20, help="how often [%(default)s]")
     parser.add_argument("--seed", type=int, default=0, help="of the moments [%(default)s]")
     parser.add_argument("--append", type=Path, help="add the report to this file")
+    parser.add_argument("--served", action="store_true", help="a served model instead of scripted replies")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.work:
-        work()
+        work(served=asked.served)
     else:
-        publish(report(asked.kills, asked.seed), asked.append)
+        told = report_served if asked.served else report
+        publish(told(asked.kills, asked.seed), asked.append)
 
 
 if __name__ == "__main__":

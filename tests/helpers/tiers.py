@@ -18,6 +18,11 @@ CRITICS = (
     "prorags_configuration_trains_all_weights_and_takes_the_best_checkpoint",
     "critics_of_folds_have_each_seen_the_questions_of_the_others_only",
 )
+ROUNDS = (
+    "critics_are_trained_anew_in_each_round",
+    "what_critics_would_be_refused_for_is_found_first_and_attempts_stay_with_their_questions",
+    "what_was_drawn_is_not_drawn_again_where_the_training_failed",
+)
 SECOND_TIER: dict[str, tuple[str, ...]] = {
     "LLaMA-Factory, in an environment of its own": ("train_python",),
     "a Ray cluster": ("ray_address",),
@@ -28,7 +33,7 @@ SECOND_TIER: dict[str, tuple[str, ...]] = {
         "end_to_end/test_grpo_with_trl.py",
         *(f"reasonrag/critics/test_train.py::test_{each}" for each in CRITICS),
         "reasonrag/retrieval/test_flashrag.py",
-        "reasonrag/training/test_rounds.py::test_critics_are_trained_anew_in_each_round",
+        *(f"reasonrag/training/test_rounds.py::test_{each}" for each in ROUNDS),
         *(f"reasonrag/serving/test_{each}.py" for each in ("batching", "chat_template", "critic_server", "server")),
     ),
     "kills at fifty moments, and before every change to a file": (

@@ -250,10 +250,7 @@ def test_a_reply_loops_that_says_the_same_four_words_four_times(reply: str, loop
         ({"value_model": "other"}, "rounds has no"),
         ({"outcome": "judge"}, "must not judge itself"),
         ({"set": {"train.lernrate": 1}}, "no argument 'lernrate'; did you mean learning_rate"),
-        ({"set": {"train.learning_rate": "fast"}}, "invalid float value"),
         ({"set": {"train.advantage": "bogus"}}, "advantage 'bogus': choose from"),
-        ({"set": {"train.clip": -1}}, "clip must be a number of 0 or more"),
-        ({"set": {"train.report_to": "wandb"}}, "sends data out.*report_to"),
         ({"agent": "prorag"}, "base_renderer"),
     ],
 )
