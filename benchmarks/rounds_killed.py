@@ -4,9 +4,9 @@
     .venv/bin/python benchmarks/rounds_killed.py --served --kills 5                   replies of a served model
 
 Three rounds of twelve questions x eight attempts, whose replies come of a script, slowly, and a tiny Qwen2 that is
-trained on them with one thread. The process is killed (SIGKILL, with all it started) after a random time, and started
-again, until it ends by itself; and so anew, until so many kills. Rows and weights are held against those of
-undisturbed rounds.
+trained on them with one thread. The process is killed (SIGKILL) at a random moment of a random phase, and started
+again, until it ends by itself; and so anew, until so many kills. Rows and weights are held against those of undisturbed
+rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,9 @@ import reasonrag
 from reasonrag.llm.chat import ChatRequest, Completion
 
 ROUNDS, QUESTIONS, GROUP = 3, 12, 8
-LEAST = 5
-"""Seconds from a start to a kill."""
+PHASES = ("sampling", "export", "before a training", "training", "between rounds")
+LATEST = 1.5
+"""Seconds from the moment when a start works in the phase that was drawn to its kill, at most."""
 ASKED = Path("asked.txt")
 STILL_WRITES = "the trainer of a reasonrag that was killed still writes"
 SAID = (*(f"So the answer is <answer>{name}</answer>" for name in ("Oslo", "Vale", "Rom")), "what?")
@@ -87,31 +87,37 @@ def prepare(folder: Path) -> None:
     (folder / "corpus.jsonl").write_text(json.dumps({"id": "1", "contents": "Number 1\nNumber 1 is in Oslo."}) + "\n")
 
 
-def run(folder: Path, seconds: float | None, *, served: bool) -> bool:
-    """Start it in the folder, and kill it after so many seconds; whether it ended by itself. served: see `work`."""
-    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+def run(folder: Path, target: str | None, dice: random.Random, *, served: bool = False) -> str:
+    """Start it in the folder, and kill it soon after it works in this phase; None: never. Whether it `ended`, was
+    `killed`, or was `refused`, as the trainer of a killed one is still at work. served: see `work`."""
+    path, began = os.pathsep.join([str(ROOT), str(Path(__file__).parent)]), time.time()
     process = subprocess.Popen(
         [sys.executable, __file__, "--work", *["--served"] * served],
         cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         start_new_session=True,
         stdout=subprocess.DEVNULL,
-        stderr=(folder / "log.txt").open("ab"),
+        stderr=(folder / "log.txt").open("wb"),
     )
-    try:
-        status = process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return False
+    while (status := process.poll()) is None:
+        if target and phase(folder) == target and worked_on(folder, began):
+            time.sleep(dice.uniform(0, LATEST))
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return "killed"
+        time.sleep(0.02)
     said = (folder / "log.txt").read_text()[-3000:]
-    if status and STILL_WRITES in said:  # a trainer outlives the command that was killed: it is waited for, as it says
-        time.sleep(2)
-        (folder / "log.txt").write_text("")
-        return False
-    if status:
+    if status and STILL_WRITES not in said:
         raise SystemExit(said)
-    return True
+    time.sleep(2 if status else 0)
+    return "refused" if status else "ended"
+
+
+def worked_on(folder: Path, began: float) -> bool:
+    """Whether a file of the newest round was written since then."""
+    rounds = sorted((folder / "rl").glob("round-*"), key=lambda each: each.stat().st_ctime)
+    files = (path for each in rounds[-1:] for path in each.rglob("*"))
+    return any(path.lstat().st_mtime > began for path in files if path.name != ".lock")
 
 
 def phase(folder: Path) -> str:
@@ -135,78 +141,59 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def report(kills: int, seed: int) -> Iterator[str]:
-    dice, killed, lives, again, missing = random.Random(seed), Counter[str](), list[Life](), 0, 0
+    dice, every, missing, differ, again, lives = random.Random(seed), Counter[str](), 0, 0, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder))
         began = time.monotonic()
-        run(Path(folder), None, served=False)
+        run(Path(folder), None, dice)
         undisturbed, made, wanted = time.monotonic() - began, digests(Path(folder)), asked_in(Path(folder))
-    while killed.total() < kills:
+    while sum(every[each] for each in PHASES) < kills:
         with tempfile.TemporaryDirectory() as folder:
             prepare(Path(folder))
-            lives.append(lived(Path(folder), dice, (LEAST, 0.4 * undisturbed), kills - killed.total()))
-            killed.update(lives[-1].killed)
+            every += lived(Path(folder), dice, kills - sum(every[each] for each in PHASES))
             found, asked = digests(Path(folder)), asked_in(Path(folder))
-            lives[-1].differ = sum(made[name] != found[name] for name in made)
+            lives += 1
+            differ += sum(made[name] != found[name] for name in made)
             again += asked.total() - len(asked)
             missing += asked.keys() != wanted.keys()
     yield "\n**Rounds that are killed** (benchmarks/rounds_killed.py)"
     yield (
         f"\n{ROUNDS} rounds of {QUESTIONS} questions x {GROUP}, scripted replies, one thread; undisturbed "
-        f"{undisturbed:.0f} s. {killed.total()} kills (SIGKILL, {LEAST} to {0.4 * undisturbed:.0f} s after a start) of "
-        f"{len(lives)} times such rounds; {sum(each.waited for each in lives)} starts found the trainer of a killed "
-        "one at work, said so, and were given again."
+        f"{undisturbed:.0f} s. {kills} kills (SIGKILL, 0 to {LATEST} s after a start works in a phase drawn by lot) of "
+        f"{lives} times such rounds; {every['refused']} starts found the trainer of a killed one at work, said so, and "
+        "were given again."
     )
-    yield from table(
-        "Where they were killed", {"phase": list(killed), "kills": [str(each) for each in killed.values()]}
-    )
+    told = {name: str(every[name]) for name in PHASES}
+    yield from table("Where they were killed", {"phase": list(told), "kills": list(told.values())})
     yield (
-        f"\nDraws: {len(wanted)} in each, with others than undisturbed in {missing} of {len(lives)}; asked again (in "
-        f"flight at a kill): {again}. Files of rows and weights that differ: {sum(each.differ for each in lives)} of "
-        f"{len(lives) * len(made)}."
+        f"\nDraws: {len(wanted)} in each, others than undisturbed in {missing} of {lives}; asked again (in flight at a "
+        f"kill): {again}. Files of rows and weights that differ: {differ} of {lives * len(made)}."
     )
 
 
-@dataclass
-class Life:
-    """Rounds from their beginning to their end. waited: starts that were refused, as a trainer was still at work."""
-
-    killed: Counter[str]
-    waited: int = 0
-    differ: int = 0
-
-
-def lived(folder: Path, dice: random.Random, moments: tuple[float, float], most: int, *, served: bool = False) -> Life:
-    """Start them, and kill them, until they end; at most so often."""
-    life, done = Life(Counter()), False
-    while not done:
-        seconds = dice.uniform(*moments) if life.killed.total() < most else None
-        began = time.monotonic()
-        done = run(folder, seconds, served=served)
-        refused = not done and time.monotonic() - began < (seconds or float("inf"))
-        life.waited += refused
-        life.killed.update([] if done or refused else [phase(folder)])
-    return life
+def lived(folder: Path, dice: random.Random, most: int, targets: Sequence[str] = PHASES, **more: bool) -> Counter[str]:
+    """Start them, and kill them at most so often, until they end: how often in each phase, and how often refused."""
+    seen, state = Counter[str](), ""
+    while state != "ended":
+        target = dice.choice(targets) if sum(seen[each] for each in PHASES) < most else None
+        state = run(folder, target, dice, **more)
+        seen.update([str(target)] if state == "killed" else ["refused"] if state == "refused" else [])
+    return seen
 
 
 def report_served(kills: int, seed: int) -> Iterator[str]:
     """How many replies of a served model are others where it was killed: its batches are, and so is its arithmetic."""
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory() as home:
-        whole, again, often, took = *(Path(home) / each for each in ("whole", "again", "often")), list[float]()
-        for folder in (whole, again):
+        whole, again, often = (Path(home) / each for each in ("whole", "again", "often"))
+        for folder in (whole, again, often):
             prepare(folder)
-            began = time.monotonic()
-            run(folder, None, served=True)
-            took.append(time.monotonic() - began)
-        prepare(often)
-        least, longest = 0.5 * took[0], 0.9 * took[0]  # the server starts before
-        life = lived(often, dice, (least, longest), kills, served=True)
+        for folder in (whole, again):
+            run(folder, None, dice, served=True)
+        seen = lived(often, dice, kills, PHASES[:1], served=True)
         drawn, twice, killed = map(said_in, (whole, again, often))
-    where = ", ".join(f"{name} {count}" for name, count in life.killed.items())
     yield (
-        f"\nA served model, one round of {QUESTIONS} x {GROUP}, killed {life.killed.total()} times ({least:.0f} "
-        f"to {longest:.0f} s after a start; {where}): of "
+        f"\nA served model, one round of {QUESTIONS} x {GROUP}, killed {seen['sampling']} times while it sampled: of "
         f"{drawn.total()} replies {(drawn - killed).total()} are others than undisturbed; of two undisturbed rounds "
         f"{(drawn - twice).total()}."
     )
