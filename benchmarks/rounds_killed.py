@@ -127,9 +127,11 @@ def phase(folder: Path) -> str:
         return "before the first round"
     if not (newest / "data" / "summary.json").is_file():
         return "sampling" if not (newest / "run" / "summary.json").is_file() else "export"
-    policy = newest / newest.name.replace("round", "policy")
-    done = (policy / "reasonrag.json").is_file()
-    return "between rounds" if done else "training" if (policy / "training.json").is_file() else "before a training"
+    try:
+        state = json.loads((newest / newest.name.replace("round", "policy") / "training.json").read_bytes())["state"]
+    except (OSError, ValueError):
+        return "before a training"
+    return "between rounds" if state == "finished" else "training"
 
 
 def digests(folder: Path) -> dict[str, str]:
