@@ -38,8 +38,8 @@ LINES = {
     "studies": 1159,
     "training": 5848,
     "viewing": 2704,
-    "tests": 48_923,
-    "benchmarks": 9287,
+    "tests": 48_926,
+    "benchmarks": 9353,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]
