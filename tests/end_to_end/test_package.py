@@ -150,7 +150,7 @@ TAKE_SETTINGS = {
     "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",
     "reasonrag/studies/calibrate._calibrate": "the body of the public call",
     "reasonrag/studies/tune._tune": "the body of the public call",
-    "reasonrag/studies/tune._config": "tells those of a suggestion",
+    "reasonrag/studies/tune._command": "tells those of a suggestion",
     "reasonrag/studies/tune._changed": "makes the settings of a trial from those of the base",
     "reasonrag/studies/tune.Trial": "is a run of generate, with settings of its own",
     "reasonrag/studies/tune.plan_trials": "makes the settings of each trial from those of the base",

@@ -208,7 +208,7 @@ class _Rounds:
                 raise InputError("--critic is a configuration: give train_critic=reasonrag.train_critic, too")
         elif settings.critic:
             critic = find_critic(settings.critic).name
-        drawn = self._check_drawing(self.drawing(1), stage)
+        drawn = self._check_drawing(stage)
         if not self.reports():
             self._check_training(str(settings.config), "train")
             if self.retrains:
@@ -230,9 +230,9 @@ class _Rounds:
             says = (f"{each.says}{'' if '--allow' in each.says else f' (--allow {each.name})'}" for each in wrong)
             raise InputError("; ".join(says))
 
-    def _check_drawing(self, drawing: GenerateSettings, stage: str) -> dict[str, Any]:
+    def _check_drawing(self, stage: str) -> dict[str, Any]:
         """What decides the attempts of all rounds, but for what an index holds. Raises InputError."""
-        settings = self.settings
+        settings, drawing = self.settings, self.drawing(1)
         acts = drawing.resolved_recipe.agent
         if stage == "policy" and (acts.temperature, acts.top_p) != (1.0, 1.0):
             raise InputError("a policy learns from what it draws at temperature 1 and agent.top_p=1; leave them so")
