@@ -45,16 +45,25 @@ class Calibration(BaseModel):
 
     run: str
     config_hash: str
+    questions: int
+    teacher: str
+    value_model: str | None
+    """The model that continued in the run, if not the teacher."""
     revaluation: Revaluation
     settings: dict[str, Any]
     """Resolved settings; addresses without users and passwords."""
     versions: dict[str, str]
     report: str
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether some step could not be valued in this calibration."""
+        return bool(self.revaluation.failures_by_cause)
+
     def shown(self) -> Iterator[Part]:
         """How many labels fresh continuations confirm, and what else they say."""
         yield from self.revaluation.shown()
-        if self.revaluation.failures_by_cause:
+        if self.gave_up:
             why = Path(self.report).parent / FAILURES
             yield Line(f"failure causes: {why}; the same command retries the failed steps")
         yield Line(f"wrote {self.report}")
@@ -77,8 +86,8 @@ def calibrate(
 
     Example:
         >>> checked = reasonrag.calibrate("runs/first", revalue=5, k=8)
-        >>> checked.revaluation.pairs
-        5
+        >>> checked.questions
+        10
 
     Args:
         run: a run directory of `generate`.
@@ -96,33 +105,39 @@ def calibrate(
 async def _calibrate(run: Path, settings: CalibrateSettings, given: Given, watcher: Watcher) -> Calibration:
     if not (run / ROLLOUTS).is_file():
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
-    named = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)
-    made = RecordedRun(run, named, given, concurrency=settings.concurrency)
-    place, plan, budget = run / PLACE, made.plan, settings.part(BudgetSettings)
-    caps = Caps.of(budget)
-    warn_all(answers_rehearsed(plan.teacher.name, plan.rule.name, reward=plan.recipe.reward), watcher)
-    check_prices(watcher.say, made.model, made.reader, given=settings.price, capped=caps.cost is not None)
+    place, made = run / PLACE, RecordedRun(run)
+    recipe, teacher = made.decides.recipe, made.decides.model
+    warn_all(answers_rehearsed(teacher, recipe.outcome, reward=recipe.reward), watcher)
     rules = PairingRules(min_confidence=settings.min_confidence)
-    pairs, exportable = sample_pairs(run, rules, settings.revalue, seed=settings.seed)
+    sample = sample_pairs(run, rules, settings.revalue, seed=settings.seed)
+    named = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)
+    budget = settings.part(BudgetSettings)
+    caps = Caps.of(budget)
     async with AsyncExitStack() as opened:
         opened.enter_context(only_writer(place))
-        agent = await made.agent(given, opened, watcher)
+        model, reader = made.who_continues(named, settings.concurrency, given.chat_model)
+        rule = made.rule(given.function, model=model)
+        check_prices(watcher.say, model, reader, given=settings.price, capped=budget.max_cost is not None)
+        agent = await made.agent(model, reader, rule, given.retriever, opened, say=watcher.say)
 
         async def open_model(spec: ModelSpec, own: ChatModel | None = None) -> ChatModel:
             if needs_consent([spec], caps, yes=budget.yes):
                 raise InputError(f"{spec.name} costs money: give --max-cost DOLLARS, or --yes")
             return own or spec.open(opened, say=watcher.say)
 
-        roles = {TEACHER: Role(made.model, partial(open_model, made.model, given.chat_model))}
-        if made.reader:
-            roles[READER] = Role(made.reader, partial(open_model, made.reader))
+        roles = {TEACHER: Role(model, partial(open_model, model, given.chat_model))}
+        if reader:
+            roles[READER] = Role(reader, partial(open_model, reader))
         session = await opened.enter_async_context(open_run(place, roles, watcher, Budget(caps, budget.yes)))
-        work = FreshValues(agent, settings.k, pairs, plan.rule, plan.recipe)
+        work = FreshValues(agent, settings.k, sample.pairs, rule, recipe)
         await session.complete(work)
         found = Calibration(
             run=str(run),
             config_hash=made.config_hash,
-            revaluation=summarise(pairs, work.values, session, exportable=exportable, k=settings.k),
+            questions=sample.questions,
+            teacher=teacher,
+            value_model=made.decides.student,
+            revaluation=summarise(sample, work.values, session, model=model.name, k=settings.k),
             settings=shown_settings(settings),
             versions=versions(),
             report=str(place / REPORT),

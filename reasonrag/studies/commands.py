@@ -27,7 +27,7 @@ def calibrate(
 
     found = calibrate_run(run, watcher=TerminalWatcher(), **flags)
     print_result(found, Calibration.shown, as_json=as_json)
-    if found.revaluation.failures_by_cause:
+    if found.gave_up:
         raise typer.Exit(FAILED)
 
 

@@ -10,17 +10,17 @@ import heapq
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias, get_args
+from typing import NamedTuple, TypeAlias, get_args
 
 import orjson
 from pydantic import BaseModel
 
-from mcts import Recipe, shortest_path_reward
+from mcts import shortest_path_reward
 from mcts.search import STRIDE
 from preference import Candidate, PairingRules, RolloutNode, RolloutRecord, candidates, read_rollouts
 from preference.best_path import steps_to
 from preference.margin_and_confidence import TOLERANCE
-from preference.statistics import Bin, SignAgreement, reliability, sign_agreement
+from preference.statistics import LABEL_LEVEL, Bin, SignAgreement, reliability, sign_agreement
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.agent.state import State
@@ -32,6 +32,7 @@ from reasonrag.exploration.explorer import READER, TEACHER
 from reasonrag.files import ROLLOUTS
 from reasonrag.rendering import Part, Table, agreement_text, dollars_or_unknown
 from reasonrag.run.engine import Asked, Run
+from reasonrag.run_config import RecordedRecipe
 
 PLACE, REPORT = "calibration", "report.json"
 FRESH = 10**9
@@ -40,24 +41,26 @@ draw, but beyond every search. Fresh judgements of an answer are numbered from h
 
 
 class RevaluedPair(BaseModel):
-    """One pair of the sample: its label, and the mean outcomes of its fresh continuations; null where none counts."""
+    """One pair of the sample: its label, and the mean outcomes of its fresh continuations."""
 
     question_id: str
     chosen_id: int
     rejected_id: int
     action_type: str
+    rejected_type: str = ""
     layer: int
     confidence: float | None
     """None where labels have none, as those of a judge."""
-    one_draw: bool
+    one_draw: bool = False
     margin: float
     fresh_margin: float | None
-    """Divided by alpha**layer if the label's margin is."""
+    """Divided by alpha**layer if the label's margin is; null if a side has no valid fresh continuation."""
     chosen_fresh: float | None
     rejected_fresh: float | None
-    chosen_outcome: float | None
-    """Undiscounted, as `rejected_outcome`; the fresh ones are discounted."""
-    rejected_outcome: float | None
+    """Mean discounted outcome."""
+    chosen_outcome: float | None = None
+    rejected_outcome: float | None = None
+    """Mean outcome, undiscounted."""
 
     @property
     def tied(self) -> bool:
@@ -69,36 +72,39 @@ class RevaluedPair(BaseModel):
 
 
 class Revaluation(BaseModel):
-    """Result of fresh continuations of a sample of pairs; docs/reference/formats/calibration.md explains the fields."""
+    """Result of fresh continuations of a sample of pairs."""
 
     model: str
+    """The model that continued."""
     k: int
     exportable: int
+    """Number of pairs that `pairs` would export at the `min_confidence` of the settings; the sample is of them."""
     pairs: int
     unvalued: int
+    """Pairs of the sample of which a side has no valid fresh continuation."""
     failures_by_cause: dict[str, int]
     """Steps whose continuation failed, by cause; their pairs are unvalued."""
+    failed_attempts: int
+    """Failed attempts of requests; most were repeated with success."""
+    confidence_level: float
+    """Level of the (Wilson) intervals."""
     confirmed: SignAgreement
     mean_margin: float | None
     mean_fresh_margin: float | None
     """Smaller than `mean_margin` by the winner's curse: pairs were chosen by the label's margin."""
     reliability: list[Bin]
     calls: int
+    """Completions of this model in all calibrations of the run so far."""
     session_calls: int
+    """Completions requested in this session."""
     cost_usd: float | None
+    """Cost of all of them."""
+    refused_parameters: dict[str, list[str]] = {}
+    """Request parameters that an endpoint refused in this session, by name of the model."""
     sample: list[RevaluedPair]
 
     def shown(self) -> Iterator[Part]:
-        rows: list[tuple[str, object]] = [
-            ("pairs", f"{self.pairs:,} of {self.exportable:,}, {self.unvalued:,} could not be valued"),
-            ("failure causes", self.failures_by_cause),
-            ("labels", self.confirmed),
-            ("margin, label", self.mean_margin),
-            ("margin, fresh", self.mean_fresh_margin),
-            ("completions", f"{self.calls:,}, {self.session_calls:,} of them new"),
-            ("cost", dollars_or_unknown(self.cost_usd)),
-        ]
-        yield Table(f"{self.k:,} fresh continuations per step  by {self.model}", rows)
+        yield Table(f"{self.k:,} fresh continuations per step  by {self.model}", self._rows())
         claimed = [each for each in self.reliability if each.mean_confidence is not None]  # others have no pair
         if any(each.confidence is None for each in self.sample):
             yield "these labels have no confidence"
@@ -106,37 +112,68 @@ class Revaluation(BaseModel):
             rows = [(f"{each.low:.1f} to {each.high:.1f}", agreement_text(each)) for each in claimed]
             yield Table("claimed confidence, share right of all", rows)
 
+    def _rows(self) -> Iterator[tuple[str, object]]:
+        yield "pairs", f"{self.pairs:,} of {self.exportable:,}, {self.unvalued:,} could not be valued"
+        yield "failure causes", self.failures_by_cause
+        yield "labels", self.confirmed
+        yield "margin, label", self.mean_margin
+        yield "margin, fresh", self.mean_fresh_margin
+        yield "completions", f"{self.calls:,}, {self.session_calls:,} of them new"
+        yield "cost", dollars_or_unknown(self.cost_usd)
 
-SampledPair: TypeAlias = tuple[RolloutRecord, Candidate]
+
+class SampledPair(NamedTuple):
+    """A pair of a tree."""
+
+    rollout: RolloutRecord
+    candidate: Candidate
+
+    @property
+    def sides(self) -> tuple[RolloutNode, RolloutNode]:
+        """The chosen and the rejected step."""
+        return self.rollout.nodes[self.candidate.chosen.id], self.rollout.nodes[self.candidate.rejected.id]
 
 
-def sample_pairs(run: Path, rules: PairingRules, size: int, *, seed: int) -> tuple[list[SampledPair], int]:
-    """A random sample of the pairs that `pairs` would export, ordered by lot, and how many these are.
+class PairSample(NamedTuple):
+    """pairs: ordered by lot. exportable: how many they were drawn from, in so many questions."""
 
-    The smallest lots are drawn, and only they are held in memory. A lot depends on the seed and on the pair, not on the
-    others: a larger sample holds all of a smaller one, and the order of the file says nothing. Raises InputError.
+    pairs: list[SampledPair]
+    exportable: int
+    questions: int
+
+
+def sample_pairs(run: Path, rules: PairingRules, size: int, *, seed: int) -> PairSample:
+    """A random sample of the pairs that `pairs` would export: those with the smallest lots; only these are held in
+    memory.
+
+    A lot depends on the seed and on the pair, not on the others: a larger sample holds all of a smaller one, and the
+    order of the file says nothing. Raises InputError.
     """
-    exportable = 0
+    exportable = questions = 0
 
     def drawn() -> Iterator[tuple[bytes, SampledPair]]:
-        nonlocal exportable
+        nonlocal exportable, questions
         for rollout in (each for each in read_rollouts(run / ROLLOUTS) if each.error is None):
+            questions += 1
             for each in (each for each in candidates(rollout, rules) if each.dropped is None):
                 exportable += 1
                 named = orjson.dumps([seed, rollout.question_id, each.chosen.id, each.rejected.id])
-                yield hashlib.sha256(named).digest(), (rollout, each)
+                yield hashlib.sha256(named).digest(), SampledPair(rollout, each)
 
     with explained_records():
         smallest = heapq.nsmallest(size, drawn(), key=lambda each: each[0])
-    return [pair for _, pair in smallest], exportable
+    return PairSample([pair for _, pair in smallest], exportable, questions)
 
 
 _Key: TypeAlias = tuple[str, int]
 """Of a step to be valued: its question and its node."""
 
 
-Fresh: TypeAlias = tuple[float, float] | tuple[None, None]
-"""Mean discounted outcome, and the same undiscounted; None if no continuation or judgement counts."""
+class Fresh(NamedTuple):
+    """Mean discounted outcome, and the same undiscounted; None if no continuation or judgement counts."""
+
+    value: float | None = None
+    outcome: float | None = None
 
 
 class FreshValues:
@@ -149,18 +186,19 @@ class FreshValues:
 
     noun = "step"
 
-    def __init__(self, agent: Agent, k: int, pairs: Sequence[SampledPair], rule: OutcomeRule, recipe: Recipe) -> None:
+    def __init__(
+        self, agent: Agent, k: int, pairs: Sequence[SampledPair], rule: OutcomeRule, recipe: RecordedRecipe
+    ) -> None:
         self._agent, self._k, self._rule, self._recipe = agent, k, rule, recipe
         self._steps, self.values = dict[_Key, tuple[RolloutRecord, RolloutNode]](), dict[_Key, Fresh]()
-        for rollout, pair in pairs:
-            for node in (rollout.nodes[pair.chosen.id], rollout.nodes[pair.rejected.id]):
-                if not node.terminal or (rule.judged and node.action_type == "answer"):
-                    self._steps[rollout.question_id, node.id] = rollout, node
-                else:
-                    outcome = node.outcome.value if node.outcome else 0.0
-                    self.values[rollout.question_id, node.id] = _mean(rollout, [(outcome, _depth(node))])
+        for pair, node in ((each, node) for each in pairs for node in each.sides):
+            key = pair.rollout.question_id, node.id
+            if not node.terminal or (rule.judged and node.action_type == "answer"):
+                self._steps[key] = pair.rollout, node
+            else:
+                self.values[key] = _mean(pair.rollout, [(node.outcome.value if node.outcome else 0.0, _depth(node))])
         self.at_once = max(1, len(self._steps))
-        self._valuers: dict[_Key, AnswerValuer | None] = {}
+        self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
         """One for each question and draw, whichever step is valued: two steps can come to the same answer."""
 
     def items(self) -> Iterable[_Key]:
@@ -175,6 +213,7 @@ class FreshValues:
             self.values[item] = _mean(rollout, await self._ends(agent, rollout, node))
         except (ModelError, RetrievalError) as error:
             asked.failure(error, "step", {"question_id": item[0], "node_id": item[1]})
+            self.values[item] = Fresh()
 
     async def _ends(self, agent: Agent, rollout: RolloutRecord, node: RolloutNode) -> list[tuple[float | None, int]]:
         """Outcome and number of steps from the root, for each end; None where it has none. Only continuations count
@@ -192,11 +231,13 @@ class FreshValues:
 
     async def _outcome(self, agent: Agent, end: AgentStep, draw: int) -> float | None:
         """Outcome of a path's last step; None if it has none, as in the labels. draw: of the judgement."""
-        if not counts(end, unreadable=self._recipe.unreadable, forced_answers=self._recipe.forced_answers):
+        if not counts(end, unreadable=self._recipe.unreadable_replies, forced_answers=self._recipe.forced_answers):
             return None
         question = end.state.question
-        valuer = self._rule.valuer(question, gold=self._recipe.judge_sees_gold, sample=FRESH + draw)
-        judged = await with_value(end, self._valuers.setdefault((question.id, draw), valuer), agent)
+        if (question.id, draw) not in self._valuers:
+            valuer = self._rule.valuer(question, gold=bool(self._recipe.judge_sees_gold), sample=FRESH + draw)
+            self._valuers[question.id, draw] = valuer
+        judged = await with_value(end, self._valuers[question.id, draw], agent)
         return outcome_of(judged, self._rule.name, language=agent.language)
 
 
@@ -205,34 +246,41 @@ async def _after(agent: Agent, rollout: RolloutRecord, node: RolloutNode) -> Sta
     again, and a reader's words are those of the run. Raises InputError if the index finds other passages."""
     state = agent.start(_question_of(agent, rollout))
     for each in steps_to(rollout, node):
-        prompt = tuple(each.prompt or ())
-        step = AgentStep(state, prompt, each.response or "", each.action_type, each.content, each.terminal)
+        step = AgentStep(
+            state=state,
+            prompt=tuple(each.prompt or ()),
+            response=each.response or "",
+            action_type=each.action_type,
+            content=each.content,
+            terminal=each.terminal,
+        )
         if each.terminal:  # it is the last one
             return step
         child = rollout.nodes[each.children_ids[0]] if each.children_ids else None
         state = await agent.next_state(step, child.observation if child else None)
+        read = child.passages if child else None
         found = [passage.id for passage in state.passages]
-        if child and child.passages is not None and found != (read := [passage.id for passage in child.passages]):
+        if read is not None and found != (recorded := [passage.id for passage in read]):
             raise InputError(
                 f"question {rollout.question_id}, node {each.id}: the index {agent.retriever.identity} finds {found}, "
-                f"the run had read {read}. Restore the index that the run was made with"
+                f"the run had read {recorded}. Restore the index that the run was made with"
             )
     return state
 
 
 def _question_of(agent: Agent, rollout: RolloutRecord) -> Question:
     """The question of a tree, whose first prompt says which style of answers it wanted."""
+    found = Question(
+        id=rollout.question_id,
+        question=rollout.question,
+        golden_answers=rollout.golden_answers,
+        metadata={"rubric": rollout.rubric, "hops": rollout.hops},
+    )
     asked = next((tuple(node.prompt) for node in rollout.nodes[1:] if node.prompt), None)
-    styled = [
-        Question(
-            id=rollout.question_id,
-            question=rollout.question,
-            golden_answers=rollout.golden_answers,
-            metadata={"rubric": rollout.rubric, "hops": rollout.hops} | style,
-        )
-        for style in ({}, *({"style": each} for each in get_args(AnswerStyle)))
-    ]
-    return next((each for each in styled if agent.prompt_of(agent.start(each)) == asked), styled[0])
+    styled = (
+        found.model_copy(update={"metadata": {**found.metadata, "style": style}}) for style in get_args(AnswerStyle)
+    )
+    return next((each for each in (found, *styled) if agent.prompt_of(agent.start(each)) == asked), found)
 
 
 def _depth(node: RolloutNode) -> int:
@@ -244,45 +292,48 @@ def _mean(rollout: RolloutRecord, ends: Iterable[tuple[float | None, int]]) -> F
     """Mean discounted outcome over the ends that have one."""
     valid = [(outcome, steps) for outcome, steps in ends if outcome is not None]
     if not valid:
-        return None, None
+        return Fresh()
     rewards = [shortest_path_reward(outcome, steps=steps, alpha=rollout.recipe.alpha) for outcome, steps in valid]
-    return statistics.mean(rewards), statistics.mean(outcome for outcome, _ in valid)
+    return Fresh(statistics.mean(rewards), statistics.mean(outcome for outcome, _ in valid))
 
 
-def _revalued(rollout: RolloutRecord, pair: Candidate, values: Mapping[_Key, Fresh]) -> RevaluedPair:
-    sides = ((rollout.question_id, each.id) for each in (pair.chosen, pair.rejected))
-    (chosen, chosen_outcome), (rejected, rejected_outcome) = (values.get(each, (None, None)) for each in sides)
-    scale = rollout.recipe.alpha**pair.state.layer if rollout.recipe.margin_by_layer else 1.0
+def _revalued(pair: SampledPair, values: Mapping[_Key, Fresh]) -> RevaluedPair:
+    (rollout, candidate), nodes = pair, pair.sides
+    chosen, rejected = (values[rollout.question_id, node.id] for node in nodes)
+    scale = rollout.recipe.alpha**candidate.state.layer if rollout.recipe.margin_by_layer else 1.0
     return RevaluedPair(
         question_id=rollout.question_id,
-        chosen_id=pair.chosen.id,
-        rejected_id=pair.rejected.id,
-        action_type=str(pair.chosen.action_type),
-        layer=pair.state.layer,
-        confidence=pair.pair.confidence,
-        one_draw="one_draw" in pair.pair.tags,
-        margin=pair.margin,
-        fresh_margin=None if chosen is None or rejected is None else (chosen - rejected) / scale,
-        chosen_fresh=chosen,
-        rejected_fresh=rejected,
-        chosen_outcome=chosen_outcome,
-        rejected_outcome=rejected_outcome,
+        chosen_id=nodes[0].id,
+        rejected_id=nodes[1].id,
+        action_type=str(nodes[0].action_type),
+        rejected_type=str(nodes[1].action_type),
+        layer=candidate.state.layer,
+        confidence=candidate.pair.confidence,
+        one_draw="one_draw" in candidate.pair.tags,
+        margin=candidate.margin,
+        fresh_margin=None
+        if chosen.value is None or rejected.value is None
+        else (chosen.value - rejected.value) / scale,
+        chosen_fresh=chosen.value,
+        rejected_fresh=rejected.value,
+        chosen_outcome=chosen.outcome,
+        rejected_outcome=rejected.outcome,
     )
 
 
-def summarise(
-    pairs: Sequence[SampledPair], values: Mapping[_Key, Fresh], run: Run, *, exportable: int, k: int
-) -> Revaluation:
-    """What the values of all sides say. run: the session that got them."""
-    sample = [_revalued(*each, values) for each in pairs]
+def summarise(drawn: PairSample, values: Mapping[_Key, Fresh], run: Run, *, model: str, k: int) -> Revaluation:
+    """What the values of all sides say. run: the session that got them. model: the one that continued."""
+    sample = [_revalued(each, values) for each in drawn.pairs]
     decided = [each for each in sample if each.fresh_margin is not None]
     return Revaluation(
-        model=run.models.main.name,
+        model=model,
         k=k,
-        exportable=exportable,
+        exportable=drawn.exportable,
         pairs=len(sample),
         unvalued=len(sample) - len(decided),
         failures_by_cause=dict(run.failures.given_up.most_common()),
+        failed_attempts=run.session.tally.failed_calls,
+        confidence_level=LABEL_LEVEL,
         confirmed=sign_agreement(decided),
         mean_margin=statistics.mean(each.margin for each in decided) if decided else None,
         mean_fresh_margin=statistics.mean(each.fresh_margin or 0.0 for each in decided) if decided else None,
@@ -290,5 +341,6 @@ def summarise(
         calls=run.models.spent.calls,
         session_calls=run.session.tally.calls,
         cost_usd=run.models.cost,
+        refused_parameters=run.refused,
         sample=sample,
     )
