@@ -206,8 +206,9 @@ def report(seeds: int, workers: int) -> Iterator[str]:
     least = {name: (_T[2 * seeds - 2] + _POWER) * spread(ends, name) * (2 / seeds) ** 0.5 for name in ARMS}
     yield "\n**A process reward in a world of 24 words** (benchmarks/process_reward.py), exploratory"
     yield (
-        f"\n{seeds} seeds; {REFINEMENTS} rounds of refinement on right attempts, or of reinforcement, then {ROUNDS} of "
-        f"reinforcement, 320 attempts each; right at the end of {8 * AT_THE_END:,} attempts. The critics rank "
+        f"\n{seeds} seeds; {REFINEMENTS} rounds of refinement on right attempts ({8 * REFINED_BY:,} attempts each), or "
+        f"of reinforcement, then {ROUNDS} of reinforcement of {8 * ATTEMPTS}; right at the end of "
+        f"{8 * AT_THE_END:,} attempts. The critics rank "
         f"{mean(accuracy['beta .3']):.0%} of sibling steps of other attempts as their values do. Smallest difference "
         "to `outcome` that this many seeds would show in four of five trials, at 5 %, two-sided."
     )

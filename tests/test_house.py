@@ -35,11 +35,11 @@ LINES = {
     "run": 802,
     "scale": 570,
     "serving": 1198,
-    "studies": 1284,
-    "training": 5848,
+    "studies": 1290,
+    "training": 5853,
     "viewing": 2704,
     "tests": 48_925,
-    "benchmarks": 9353,
+    "benchmarks": 9354,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

@@ -49,7 +49,11 @@ class Interval95(BaseModel):
 
 
 class TrialReport(BaseModel):
-    """The result of one configuration; docs/reference/formats/tuning.md explains the fields."""
+    """The result of one configuration. calls, pairs, right_pairs (the sum of confidences): means per question.
+    questions_with_a_pair: a share. confidence: mean over pairs; null without, like cost_per_right_pair, which is in
+    `Tuning.unit`. failed: questions without a tree, which count with their cost and without pairs. intervals: by field,
+    and `cost_change`, relative to the base. worse_than_base: significantly, in confidence or questions_with_a_pair.
+    """
 
     name: str
     changed: dict[str, Any]

@@ -54,8 +54,9 @@ _HOW = "KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6"
 
 
 class Tuning(BaseModel):
-    """The result of all trials, and the content of tuning.json; docs/reference/formats/tuning.md explains the
-    fields."""
+    """The result of all trials, and the content of tuning.json. unit: of `cost_per_right_pair`; calls if the model has
+    no price or is free. planned: trials, those not reached included. command: that explores with the suggestion; null
+    without one. cost_delivered: dollars in this directory, over all sessions."""
 
     run: str
     model: str
@@ -203,6 +204,7 @@ async def _explore(
     for number, trial in enumerate(trials, start=1):
         if fixed := refused & {key.rpartition(".")[2] for key in trial.changed}:
             skipped.append(f"{trial.name} is not tried: the teacher does not accept {', '.join(fixed)}")
+            watcher.say(skipped[-1])
             continue
         watcher.say(f"trial {number} of {len(trials)}: {trial.name}")
         summary = await explore(trial.settings, watcher, given)

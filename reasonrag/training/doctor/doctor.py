@@ -41,6 +41,7 @@ from reasonrag.training.llamafactory.config_resolution import base_settings, res
 from reasonrag.training.llamafactory.dataset_info import TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from reasonrag.training.llamafactory.inspection import (
+    LLAMA_FACTORY,
     ConfigCheck,
     Gpu,
     Inspection,
@@ -249,9 +250,8 @@ def _as_kind_does(
     found.objections += foreign_settings(values)
     if kind.lacking:
         return values, kind.lacking
-    asked = {CONFIG_NAME: (kind.arguments(values, held_out=kind is CRITIC), None)}
-    inspection = inspect_environment(Path(sys.executable), asked, kind.trainer)
-    if wrong := inspection.configs[CONFIG_NAME].error:
+    inspection = _inspected(kind.arguments(values, held_out=kind is CRITIC), None, kind.trainer)
+    if isinstance(inspection, Inspection) and (wrong := inspection.configs[CONFIG_NAME].error):
         raise InputError(wrong)
     return values, inspection
 
@@ -263,9 +263,11 @@ def _environment(inspection: Inspection | str, trainer: str) -> Finding:
     return Finding("versions", "note", f"Python {inspection.stock.python} with {said}")
 
 
-def _inspected(values: Mapping[str, Any], rows: RowsToCount | None) -> Inspection | str:
+def _inspected(values: Mapping[str, Any], rows: RowsToCount | None, by: str = LLAMA_FACTORY) -> Inspection | str:
+    """What the trainer answers, or why it does not. by: see `inspect_environment`."""
     try:
-        return inspect_environment(find_python(), {CONFIG_NAME: (values, rows)})
+        python = find_python() if by == LLAMA_FACTORY else Path(sys.executable)
+        return inspect_environment(python, {CONFIG_NAME: (values, rows)}, by)
     except ReasonragError as error:
         return str(error)
 

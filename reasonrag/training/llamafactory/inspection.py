@@ -1,4 +1,5 @@
-"""What a training would run on: what LLaMA-Factory's environment has, GPUs included, and what it accepts.
+"""What a training would run on: what its environment has, GPUs included, and what LLaMA-Factory, transformers or TRL
+accepts there.
 
 Decides how the questions are put: `inspection_script` runs there and answers. What follows from the answers is decided
 in `preflight_checks`.
@@ -22,6 +23,7 @@ from reasonrag.errors import ReasonragError
 from reasonrag.processes.child_environment import child_environment
 from reasonrag.redaction import redact
 
+LLAMA_FACTORY: Final = "LLaMA-Factory"
 REPORTED_PACKAGES: Final = (
     "llamafactory",
     "torch",
@@ -125,7 +127,7 @@ class RowsToCount(BaseModel):
 ConfigsToCheck = Mapping[str, tuple[Mapping[str, Any], RowsToCount | None]]
 
 
-def inspect_environment(python: Path, configs: ConfigsToCheck, by: str = "LLaMA-Factory") -> Inspection:
+def inspect_environment(python: Path, configs: ConfigsToCheck, by: str = LLAMA_FACTORY) -> Inspection:
     """Inspect the environment and check configurations, by LLaMA-Factory, transformers or TRL. Raises ReasonragError if
     the interpreter does not answer, or has none that works."""
     job = {
@@ -154,7 +156,7 @@ def inspect_environment(python: Path, configs: ConfigsToCheck, by: str = "LLaMA-
             )
         found = Inspection.model_validate_json(answer.read_bytes())
     if found.failure:
-        helps = "make train-env builds it anew" if by == "LLaMA-Factory" else "pip install 'reasonrag[rl]'"
+        helps = "make train-env builds it anew" if by == LLAMA_FACTORY else "pip install 'reasonrag[rl]'"
         raise ReasonragError(f"{by} does not work at {python}: {found.failure}; {helps}")
     return found
 

@@ -1,4 +1,4 @@
-"""Lists installed packages and GPUs and has LLaMA-Factory check configurations: a script for its environment.
+"""Lists installed packages and GPUs and has a trainer check configurations: a script for its environment.
 
 Reads a job as JSON from stdin, writes its findings to the file named by its only argument. A job: {name: {"config":
 {key: value}, "rows": {"files", "system", "prompt", "replies"} or null, "by": a trainer}}; the trainer is imported for
@@ -65,8 +65,9 @@ def _judged(config: dict[str, Any], rows: dict[str, Any] | None, by: str) -> dic
             return {"error": f"{by} has no argument {key!r}{hint}"}
     if not ours and (wrong := _unknown_template(config.get("template"))):
         return {"error": wrong}
-    if ours:  # which get these as they are; a command line has no word for them
+    if ours:  # which get values as they are: a command line has no word for some, and 1e3 is no whole number there
         config = {key: value for key, value in config.items() if value != [] and not isinstance(value, dict)}
+        config |= {key: int(each) for key, each in config.items() if isinstance(each, float) and each.is_integer()}
     refused = _refused(config, known, parse)
     if refused is not None:
         return {"error": f"{by} rejects this configuration: {refused}"}
@@ -129,7 +130,7 @@ def _words(values: dict[str, Any], known: dict[str, Any]) -> list[str]:
         elif isinstance(value, list):
             words += [str(each) for each in value] if known[key] else [",".join(map(str, value))]
         else:
-            words.append(str(int(value) if isinstance(value, float) and value.is_integer() else value))
+            words.append(str(value))
     return words
 
 

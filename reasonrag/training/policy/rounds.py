@@ -299,12 +299,12 @@ class _Rounds:
             except NothingToLearn as error:
                 found.stopped, newest = f"round {number} teaches nothing: {error}", number
             except InputError:
-                for made in ("data", "pairs", "critic"):  # settings may be others next time
+                for made in ("data", "pairs", "critic") if number == 1 else ():  # its settings may be others next time
                     shutil.rmtree(self.folder(number) / made, ignore_errors=True)
                 raise
         link_to(self.settings.run / MODEL, self.model(newest))
         found.seconds = round(time.monotonic() - began, 1)
-        result = self.result([*self.reports(), found])
+        result = self.result([*before, found])
         page = markdown_page(f"Rounds from {self.settings.model.name}", result.parts())
         write_file(self.settings.run / PAGE, page.encode(), shared=True)
         return found.model_dump()

@@ -2,7 +2,7 @@
 
 Decides the order: resolve, check the data as for any training, write the rows, run the process, record; and whether a
 training is new, resumed or finished. What rows are, what the process does with them and what is said of the model is
-the kind's. Knows neither tokens nor losses.
+the kind's; here stands what the two kinds are called and need. Knows neither tokens nor losses.
 """
 
 from __future__ import annotations
