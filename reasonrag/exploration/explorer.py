@@ -10,25 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from typing import Any, Literal, TypeVar
 
-from mcts import (
-    ROOT_ID,
-    Continue,
-    Continued,
-    Estimate,
-    Expand,
-    Expanded,
-    Node,
-    Rank,
-    Ranked,
-    Recipe,
-    Result,
-    Rollout,
-    Scored,
-    Search,
-    Step,
-    Work,
-    estimates,
-)
+import mcts
 from mcts.rewards import ANSWER_REWARDS, REWARDS
 from mcts.search import RIGHT
 from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, Usage
@@ -59,7 +41,7 @@ class RunIdentity:
     split: str
     config_hash: str
     seed: int
-    recipe: Recipe
+    recipe: mcts.Recipe
     renderer: str | None = None
     agent: str | None = None
     prices: Mapping[str, Price | None] = field(default_factory=dict)
@@ -78,7 +60,7 @@ class Explorer:
         self,
         agent: Agent,
         question: Question,
-        recipe: Recipe,
+        recipe: mcts.Recipe,
         *,
         value_agent: Agent | None = None,
         valuer: AnswerValuer | None = None,
@@ -89,9 +71,8 @@ class Explorer:
         self.valuer = valuer
         self.question = question
         self.recipe = recipe
-        begin = agent.start(question)
-        seed = sample_seed(agent.seed, question.id, (), ROOT_ID)
-        self._states: dict[int, State] = {ROOT_ID: begin}
+        self._is_guided = recipe.search.selection == "mixed"  # by what steps bring to light
+        self._states: dict[int, State] = {mcts.ROOT_ID: agent.start(question)}
         self._searched = searched = dict[tuple[tuple[str, ...], str], State]()
         """By thoughts and reply: the states that queries lead to, where they guide the search."""
         self._useful = useful = Useful(question.gold)
@@ -99,11 +80,12 @@ class Explorer:
         def both(step: AgentStep, other: AgentStep) -> tuple[State | None, State | None]:
             return searched.get(_place(step)), searched.get(_place(other))
 
-        self.search: Search[AgentStep] = Search(  # it refers to nothing that refers to it: a done tree is freed at once
+        # it refers to nothing that refers to it: a done tree is freed at once
+        self.search: mcts.Search[AgentStep] = mcts.Search(
             recipe.search,
             equivalent=lambda step, other: same_step(step, other, *both(step, other)),
             in_common=lambda step, other: in_common(step, other, *both(step, other), useful),
-            seed=seed,
+            seed=sample_seed(agent.seed, question.id, (), mcts.ROOT_ID),
         )
         self._failed: dict[int, list[FailedContinuation]] = {}
         self._unreadable: dict[int, list[UnreadableJudgement]] = {}
@@ -116,12 +98,6 @@ class Explorer:
             await together(*(self._carry_out(item) for item in work))
             self._check_root()
 
-    @property
-    def states_read(self) -> list[State]:
-        """The states of the tree in which passages were read."""
-        nodes = self.search.tree.nodes[1:]
-        return [*{node.parent_id: state for node in nodes if (state := node.payload.state).reads}.values()]
-
     def _check_root(self) -> None:
         """Raises ModelError where nothing can be explored: the question's first state has ended."""
         steps = self.search.tree.children(self.search.tree.root)
@@ -129,41 +105,40 @@ class Explorer:
         if (first := next(iter(why), None)) and all(each and each.cause in OF_THE_STATE for each in why):
             raise ModelError(f"the question's first prompt: {first.detail}. {IN_JOURNAL}", cause=first.cause)
 
-    async def _carry_out(self, work: Work) -> None:
+    async def _carry_out(self, work: mcts.Work) -> None:
         node = self.search.tree[work.node_id]
-        result: Result[AgentStep]
-        if isinstance(work, Expand):
+        result: mcts.Result[AgentStep]
+        if isinstance(work, mcts.Expand):
             result = await self._expanded(node, work)
-        elif isinstance(work, Continue):
+        elif isinstance(work, mcts.Continue):
             paths = await self._continue(await self._state_after(node), _draws(work))
             ends = await self._valued([path[-1] for path in paths])
             self._note(paths)
             paths = [[*path[:-1], end] for path, end in zip(paths, ends, strict=True)]
             if not self.search.config.keep_continuations:
-                self._failed[work.id] = _failures(node.id, paths)
+                self._failed[work.id] = [_failure(node.id, end) for end in ends if end.parse_error]
                 self._unjudged[work.id] = [each for end in ends for each in _unreadable("answer", node.id, end.judged)]
-            result = Continued(
+            result = mcts.Continued(
                 [[self._as_step(step) for step in path] for path in paths], calls=sum(_calls(path) for path in paths)
             )
-        elif isinstance(work, Rank):
+        elif isinstance(work, mcts.Rank):
             result = await self._ranked(node, work)
         else:
             prompt = scoring_prompt(self.agent.prompts, node.payload, gold=self.recipe.judge_sees_gold)
             judgement = await self.agent.caller.score(self.question.id, prompt, work.sample)
             self._unreadable[work.id] = _unreadable("score", node.id, judgement)
-            result = Scored(judgement.value, calls=judgement.calls)
+            result = mcts.Scored(judgement.value, calls=judgement.calls)
         self.search.tell(work.id, result)
 
-    async def _expanded(self, node: Node[AgentStep], work: Expand) -> Expanded[AgentStep]:
+    async def _expanded(self, node: mcts.Node[AgentStep], work: mcts.Expand) -> mcts.Expanded[AgentStep]:
         said = [child.payload for child in self.search.tree.children(node)]
-        state = await self._state_after(node)
-        drawn = await self.agent.sample(state, _draws(work), attempt=work.attempt, said=said)
+        drawn = await self.agent.sample(await self._state_after(node), _draws(work), attempt=work.attempt, said=said)
         steps = await self._valued(drawn)
         await self._look_up(steps)
         plain = self.value_agent is None
-        return Expanded([self._as_step(step, plain=plain) for step in steps], calls=_calls(drawn))
+        return mcts.Expanded([self._as_step(step, plain=plain) for step in steps], calls=_calls(drawn))
 
-    async def _ranked(self, node: Node[AgentStep], work: Rank) -> Ranked:
+    async def _ranked(self, node: mcts.Node[AgentStep], work: mcts.Rank) -> mcts.Ranked:
         """The steps of a state ranked, equal texts and all; those that did not parse are not shown to the judge."""
         children = self.search.tree.children(node)
         steps = {each.id: each.payload for each in children if not each.payload.parse_error}
@@ -171,39 +146,31 @@ class Explorer:
             self.agent, self.question, steps, sample=work.sample, gold=self.recipe.judge_sees_gold
         )
         self._unreadable[work.id] = _unreadable("rank", node.id, judgement)
-        return Ranked([ranks.get(each.id) for each in children], calls=judgement.calls if judgement else 0)
+        return mcts.Ranked([ranks.get(each.id) for each in children], calls=judgement.calls if judgement else 0)
 
     async def _valued(self, steps: Sequence[AgentStep]) -> list[AgentStep]:
-        """The steps, with their answers valued if there is a valuer."""
         if self.valuer is None:
             return list(steps)
         return await together(*(with_value(step, self.valuer, self.agent) for step in steps))
 
-    async def _state_after(self, node: Node[AgentStep]) -> State:
+    async def _state_after(self, node: mcts.Node[AgentStep]) -> State:
         if node.id not in self._states:
             found = self._found_by(node.payload)
             self._states[node.id] = await self.agent.next_state(node.payload) if found is None else found
         return self._states[node.id]
 
     def _note(self, paths: Sequence[Sequence[AgentStep]]) -> None:
-        """Keep where the queries of paths led."""
         if self._is_guided:
             for step, following in (each for path in paths for each in pairwise(path)):
                 if step.action_type == "query":
                     self._searched.setdefault(_place(step), following.state)
 
     async def _look_up(self, steps: Sequence[AgentStep]) -> None:
-        """Search the queries among steps, if what they find guides the search."""
         if not self._is_guided:
             return
         new = {_place(step): step for step in steps if step.action_type == "query" and not self._found_by(step)}
         states = await together(*map(self.agent.next_state, new.values()))
         self._searched.update(zip(new, states, strict=True))
-
-    @property
-    def _is_guided(self) -> bool:
-        """Whether the search goes by what steps bring to light."""
-        return self.recipe.search.selection == "mixed"
 
     def _found_by(self, step: AgentStep) -> State | None:
         return self._searched.get(_place(step))
@@ -227,58 +194,50 @@ class Explorer:
 
     async def _continue(self, state: State, samples: range) -> list[list[AgentStep]]:
         """Continuations by the policy that is being valued."""
+        agent = self.value_agent or self.agent
+        if self.recipe.greedy_continuations:
+            agent = replace(agent, sampling=agent.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}))
+        paths = await agent.continue_from(state, samples)
         if self.value_agent is None:
-            return await self._continuing(self.agent).continue_from(state, samples)
-        paths = await self._continuing(self.value_agent).continue_from(state, samples)
-        return [[step._replace(sampled_by=self.value_agent.model.name) for step in path] for path in paths]
+            return paths
+        return [[step._replace(sampled_by=agent.model.name) for step in path] for path in paths]
 
-    def _as_step(self, step: AgentStep, *, plain: bool = True) -> Step[AgentStep]:
-        return Step(
+    def _as_step(self, step: AgentStep, *, plain: bool = True) -> mcts.Step[AgentStep]:
+        recipe = self.recipe
+        known = counts(step, unreadable=recipe.unreadable, forced_answers=recipe.forced_answers)
+        return mcts.Step(
             payload=step,
             terminal=step.terminal,
-            outcome=self._outcome_of(step),
-            plain=plain and (step.plain or (self.recipe.repairs_count and step.repaired)),
+            outcome=outcome_of(step, recipe.outcome, language=self.agent.language) if known else None,
+            plain=plain and (step.plain or (recipe.repairs_count and step.repaired)),
             identity=None if step.parse_error else step.response,
             progress=progress(self.question, step, self._found_by(step), at_once=self.agent.protocol.reads_at_once)
             if self._is_guided
             else None,
         )
 
-    def _continuing(self, agent: Agent) -> Agent:
-        if not self.recipe.greedy_continuations:
-            return agent
-        return replace(agent, sampling=agent.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}))
-
-    def _outcome_of(self, step: AgentStep) -> float | None:
-        known = counts(step, unreadable=self.recipe.unreadable, forced_answers=self.recipe.forced_answers)
-        return outcome_of(step, self.recipe.outcome, language=self.agent.language) if known else None
-
     def record(self, run: RunIdentity, error: QuestionError | None = None) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl. error: why there is no tree."""
         askers = {TEACHER: self.agent, VALUE_MODEL: self.value_agent, READER: self.agent.reader}
         usage = {role: each.spending.as_usage(run.prices.get(role)) for role, each in askers.items() if each}
-        question = self.question
+        question, known = self.question, {"recipe": RecipeRef.of(run.recipe), "nodes": [], "error": error}
+        if error is None:
+            steps = self.search.tree.nodes[1:]
+            in_tree = [each for node in steps for each in _unreadable("answer", node.id, node.payload.judged)]
+            known |= {
+                "nodes": self._nodes(),
+                "failed_continuations": _in_order(self._failed),
+                "unreadable_judgements": [*_in_order(self._unreadable), *in_tree, *_in_order(self._unjudged)],
+            }
         return RolloutRecord(
+            **shared_fields(run, RolloutRecord) | shared_fields(question, RolloutRecord) | known,
             question_id=question.id,
-            question=question.question,
-            golden_answers=question.golden_answers,
             rubric=list(self.valuer.rubric) if self.valuer and self.valuer.rubric else None,
             gold_passages=None if question.gold is None else list(question.gold.names),
             hops=question.hops if self.agent.steps_by_hops else None,
-            dataset=run.dataset,
-            split=run.split,
-            config_hash=run.config_hash,
-            seed=run.seed,
-            renderer=run.renderer,
-            agent=run.agent,
-            recipe=RecipeRef.of(run.recipe),
             usage=sum(usage.values(), start=Usage(cost_usd=0.0)),
             value_usage=usage.get(VALUE_MODEL),
             reader_usage=usage.get(READER),
-            nodes=[] if error else self._nodes(),
-            failed_continuations=[] if error else _in_order(self._failed),
-            unreadable_judgements=[] if error else self._unreadable_judgements(),
-            error=error,
         )
 
     def _nodes(self) -> list[RolloutNode]:
@@ -287,7 +246,7 @@ class Explorer:
         pooled = self.recipe.search.share_estimates and self.recipe.reward == "spre_even"
         for node, shares in zip(tree.nodes, common, strict=True):
             node.in_common = shares if pooled else {}
-        known = estimates(tree, lambda end: end.outcome)
+        known = mcts.estimates(tree, lambda end: end.outcome)
         rules = ANSWER_REWARDS | {self.recipe.reward: REWARDS[self.recipe.reward]}
         by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in rules.items()}
         for node, shares in zip(tree.nodes, common, strict=True):
@@ -295,60 +254,45 @@ class Explorer:
         ends = {id(each): each for node in tree.nodes for each in node.rollouts}
         scores = {name: _final_score(each, self.recipe.outcome) for name, each in ends.items()}
         return [
-            _as_record(
-                node,
-                self.recipe,
-                {name: rewards[node.id] for name, rewards in by_rule.items()},
-                known[node.id],
-                gold=None if node.step is None else gold_found(self.question, node.payload, self._seen_after(node)),
-                ends=[scores[id(each)] for each in node.rollouts],
-            )
+            self._as_record(node, {name: rewards[node.id] for name, rewards in by_rule.items()}, known[node.id], scores)
             for node in tree.nodes
         ]
 
-    def _unreadable_judgements(self) -> list[UnreadableJudgement]:
-        in_tree = [
-            each for node in self.search.tree.nodes[1:] for each in _unreadable("answer", node.id, node.payload.judged)
-        ]
-        return [*_in_order(self._unreadable), *in_tree, *_in_order(self._unjudged)]
+    def _as_record(
+        self,
+        node: mcts.Node[AgentStep],
+        rewards: dict[str, float | None],
+        known: mcts.Estimate | None,
+        scores: Mapping[int, FinalScore],
+    ) -> RolloutNode:
+        """scores: by the identity of a rollout, of which several nodes have the same."""
+        found = shared_fields(node, RolloutNode) | {
+            "layer": node.layer,
+            "value": node.value,
+            "reward": rewards[self.recipe.reward],
+            "rewards": rewards,
+            "observations": known.observations if known else None,
+            "expected_outcome": known.mean if known else None,
+            "rollouts": [scores[id(each)] for each in node.rollouts],
+        }
+        if node.step is not None:
+            step = node.payload
+            found |= shared_fields(step, RolloutNode) | {
+                "action": step.state.action,
+                "passages": step.passage_refs,
+                "observation": step.observation,
+                "outcome": Outcome(name=self.recipe.outcome, value=node.step.outcome) if step.terminal else None,
+                "gold": gold_found(self.question, step, self._seen_after(node)),
+            }
+        return RolloutNode.model_validate(found)
 
-    def _seen_after(self, node: Node[AgentStep]) -> State | None:
+    def _seen_after(self, node: mcts.Node[AgentStep]) -> State | None:
         """The state after a step, if the search continued from it."""
         children = self.search.tree.children(node)
         return children[0].payload.state if children else self._states.get(node.id, self._found_by(node.payload))
 
 
-def _as_record(
-    node: Node[AgentStep],
-    recipe: Recipe,
-    rewards: dict[str, float | None],
-    known: Estimate | None,
-    *,
-    gold: int | None,
-    ends: list[FinalScore],
-) -> RolloutNode:
-    found = shared_fields(node, RolloutNode) | {
-        "layer": node.layer,
-        "value": node.value,
-        "reward": rewards[recipe.reward],
-        "rewards": rewards,
-        "observations": known.observations if known else None,
-        "expected_outcome": known.mean if known else None,
-        "rollouts": ends,
-    }
-    if node.step is not None:
-        step = node.payload
-        found |= shared_fields(step, RolloutNode) | {
-            "action": step.state.action,
-            "passages": step.passage_refs,
-            "observation": step.observation,
-            "outcome": Outcome(name=recipe.outcome, value=node.step.outcome) if step.terminal else None,
-            "gold": gold,
-        }
-    return RolloutNode.model_validate(found)
-
-
-def _final_score(rollout: Rollout[AgentStep], outcome: str) -> FinalScore:
+def _final_score(rollout: mcts.Rollout[AgentStep], outcome: str) -> FinalScore:
     last = rollout.final
     own = (
         "conclusion" if last.state.action == "conclude" else "answer" if last.action_type == "answer" else "unanswered"
@@ -362,18 +306,9 @@ def _final_score(rollout: Rollout[AgentStep], outcome: str) -> FinalScore:
     )
 
 
-def _failures(node_id: int, paths: Sequence[Sequence[AgentStep]]) -> list[FailedContinuation]:
-    return [
-        FailedContinuation(
-            node_id=node_id,
-            layer=last.state.layer,
-            action=last.state.action,
-            response=last.response,
-            parse_error=last.parse_error,
-        )
-        for last in (path[-1] for path in paths)
-        if last.parse_error
-    ]
+def _failure(node_id: int, last: AgentStep) -> FailedContinuation:
+    of_state, of_step = (shared_fields(each, FailedContinuation) for each in (last.state, last))
+    return FailedContinuation(node_id=node_id, **of_state, **of_step)
 
 
 def _unreadable(
@@ -395,7 +330,7 @@ def _place(step: AgentStep) -> tuple[tuple[str, ...], str]:
     return step.state.thoughts, step.response
 
 
-def _draws(work: Expand | Continue) -> range:
+def _draws(work: mcts.Expand | mcts.Continue) -> range:
     return range(work.sample, work.sample + work.count)
 
 

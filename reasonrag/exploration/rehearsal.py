@@ -72,8 +72,14 @@ async def rehearse(
     searched = statistics.mean([each.search.calls for each in explored])
     path = statistics.mean([each.search.calls_per_value for each in explored])
     scale = max(1.0, explored[0].search.call_budget(path=path) / searched)
-    thoughts = _thoughts_in_a_prompt(explored)
-    shown = [each.passages for explorer in explored for each in explorer.states_read]
+    steps = [end.steps for each in explored for node in each.search.tree.nodes for end in node.rollouts]
+    thoughts = (statistics.mean(steps) - 1) / 2 if steps else 0.0  # in a prompt: half of those on a whole path
+    shown = {
+        (tree, node.parent_id): node.payload.state.passages
+        for tree, each in enumerate(explored)
+        for node in each.search.tree.nodes[1:]
+        if node.payload.state.reads
+    }
     return UsagePerQuestion(
         [
             ExpectedUsage.rehearsed([each.tokens for each in asked], scale=scale, thoughts=thoughts)
@@ -82,11 +88,5 @@ async def rehearse(
         ],
         len(explored),
         len(shown),
-        sum(not passages for passages in shown),
+        sum(not passages for passages in shown.values()),
     )
-
-
-def _thoughts_in_a_prompt(explored: Sequence[Explorer]) -> float:
-    """Mean number of earlier replies in a prompt: half of those on a whole path."""
-    steps = [end.steps for each in explored for node in each.search.tree.nodes for end in node.rollouts]
-    return (statistics.mean(steps) - 1) / 2 if steps else 0.0
