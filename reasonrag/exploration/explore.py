@@ -18,6 +18,7 @@ from preference import OutcomeName, read_rollouts
 from preference.export.private_files import write_json
 from preference.export.summary import SUMMARY
 from preference.labelled_runs import rare_garbage_collection
+from preference.records import shared_fields
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.errors import DegenerateRun, InputError, Interrupted, StorageError
@@ -27,7 +28,7 @@ from reasonrag.exploration.plan import Plan
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
-from reasonrag.exploration.summary import RunFacts, RunSummary, SessionNumbers, StopReason, count_run
+from reasonrag.exploration.summary import RunFacts, RunSummary, StopReason, count_run
 from reasonrag.files import JOURNAL, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.journal import open_journal
@@ -36,7 +37,7 @@ from reasonrag.ranks import Manifest, complete, join_ranks, leave_ranks, read_ma
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
-from reasonrag.run.engine import Budget, Role, Run
+from reasonrag.run.engine import Role, Run
 from reasonrag.run_config import has_answers, recorded_effort
 from reasonrag.settings import EffortName, resolve
 from reasonrag.signatures import public_call
@@ -149,7 +150,24 @@ async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = G
         retriever = given.retriever or await plan.open_retriever(corpus, opened, watcher.say, checks)
         config = plan.config(settings, source, corpus, retriever)
         run = opened.enter_context(RunDirectory(settings.run_directory, config, say=watcher.say))
-        engine = await _engine(opened, run, roles, plan.budget, watcher, given=given)
+        bill = Bill() if given.shared_journal else None
+        journal = open_journal(
+            given.journal_of(run.path),
+            wanted=lambda question_id: not run.is_done(question_id),
+            held=bill.apart if bill else list,
+            writable=not given.replay,
+            say=watcher.say,
+        )
+        engine = Run(
+            await opened.enter_async_context(journal),
+            run.failures,
+            watcher,
+            roles,
+            plan.budget,
+            run.path,
+            wrapped=partial(BilledModel, bill=bill) if bill else lambda model: model,
+            interrupt=given.interrupt,
+        )
         agent, value_agent = plan.agents(engine.models.main, retriever, engine.models.by_role.get(READER))
         work = Exploring(
             source.limited(settings.limit, settings.rank),
@@ -164,29 +182,6 @@ async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = G
         )
         opened.enter_context(rare_garbage_collection())
         return await _explored(engine, work, settings.whole_run, given)
-
-
-async def _engine(
-    opened: AsyncExitStack, run: RunDirectory, roles: dict[str, Role], budget: Budget, watcher: Watcher, *, given: Given
-) -> Run:
-    bill = Bill() if given.shared_journal else None
-    journal = open_journal(
-        given.journal_of(run.path),
-        wanted=lambda question_id: not run.is_done(question_id),
-        held=bill.apart if bill else list,
-        writable=not given.replay,
-        say=watcher.say,
-    )
-    return Run(
-        await opened.enter_async_context(journal),
-        run.failures,
-        watcher,
-        roles,
-        budget,
-        run.path,
-        wrapped=partial(BilledModel, bill=bill) if bill else lambda model: model,
-        interrupt=given.interrupt,
-    )
 
 
 async def _explored(engine: Run, work: Exploring, whole: Path, given: Given) -> RunSummary:
@@ -221,13 +216,9 @@ async def _explored(engine: Run, work: Exploring, whole: Path, given: Given) -> 
     return summary
 
 
-def _already(model: ChatModel | None) -> Callable[[], Awaitable[ChatModel | None]]:
-    """What opens a model that is open. None: the journal alone answers."""
-
-    async def given() -> ChatModel | None:
-        return model
-
-    return given
+async def _already(model: ChatModel | None) -> ChatModel | None:
+    """Opens a model that is open. None: the journal alone answers."""
+    return model
 
 
 async def _opened(
@@ -240,7 +231,7 @@ async def _opened(
         own = {TEACHER: given.chat_model, VALUE_MODEL: given.value_chat_model}
         models = {role: own.get(role) or spec.open(opened, say=say) for role, spec in specs.items()}
     specs[TEACHER] = await teacher.settled(models[TEACHER], recorded) if models else teacher.resumed(recorded)
-    return {role: Role(spec, _already(models.get(role))) for role, spec in specs.items()}, [*models.values()]
+    return {role: Role(spec, partial(_already, models.get(role))) for role, spec in specs.items()}, [*models.values()]
 
 
 def _check_place(run: Path, whole: Path | None, given: Given) -> Path:
@@ -269,20 +260,13 @@ def _summarise(work: Exploring, engine: Run) -> RunSummary:
     identity, run, models, session = work.identity, work.run, engine.models, engine.session
     facts = RunFacts(
         run=str(run.path),
-        config_hash=identity.config_hash,
-        recipe=identity.recipe.name,
+        **shared_fields(identity, RunFacts) | {"recipe": identity.recipe.name},
         outcome=identity.recipe.outcome,
         reward=identity.recipe.reward,
         model=models.main.name,
         value_model=models.by_role[VALUE_MODEL].name if VALUE_MODEL in models.by_role else None,
-        agent=identity.agent,
         reader=engine.roles[READER].spec.name if READER in engine.roles else None,
-        dataset=identity.dataset,
-        split=identity.split,
-        seed=identity.seed,
         max_reply_tokens=work.agent.sampling.max_tokens,
-    )
-    numbers = SessionNumbers(
         questions=len(work.questions),
         cost_usd=models.cost,
         refused_parameters=engine.refused,
@@ -292,4 +276,4 @@ def _summarise(work: Exploring, engine: Run) -> RunSummary:
         session_cached_calls=models.cached_calls,
         stopped=StopReason.of(session.stopped, run.path) if session.stopped else None,
     )
-    return count_run(read_rollouts(run.rollouts_path), facts, numbers)
+    return count_run(read_rollouts(run.rollouts_path), facts)

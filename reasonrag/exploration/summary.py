@@ -38,10 +38,8 @@ from reasonrag.run_config import refused_by_any, versions
 
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
 """Kind of an unreadable judgement -> the cause it is counted under."""
-
 MANY_CUT = 0.1
 """Share of the replies; where the token limit cut more, a warning says so."""
-
 AGAINST = {
     "withheld": "leave out what the content filter dislikes, or have the filter changed",
     "too_long": "lower --top-k or --max-steps, or give the model a larger context window",
@@ -51,15 +49,11 @@ AGAINST = {
     "reasoning_cut": "raise --max-reply-tokens, or have less reasoning",
 }
 """Cause of a state that ended, or of a cut reply -> what helps."""
-
 HELD_OUT = (
     "the questions are from the {} split: keep data made from them out of training, or never evaluate on that split"
 )
 FOUND_NOTHING = 0.1
 """Share of the searches; where more found nothing, a warning says so."""
-
-USED = ("calls", "requests", "prompt_tokens", "completion_tokens", "reasoning_tokens")
-"""What a summary sums of the usage of its records."""
 
 
 class StopReason(BaseModel):
@@ -86,7 +80,7 @@ class StopReason(BaseModel):
 
 
 class RunFacts(BaseModel):
-    """What a run explores, and with what."""
+    """What a run explores, and with what, and what only its last session knows."""
 
     run: str
     config_hash: str
@@ -106,11 +100,6 @@ class RunFacts(BaseModel):
     seed: int
     max_reply_tokens: int
     """Maximum length of a completion, reasoning included."""
-
-
-class SessionNumbers(BaseModel):
-    """Numbers that only the session knows."""
-
     questions: int
     """Requested number: the data set's, or --limit."""
     cost_usd: float | None
@@ -129,7 +118,7 @@ class SessionNumbers(BaseModel):
     """Null if the session finished."""
 
 
-class RunSummary(SessionNumbers, RunFacts):
+class RunSummary(RunFacts):
     """The content of a run directory and of its last session; the content of `summary.json`."""
 
     done: int
@@ -163,7 +152,6 @@ class RunSummary(SessionNumbers, RunFacts):
     versions: dict[str, str]
 
     def shown(self) -> Iterator[Part]:
-        """What was done, where the files are, and the next command."""
         models = {"agent": self.agent, "teacher": self.model, "values of": self.value_model, "reader": self.reader}
         named = "".join(f"  {what} {name}" for what, name in models.items() if name)
         yield Table(f"{self.dataset}/{self.split}  recipe {self.recipe}{named}", self._rows())
@@ -207,26 +195,19 @@ class RunSummary(SessionNumbers, RunFacts):
         yield "this session", f"{session}, {counted(self.session_failed_calls, 'failed attempt')}"
 
 
-def count_run(rollouts: Iterable[RolloutRecord], facts: RunFacts, numbers: SessionNumbers) -> RunSummary:
-    """The summary of a run: counts of its records, and the session's numbers."""
+def count_run(rollouts: Iterable[RolloutRecord], facts: RunFacts) -> RunSummary:
+    """The summary of a run: these facts, and counts of its records."""
     counts = RunCounts()
     for rollout in rollouts:
         counts.add(rollout)
+    known = shared_fields(counts.usage, RunSummary) | shared_fields(counts, RunSummary) | counts.of_trees
     return RunSummary(
-        **shared_fields(facts, RunFacts),
-        **shared_fields(numbers, SessionNumbers),
-        **counts.of_trees,
-        done=counts.done,
-        failed=len(counts.failed),
-        failures_by_cause=dict(Counter(counts.failed.values()).most_common()),
-        nodes=counts.nodes,
-        questions_mixed=counts.mixed,
-        searches=counts.searches,
-        empty_searches=counts.empty_searches,
-        **{name: getattr(counts.usage, name) for name in USED},
+        **known | shared_fields(facts, RunFacts),
+        failed=len(counts.failures),
+        failures_by_cause=dict(Counter(counts.failures.values()).most_common()),
         warnings=answers_rehearsed(facts.model, facts.outcome, reward=facts.reward)
         + ([] if is_training_split(facts.split) else [HELD_OUT.format(facts.split)])
-        + counts.warnings(facts.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)),
+        + counts.warnings(facts.max_reply_tokens, cut_from=recorded_cut(facts.refused_parameters)),
         versions=versions(),
     )
 
@@ -248,17 +229,17 @@ def added_up(
     if not parts:
         raise InputError(f"no rank of {run} has a {SUMMARY}; run them again")
     costs = [each.cost_usd for each in parts]
-    numbers = SessionNumbers(
-        questions=questions,
-        cost_usd=None if None in costs else sum(filter(None, costs)),
-        refused_parameters=refused_by_any([each.refused_parameters for each in parts]) if refused is None else refused,
-        session_questions=sum(each.session_questions for each in parts),
-        session_seconds=max(each.session_seconds for each in parts),
-        session_failed_calls=sum(each.session_failed_calls for each in parts),
-        session_cached_calls=sum(each.session_cached_calls for each in parts),
-        stopped=stopped,
-    )
-    return count_run(rollouts, parts[0].model_copy(update={"run": str(run)}), numbers)
+    known = {
+        "run": str(run),
+        "questions": questions,
+        "cost_usd": None if None in costs else sum(filter(None, costs)),
+        "refused_parameters": refused_by_any([e.refused_parameters for e in parts]) if refused is None else refused,
+        "session_seconds": max(each.session_seconds for each in parts),
+        "stopped": stopped,
+    }
+    summed = ("session_questions", "session_failed_calls", "session_cached_calls")
+    known |= {name: sum(getattr(each, name) for each in parts) for name in summed}
+    return count_run(rollouts, parts[0].model_copy(update=known))
 
 
 @dataclass
@@ -270,16 +251,16 @@ class RunCounts:
     continuations: int = 0
     with_gold: int = 0
     """Continuations of questions with gold answers."""
-    outcome: float = 0.0
+    quality: float = 0.0
     f1: float = 0.0
     em: float = 0.0
-    mixed: int = 0
+    questions_mixed: int = 0
     signs: SignCounts = field(default_factory=SignCounts)
     searches: int = 0
     empty_searches: int = 0
     usage: Usage = field(default_factory=Usage)
     """The usage of all records, those of failed questions included."""
-    failed: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
     """Cause by question; a later line of the question may hold its tree."""
     parse_failures: Counter[str] = field(default_factory=Counter)
     only_reasoning: int = 0
@@ -288,18 +269,18 @@ class RunCounts:
     def add(self, rollout: RolloutRecord) -> None:
         self.usage += rollout.usage
         if rollout.error:
-            self.failed[rollout.question_id] = rollout.error.cause
+            self.failures[rollout.question_id] = rollout.error.cause
             return
-        self.failed.pop(rollout.question_id, None)
+        self.failures.pop(rollout.question_id, None)
         self.done += 1
         self.nodes += len(rollout.nodes)
         finals = counted_ends(rollout)
         self.continuations += len(finals)
         self.with_gold += sum(each.f1 is not None for each in finals)
-        self.outcome += sum(each.quality for each in finals)
+        self.quality += sum(each.quality for each in finals)
         self.f1 += sum(each.f1 or 0.0 for each in finals)
         self.em += sum(each.em or 0.0 for each in finals)
-        self.mixed += ends_of(rollout) == "mixed"
+        self.questions_mixed += ends_of(rollout) == "mixed"
         self.signs.add(observed_signs(rollout))
         found = {node.parent_id: node.passages for node in rollout.nodes if node.passages is not None}
         self.searches += len(found)
@@ -318,7 +299,7 @@ class RunCounts:
             "continuations": self.continuations,
             "mean_f1": mean(self.f1, self.with_gold),
             "mean_em": mean(self.em, self.with_gold),
-            "mean_outcome": mean(self.outcome, self.continuations),
+            "mean_outcome": mean(self.quality, self.continuations),
             "degenerate": self.signs.by_sign,
             "parse_failures_by_cause": dict(self.parse_failures.most_common()),
             "repair_turns": self.usage.repairs,
@@ -328,7 +309,13 @@ class RunCounts:
         """max_tokens: --max-reply-tokens, where it is known. cut_from: bytes from which prompts seem to be cut."""
         found = [f"an endpoint {CUT_WARNING.format(cut_from)}"] if cut_from else []
         if max_tokens:
-            found += too_little_room(self.only_reasoning, max_tokens=max_tokens) + self._cut_replies(max_tokens)
+            found += too_little_room(self.only_reasoning, max_tokens=max_tokens)
+            cut = {each: count for each in ("cut_off", "loop") if (count := self.parse_failures[each])}
+            if (many := sum(cut.values())) > MANY_CUT * (self.usage.calls - self.usage.repairs):
+                teacher = ". Those that loop need a larger teacher" if "loop" in cut else ""
+                replies = "1 reply" if many == 1 else f"{many:,} replies"
+                advice = f"({_shown(cut)}): raise it, in another --run{teacher}"
+                found.append(f"{replies} reached --max-reply-tokens {max_tokens} {advice}")
         found += nothing_found(self.empty_searches, self.searches, "searches")
         found += states_that_ended(self.parse_failures, self.done, "which counts nowhere")
         if self.usage.bounded_requests:
@@ -338,19 +325,8 @@ class RunCounts:
             )
         return [*found, *self.signs.warnings().values()]
 
-    def _cut_replies(self, max_tokens: int) -> list[str]:
-        """A warning where the token limit cut a good part of the replies."""
-        cut = {each: count for each in ("cut_off", "loop") if (count := self.parse_failures[each])}
-        if sum(cut.values()) <= MANY_CUT * (self.usage.calls - self.usage.repairs):
-            return []
-        why = ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in cut.items())
-        teacher = ". Those that loop need a larger teacher" if "loop" in cut else ""
-        replies = "1 reply" if (many := sum(cut.values())) == 1 else f"{many:,} replies"
-        return [f"{replies} reached --max-reply-tokens {max_tokens} ({why}): raise it, in another --run{teacher}"]
-
 
 def nothing_found(empty: int, searches: int, what: str) -> list[str]:
-    """A warning where a good part of the searches found nothing."""
     if empty <= FOUND_NOTHING * searches:
         return []
     advice = "see what is found, and by which words, with: reasonrag search INDEX_OR_CORPUS QUERY"
@@ -358,15 +334,17 @@ def nothing_found(empty: int, searches: int, what: str) -> list[str]:
 
 
 def states_that_ended(causes: Mapping[str, int], questions: int, so: str) -> list[str]:
-    """A warning of paths that ended for a cause of their state, with what helps against the commonest. so: what that
-    means."""
+    """A warning of paths that ended for a cause of their state. so: what that means."""
     ended = Counter({cause: count for cause, count in causes.items() if cause in OF_THE_STATE})
     if not ended:
         return []
-    why = ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in ended.items())
-    fact = f"{counted(ended.total(), 'path')} of {counted(questions, 'question')} ended without a reply ({why}), {so}"
-    helps = AGAINST[ended.most_common(1)[0][0]]
+    paths, helps = counted(ended.total(), "path"), AGAINST[ended.most_common(1)[0][0]]
+    fact = f"{paths} of {counted(questions, 'question')} ended without a reply ({_shown(ended)}), {so}"
     return [f"{fact}: {helps}; see docs/troubleshooting/replies.md#states-that-end"]
+
+
+def _shown(causes: Mapping[str, int]) -> str:
+    return ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in causes.items())
 
 
 def mean(total: float, count: int) -> float | None:

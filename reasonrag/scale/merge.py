@@ -21,7 +21,7 @@ from reasonrag.data.item_files import explained_records
 from reasonrag.errors import CapReached, InputError
 from reasonrag.exploration.run_directory import join_runs
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason
+from reasonrag.exploration.summary import RunSummary, StopReason
 from reasonrag.files import CONFIG, only_writer, read_record, writing
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.settings import BudgetSettings
@@ -77,7 +77,7 @@ def merge(run: str | Path, *, watcher: Watcher | None = None) -> Merged:
     with only_writer(run), writing(run), explained_records():
         summary, settings, delivered = join_runs(run, manifest, folders, capped, watcher.say)
         if capped:
-            summary.stopped = _finish(_settings(run, settings), summary, summary.done, delivered, capped)
+            summary.stopped = _finish(_settings(run, settings), summary, delivered, capped)
         write_json(run / SUMMARY, summary.model_dump())
     told = {"run": str(run), "ranks": manifest.ranks, "capped": capped, "questions": len(manifest.question_ids)}
     return Merged(**told, summary=summary)
@@ -118,16 +118,14 @@ def _settings(run: Path, saved: dict[str, Any]) -> GenerateSettings:
         ) from error
 
 
-def _finish(
-    settings: GenerateSettings, numbers: SessionNumbers, done: int, spent: Tokens, capped: Sequence[int]
-) -> StopReason:
+def _finish(settings: GenerateSettings, summary: RunSummary, spent: Tokens, capped: Sequence[int]) -> StopReason:
     """Why the run is not finished, and the command by which one process finishes it: with a higher cap where what is
     left of it does not pay the questions left, each at twice what one took so far."""
     caps, left, raised = Caps.of(settings.part(BudgetSettings), settings.parts), list[str](), dict[str, str]()
-    owed = numbers.questions - done
+    done, owed = summary.done, summary.questions - summary.done
     more = 2 * owed / done if done else 9.0  # of what was used; a guess where no question is done
     for name, cap, used in (
-        ("max_cost", caps.cost, numbers.cost_usd),
+        ("max_cost", caps.cost, summary.cost_usd),
         ("max_calls", caps.calls, spent.calls),
         ("max_tokens", caps.tokens, spent.prompt + spent.completion),
     ):
