@@ -1,9 +1,8 @@
 """Degenerate trees, which give no training signal: their signs, remedies, and when to stop a run.
 
 A sign is a pure function of one finished record; *most* means more than half of at least two cases. Decides what is
-reported during a run, which signs end it, and after how many questions. Only questions that can give no pair count
-towards that, and questions are counted in their order, whichever ends first. Knows nothing of files, settings or
-models; `docs/troubleshooting/degenerate-trees.md` has a section for every sign.
+reported during a run, which signs end it, and after how many questions. Knows nothing of files, settings or models;
+`docs/troubleshooting/degenerate-trees.md` has a section for every sign.
 """
 
 from __future__ import annotations
@@ -42,11 +41,8 @@ follow every step to its end."""
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One kind of degeneracy.
-
-    means: description of a question that shows it. remedy: what to try first. fault: of the endpoint or of the form of
-        replies, not of questions and teacher.
-    """
+    """means: what a question that shows it is like. remedy: what to try first. fault: of the endpoint or of the form of
+    replies, not of questions and teacher."""
 
     name: str
     means: str
@@ -55,18 +51,10 @@ class Sign:
     fault: bool = False
 
     @property
-    def told_at(self) -> float:
-        """Share of questions from which it is reported. In healthy runs half of the questions show others than
-        faults."""
-        return 0.5 if self.fault else 0.75
-
-    @property
     def words(self) -> str:
-        """The name as people read it."""
         return self.name.replace("_", " ")
 
     def tell(self, shown: int, questions: int) -> str:
-        """A message: how often, what it means, what helps and where to read more."""
         told = f"{self.words} in {shown:,} of {questions:,} questions: {self.means}. {self.remedy}"
         return f"{told}; see {PAGE}#{self.name.replace('_', '-')}"
 
@@ -154,8 +142,6 @@ SIGNS = (
 )
 """Ordered from causes to consequences: a stopped run names the first that holds."""
 
-# -- counting over a run ---------------------------------------------------------------------------------------
-
 
 def observed_signs(rollout: RolloutRecord) -> frozenset[str]:
     return frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
@@ -186,8 +172,6 @@ class Look(NamedTuple):
 
 @dataclass
 class SignCounts:
-    """Counts of signs over questions."""
-
     questions: int = 0
     shown: Counter[str] = field(default_factory=Counter)
 
@@ -204,15 +188,16 @@ class SignCounts:
         """By sign, of those that enough questions show."""
         if self.questions < TOLD_FROM:
             return {}
-        shown = (each for each in SIGNS if self.shown[each.name] >= each.told_at * self.questions)
-        return {each.name: each.tell(self.shown[each.name], self.questions) for each in shown}
+        return {
+            each.name: each.tell(self.shown[each.name], self.questions)
+            for each in SIGNS  # in healthy runs half of the questions show others than faults
+            if self.shown[each.name] >= (0.5 if each.fault else 0.75) * self.questions
+        }
 
 
 class StopDecision:
     """Whether a run stops, decided after its first 20 and its first 100 questions in order: a share of them show a sign
-    and can give no pair.
-
-    Neither concurrency nor kills matter, since it looks at leading questions only.
+    and can give no pair. Neither concurrency nor kills matter, since it looks at leading questions only.
 
     share: of these questions; 0: never stop. questions: in the whole run, which is not stopped after the last one.
     counts: signs of the leading questions that have ended. reason: why the run stops.
@@ -223,12 +208,10 @@ class StopDecision:
         self.reason: str | None = None
         self._share, self._questions = share, questions
         self._seen: dict[int, Look | None] = {}
-        self._leading = 0
-        """Number of leading questions that have ended and were considered."""
+        self._leading = 0  # so many have ended
 
     @property
     def is_open(self) -> bool:
-        """Whether more questions may still stop the run."""
         return self._share > 0 and self.reason is None and self.counts.questions < STOPS_FROM
 
     def add(self, position: int, look: Look | None) -> None:
@@ -253,9 +236,6 @@ class StopDecision:
         return first.tell(pairless.shown[first.name], count) if first else None
 
 
-# -- helpers -----------------------------------------------------------------------------------------
-
-
 def _most(cases: Iterable[bool], *, share: float = 0.5) -> bool:
     found = list(cases)
     return len(found) >= SEVERAL and sum(found) > share * len(found)
@@ -269,20 +249,20 @@ def _alike(rollout: RolloutRecord) -> Iterator[bool]:
         replies = [each for each in children if not each.parse_error or each.parse_error.cause not in OF_THE_STATE]
         steps = [each for each in replies if each.sampled_with is None]
         if sum(step.draws for step in steps) > 1:
-            yield all(_repeats(steps[0], other) for other in steps[1:])
-
-
-def _repeats(step: RolloutNode, other: RolloutNode) -> bool:
-    return equivalent_steps(step, other) or (step.content is other.content is None and step.response == other.response)
+            first, *others = steps
+            yield all(
+                equivalent_steps(first, each)
+                or (first.content is each.content is None and first.response == each.response)
+                for each in others
+            )
 
 
 def _all_ends(rollout: RolloutRecord) -> list[FinalScore]:
     """The ends of all continuations, with failed steps that count nowhere by the run's recipe."""
-    failed = [each for each in rollout.nodes[1:] if each.parse_error and each.parse_error.cause not in OF_THE_STATE]
-    uncounted = [each for each in failed if not each.rollouts]
-    return rollout.ends + [
-        FinalScore(f1=None, em=None, steps=(each.layer or 0) + 1, end="failed") for each in uncounted
-    ]
+    failed = [each for each in rollout.nodes[1:] if each.parse_error and not each.rollouts]
+    uncounted = [each for each in failed if each.parse_error and each.parse_error.cause not in OF_THE_STATE]
+    ends = [FinalScore(f1=None, em=None, steps=(each.layer or 0) + 1, end="failed") for each in uncounted]
+    return rollout.ends + ends
 
 
 def _draws(rollout: RolloutRecord) -> Iterator[RolloutNode]:

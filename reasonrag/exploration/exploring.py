@@ -67,8 +67,6 @@ class Exploring:
                 self._decision.add(position, Look.at(self.run.tree(each.id)) if self._decision.is_open else None)
         return self._degenerate()
 
-    # -- consent -------------------------------------------------------------------------------
-
     def described(self, count: int) -> str:
         limited = self.questions.limit is not None
         return self.questions.source.described(count, self._total, limited=limited)
@@ -84,8 +82,6 @@ class Exploring:
         some = spread(owed, count)
         usage = await rehearse(some, self.identity.recipe, self.agent, self.value_agent, self.rule)
         return [each.times(fresh, count) for each in usage.by_model] if usage else []
-
-    # -- one question --------------------------------------------------------------------------
 
     async def do(self, item: Question, asked: Asked) -> None:
         """Explore a question, and write its line, also of a failure. Raises StorageError."""

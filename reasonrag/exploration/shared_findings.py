@@ -26,7 +26,6 @@ SHOWN = 0.5
 """Of a finding that is in the passages shown; the other half comes with the evidence that reports it."""
 FACTS = 2
 """Findings that an answer is taken to need where no gold passages are known: the least of a multi-hop question."""
-ANSWER = "answer"
 
 
 def same_step(step: AgentStep, other: AgentStep, after: State | None, after_other: State | None) -> bool:
@@ -62,7 +61,6 @@ def in_common(step: AgentStep, other: AgentStep, after: State | None, after_othe
 
 
 def _reads(after: State | None) -> TypeGuard[State]:
-    """Whether a step leads to a read turn, as far as is known."""
     return after is not None and after.reads
 
 
@@ -93,11 +91,9 @@ class Useful:
         return self.gold is not None or self.contents is not None
 
     def has(self, passage: Passage) -> bool:
-        """Whether this is one of them."""
         return self.gold.has(passage) if self.gold else (passage.title, passage.text) in (self.contents or ())
 
     def among(self, passages: Iterable[Passage]) -> frozenset[tuple[str, str]]:
-        """Contents of those among these passages."""
         return frozenset(_keys(filter(self.has, passages)))
 
     def unreported(self, state: State) -> frozenset[tuple[str, str]]:
@@ -183,4 +179,4 @@ def _reported(question: Question, evidence: str, passages: Sequence[Passage]) ->
 
 def _holding(question: Question, texts: Iterable[str]) -> frozenset[str]:
     said = list(texts)
-    return frozenset({ANSWER} if any(is_in_evidence(each, said) for each in _names(question)) else ())
+    return frozenset({"answer"} if any(is_in_evidence(each, said) for each in _names(question)) else ())
