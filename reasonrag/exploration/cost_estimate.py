@@ -61,7 +61,6 @@ class CostEstimate(BaseModel):
     """At this concurrency; an endpoint's rate limits may make it longer."""
 
     def shown(self) -> Iterator[Part]:
-        """The estimate, and how it was measured."""
         cost = self.dollars
         rows = [
             ("questions", self.questions),
@@ -135,7 +134,6 @@ def estimate(
 
 
 async def _rehearsed(plan: Plan, source: QuestionFile, corpus: Path | None, watcher: Watcher) -> UsagePerQuestion:
-    """Rehearse some questions of the run with its retriever."""
     questions = source.limited(plan.questions.limit)
     async with AsyncExitStack() as opened:
         retriever = await plan.open_retriever(corpus, opened, watcher.say)

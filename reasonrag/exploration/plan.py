@@ -206,9 +206,6 @@ class Plan:
         )
 
 
-# -- models ----------------------------------------------------------------------------------------------------
-
-
 def lacks_teacher(settings: GenerateSettings) -> bool:
     """Whether the settings name no teacher and the default one has no key. Raises InputError for an unknown data
     set."""
@@ -255,23 +252,18 @@ def _teacher_name(settings: GenerateSettings) -> str:
     return model_name(settings.part(ModelSettings), of_atlas=of_atlas) if known else DEFAULT_TEACHER
 
 
-# -- the rule of outcomes --------------------------------------------------------------------------------------
-
-
 def _find_rule(recipe: Recipe, rubric: Path | None, function: OutcomeFunction | None) -> OutcomeRule:
     if rubric is not None and (function or recipe.outcome != "rubric"):
         raise InputError(f"--rubric {rubric} goes with --outcome rubric; add that, or leave it out")
     if function is not None:
         return OutcomeRule(name_of_function(function), function=function)
-    return OutcomeRule(recipe.outcome, _read_rubric(rubric) if rubric else ())
-
-
-def _read_rubric(path: Path) -> tuple[str, ...]:
+    if rubric is None:
+        return OutcomeRule(recipe.outcome)
     try:
-        with reading(f"the rubric {path}"):
-            found = criteria(read_small_text(path))
+        with reading(f"the rubric {rubric}"):
+            found = criteria(read_small_text(rubric))
     except UnicodeDecodeError as error:
-        raise InputError(f"the rubric {path} is not UTF-8 text: {error}") from error
+        raise InputError(f"the rubric {rubric} is not UTF-8 text: {error}") from error
     if not found:
-        raise InputError(f"the rubric {path} is empty; write what an answer must do, one criterion per line")
-    return found
+        raise InputError(f"the rubric {rubric} is empty; write what an answer must do, one criterion per line")
+    return OutcomeRule(recipe.outcome, found)

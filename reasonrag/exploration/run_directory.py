@@ -44,11 +44,11 @@ class RunDirectory:
     """
 
     def __init__(self, path: Path, config: RunConfig, *, say: Callable[[str], None]) -> None:
-        self.path = path
+        self.path, self.rollouts_path = path, path / ROLLOUTS
         self._config = config
         self._say = say
-        self._lines: dict[str, tuple[int, int]] = {}
-        self._failed: set[str] = set()
+        self._lines: dict[str, tuple[int, int, bool]] = {}
+        """By question, where its last line begins, its length, and whether it holds a tree."""
 
     def __enter__(self) -> Self:
         with ExitStack() as files:
@@ -69,17 +69,13 @@ class RunDirectory:
             self.rollouts_path.unlink()  # nothing was started: other commands must not take it for a run without trees
         self._files.__exit__(kind, error, traceback)
 
-    @property
-    def rollouts_path(self) -> Path:
-        return self.path / ROLLOUTS
-
     def is_done(self, question_id: str) -> bool:
         """Whether the question has a tree; one with only an error is tried again."""
-        return question_id in self._lines and question_id not in self._failed
+        return question_id in self._lines and self._lines[question_id][2]
 
     def tree(self, question_id: str) -> RolloutRecord:
         """The tree of a question that is done."""
-        start, length = self._lines[question_id]
+        start, length, _ = self._lines[question_id]
         self._rollouts.seek(start)
         return parse_rollout(self._rollouts.read(length), where=f"{self.rollouts_path}, byte {start:,}")
 
@@ -100,14 +96,12 @@ class RunDirectory:
         with atomic_replacement(self.rollouts_path) as ordered:
             for question_id in [*order, *behind]:
                 if question_id in self._lines:
-                    start, length = self._lines[question_id]
+                    start, length, done = self._lines[question_id]
                     self._rollouts.seek(start)
-                    self._lines[question_id] = (ordered.tell(), length)
+                    self._lines[question_id] = (ordered.tell(), length, done)
                     ordered.write(self._rollouts.read(length))
             self._rollouts.close()  # Windows replaces no file that is open
         self._rollouts = self._files.enter_context(open_private(self.rollouts_path, "a+b"))
-
-    # -- opening -------------------------------------------------------------------------------
 
     def _read_back(self) -> None:
         """Index the existing lines; cut off a last one that a crash left incomplete."""
@@ -131,14 +125,7 @@ class RunDirectory:
                 start += len(line)
 
     def _index(self, rollout: RolloutRecord, start: int, length: int) -> None:
-        self._lines[rollout.question_id] = (start, length)
-        if rollout.error:
-            self._failed.add(rollout.question_id)
-        else:
-            self._failed.discard(rollout.question_id)
-
-
-# -- ranks as one run ------------------------------------------------------------------------------------------
+        self._lines[rollout.question_id] = (start, length, rollout.error is None)
 
 
 def join_runs(
