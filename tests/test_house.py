@@ -28,7 +28,7 @@ LINES = {
     "curation": 5018,
     "data": 3177,
     "evaluation": 3742,
-    "exploration": 2737,
+    "exploration": 2583,
     "llm": 5215,
     "publishing": 1184,
     "retrieval": 3923,
