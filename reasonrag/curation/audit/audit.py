@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter as Counts
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -134,22 +135,18 @@ class DatasetAudit:
         self._parts: Counts[str] = Counts()
         self._found: Counts[CheckName] = Counts()
         self._with_gold = 0
-        self._details: dict[CheckName, Counts[str]] = {"mixed_renderers": Counts()}
-        self._examples: dict[CheckName, list[RowExample]] = {}
+        self._details: defaultdict[CheckName, Counts[str]] = defaultdict(Counts)
+        self._examples: defaultdict[CheckName, list[RowExample]] = defaultdict(list)
 
     def add(self, row: object, *, file: str, part: SplitName) -> None:
         """Add a row of a file."""
         self._files[file] += 1
         facts = self._reader.facts(row)
         self._with_gold += facts.gold_known
-        findings: dict[CheckName, list[str]] = {}
-        for name, detail in facts.findings:
-            findings.setdefault(name, []).append(detail)
-        for name, details in findings.items():
+        for name in dict.fromkeys(name for name, _ in facts.findings):
             self._found[name] += 1
-            self._tell(name, details)
-            examples = self._examples.setdefault(name, [])
-            if len(examples) < EXAMPLES:
+            self._tell(name, [detail for check, detail in facts.findings if check == name])
+            if len(examples := self._examples[name]) < EXAMPLES:
                 examples.append(RowExample(file=file, row=self._files[file]))
         if facts.broken:
             return
@@ -158,7 +155,7 @@ class DatasetAudit:
         self._tell("mixed_renderers", [facts.renderer])
 
     def _tell(self, name: CheckName, details: Iterable[str | None]) -> None:
-        told = self._details.setdefault(name, Counts())
+        told = self._details[name]
         told.update(each for each in details if each and (each in told or len(told) < _DETAILS))
 
     def see(self, row: Row, split: SplitName) -> None:
@@ -196,20 +193,18 @@ class DatasetAudit:
         )
 
     def _result(self, name: CheckName, positions: Any) -> CheckResult:
-        check, checked = CHECKS[name], self._checked_of(name)
-        count, examples = self._found[name], self._examples.get(name, [])
+        checked = self._checked_of(name)
+        count, examples = self._found[name], self._examples[name]
         if positions is not None:
             count = len(positions)
             examples = [self._columns.example(int(each)) for each in positions[:EXAMPLES]]
         return CheckResult(
             name=name,
-            severity=check.severity,
-            finds=check.finds,
-            advice=check.advice,
+            **CHECKS[name]._asdict(),
             checked=checked,
             count=count,
             share=count / checked if checked else None,
-            details=self._shown(self._details.get(name, Counts())) if count else {},
+            details=self._shown(self._details[name]) if count else {},
             examples=[each.model_copy(update={"file": self._hidden(each.file)}) for each in examples],
             allowed=count > 0 and name in self._allow,
         )
@@ -226,7 +221,7 @@ class DatasetAudit:
 
     def _shown(self, names: Counts[str]) -> dict[str, int]:
         """The most frequent names with their counts, secrets hidden."""
-        shown: Counts[str] = Counts()
+        shown = Counts[str]()
         for name, count in names.most_common():
             shown[self._hidden(name)] += count
         return dict(shown.most_common())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from preference.export.sanitize import PLACEHOLDER
 from preference.statistics import LABEL_LEVEL
@@ -34,77 +33,61 @@ BIAS: Final = 0.6
 it. In the published data the chosen side is the shorter one in four of five rows."""
 
 
-@dataclass(frozen=True)
-class CheckDescription:
-    """A check. severity: an error keeps a data set from being written or published. finds: what it counts. advice: what
-    to do."""
+class Check(NamedTuple):
+    """finds: what it counts. advice: what to do. severity: errors keep a data set from being written or published."""
 
-    severity: CheckSeverity
     finds: str
     advice: str
+    severity: CheckSeverity = "error"
 
 
-CHECKS: dict[CheckName, CheckDescription] = {
-    "broken_row": CheckDescription(
-        "error",
+_COPIES = "the student would learn to copy the answer: keep gold answers out of prompts"
+_SPLIT = "split by question, as reasonrag pairs does"
+CHECKS: dict[CheckName, Check] = {
+    "broken_row": Check(
         "instruction, input, chosen or rejected is missing or not text",
         "LLaMA-Factory drops such rows silently, or stops: remove them",
     ),
-    "empty_reply": CheckDescription(
-        "error", "an empty chosen or rejected side", "the model would learn to say nothing: remove the row"
-    ),
-    "empty_prompt": CheckDescription("error", "an empty user turn", "remove the row"),
-    "chosen_malformed": CheckDescription(
-        "error",
+    "empty_reply": Check("an empty chosen or rejected side", "the model would learn to say nothing: remove the row"),
+    "empty_prompt": Check("an empty user turn", "remove the row"),
+    "chosen_malformed": Check(
         "the chosen side is not a valid step: no tag, several tags, an unclosed tag, or one this turn may not use",
         "the student imitates the chosen side: remove the row",
     ),
-    "identical_sides": CheckDescription(
-        "error", "both sides are the same, apart from case and spaces", "there is nothing to prefer: remove the row"
+    "identical_sides": Check(
+        "both sides are the same, apart from case and spaces", "there is nothing to prefer: remove the row"
     ),
-    "secret": CheckDescription(
-        "error",
+    "secret": Check(
         "text that looks like a key or a password; it is not shown anywhere",
         "remove it from the source, revoke the key, and build the data set again",
     ),
-    "special_token": CheckDescription(
-        "error",
+    "special_token": Check(
         f"text that spells a special token of a chat template, or {PLACEHOLDER} in a user turn",
         "a trainer may end the turn there, and LLaMA-Factory fills in a number for the placeholder: remove the row, or "
         "break up the token in the source, as reasonrag import does",
     ),
-    "gold_in_system_turn": CheckDescription(
-        "error",
-        "a gold answer in a system turn that only this question has",
-        "the student would learn to copy the answer: keep gold answers out of prompts",
-    ),
-    "gold_line_in_prompt": CheckDescription(
-        "error",
+    "gold_in_system_turn": Check("a gold answer in a system turn that only this question has", _COPIES),
+    "gold_line_in_prompt": Check(
         "a gold answer labelled as such in the prompt (`correct answer: ..`), outside question, thoughts and passages",
-        "the student would learn to copy the answer: keep gold answers out of prompts",
+        _COPIES,
     ),
-    "mixed_renderers": CheckDescription(
-        "error",
+    "mixed_renderers": Check(
         "prompts from different renderers in one file",
         "the student could learn the wording of the prompt instead of the step: build one data set per renderer, or "
         "generate again with one set of prompts",
     ),
-    "state_in_both_parts": CheckDescription(
-        "error", "a state with rows in both training and validation", "split by question, as reasonrag pairs does"
-    ),
-    "question_in_both_parts": CheckDescription(
-        "error", "a question with rows in both training and validation", "split by question, as reasonrag pairs does"
-    ),
-    "rejected_malformed": CheckDescription(
-        "warning",
+    "state_in_both_parts": Check("a state with rows in both training and validation", _SPLIT),
+    "question_in_both_parts": Check("a question with rows in both training and validation", _SPLIT),
+    "rejected_malformed": Check(
         "the rejected side is not a valid step",
         "the model may learn the format instead of the step: leave out --allow-malformed",
-    ),
-    "length_bias": CheckDescription(
         "warning",
+    ),
+    "length_bias": Check(
         f"one side is shorter in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
         "DPO learns length too: use a wider --min-margin or a length-normalized loss (SimPO), and compare answer "
         "lengths before and after training",
+        "warning",
     ),
 }
 

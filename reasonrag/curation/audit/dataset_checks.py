@@ -24,6 +24,9 @@ _COLUMNS = (
 )
 
 
+_NONE: Column = np.zeros(0, np.intp)
+
+
 class RowColumns:
     """Numbers of the rows that can be trained on, in order."""
 
@@ -76,7 +79,7 @@ def _in_own_system_turn(columns: RowColumns) -> Column:
     """Rows with a golden answer in a system turn that only one question has."""
     flagged = columns["gold_in_system"] == 1
     if not flagged.any() or len(np.unique(columns["question"])) == 1:
-        return np.flatnonzero(np.zeros(0))
+        return _NONE
     instructions = columns["instruction"]
     some = np.isin(instructions, instructions[flagged])
     pairs = np.unique(np.stack([instructions[some], columns["question"][some]]), axis=1)
@@ -87,11 +90,9 @@ def _in_own_system_turn(columns: RowColumns) -> Column:
 def _biased(columns: RowColumns) -> Column:
     """Rows whose shorter side is the more frequent one, if its share of the rows that differ is a bias; else none."""
     sign = _sign_of_gap(columns)
-    unequal = sign != 0
-    often = 1 if np.count_nonzero(sign == 1) * 2 >= np.count_nonzero(unequal) else -1
-    if unequal.any() and _lowest_share(sign[unequal] == often, columns["question"][unequal]) > BIAS:
-        return np.flatnonzero(sign == often)
-    return np.flatnonzero(np.zeros(0))
+    unequal, often = sign != 0, 1 if sign.sum() >= 0 else -1
+    biased = unequal.any() and _lowest_share(sign[unequal] == often, columns["question"][unequal]) > BIAS
+    return np.flatnonzero(sign == often) if biased else _NONE
 
 
 def _lowest_share(holds: Column, clusters: Column) -> float:
@@ -111,8 +112,7 @@ def _lowest_share(holds: Column, clusters: Column) -> float:
 
 def _sign_of_gap(columns: RowColumns) -> Column:
     """1 where the chosen side is shorter, -1 where the rejected one is."""
-    sign: Column = np.sign(columns.tokens("rejected") - columns.tokens("chosen"))
-    return sign
+    return np.asarray(np.sign(columns.tokens("rejected") - columns.tokens("chosen")))
 
 
 def chosen_shorter(columns: RowColumns) -> float | None:

@@ -113,8 +113,10 @@ class RowChecker:
 
     def facts(self, row: object) -> RowFacts:
         """The findings and numbers of a row, which may be any object; one that cannot be trained on is `broken`."""
-        if not isinstance(row, Mapping) or not all(isinstance(row.get(name), str) for name in TEXTS):
-            return RowFacts(findings=[("broken_row", _broken(row))], broken=True)
+        if not isinstance(row, Mapping):
+            return RowFacts(findings=[("broken_row", "no object")], broken=True)
+        if missing := [name for name in TEXTS if not isinstance(row.get(name), str)]:
+            return RowFacts(findings=[("broken_row", f"no text in {', '.join(missing)}")], broken=True)
         try:
             user = _shown(row)
         except (TypeError, ValueError):
@@ -134,8 +136,8 @@ class RowChecker:
             facts.findings.append(("special_token", f"{PLACEHOLDER} in input"))
         if not user.strip():
             facts.findings.append(("empty_prompt", ""))
-        facts.findings += (*self._text(chosen, "chosen"), *self._text(rejected, "rejected"))
-        facts.findings += self._text(_rest(row), "other fields")
+        for where, text in (("chosen", chosen), ("rejected", rejected), ("other fields", _rest(row))):
+            facts.findings += self._text(text, where)
         _check_sides(row, _tags_allowed(instruction, user), facts)
         self._look_for_gold(row, facts)
         return facts
@@ -172,28 +174,16 @@ class RowChecker:
         facts.findings += [("gold_line_in_prompt", place) for place in found[:1]]
 
 
-def _broken(row: object) -> str:
-    if not isinstance(row, Mapping):
-        return "no object"
-    return "no text in " + ", ".join(name for name in TEXTS if not isinstance(row.get(name), str))
-
-
 def _rest(row: Mapping[str, Any]) -> str:
     """All other texts of a row, without those that only repeat the four."""
     chosen, rejected, turns = row["chosen"], row["rejected"], messages_of(row)
-    rest: list[str] = []
-    for name, value in row.items():
-        if name in (*TEXTS, "history"):
-            continue
-        if name == "prompt" and value == "\n".join(f"{turn['role'].capitalize()}: {turn['content']}" for turn in turns):
-            continue
-        if name in ("chosen_content", "rejected_content") and isinstance(value, str) and (value in chosen + rejected):
-            continue
-        if isinstance(value, str):
-            rest.append(value)
-        elif isinstance(value, list | Mapping):
-            rest += texts_in(value)
-    return "\n".join(rest)
+    rest = {name: value for name, value in row.items() if name not in (*TEXTS, "history")}
+    if rest.get("prompt") == "\n".join(f"{turn['role'].capitalize()}: {turn['content']}" for turn in turns):
+        del rest["prompt"]
+    for name in ("chosen_content", "rejected_content"):
+        if isinstance(rest.get(name), str) and rest[name] in chosen + rejected:
+            del rest[name]
+    return "\n".join(text for value in rest.values() for text in texts_in(value))
 
 
 def _shown(row: Mapping[str, Any]) -> str:
@@ -206,8 +196,7 @@ def _question(row: Mapping[str, Any], user: str) -> str:
     named = row.get("question")
     if isinstance(named, str) and named.strip():
         return named
-    found = _QUESTION.match(user)
-    return found[1] if found else user
+    return found[1] if (found := _QUESTION.match(user)) else user
 
 
 @lru_cache(maxsize=64)
@@ -265,13 +254,14 @@ def parse_step(reply: str, may: frozenset[str]) -> ParsedReply | str:
 
 
 def _check_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts) -> None:
-    chosen, rejected = row["chosen"], row["rejected"]
-    empty = [name for name, side in (("chosen", chosen), ("rejected", rejected)) if not side.strip()]
-    facts.findings += [("empty_reply", name) for name in empty]
-    malformed: tuple[CheckName, CheckName] = "chosen_malformed", "rejected_malformed"
-    steps = [parse_step(side, may) if side.strip() else None for side in (chosen, rejected)]
-    facts.findings += [(check, step) for check, step in zip(malformed, steps, strict=True) if isinstance(step, str)]
-    if not empty and " ".join(chosen.split()).casefold() == " ".join(rejected.split()).casefold():
+    malformed: dict[str, CheckName] = {"chosen": "chosen_malformed", "rejected": "rejected_malformed"}
+    for side, check in malformed.items():
+        if not row[side].strip():
+            facts.findings.append(("empty_reply", side))
+        elif isinstance(step := parse_step(row[side], may), str):
+            facts.findings.append((check, step))
+    chosen, rejected = (" ".join(row[side].split()).casefold() for side in malformed)
+    if chosen == rejected != "":
         facts.findings.append(("identical_sides", ""))
 
 
