@@ -6,8 +6,8 @@ card: question sets, teachers, settings and cost. Scans every line for secrets. 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS, check_finished, file_digest, read_record
 from reasonrag.redaction import keys_in, secrets, texts_in
 
-_AGAIN = "Make it again: reasonrag pairs {0} --out {0}"
+
+def _again(directory: Path) -> str:
+    return f"Make it again: reasonrag pairs {directory} --out {directory}"
 
 
 @dataclass
@@ -82,29 +84,29 @@ def read_dataset_directory(directory: Path) -> DatasetInventory:
         raise InputError(f"{directory} has no pairs, so there is nothing to publish; see {directory / SUMMARY} for why")
     for name in (CANDIDATES, QUESTIONS, DROPPED, *summary.files):
         if not (directory / name).is_file():
-            raise InputError(f"there is no {directory / name}. {_AGAIN.format(directory)}")
-    _check_rows(directory, summary)
+            raise InputError(f"there is no {directory / name}. {_again(directory)}")
+    for name in summary.files:
+        if file_digest(directory / name) != summary.sha256.get(name):
+            raise InputError(
+                f"{directory / name} has changed since {SUMMARY} was written, so the card would be wrong. "
+                f"{_again(directory)}"
+            )
     found: list[str] = []
-    runs = _runs(directory, found)
+    runs, by_split = _runs(directory, found), Counter[str]()
+    for run in runs:
+        by_split[f"{run.origin.dataset}/{run.origin.split}"] += run.questions - run.failed
     _check_candidates(directory, summary, found)
     for name in (DROPPED, CONTAMINATION):
         if (directory / name).is_file():
             found.extend(secrets_in(directory / name))
-    return DatasetInventory(
-        directory,
-        summary,
-        sorted(runs.values(), key=lambda run: run.origin.model_dump_json()),
-        _by_split(runs.values()),
-        kept_evaluation_questions(directory, summary),
-        found,
-    )
+    asked = {name: count for name, count in sorted(by_split.items()) if count}
+    return DatasetInventory(directory, summary, runs, asked, kept_evaluation_questions(directory, summary), found)
 
 
 def secrets_in(path: Path) -> list[str]:
     """Places of lines with a possible key."""
     found: list[str] = []
-    for _ in _objects(path, found):
-        pass
+    deque(_objects(path, found), maxlen=0)
     return found
 
 
@@ -113,22 +115,11 @@ def secrets_in(path: Path) -> list[str]:
 
 def read_summary(directory: Path) -> PairSummary:
     """The summary of the last `pairs`. Raises InputError where there is none, or one that cannot be read."""
-    path = directory / SUMMARY
-    found = read_record(path, PairSummary, _AGAIN.format(directory))
+    found = read_record(directory / SUMMARY, PairSummary, _again(directory))
     if found is None:
         what = "has no summary.json, so it is not a data set" if directory.is_dir() else "does not exist"
         raise InputError(f"{directory} {what}. Make one: reasonrag pairs RUN --out {directory}")
     return found
-
-
-def _check_rows(directory: Path, summary: PairSummary) -> None:
-    """Check that the row files are those the summary counted."""
-    for name in summary.files:
-        if file_digest(directory / name) != summary.sha256.get(name):
-            raise InputError(
-                f"{directory / name} has changed since {SUMMARY} was written, so the card would be wrong. "
-                f"{_AGAIN.format(directory)}"
-            )
 
 
 def _check_candidates(directory: Path, summary: PairSummary, found: list[str]) -> None:
@@ -138,43 +129,34 @@ def _check_candidates(directory: Path, summary: PairSummary, found: list[str]) -
     if count != summary.candidates:
         raise InputError(
             f"{path} does not belong to the rows ({count:,} candidates, {SUMMARY} says {summary.candidates:,}). "
-            f"{_AGAIN.format(directory)}"
+            f"{_again(directory)}"
         )
 
 
-def _runs(directory: Path, found: list[str]) -> dict[str, RunContribution]:
-    path = directory / QUESTIONS
-    runs: dict[str, RunContribution] = {}
+def _runs(directory: Path, found: list[str]) -> list[RunContribution]:
+    path, runs = directory / QUESTIONS, dict[str, RunContribution]()
     for number, question in _objects(path, found):
         try:
             origin = Origin.model_validate(question["origin"])
             runs.setdefault(origin.model_dump_json(), RunContribution(origin)).add(question)
         except (ValidationError, KeyError) as error:
-            raise InputError(f"{path}, line {number} is not a question record. {_AGAIN.format(directory)}") from error
-    return runs
-
-
-def _by_split(runs: Collection[RunContribution]) -> dict[str, int]:
-    counts = Counter[str]()
-    for run in runs:
-        counts[f"{run.origin.dataset}/{run.origin.split}"] += run.questions - run.failed
-    return {name: count for name, count in sorted(counts.items()) if count}
+            raise InputError(f"{path}, line {number} is not a question record. {_again(directory)}") from error
+    return [run for _, run in sorted(runs.items())]
 
 
 def kept_evaluation_questions(directory: Path, summary: PairSummary) -> dict[str, int]:
     """Questions of a data set that stand in an evaluation split and were kept, by its name."""
-    path, counts, dropped = directory / CONTAMINATION, dict[str, int](), set[str]()
+    path, counts, dropped = directory / CONTAMINATION, Counter[str](), set[str]()
     for _, line in _objects(path) if path.is_file() else ():
         if line.get("dropped"):
             dropped.add(str(line.get("question_key")))
-            continue
-        for name in {str(match["eval"]) for match in line.get("matches", ()) if "eval" in match}:
-            counts[name] = counts.get(name, 0) + 1
+        else:
+            counts.update({str(match["eval"]) for match in line.get("matches", ()) if "eval" in match})
     left_out = summary.contamination.get("dropped", 0)
     if len(dropped) != left_out:
         raise InputError(
             f"{path} does not belong to the rows (questions left out: {len(dropped):,}, {SUMMARY} says {left_out:,}). "
-            f"{_AGAIN.format(directory)}"
+            f"{_again(directory)}"
         )
     return dict(sorted(counts.items()))
 
@@ -189,7 +171,7 @@ def _objects(path: Path, secret_places: list[str] | None = None) -> Iterator[tup
             except orjson.JSONDecodeError:
                 value = None
             if not isinstance(value, dict):
-                raise InputError(f"{path}, line {number} is not a JSON object. {_AGAIN.format(path.parent)}")
+                raise InputError(f"{path}, line {number} is not a JSON object. {_again(path.parent)}")
             if secret_places is not None and keys_in("\n".join(texts_in(value)), known):
                 secret_places.append(f"{path}, line {number}")
             yield number, value

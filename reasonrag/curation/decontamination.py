@@ -8,8 +8,9 @@ some 4 KB each, and the evaluation splits stream past them. `publish`, training 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -62,17 +63,11 @@ def find_contaminated(data_set: Path, splits: Iterable[EvalSplit]) -> list[Conta
         missing.
     """
     every = list(splits)
-    held, asked, origins = QuestionIndex(), list[ContaminatedQuestion](), list[Origin]()
+    held, asked = QuestionIndex(), list[tuple[str, str, Origin]]()
     for record in read_lines(data_set / QUESTIONS, QuestionRecord) if every else ():
-        origin, key = record.origin, question_key(record.question)
-        asked.append(
-            ContaminatedQuestion(
-                question_id=record.question_id, dataset=origin.dataset, split=origin.split, question_key=key, matches=[]
-            )
-        )
-        origins.append(origin)
+        asked.append((record.question_id, question_key(record.question), record.origin))
         held.add(record.question, record.golden_answers)
-    found: dict[int, dict[str, EvalMatch]] = {}
+    found = defaultdict[int, dict[str, EvalMatch]](dict)
     for split in every:
         for other in split.read():
             for number, (rule, similarity) in held.same_as(other.question, other.answers).items():
@@ -81,15 +76,15 @@ def find_contaminated(data_set: Path, splits: Iterable[EvalSplit]) -> list[Conta
                     eval=split.name,
                     eval_id=other.id,
                     similarity=round(similarity, 4),
-                    own_split=_is_drawn_from(origins[number], split),
+                    own_split=_is_drawn_from(asked[number][2], split),
                 )
-                of_question = found.setdefault(number, {})
-                of_question[split.name] = min(of_question.get(split.name, match), match, key=_closest_first)
+                found[number][split.name] = min(found[number].get(split.name, match), match, key=_closest_first)
     told: dict[tuple[str, ...], ContaminatedQuestion] = {}  # several runs may have asked it
-    for number, matches in sorted(found.items()):
-        each = asked[number]
-        each.matches = [matches[name] for name in sorted(matches)]
-        told.setdefault((each.question_key, each.question_id, each.dataset, each.split), each)
+    for number, by_split in sorted(found.items()):
+        name, key, origin = asked[number]
+        known = {"question_id": name, "dataset": origin.dataset, "split": origin.split, "question_key": key}
+        matches = [match for _, match in sorted(by_split.items())]
+        told.setdefault(tuple(known.values()), ContaminatedQuestion(**known, matches=matches))
     return list(told.values())
 
 
@@ -131,8 +126,8 @@ class Decontamination:
     """The result of decontamination. contaminated: keys of the questions to drop."""
 
     summary: ContaminationSummary
-    flagged: list[ContaminatedQuestion] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    flagged: list[ContaminatedQuestion]
+    warnings: list[str]
 
     @property
     def contaminated(self) -> frozenset[str]:
@@ -197,7 +192,6 @@ def _summary(
 
 
 def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuestion]) -> list[str]:
-    """Warnings with advice."""
     found = []
     if not summary.checked:
         found.append(
