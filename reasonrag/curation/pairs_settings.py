@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -9,7 +10,7 @@ from preference import ExportOptions, PairingRules
 from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
 from preference.filters import AS_PUBLISHED
-from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
+from reasonrag.curation.settings import CheckSettings, DecontaminationSettings, KeptApart
 from reasonrag.errors import InputError
 from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.settings import SEVERAL, Limit, Opposite, Panel, PlacesOrNames, Seed, Settings, Share, flag_of, setting
@@ -18,48 +19,38 @@ _RULES = PairingRules()
 CRITIC_SHARE = 0.33
 """As the level of a pairwise critic's scores means nothing, and all of ours are: docs/explanation/critics.md."""
 Accept: TypeAlias = Annotated[bool, Opposite(None), Panel.PAIRING]
+accepts = partial(setting, default=False)
+Portion: TypeAlias = Annotated[Share, Panel.PAIRING]
+Most: TypeAlias = Annotated[Limit, Panel.PAIRING]
 
 
 class PairingSettings(Settings):
     """How good a pair must be, and how many there may be."""
 
     min_margin: float = setting(
-        "Minimum difference between the rewards of the two steps",
-        Panel.PAIRING,
-        default=_RULES.min_margin,
-        ge=0,
-        allow_inf_nan=False,
+        "Minimum difference between the rewards of the two steps", Panel.PAIRING, default=_RULES.min_margin, ge=0
     )
-    min_confidence: Share = setting(
-        "Minimum probability that the chosen step is really the better one",
-        Panel.PAIRING,
-        default=_RULES.min_confidence,
-        common=True,
+    min_confidence: Portion = setting(
+        "Minimum probability that the chosen step is really the better one", default=_RULES.min_confidence, common=True
     )
     min_draws: int = setting(
         "Minimum effective sample size of each step, unless both are answers", Panel.PAIRING, default=1, ge=1
     )
-    max_similarity: Share = setting(
-        "Maximum share of words that the two steps have in common; 1: no limit",
-        Panel.PAIRING,
-        default=_RULES.max_similarity,
+    max_similarity: Portion = setting(
+        "Maximum share of words that the two steps have in common; 1: no limit", default=_RULES.max_similarity
     )
-    max_per_state: Limit = setting(
-        "Maximum pairs per state, highest confidence first; 0: no limit",
-        Panel.PAIRING,
-        default=_RULES.max_per_state or 0,
+    max_per_state: Most = setting(
+        "Maximum pairs per state, highest confidence first; 0: no limit", default=_RULES.max_per_state or 0
     )
-    max_row_tokens: Limit = setting(
-        "Maximum tokens of prompt and reply together; 0: no limit", Panel.PAIRING, default=_RULES.max_row_tokens or 0
+    max_row_tokens: Most = setting(
+        "Maximum tokens of prompt and reply together; 0: no limit", default=_RULES.max_row_tokens or 0
     )
-    max_efficiency_only: Share = setting(
+    max_efficiency_only: Portion = setting(
         "Maximum share of pairs that differ only in the number of steps to the answer; 1: no limit",
-        Panel.PAIRING,
         default=_RULES.max_efficiency_only,
     )
-    max_style_only: Share = setting(
+    max_style_only: Portion = setting(
         "Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit",
-        Panel.PAIRING,
         default=_RULES.max_style_only,
     )
 
@@ -67,24 +58,19 @@ class PairingSettings(Settings):
 class AcceptedPairSettings(Settings):
     """Which pairs are accepted although, or only if, something else is known of them."""
 
-    allow_malformed: Accept = setting("Accept unparsable replies as rejected steps", default=False)
-    allow_ungrounded: Accept = setting("Accept chosen steps that no passage supports", default=False)
-    allow_cut_prompts: Accept = setting("Accept pairs of states whose prompt the endpoint cut", default=False)
-    allow_repeated_query: Accept = setting(
-        "Accept chosen queries that repeat an earlier one on their path", default=False
+    allow_malformed: Accept = accepts("Accept unparsable replies as rejected steps")
+    allow_ungrounded: Accept = accepts("Accept chosen steps that no passage supports")
+    allow_cut_prompts: Accept = accepts("Accept pairs of states whose prompt the endpoint cut")
+    allow_repeated_query: Accept = accepts("Accept chosen queries that repeat an earlier one on their path")
+    allow_same_findings: Accept = accepts(
+        "Accept pairs of steps that reveal the same, although their continuations do not tell them apart"
     )
-    allow_same_findings: Accept = setting(
-        "Accept pairs of steps that reveal the same, although their continuations do not tell them apart", default=False
+    consensus: Accept = accepts(
+        "Keep a pair only if a second witness agrees: the values, with --label judge; else the critics", common=True
     )
-    consensus: Accept = setting(
-        "Keep a pair only if a second witness agrees: the values, with --label judge; else the critics",
-        default=False,
-        common=True,
-    )
-    as_published: Accept = setting(
-        "Label and filter as the published system whose recipe made the runs (ReasonRAG, ProRAG, "
-        "RAG-Gym) does, without the filters above",
-        default=False,
+    as_published: Accept = accepts(
+        "Label and filter as the published system whose recipe made the runs (ReasonRAG, ProRAG, RAG-Gym) does, "
+        "without the filters above"
     )
 
 
@@ -97,27 +83,18 @@ class ExportSettings(Settings):
 
     out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
     replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
-    format: Annotated[list[FormatName], SEVERAL] = setting(
-        "Also write this format: sharegpt, kto, reward, sft, sft-chosen, trl or rl; repeatable. "
-        "RAG_ProGuide is always written",
-        Panel.OUTPUT,
+    format: Annotated[list[FormatName], SEVERAL, Panel.OUTPUT] = setting(
+        "Also write this format: sharegpt, kto, reward, sft, sft-chosen, trl or rl; repeatable. RAG_ProGuide is always "
+        "written",
         default=[],
         common=True,
     )
-    validation: float = setting(
-        "Share of questions with a pair to hold out for validation; 0: none",
-        Panel.OUTPUT,
-        default=VALIDATION_SHARE,
-        ge=0,
-        lt=1,
-        common=True,
+    validation: KeptApart = setting(
+        "Share of questions with a pair to hold out for validation; 0: none", default=VALIDATION_SHARE, common=True
     )
-    hold_out: float = setting(
+    hold_out: KeptApart = setting(
         "Share of questions to keep for reinforcement: no row is made of them, and held_out.jsonl lists them",
-        Panel.OUTPUT,
         default=0.0,
-        ge=0,
-        lt=1,
     )
     flip: Share = setting(
         "Share of training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
@@ -134,9 +111,8 @@ class LabelSettings(Settings):
     """Who labels the pairs, and what a judge is shown."""
 
     label: Literal["value", "judge", "outcome"] = setting(
-        "Source of the labels: value (rewards of the search; free), judge (--model picks a better "
-        "and a worse step of each state, or none) or outcome (of the one trajectory in which a step was first "
-        "drawn; free)",
+        "Source of the labels: value (rewards of the search; free), judge (--model picks a better and a worse step of "
+        "each state, or none) or outcome (of the one trajectory in which a step was first drawn; free)",
         Panel.LABELS,
         default="value",
         common=True,
@@ -166,7 +142,6 @@ class LabelSettings(Settings):
         "Lowest raw score of a step that is kept; with --refine steps instead of a share (0 is ProRAG's rule) "
         "[default: 0]",
         Panel.CRITIC,
-        allow_inf_nan=False,
     )
     allow_critic: Annotated[bool, Opposite(None)] = setting(
         "Use critics although they failed their evaluation, or were trained on other prompts",

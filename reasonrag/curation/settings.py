@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -13,6 +13,9 @@ from reasonrag.data.settings import QuestionSettings
 from reasonrag.llm.settings import MAX_REPLY_TOKENS, BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.retrieval.settings import ReadingSettings
 from reasonrag.settings import Panel, Places, Seed, Settings, Words, list_of_places, setting
+
+KeptApart: TypeAlias = Annotated[float, Field(ge=0, lt=1), Panel.OUTPUT]
+"""A share of the questions."""
 
 
 class CheckSettings(Settings):
@@ -31,9 +34,8 @@ class DecontaminationSettings(Settings):
     """Which evaluation splits a data set may have no question of."""
 
     eval: Annotated[list[str], BeforeValidator(_splits)] = setting(
-        "Leave out questions found in this evaluation split: a question file, a folder with "
-        "<dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: the splits beside the "
-        "data of the runs]",
+        "Leave out questions found in this evaluation split: a question file, a folder with <dataset>/<split>.jsonl, "
+        "or hub for FlashRAG's; repeatable [default: the splits beside the data of the runs]",
         Panel.DECONTAMINATION,
         default=[],
         common=True,
@@ -66,8 +68,8 @@ class ImportSettings(Settings):
     dataset: str | None = setting("Data set that the questions come from [default: unknown]", Panel.ORIGIN)
     split: str | None = setting("Split that the questions come from [default: unknown]", Panel.ORIGIN)
     questions: Places = setting(
-        "Question file (JSONL, a JSON list or Parquet) with gold answers; repeatable. DATASET/SPLIT.jsonl "
-        "also sets data set and split",
+        "Question file (JSONL, a JSON list or Parquet) with gold answers; repeatable. DATASET/SPLIT.jsonl also sets "
+        "data set and split",
         Panel.ORIGIN,
         default=[],
     )
@@ -81,9 +83,7 @@ class WarmUpSettings(
 
     out: Path | None = setting("Folder of the data set [default: data/<questions>-warm-up]", Panel.OUTPUT, common=True)
     replace: bool = setting("Replace a data set that was made of other questions", Panel.OUTPUT, default=False)
-    validation: float = setting(
-        "Share of questions to hold out for validation; 0: none", Panel.OUTPUT, default=VALIDATION_SHARE, ge=0, lt=1
-    )
+    validation: KeptApart = setting("Share of questions to hold out for validation; 0: none", default=VALIDATION_SHARE)
     agent: AgentName = setting(
         "Agent whose steps the rows are: reasonrag, react, prorag or tools", Panel.MODEL, default=OURS, common=True
     )
