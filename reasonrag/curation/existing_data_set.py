@@ -39,12 +39,8 @@ _OF_PAIRS = (DATASET_INFO_FILE, QUESTIONS, DROPPED, CONTAMINATION, AUDIT, AUDIT_
 def made_from(origins: Iterable[Origin]) -> dict[str, str]:
     """The runs that a data set was made from, as people are told, by what is equal for all states of a run, however far
     it had come, and for imported rows of a file."""
-    found = dict[str, str]()
-    for each in origins:
-        name = f"{each.dataset}/{each.split}"
-        key = each.config_hash or each.revision or name
-        found[key] = f"{name} ({key[:16]})"
-    return found
+    named = ((f"{each.dataset}/{each.split}", each.config_hash or each.revision) for each in origins)
+    return {known or name: f"{name} ({(known or name)[:16]})" for name, known in named}
 
 
 def origins_in(data_set: Path) -> set[Origin]:
@@ -108,10 +104,9 @@ def takes_in_what_is_there(out: Path) -> bool:
 
 def earlier_sources(out: Path) -> list[str]:
     """The places of the runs when the data set was made; empty where no summary tells."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         return [str(each) for each in orjson.loads((out / SUMMARY).read_bytes())["sources"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+    return []
 
 
 # -- what goes with the data it was made from ------------------------------------------------------------------

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import orjson
 from pydantic import BaseModel
@@ -23,30 +24,24 @@ from preference import NO_FILTERS
 from preference.candidate_records import question_key
 from preference.export.atomic_export import LAST, UNFINISHED, staging_folder
 from preference.export.formats import PAIRS_FILE, TURNS_FILE
+from preference.export.json_stream import JsonItem
 from preference.export.private_files import atomic_replacement, write_file, write_json
-from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY
 from preference.labelled_runs import recount_tokens
 from preference.published.repairs import ImportRules, KnownQuestion, Notes, RepairCount, RepairLog, Unusable
-from preference.published.rows import PublishedRowReader
-from preference.published.trees import RECIPE, read_tree
+from preference.published.rows import PublishedRowReader, is_row
+from preference.published.trees import RECIPE, is_tree, read_tree
 from reasonrag.agent.prompting import PROMPTS
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, replace_data_set
 from reasonrag.curation.export import DataSetExport, take_prompts
-from reasonrag.curation.import_sources import (
-    FoundFile,
-    ImportKind,
-    ImportSource,
-    Say,
-    common_kind,
-    find_sources,
-    items_of,
-)
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings, ImportSettings
+from reasonrag.data.compressed import on_the_hub, plain_file
+from reasonrag.data.item_files import read_items
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer, writing
+from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, file_digest, only_writer, reading, writing
 from reasonrag.rendering import Line, Part, Table, counted, counts_text, next_command, warned
 from reasonrag.run_config import RunConfig, versions
 from reasonrag.settings import resolve
@@ -59,6 +54,23 @@ _WRITTEN = (
 )
 """Files that an import, or the commands after it, would replace."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
+
+
+ImportKind = Literal["trees", "pairs"]
+Say = Callable[[str], None]
+
+
+class ImportSource(BaseModel):
+    """A file that was read. name: as given."""
+
+    name: str
+    sha256: str
+    bytes: int
+    items: int = 0
+
+
+_FoundFile: TypeAlias = tuple[ImportSource, Path]
+"""A file to import, and where it is on this machine, unpacked or downloaded."""
 
 
 class FoundPrompts(BaseModel):
@@ -160,8 +172,8 @@ def import_published(
         raise InputError(f"--out {out} is a file; give a directory")
     with writing(out), only_writer(out, flag="--out"), staging_folder(out) as staged:
         with tempfile.TemporaryDirectory(dir=staged) as unpacked:
-            found = find_sources(places, Path(unpacked), say)
-            kind = common_kind(found)
+            found = _find_sources(places, Path(unpacked), say)
+            kind = _common_kind(found)
             if not _check_place(out, kind, found, settings.questions) and not settings.replace:
                 raise InputError(
                     f"--out {out} holds an import of other files. Nothing was changed. Choose another --out, or put "
@@ -191,24 +203,19 @@ def import_published(
     return report
 
 
-class _Take(Protocol):
-    def __call__(self, item: object, /, *, where: str, revision: str) -> None:
-        """Take an item. Raises Unusable."""
-
-
 @dataclass(frozen=True)
 class _Import:
     """What is imported: files, what is known of them beside, and what is repaired."""
 
-    found: Sequence[FoundFile]
+    found: Sequence[_FoundFile]
     out: Path
     rules: ImportRules
     log: RepairLog
 
-    def read(self, refused: BinaryIO, take: _Take, *, keep: bool) -> None:
+    def read(self, refused: BinaryIO, take: Callable[..., None], *, keep: bool) -> None:
         """Have every item taken, with its place and the SHA-256 of its file. What is unusable goes to `refused` with
         its cause; the item too, where `keep`."""
-        for item, where, revision in items_of(self.found):
+        for item, where, revision in _items_of(self.found):
             try:
                 if item.too_long:
                     raise Unusable("too_long")  # noqa: TRY301 - refused like others
@@ -244,7 +251,7 @@ def _known_questions(
     return known
 
 
-def _check_place(out: Path, kind: ImportKind, found: Sequence[FoundFile], asked: Sequence[Path]) -> bool:
+def _check_place(out: Path, kind: ImportKind, found: Sequence[_FoundFile], asked: Sequence[Path]) -> bool:
     """Whether `out` may be written without --replace: it holds an earlier import of the same files, or nothing. Raises
     InputError if it holds a file that is read, or anything but an import of this kind. asked: files of questions."""
     for path in (*(path for _, path in found), *asked):
@@ -276,6 +283,58 @@ def _without_gold(count: int, what: str) -> list[str]:
     return [f"{counted(count, what)} without gold answers: {advice}"] if count else []
 
 
+# -- the files ------------------------------------------------------------------------------------------------
+
+
+def _items_of(found: Sequence[_FoundFile]) -> Iterator[tuple[JsonItem, str, str]]:
+    """All items, each with a name for its place and the SHA-256 of its file; counts them."""
+    for source, path in found:
+        for item in read_items(path):
+            source.items += 1
+            yield item, f"{Path(source.name).name}:{item.number}", source.sha256
+
+
+def _find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> list[_FoundFile]:
+    if not given:
+        raise InputError("give at least one file to import")
+    files: list[_FoundFile] = []
+    for each in given:
+        source = Path(each)
+        if source.is_dir():
+            raise InputError(f"{each} is a folder; name its files, such as {each}/chunk_*/reward_*.json")
+        if not on_the_hub(source) and not source.is_file():
+            raise InputError(f"there is no {each} to import")
+        path = plain_file(source, scratch, say=say)
+        with reading(path):
+            size, digest = path.stat().st_size, file_digest(path)
+        files.append((ImportSource(name=str(each), sha256=digest, bytes=size), path))
+    return files
+
+
+def _common_kind(found: Sequence[_FoundFile]) -> ImportKind:
+    """Raises InputError for a file that holds neither kind, and for files of both."""
+    kinds = {_kind_of(source, path): source.name for source, path in found}
+    if len(kinds) > 1:
+        raise InputError(
+            f"{kinds['trees']} holds trees and {kinds['pairs']} pairs; import them one after the other, each with its "
+            "--out"
+        )
+    return next(iter(kinds))
+
+
+def _kind_of(source: ImportSource, path: Path) -> ImportKind:
+    """The kind of the first item that is recognised."""
+    for item in read_items(path):
+        if is_row(item.value):
+            return "pairs"
+        if is_tree(item.value):
+            return "trees"
+    raise InputError(
+        f"{source.name} holds neither trees (objects with question, golden_answers and output of "
+        "intermediate_node_*) nor pairs (with chosen and rejected), as a JSON list or as JSON lines"
+    )
+
+
 # -- trees -----------------------------------------------------------------------------------------------------
 
 
@@ -297,11 +356,9 @@ class _TreeImporter:
         if mark in self._seen:
             raise Unusable("duplicate_tree")
         self._seen.add(mark)
-        name, number = record.question_id, 1
-        while name in self._ids:
-            number += 1
-            name = f"{record.question_id}-{number}"
-        if number > 1:
+        others = (f"{record.question_id}-{number}" for number in count(2))
+        name = next(each for each in chain([record.question_id], others) if each not in self._ids)
+        if name != record.question_id:
             Notes(name, note.found)("id_taken")
             record = record.model_copy(update={"question_id": name})
         self._log.include(note)
@@ -317,8 +374,7 @@ class _TreeImporter:
 def _import_trees(given: _Import, staged: Path) -> dict[str, Any]:
     """Facts for the report."""
     config = _config(given)
-    with ExitStack() as opened:
-        rollouts, failures = (opened.enter_context(atomic_replacement(staged / name)) for name in (ROLLOUTS, FAILURES))
+    with atomic_replacement(staged / ROLLOUTS) as rollouts, atomic_replacement(staged / FAILURES) as failures:
         trees = _TreeImporter(replace(given.rules, config_hash=config.config_hash), rollouts, given.log)
         given.read(failures, trees.take, keep=False)
         if not trees.questions:
@@ -378,7 +434,10 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
     if imported:
         folder = str(given.out / PROMPTS) if (staged / PROMPTS).exists() else None
         prompts = FoundPrompts(renderer=renderer_hash(imported.prompts), folder=folder)
-    summary = _export(staged, given.out)
+    # every candidate that parsed: users filter later, and `reasonrag audit`, the next command, tells of errors
+    export = DataSetExport(NO_FILTERS, CheckSettings(allow=list(ERRORS)), DecontaminationSettings(), given.out)
+    recount_tokens(staged, export.tokens)
+    summary = export.write(staged, [given.out], export.decontaminate(staged, [staged]))
     without = sum(not each.golden_answers for each in asked)
     return {
         "kept": reader.rows,
@@ -394,12 +453,3 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
             *(imported.warnings if imported else [_NO_PROMPTS]),
         ],
     }
-
-
-def _export(staged: Path, out: Path) -> PairSummary:
-    """Export every candidate that parsed; filtering is left to the user, later."""
-    # problems of published rows are reported by `reasonrag audit`, the next command
-    export = DataSetExport(NO_FILTERS, CheckSettings(allow=list(ERRORS)), DecontaminationSettings(), out)
-    recount_tokens(staged, export.tokens)
-    gated = export.decontaminate(staged, [staged])
-    return export.write(staged, [out], gated)

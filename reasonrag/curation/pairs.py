@@ -77,7 +77,9 @@ def pairs(
     settings, told = resolve(PairsSettings, "pairs", flags), watcher or SilentWatcher()
     out = settings.out or default_out(paths_of(runs))
     with _understood(out):
-        export = _export(settings, out)
+        export = DataSetExport(
+            settings.rules, settings.part(CheckSettings), settings.part(DecontaminationSettings), out
+        )
         sources = _sources(runs, out, settings)
         _one_agent_made(sources, settings.allow, told)
         by_judge = settings.label == "judge"
@@ -106,10 +108,6 @@ def pairs(
             others = {each.resolve() for each in sources.folders} - {out.resolve()}
             replace_data_set(staged, out, told.say, obsolete=OF_AN_IMPORT if replaced or others else ())
     return summary
-
-
-def _export(settings: PairsSettings, out: Path) -> DataSetExport:
-    return DataSetExport(settings.rules, settings.part(CheckSettings), settings.part(DecontaminationSettings), out)
 
 
 def _one_agent_made(sources: Sources, allow: Sequence[str], told: Watcher) -> None:

@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
@@ -44,7 +45,7 @@ MAX_NAME_LENGTH = 100
 MAX_FILE = 256 * 1024 * 1024
 """Bytes of a file of judgements, which repeats prompts and replies."""
 _NAMES_A_PAIR = re.compile(r"([0-9a-f]{16})-([01])")
-_RUNS_IN_A_SPREADSHEET = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+_FORMULAS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 """How a cell begins that a spreadsheet may take for a formula; the last four are the wide forms of the first."""
 
 
@@ -134,10 +135,9 @@ def review_report(directory: str | Path, judgements: str | Path | Sequence[str |
             pairs += 1
             if each.pair in wanted:
                 judged[each.pair] = each
-    for theirs in said.values():
-        for place, judgement in theirs.values():
-            if judgement.pair not in judged:
-                raise InputError(f"{place}: {directory} has no such pair; give the data set that the sample was of")
+    for place, judgement in chain.from_iterable(theirs.values() for theirs in said.values()):
+        if judgement.pair not in judged:
+            raise InputError(f"{place}: {directory} has no such pair; give the data set that the sample was of")
     found = {who: {key: one for key, (_, one) in theirs.items()} for who, theirs in said.items()}
     return report_of(str(directory), found, judged, pairs=pairs)
 
@@ -179,13 +179,10 @@ def _as_csv(rows: Sequence[Mapping[str, str]]) -> bytes:
     file = io.StringIO(newline="")
     table = csv.DictWriter(file, COLUMNS, restval="")
     table.writeheader()
-    for row in rows:
-        table.writerow(
-            {
-                name: f"'{text}" if text.lstrip(" ").startswith(_RUNS_IN_A_SPREADSHEET) else text
-                for name, text in row.items()
-            }
-        )
+    table.writerows(
+        {name: f"'{text}" if text.lstrip(" ").startswith(_FORMULAS) else text for name, text in row.items()}
+        for row in rows
+    )
     return file.getvalue().encode("utf-8-sig")
 
 

@@ -7,7 +7,7 @@ candidates of all. Labels by value are decided in `preference`. Knows no setting
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from preference import Origin, RolloutRecord
+from preference import Origin
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY
 from preference.labelled_runs import merge_candidates, recount_tokens, write_candidates
 from preference.labelling import TokenCounter, origin_of
@@ -81,7 +81,8 @@ class Sources:
 
     @property
     def origins(self) -> set[Origin]:
-        return _origins_of(self.folders)
+        runs = [_origin_of_run(rollouts_in(each)) for each in self.folders if not is_data_set(each)]
+        return set().union(filter(None, runs), *map(origins_in, self.data_sets))
 
     def _is_out(self, source: Path) -> bool:
         return source.resolve() == self.out.resolve()
@@ -191,29 +192,16 @@ def _judging_of(source: Path) -> dict[str, Any]:
 # -- runs ------------------------------------------------------------------------------------------------------
 
 
-def _origins_of(sources: Iterable[Path]) -> set[Origin]:
-    found: set[Origin] = set()
-    for source in sources:
-        if is_data_set(source):
-            found |= origins_in(source)
-        elif (origin := _origin_of_run(rollouts_in(source))) is not None:
-            found.add(origin)
-    return found
-
-
 def _label(source: Path, out: Path, tokens: TokenCounter, *, every_step: bool) -> None:
     rollouts, records = rollouts_in(source), read_rollouts(rollouts_in(source))
     write_candidates(records, out, origin=_origin_of_run(rollouts), tokens=tokens, every_step=every_step)
 
 
 def _origin_of_run(rollouts: Path) -> Origin | None:
-    """None of a run without records."""
-    first = next(iter(read_rollouts(rollouts)), None)
-    return None if first is None else _origin(first, rollouts.with_name(CONFIG))
-
-
-def _origin(first: RolloutRecord, config: Path) -> Origin:
-    """The origin of a run's states, from its records and its configuration."""
+    """By records and configuration; None of a run without records."""
+    first, config = next(iter(read_rollouts(rollouts)), None), rollouts.with_name(CONFIG)
+    if first is None:
+        return None
     origin, made = origin_of(first), find_config(config)
     if made is None or made.operational is None:
         return origin

@@ -52,17 +52,10 @@ class CheckResult(BaseModel):
     """An error that `--allow` lets pass."""
 
     @property
-    def stands(self) -> bool:
-        """Whether it has findings that are not allowed."""
-        return self.count > 0 and not self.allowed
-
-    @property
     def verdict(self) -> str:
         """`error`, `allowed`, `warning`, `passed` or `not checked`."""
-        if not self.checked and not self.count:
-            return "not checked"
         if not self.count:
-            return "passed"
+            return "passed" if self.checked else "not checked"
         return "allowed" if self.allowed else self.severity
 
 
@@ -95,11 +88,11 @@ class AuditReport(BaseModel):
     @property
     def errors(self) -> list[CheckResult]:
         """What keeps the data from being written or published."""
-        return [each for each in self.checks if each.severity == "error" and each.stands]
+        return [each for each in self.checks if each.verdict == "error"]
 
     @property
     def warnings(self) -> list[CheckResult]:
-        return [each for each in self.checks if each.severity == "warning" and each.stands]
+        return [each for each in self.checks if each.verdict == "warning"]
 
     def check(self, name: CheckName) -> CheckResult:
         return next(each for each in self.checks if each.name == name)

@@ -222,6 +222,7 @@ class _Judgements:
 
     async def do(self, item: _StateToJudge, asked: Asked) -> None:
         state, judge = item.state, self._judge
+        where = {"question_id": state.question_id, "state_id": state.state_id}
         caller = ModelCaller(asked.models[_JUDGE], judge.prompts, judge.model.sampling, judge.seed)
         try:
             judgement: Judgement[tuple[int, int] | Literal["none"]] = await caller.judgement(
@@ -233,12 +234,12 @@ class _Judgements:
                 read=lambda reply: parse_pick(reply.text, ending_of(reply), candidates=item.shown),
             )
         except ModelError as error:
-            asked.failure(error, "state", _where(state))
+            asked.failure(error, "state", where)
             return
         if judgement.unreadable is not None:
             cause = judgement.cause or "unreadable"
             self.only_reasoning += cause == "reasoning_cut"
-            asked.note("judgement", **_where(state), cause=cause, message=judgement.unreadable)
+            asked.note("judgement", **where, cause=cause, message=judgement.unreadable)
         self.verdicts[item.digest] = judgement.value
 
     def described(self, count: int) -> str:
@@ -257,7 +258,7 @@ def _of_search(step: StepRecord) -> str:
 
 def _write_labels(candidates: Path, judge: StateJudge, work: _Judgements) -> tuple[int, Share]:
     """Write the labels into the candidates; returns the number of picks, and how often values agree with them."""
-    picks = alike = decided = 0
+    margins = list[float]()
     with atomic_replacement(candidates) as file:
         for position, state in enumerate(read_lines(candidates, StateRecord)):
             verdict, pick = work.verdicts.get(work.asked.get(position, b"")), None
@@ -266,13 +267,6 @@ def _write_labels(candidates: Path, judge: StateJudge, work: _Judgements) -> tup
                 pick = shown[verdict[0] - 1].id, shown[verdict[1] - 1].id
             labelled = with_judge_label(state, pick)
             file.write(labelled.to_line())
-            for pair in labelled.pairs:
-                picks += pair.label == "judge"
-                if pair.label == "judge" and abs(pair.margin or 0.0) > TOLERANCE:
-                    decided += 1
-                    alike += (pair.margin or 0.0) > 0
-    return picks, share_of(alike, decided)
-
-
-def _where(state: StateRecord) -> dict[str, str]:
-    return {"question_id": state.question_id, "state_id": state.state_id}
+            margins += [pair.margin or 0.0 for pair in labelled.pairs if pair.label == "judge"]
+    decided = [each > 0 for each in margins if abs(each) > TOLERANCE]
+    return len(margins), share_of(sum(decided), len(decided))
