@@ -51,9 +51,7 @@ def pairs(
 def warm_up(
     *,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET),
-        COMMON,
+        bool, typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET), COMMON
     ] = False,
     as_json: Json = False,
     **flags: Any,
@@ -129,8 +127,7 @@ def audit(
     directory: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR",
-            help="Data set, run whose data set is in data/, or a file with rows of RAG_ProGuide",
+            metavar="DIR", help="Data set, run whose data set is in data/, or a file with rows of RAG_ProGuide"
         ),
     ],
     *,

@@ -95,7 +95,12 @@ def read_dataset_directory(directory: Path) -> DatasetInventory:
     runs, by_split = _runs(directory, found), Counter[str]()
     for run in runs:
         by_split[f"{run.origin.dataset}/{run.origin.split}"] += run.questions - run.failed
-    _check_candidates(directory, summary, found)
+    count = sum(len(state["pairs"]) for _, state in _objects(directory / CANDIDATES, found))
+    if count != summary.candidates:
+        raise InputError(
+            f"{directory / CANDIDATES} does not belong to the rows ({count:,} candidates, {SUMMARY} says "
+            f"{summary.candidates:,}). {_again(directory)}"
+        )
     for name in (DROPPED, CONTAMINATION):
         if (directory / name).is_file():
             found.extend(secrets_in(directory / name))
@@ -120,17 +125,6 @@ def read_summary(directory: Path) -> PairSummary:
         what = "has no summary.json, so it is not a data set" if directory.is_dir() else "does not exist"
         raise InputError(f"{directory} {what}. Make one: reasonrag pairs RUN --out {directory}")
     return found
-
-
-def _check_candidates(directory: Path, summary: PairSummary, found: list[str]) -> None:
-    """Check that the candidates are as many as the summary counted."""
-    path = directory / CANDIDATES
-    count = sum(len(state["pairs"]) for _, state in _objects(path, found))
-    if count != summary.candidates:
-        raise InputError(
-            f"{path} does not belong to the rows ({count:,} candidates, {SUMMARY} says {summary.candidates:,}). "
-            f"{_again(directory)}"
-        )
 
 
 def _runs(directory: Path, found: list[str]) -> list[RunContribution]:

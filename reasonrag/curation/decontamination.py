@@ -136,8 +136,7 @@ class Decontamination:
     def write(self, out: Path) -> None:
         """Write `contamination.jsonl` below `out`; empty if nothing was found. Raises OSError."""
         with atomic_replacement(out / CONTAMINATION) as file:
-            for each in self.flagged:
-                file.write(orjson.dumps(each.model_dump(), option=orjson.OPT_APPEND_NEWLINE))
+            file.writelines(orjson.dumps(each.model_dump(), option=orjson.OPT_APPEND_NEWLINE) for each in self.flagged)
 
 
 def decontaminate(data_set: Path, splits: EvalSplits, *, allowed: Sequence[str] = ()) -> Decontamination:

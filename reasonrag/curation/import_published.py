@@ -242,7 +242,7 @@ def _known_questions(
     alone = len(files) == 1
     for path in files:
         in_layout = path.stem in _SPLITS and path.absolute().parent.name
-        its_dataset = (alone and dataset) or (path.absolute().parent.name if in_layout else path.stem)
+        its_dataset = (alone and dataset) or in_layout or path.stem
         its_split = (alone and split) or (path.stem if in_layout else split or UNKNOWN)
         source = open_questions(path, dataset=its_dataset, split=its_split, home=home, say=say)
         for each in source.read():

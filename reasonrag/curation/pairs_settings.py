@@ -161,8 +161,6 @@ class PairsSettings(
     PairingSettings,
     ExportSettings,
 ):
-    """Settings of `pairs`."""
-
     model: str | None = setting(
         "Judge, for --label judge: a model name at the endpoint, or offline", Panel.MODEL, common=True
     )

@@ -59,11 +59,7 @@ def find_blockers(inventory: DatasetInventory, audit: AuditReport) -> list[Block
 
 
 def refuse_unless_allowed(
-    found: Collection[Blocker],
-    *,
-    allow: Collection[str],
-    allow_eval: Collection[str],
-    therefore: str = "not published",
+    found: Collection[Blocker], *, allow: Collection[str], allow_eval: Collection[str], therefore: str = "not published"
 ) -> list[Blocker]:
     """The blockers that flags set aside. Raises InputError for any others, with the flags that would.
 

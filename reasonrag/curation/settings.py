@@ -52,8 +52,6 @@ REVIEWED = 50
 
 
 class ReviewSettings(Settings):
-    """Settings of `review`."""
-
     out: Path | None = setting("File to write the sample to: .csv for a spreadsheet, .json for Label Studio")
     sample: int = setting("Pairs to sample; a larger sample contains every smaller one", default=REVIEWED, ge=1)
     seed: Seed = setting("Seed of the sample and of which step is shown as A", default=0)
@@ -61,8 +59,6 @@ class ReviewSettings(Settings):
 
 
 class ImportSettings(Settings):
-    """Settings of `import`."""
-
     out: Path = Field(description="Output folder: a run if trees are imported, a data set if pairs are")
     replace: bool = setting("Replace an import of other files", default=False)
     dataset: str | None = setting("Data set that the questions come from [default: unknown]", Panel.ORIGIN)
@@ -79,8 +75,6 @@ class ImportSettings(Settings):
 class WarmUpSettings(
     LimitSettings, BudgetSettings, ModelSettings, ReadingSettings, QuestionSettings, DecontaminationSettings
 ):
-    """Settings of `warm-up`."""
-
     out: Path | None = setting("Folder of the data set [default: data/<questions>-warm-up]", Panel.OUTPUT, common=True)
     replace: bool = setting("Replace a data set that was made of other questions", Panel.OUTPUT, default=False)
     validation: KeptApart = setting("Share of questions to hold out for validation; 0: none", default=VALIDATION_SHARE)

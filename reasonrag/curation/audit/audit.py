@@ -131,9 +131,7 @@ class DatasetAudit:
         self._secrets = secrets()
         self._reader = RowChecker(counter, secrets=self._secrets, trusted=trusted)
         self._columns = RowColumns()
-        self._files: Counts[str] = Counts()
-        self._parts: Counts[str] = Counts()
-        self._found: Counts[CheckName] = Counts()
+        self._files, self._parts, self._found = Counts[str](), Counts[str](), Counts[CheckName]()
         self._with_gold = 0
         self._details: defaultdict[CheckName, Counts[str]] = defaultdict(Counts)
         self._examples: defaultdict[CheckName, list[RowExample]] = defaultdict(list)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel
 
-from reasonrag.curation.audit.catalogue import CHECKS, CheckName, CheckSeverity
+from reasonrag.curation.audit.catalogue import CheckName, CheckSeverity
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT, Cutoff
 from reasonrag.data.settings import HUB_SPLITS
 from reasonrag.errors import InputError, ReasonragError
@@ -142,8 +142,7 @@ class AuditFailed(ReasonragError):
         self.report = report
         found = [
             f"{each.name} in {counted(each.count, 'row')}{_why(each)}, "
-            f"for example {' and '.join(map(str, each.examples[:2]))}: {CHECKS[each.name].finds} "
-            f"({CHECKS[each.name].advice})"
+            f"for example {' and '.join(map(str, each.examples[:2]))}: {each.finds} ({each.advice})"
             for each in report.errors
         ]
         allow = " ".join(f"--allow {each.name}" for each in report.errors)

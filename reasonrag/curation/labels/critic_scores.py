@@ -76,8 +76,10 @@ async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watc
     RunStopped where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did: the files are then as they
     were, scores are kept in the journal, and the same call goes on.
     """
-    _check(staged, asked, watcher)
-    place = out / JUDGING
+    renderers, place = {each.origin.renderer for each in read_lines(staged / QUESTIONS, QuestionRecord)}, out / JUDGING
+    for critic, renderer in product(asked.all, renderers):
+        if critic.model is None:
+            check_critic(critic.found, renderer=renderer, questions=(), allowed=asked.allowed, warn=watcher.warn)
     owed = list(_steps(staged, asked))
     unseen = {question for question, _ in owed if all(each.found.trained_on(question) for each in asked.all)}
     if asked.steps and unseen and len(unseen) == len({question for question, _ in owed}):
@@ -98,9 +100,8 @@ async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watc
             "train-critic --folds 2 trains critics for each other's questions"
         )
     known: defaultdict[StepText, list[float]] = defaultdict(list)
-    for scores in found.by_critic:
-        for text, score in scores.items():
-            known[text].append(score)
+    for text, score in chain.from_iterable(scores.items() for scores in found.by_critic):
+        known[text].append(score)
     _write_scores(staged, {text: sum(each) / len(each) for text, each in known.items()})
     return CriticScores(
         critics=[each.found.name for each in asked.all],
@@ -110,14 +111,6 @@ async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watc
         calls=found.calls,
         session_calls=found.session_calls,
     )
-
-
-def _check(staged: Path, asked: CriticWitnesses, watcher: Watcher) -> None:
-    """Raises InputError for a critic of other prompts, or that failed its evaluation."""
-    renderers = {each.origin.renderer for each in read_lines(staged / QUESTIONS, QuestionRecord)}
-    for each, renderer in product(asked.all, renderers):
-        if each.model is None:
-            check_critic(each.found, renderer=renderer, questions=(), allowed=asked.allowed, warn=watcher.warn)
 
 
 def _steps(staged: Path, asked: CriticWitnesses) -> Iterator[tuple[str, StepToScore]]:

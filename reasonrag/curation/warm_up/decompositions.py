@@ -97,7 +97,9 @@ class Passages:
         near, key = dict[str, Passage](), str(step.get(name))
         if isinstance(given, list):
             whole = [each for each in given if isinstance(each, dict) and each.get("idx") is not None]
-            near = {str(each["idx"]): _paragraph(question, each) for each in whole}
+            for each in whole:
+                title, text = joined(each.get("title")), joined(each.get("paragraph_text"))
+                near[str(each["idx"])] = Passage(f"{question.id}:{each['idx']}", title, text)
         elif key in self._rows:
             start, end = max(0, self._rows[key] - AROUND), min(len(self._corpus), self._rows[key] + AROUND + 1)
             near = {each.id: each for each in self._corpus.read(start, end)}
@@ -164,7 +166,3 @@ def _aliases(question: Question) -> list[str]:
 def _steps(question: Question) -> Sequence[Mapping[str, Any]]:
     given = question.metadata.get(FIELD)
     return [each if isinstance(each, dict) else {} for each in given] if isinstance(given, list) else []
-
-
-def _paragraph(question: Question, given: Mapping[str, Any]) -> Passage:
-    return Passage(f"{question.id}:{given.get('idx')}", joined(given.get("title")), joined(given.get("paragraph_text")))
