@@ -36,7 +36,7 @@ class EvalMatch(BaseModel):
     eval_id: str
     similarity: float
     """1 for rule `question`; else the Jaccard index of word stems, in [0, 1]."""
-    own_split: bool = False
+    own_split: bool
     """Whether the question was drawn from this split."""
 
 
@@ -161,11 +161,9 @@ def _check_names(allowed: Sequence[str], splits: EvalSplits, data_set: Path) -> 
         return
     origins = {(each.origin.dataset, each.origin.split) for each in read_lines(data_set / QUESTIONS, QuestionRecord)}
     own = {"/".join(each) for each in origins if not is_training_split(each[1])}
-    compared: list[EvalSplit | Unchecked] = [*splits.found, *splits.missing]
-    known = {each.name for each in compared} | own | {ALL}
-    for name in allowed:
-        if name not in known:
-            raise InputError(f"--allow-eval {name}: no such split was checked; {choices(name, known)}")
+    known = {each.name for each in splits.found} | {each.name for each in splits.missing} | own | {ALL}
+    if unknown := [name for name in allowed if name not in known]:
+        raise InputError(f"--allow-eval {unknown[0]}: no such split was checked; {choices(unknown[0], known)}")
 
 
 def _summary(

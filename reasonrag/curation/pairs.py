@@ -161,8 +161,7 @@ def _understood(out: Path) -> Iterator[None]:
 
 def _judge(settings: PairsSettings, chat_model: ChatModel | None) -> StateJudge:
     """Raises InputError where it has no name."""
-    name = chat_model.name if chat_model else settings.model
-    if name is None:
+    if (name := chat_model.name if chat_model else settings.model) is None:
         flag = "--as-published of a run of prorag" if settings.as_published else "--label judge"
         raise InputError(f"{flag} needs --model, the name of the judge; offline rehearses it for free")
     model = ModelSpec.of(settings.part(ModelSettings), settings.part(LimitSettings), name)
@@ -264,8 +263,7 @@ def _refined(found: Refinement) -> Iterator[tuple[str, object]]:
 
 def _decontaminated(contamination: dict[str, Any]) -> str:
     """The evaluation splits that the questions were checked against, and how many were found."""
-    checked = contamination.get("checked") or []
-    if not checked:
+    if not (checked := contamination.get("checked")):
         return "not checked: no evaluation split"
     asked = counted(sum(each["questions"] for each in checked), "question")
     splits = f"{counted(len(checked), 'evaluation split')} ({asked})"

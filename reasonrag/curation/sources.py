@@ -94,20 +94,19 @@ class Sources:
 
         Raises OSError, and what reading the sources raises.
         """
-        only = self.folders[0] if len(self.folders) == 1 else None
-        if only and not is_data_set(only):
-            _label(only, folder, tokens, every_step=every_step)
+        if len(self.folders) == 1 and not self.data_sets:
+            _label(self.folders[0], folder, tokens, every_step=every_step)
             return
-        if only and self._is_out(only):
+        if len(self.folders) == 1 and self._is_out(self.folders[0]):
             for name in (CANDIDATES, QUESTIONS):
                 link_or_copy(self.out / name, folder / name)
         else:
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
-                folders = []
+                folders = list(self.folders)
                 for number, source in enumerate(self.folders):
-                    folders.append(source if is_data_set(source) else Path(scratch, str(number)))
                     if not is_data_set(source):
-                        _label(source, folders[-1], tokens, every_step=every_step)
+                        folders[number] = Path(scratch, str(number))
+                        _label(source, folders[number], tokens, every_step=every_step)
                 merge_candidates(folders, folder)
         recount_tokens(folder, tokens)
 

@@ -70,10 +70,9 @@ def token_counter() -> tuple[TokenCounter, list[str]]:
     if importlib.util.find_spec("tiktoken") is not None:
         try:
             qwen_vocabulary()
+            return QwenTokenCounter(), []
         except InputError as error:
             missing = str(error)
-        else:
-            return QwenTokenCounter(), []
     return EstimatingCounter(), [f"token lengths are estimates, four characters per token: {missing}"]
 
 

@@ -128,9 +128,8 @@ class AuditReport(BaseModel):
         """`1 error, 2 warnings, 28 checks passed`."""
         of = Counter(each.verdict for each in self.checks)
         parts = [counted(of["error"], "error"), counted(of["warning"], "warning")]
-        parts += [f"{of['allowed']} allowed"] if of["allowed"] else []
-        parts.append(f"{counted(of['passed'], 'check')} passed")
-        return ", ".join(parts + ([f"{of['not checked']} not checked"] if of["not checked"] else []))
+        parts += [f"{of['allowed']} allowed"] * (of["allowed"] > 0) + [f"{counted(of['passed'], 'check')} passed"]
+        return ", ".join(parts + [f"{of['not checked']} not checked"] * (of["not checked"] > 0))
 
 
 class AuditFailed(ReasonragError):
@@ -159,14 +158,12 @@ def _why(check: CheckResult) -> str:
 def read_audit(directory: Path) -> AuditReport:
     """The audit report of a data set. Raises InputError if there is none that can be read."""
     again = f"Make it with: reasonrag audit {directory}"
-    found = read_record(directory / AUDIT, AuditReport, again)
-    if found is None:
+    if (found := read_record(directory / AUDIT, AuditReport, again)) is None:
         raise InputError(f"there is no {directory / AUDIT}. {again}")
     return found
 
 
 def by_severity(report: AuditReport) -> list[CheckResult]:
-    """The checks by verdict: errors, allowed, warnings, passed, not checked."""
     order = ("error", "allowed", "warning", "passed", "not checked")
     return sorted(report.checks, key=lambda each: order.index(each.verdict))
 
