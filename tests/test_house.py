@@ -25,7 +25,7 @@ LINES = {
     "hall": 3785,
     "agent": 3029,
     "critics": 1240,
-    "curation": 4823,
+    "curation": 4822,
     "data": 3177,
     "evaluation": 3742,
     "exploration": 2583,

@@ -77,9 +77,8 @@ def pairs(
     settings, told = resolve(PairsSettings, "pairs", flags), watcher or SilentWatcher()
     out = settings.out or default_out(paths_of(runs))
     with _understood(out):
-        export = DataSetExport(
-            settings.rules, settings.part(CheckSettings), settings.part(DecontaminationSettings), out
-        )
+        checks, gate = settings.part(CheckSettings), settings.part(DecontaminationSettings)
+        export = DataSetExport(settings.rules, checks, gate, out)
         sources = _sources(runs, out, settings)
         _one_agent_made(sources, settings.allow, told)
         by_judge = settings.label == "judge"
