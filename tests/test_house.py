@@ -33,7 +33,7 @@ LINES = {
     "publishing": 1184,
     "retrieval": 3923,
     "run": 802,
-    "scale": 570,
+    "scale": 568,
     "serving": 1198,
     "studies": 1290,
     "training": 5853,
