@@ -31,7 +31,7 @@ from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunFacts, RunSummary, StopReason, count_run
 from reasonrag.files import JOURNAL, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.journal import open_journal
+from reasonrag.llm.journal import Journal
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import Manifest, complete, join_ranks, leave_ranks, read_manifest
 from reasonrag.retrieval.opening import object_or_name
@@ -151,7 +151,7 @@ async def explore(settings: GenerateSettings, watcher: Watcher, given: Given = G
         config = plan.config(settings, source, corpus, retriever)
         run = opened.enter_context(RunDirectory(settings.run_directory, config, say=watcher.say))
         bill = Bill() if given.shared_journal else None
-        journal = open_journal(
+        journal = Journal(
             given.journal_of(run.path),
             wanted=lambda question_id: not run.is_done(question_id),
             held=bill.apart if bill else list,

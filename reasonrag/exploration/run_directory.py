@@ -29,7 +29,7 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary, added_up
 from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, append_durably, checked_lines, storing, writing
 from reasonrag.llm.budget import Tokens
-from reasonrag.llm.joined_journals import JoinedJournals
+from reasonrag.llm.journal import JoinedJournals
 from reasonrag.ranks import Manifest, rank_of
 from reasonrag.rendering import counted
 from reasonrag.run.engine import claimed

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import orjson
 from pydantic import ValidationError
@@ -27,7 +26,7 @@ from preference.export.private_files import open_private
 from preference.records import first_error
 from reasonrag.concurrency import together
 from reasonrag.errors import InputError, ModelError, RunStopped, StorageError, UnexpectedError
-from reasonrag.files import append_durably, numbered_lines, storing
+from reasonrag.files import append_durably, checked_lines, numbered_lines, storing
 from reasonrag.llm.budget import Ledger, Tokens
 from reasonrag.llm.chat import USAGE, ChatModel, ChatRequest, Completion
 from reasonrag.llm.endpoint.prompt_window import PromptWindows
@@ -57,8 +56,8 @@ class JournalEntry:
     model: str | None
 
 
-class Journal:
-    """Answers by key, and their file.
+class Journal(AbstractAsyncContextManager["Journal"]):
+    """Answers by key, and their file, which is closed with the block.
 
     wanted: questions whose answers are held in memory; finished questions are not requested again. held: the part of
         one request's answers that is held. writable: False for a read-only journal. say: called with a message about a
@@ -121,7 +120,13 @@ class Journal:
             self._size += len(line)
             if entry:
                 seen.add(digest)
-                self._take(entry, wanted, held)
+                self.delivered_by[entry.model] += Tokens.of(entry.answers.values())
+                for completion in entry.answers.values():
+                    self.windows.add(entry.model, completion)
+            if entry and wanted(entry.question_id):
+                self.questions.add(entry.question_id)
+                for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
+                    self.answers.setdefault(key, completion)
             if not whole and writable:
                 self._file.write(b"\n")
                 self._size += 1
@@ -129,16 +134,6 @@ class Journal:
             self._file.flush()
             self._file.truncate(self._size)
         self.delivered = sum(self.delivered_by.values(), start=Tokens())
-
-    def _take(self, entry: JournalEntry, wanted: Wanted, held: Held) -> None:
-        """Count the cost of a line, and keep its answers if they are wanted."""
-        self.delivered_by[entry.model] += Tokens.of(entry.answers.values())
-        for completion in entry.answers.values():
-            self.windows.add(entry.model, completion)
-        if wanted(entry.question_id):
-            self.questions.add(entry.question_id)
-            for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
-                self.answers.setdefault(key, completion)
 
     async def append(self, line: bytes) -> None:
         """Record a `journal_line`; returns once it is on disk. Raises StorageError if that fails."""
@@ -179,6 +174,9 @@ class Journal:
     def _write(self, lines: bytes) -> None:
         append_durably(self._file.fileno(), lines, end=self._size)
         self._size += len(lines)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         if self._flushing is not None:
@@ -246,18 +244,12 @@ class JournaledModel:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task.add_done_callback(partial(self._fetched, ended))
         await ended  # as `asyncio.shield`, with two callbacks less
-        return await self._whole(request, keys, task.result())
-
-    async def _whole(
-        self, request: ChatRequest, keys: Sequence[str], completions: list[Completion]
-    ) -> list[Completion]:
-        """The completions, with those that a stop string cut within their reasoning asked again, once and singly."""
-        cut = [place for place, each in enumerate(completions) if stopped_in_reasoning(request, each)]
-        if not cut:
-            return completions
-        again = [self._fetch(request.draws(place, place + 1).without_stop(), [keys[place]]) for place in cut]
-        for place, [whole] in zip(cut, await together(*again), strict=True):
-            completions[place] = whole
+        completions = task.result()
+        # those that a stop string cut within their reasoning are asked again, once and singly
+        if cut := [place for place, each in enumerate(completions) if stopped_in_reasoning(request, each)]:
+            again = [self._fetch(request.draws(place, place + 1).without_stop(), [keys[place]]) for place in cut]
+            for place, [whole] in zip(cut, await together(*again), strict=True):
+                completions[place] = whole
         return completions
 
     def _fetched(self, ended: asyncio.Future[None], task: asyncio.Task[list[Completion]]) -> None:
@@ -335,14 +327,33 @@ class JournaledModel:
         """Does nothing: journal and model belong to the caller."""
 
 
-@asynccontextmanager
-async def open_journal(path: Path, **options: Any) -> AsyncIterator[Journal]:
-    """Open a journal for the block; see `Journal` for the options."""
-    journal = Journal(path, **options)
-    try:
-        yield journal
-    finally:
-        await journal.close()
+class JoinedJournals:
+    """The journals of a run's shards or copies as one: each answer once, and no two answers to one draw. say: is told
+    of a last line that is left out as cut."""
+
+    def __init__(self, paths: Sequence[Path], say: Callable[[str], None]) -> None:
+        self.delivered, self.windows = Tokens(), PromptWindows()
+        """By everything in the lines that were read."""
+        self._paths, self._say = paths, say
+
+    def lines(self) -> Iterator[bytes]:
+        """Raises InputError for a line that is no answer, or another one to a draw. Holds some 200 bytes a draw."""
+        seen, said = set[int](), dict[int, int]()
+        for path in self._paths:
+            for number, line, entry in checked_lines(path, _parse_line, self._say, longest=LONGEST_LINE):
+                if hash(line) in seen:
+                    continue
+                seen.add(hash(line))
+                self.delivered += Tokens.of(entry.answers.values())
+                for key, answer in entry.answers.items():
+                    self.windows.add(entry.model, answer)
+                    own = hash((answer.text, answer.reasoning, answer.finish_reason))
+                    if said.setdefault(hash((entry.question_id, key)), own) != own:
+                        raise InputError(
+                            f"{path}, line {number} has another answer to a request than a line before it. Remove one "
+                            "of them, then merge again"
+                        )
+                yield line
 
 
 def _usage_on_a_used_reply(completions: list[Completion], cut: Sequence[bool]) -> list[Completion]:
@@ -381,7 +392,7 @@ def _digest_of(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 
-def parse_line(line: bytes) -> JournalEntry:
+def _parse_line(line: bytes) -> JournalEntry:
     """The entry of a line. Raises ValueError for one that is not a recorded answer, or was changed."""
     _checked_digest(line)
     return _parse(line)

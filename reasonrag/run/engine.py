@@ -21,7 +21,7 @@ from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import ExpectedUsage
-from reasonrag.llm.journal import Journal, open_journal
+from reasonrag.llm.journal import Journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import Watcher
 from reasonrag.run.consent import get_consent, needs_consent
@@ -316,6 +316,6 @@ async def open_run(
     folder: Path, roles: Mapping[str, Role], watcher: Watcher, budget: Budget, recorded_in: Path | None = None
 ) -> AsyncIterator[Run]:
     """A session with the journal and the failures of a folder that is claimed; see `Run`."""
-    async with open_journal(folder / JOURNAL, say=watcher.say) as journal:
+    async with Journal(folder / JOURNAL, say=watcher.say) as journal:
         with FailureLog(folder / FAILURES) as failures:
             yield Run(journal, failures, watcher, roles, budget, recorded_in)

@@ -33,7 +33,7 @@ from reasonrag.exploration.summary import RunSummary, StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel
-from reasonrag.llm.journal import open_journal
+from reasonrag.llm.journal import Journal
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import OF_RANKS
 from reasonrag.rendering import Line, Part, Table, counted, counts_text, dollars_or_unknown, percent, warned
@@ -175,7 +175,7 @@ async def _tune(settings: TuneSettings, base: GenerateSettings, given: Given, wa
         yields = [(trial.name, trial.changed, _yields(trial, asked, rules, unit)) for trial, _ in tried]
         reports = report_trials(yields, seed=base.seed, stopped=last.stopped is not None)
         suggested = suggest_trial(reports)
-        async with open_journal(run / JOURNAL, wanted=lambda _: False) as journal:
+        async with Journal(run / JOURNAL, wanted=lambda _: False) as journal:
             calls = journal.delivered.calls
         own: dict[str, Any] = {
             "run": str(run),

@@ -20,7 +20,7 @@ from reasonrag.llm.budget import Caps
 from reasonrag.llm.critic import Critic, CriticFacts, ScoreEndpoint, check_critic, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, score_of
-from reasonrag.llm.journal import open_journal
+from reasonrag.llm.journal import Journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.run.models import Models
 from reasonrag.web.server import listening
@@ -100,13 +100,13 @@ async def test_scores_are_journaled_and_capped_like_any_answer(tmp_path: Path) -
     scripted = ScriptedModel(lambda asked, _: f"{len(asked.messages[-1].content)}.0", name="mine")
     for expected in (2, 0):  # the second time the journal answers
         asked = len(scripted.requests)
-        async with open_journal(tmp_path / "journal.jsonl") as journal:
+        async with Journal(tmp_path / "journal.jsonl") as journal:
             models = Models.journaled(journal, Caps(calls=3), {"model": (teacher, None), "critic": (spec, scripted)})
             critic = Critic(models.by_role["critic"])
             assert await critic.scores(STATE, ["four", "seven", "four"], question_id="q1") == [4.0, 5.0, 4.0]
             assert len(scripted.requests) - asked == expected
     assert critic.spent.calls == 2
-    async with open_journal(tmp_path / "journal.jsonl") as journal:
+    async with Journal(tmp_path / "journal.jsonl") as journal:
         models = Models.journaled(journal, Caps(calls=3), {"model": (teacher, None), "critic": (spec, scripted)})
         with pytest.raises(CapReached):
             await Critic(models.by_role["critic"]).scores(STATE, ["a", "bb"], question_id="q1")
@@ -114,7 +114,7 @@ async def test_scores_are_journaled_and_capped_like_any_answer(tmp_path: Path) -
 
 async def test_scores_that_wait_for_others_are_not_asked_for_once_the_session_stops(tmp_path: Path) -> None:
     spec = critic_spec(find_critic(str(folder_of(tmp_path / "mine", FACTS))), Limits(4, 10.0))
-    async with serving() as (base_url, asked), open_journal(tmp_path / "journal.jsonl") as journal:
+    async with serving() as (base_url, asked), Journal(tmp_path / "journal.jsonl") as journal:
         models = Models.journaled(journal, Caps(), {"critic": (spec, model := endpoint(base_url))})
         steps = list(map(str, range(50)))
         scores = asyncio.create_task(Critic(models.main).scores(STATE, steps, question_id="q1"))

@@ -21,8 +21,7 @@ from preference import Message
 from reasonrag.errors import CapReached, InputError, Interrupted, ModelError, StorageError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, TokenLogprob
-from reasonrag.llm.joined_journals import JoinedJournals
-from reasonrag.llm.journal import Journal, JournaledModel, journal_line, open_journal
+from reasonrag.llm.journal import JoinedJournals, Journal, JournaledModel, journal_line
 from tests.helpers.scripted_model import ScriptedModel
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=64)
@@ -110,13 +109,13 @@ async def answers(model: ChatModel, requests: Sequence[ChatRequest]) -> dict[int
 
 async def record(path: Path, requests: Sequence[ChatRequest], inner: ChatModel | None = None) -> dict[int, Completion]:
     """What a session with this journal is told."""
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         return await answers(journaled(inner or Paid(), journal), requests)
 
 
 async def replay(path: Path, requests: Sequence[ChatRequest], *, name: str = NAME) -> dict[int, Completion]:
     """What the journal alone says."""
-    async with open_journal(path, writable=False) as journal:
+    async with Journal(path, writable=False) as journal:
         return await answers(journaled(None, journal, name=name), requests)
 
 
@@ -187,13 +186,13 @@ async def test_log_probabilities_are_replayed_and_absent_where_there_are_none(tm
     """In lines of requests that do not ask for them, nothing stands of them."""
     path, logprobs = tmp_path / "journal.jsonl", (TokenLogprob("a", -0.25), TokenLogprob(" b", 0.0))
     said = Completion(text="a b", finish_reason="stop", logprobs=logprobs)
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         for text, reply in (("q1", said), ("q2", "a b")):
             await journaled(ScriptedModel([reply]), journal).complete(request([0], text))
     lines = [json.loads(line)["completions"] for line in path.read_text().splitlines()]
     assert lines[0] == [{"text": "a b", "finish_reason": "stop", "logprobs": [["a", -0.25], [" b", 0.0]]}]
     assert lines[1] == [{"text": "a b", "finish_reason": "stop"}]
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         replayed = [(await journaled(None, journal).complete(request([0], text)))[0] for text in ("q1", "q2")]
     assert [each.logprobs for each in replayed] == [logprobs, None]
 
@@ -213,7 +212,7 @@ async def test_answers_of_finished_questions_are_counted_but_not_held(tmp_path: 
     """Memory is for the questions that are owed; money is for all."""
     path = tmp_path / "journal.jsonl"
     said = await record(path, [request([0, 1], question_id="done"), request([2], question_id="owed")])
-    async with open_journal(path, wanted=lambda question_id: question_id == "owed") as journal:
+    async with Journal(path, wanted=lambda question_id: question_id == "owed") as journal:
         assert list(journal.answers.values()) == [said[2]]
         assert journal.delivered == Tokens.of(said.values())
         assert journal.delivered == Tokens(calls=3, requests=2, prompt=20, completion=9, cached=8)
@@ -238,7 +237,7 @@ async def test_an_answer_that_was_not_recorded_is_an_error_of_its_own(
 async def test_every_answer_is_in_the_file_before_it_is_used(tmp_path: Path) -> None:
     """Whoever is told an answer finds it in the file at once, under its key, however many come together."""
     path = tmp_path / "deep" / "journal.jsonl"
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         model = journaled(Paid(), journal)
 
         async def ask_and_look(sample: int) -> None:
@@ -279,10 +278,10 @@ async def test_a_line_that_was_copied_counts_once(tmp_path: Path) -> None:
     [line] = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(line * 200)
     assert list(JoinedJournals([path, path], print).lines()) == [line]
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         assert journal.delivered == journal.delivered_by[None] == Tokens.of(said.values())
         await journal.append(line_of(0, await Paid().complete(request([0]))))
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         assert journal.delivered.calls == 3
     assert await replay(path, [request([0, 1])]) == said
     assert path.read_bytes().startswith(line * 200)
@@ -297,7 +296,7 @@ async def test_more_answers_than_draws_leave_a_journal_that_can_be_read(tmp_path
         async def complete(self, request: ChatRequest) -> Sequence[Completion]:
             return [reply] * (len(request.samples) + 1)
 
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         assert await journaled(Generous(), journal).complete(request([0, 1])) == [reply] * 2
     assert await replay(path, [request([0, 1])]) == {0: reply, 1: reply}
 
@@ -318,7 +317,7 @@ async def test_an_answer_whose_cost_cannot_be_recorded_is_kept_at_the_most_it_ca
     """The run stops after it, since the cost of the next one is unknown."""
     path = tmp_path / "journal.jsonl"
     odd = Completion(text="Rome", finish_reason="stop").model_copy(update=usage)
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         inner = ScriptedModel([odd, odd], name=NAME)
         model = journaled(inner, journal)
         [said] = await model.complete(request([0]))
@@ -353,7 +352,7 @@ async def test_a_journal_that_is_only_read_is_not_changed(torn: int, tmp_path: P
     assert await replay(path, [request([0])]) == {0: said[0]}
     assert path.read_bytes() == content
     path.chmod(0o600)
-    async with open_journal(path):
+    async with Journal(path):
         assert path.read_bytes() == (whole[0] if torn > 1 else b"".join(whole))
 
 
@@ -394,7 +393,7 @@ def descriptor_of(path: Path) -> int:
 async def test_whatever_breaks_the_journal_fails_who_waits_for_it(broken: str, tmp_path: Path) -> None:
     """Nobody waits for ever, no more is bought, and what was recorded before stays."""
     path = tmp_path / "journal.jsonl"
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         inner = Paid()
         model = journaled(inner, journal)
         await model.complete(request([0]))
@@ -417,7 +416,7 @@ async def test_whatever_breaks_the_journal_fails_who_waits_for_it(broken: str, t
 async def test_an_answer_that_nobody_waits_for_any_more_is_recorded(*, fails: bool, tmp_path: Path) -> None:
     """It is paid for: the next session has it. A failure disturbs nobody, and its request's place is given back."""
     path, inner = tmp_path / "journal.jsonl", Paid(gate=asyncio.Event(), fails=fails)
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         model = journaled(inner, journal)
         waiter = await under_way(model, [0, 1])
         waiter.cancel()
@@ -434,7 +433,7 @@ async def test_a_stop_lets_what_is_under_way_end_and_asks_for_nothing_more(tmp_p
     """Whoever asks now is told the first reason, also if the journal knew the answer: a stop is a stop."""
     path, inner = tmp_path / "journal.jsonl", Paid(gate=asyncio.Event())
     await record(path, [request([9])])
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         model = journaled(inner, journal)
         waiter = await under_way(model, [0])
         model.stop(Interrupted("Ctrl-C"))
@@ -466,7 +465,7 @@ async def test_a_cap_stops_the_buying_but_not_what_is_recorded(tmp_path: Path) -
     """What the journal holds counts as spent, and costs nothing again."""
     path, inner = tmp_path / "journal.jsonl", Paid()
     await record(path, [request([0, 1])])
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         model = JournaledModel(inner, journal, name=NAME, ledger=Ledger(caps=Caps(calls=3), spent=journal.delivered))
         assert len(await model.complete(request([1, 0]))) == 2
         assert len(await model.complete(request([2]))) == 1
@@ -478,7 +477,7 @@ async def test_a_cap_stops_the_buying_but_not_what_is_recorded(tmp_path: Path) -
 async def test_a_request_that_waits_near_a_cap_is_not_sent_after_a_stop(tmp_path: Path) -> None:
     """Ctrl-C means no new spending, also of what already waits for its turn."""
     inner = Paid(gate=asyncio.Event())
-    async with open_journal(tmp_path / "journal.jsonl") as journal:
+    async with Journal(tmp_path / "journal.jsonl") as journal:
         model = JournaledModel(inner, journal, name=NAME, ledger=Ledger(caps=Caps(calls=1)))
         first = await under_way(model, [0])
         second = asyncio.create_task(model.complete(request([1])))
@@ -551,11 +550,11 @@ def test_what_is_cut_is_paid_and_what_is_used_is_billed(cut: set[int], *, alone:
         with tempfile.TemporaryDirectory() as home:
             path = Path(home) / "journal.jsonl"
             groups = [stopping([each]) for each in range(4)] if alone else [stopping(range(4))]
-            async with open_journal(path) as journal:
+            async with Journal(path) as journal:
                 model = journaled(Thinking(cut), journal)
                 used = await answers(model, groups)
                 now = model.ledger.spent
-            async with open_journal(path, writable=False) as journal:
+            async with Journal(path, writable=False) as journal:
                 return now, journal.delivered, Tokens.of(used.values())
 
     now, later, used = asyncio.run(spent())
@@ -582,7 +581,7 @@ async def test_a_session_that_ended_in_between_does_not_pay_for_the_cut_again(si
 async def test_a_cap_holds_for_what_is_asked_again(tmp_path: Path) -> None:
     """The second request is reserved like any other: near a cap it is not sent, and the first one is kept."""
     path = tmp_path / "journal.jsonl"
-    async with open_journal(path) as journal:
+    async with Journal(path) as journal:
         inner = Thinking({0})
         model = JournaledModel(inner, journal, name=NAME, ledger=Ledger(caps=Caps(calls=1)))
         with pytest.raises(CapReached):

@@ -19,7 +19,7 @@ from reasonrag.errors import CapReached, Interrupted, OutcomeError, UnexpectedEr
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
-from reasonrag.llm.journal import open_journal
+from reasonrag.llm.journal import Journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.progress import SessionTally, SilentWatcher
 from reasonrag.run.failures import MOST_NOTED, FailureLog
@@ -86,7 +86,7 @@ def run(folder: Path, model: Gated, work: Work, *, at_once: int = 2) -> Ended:
     """A session of four items."""
 
     async def ended() -> Ended:
-        async with open_journal(folder / "journal.jsonl") as journal:
+        async with Journal(folder / "journal.jsonl") as journal:
             heard = Heard()
             session = Session(Models.journaled(journal, Caps(), {"model": (SPEC, model)}), heard, lambda _: None)
             try:
@@ -102,7 +102,7 @@ def answered(folder: Path) -> list[str]:
     """The questions whose answers are on disk."""
 
     async def read() -> list[str]:
-        async with open_journal(folder / "journal.jsonl", writable=False) as journal:
+        async with Journal(folder / "journal.jsonl", writable=False) as journal:
             return sorted(completion.text.removeprefix("answer to ") for completion in journal.answers.values())
 
     return asyncio.run(read())

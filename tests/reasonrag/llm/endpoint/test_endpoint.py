@@ -27,7 +27,7 @@ from reasonrag.llm.endpoint.endpoint import MAX_GIVEN_UP, MAX_REJECTED, CallFail
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.llm.endpoint.refused_parameters import DISPENSABLE
 from reasonrag.llm.endpoint.retries import MAX_ATTEMPTS
-from reasonrag.llm.journal import JournaledModel, open_journal
+from reasonrag.llm.journal import Journal, JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.reasoning import without_reasoning
 from reasonrag.run.models import Models
@@ -104,7 +104,7 @@ async def client_at(say: Callable[[dict[str, Any]], web.Response], **limits: Any
 async def all_of(client: EndpointModel, request: ChatRequest) -> Sequence[Completion]:
     """Every draw of a request, as the agent gets them: what one answer leaves out is asked for singly."""
     with TemporaryDirectory() as place:
-        async with open_journal(Path(place) / "journal.jsonl") as journal:
+        async with Journal(Path(place) / "journal.jsonl") as journal:
             return await JournaledModel(client, journal, name=client.name, ledger=Ledger()).complete(request)
 
 
@@ -701,7 +701,7 @@ async def test_an_address_that_cuts_prompts_is_named_once_a_session(window: int,
             said: list[str] = []
             async with (
                 client_of(other, base_url) as (client, _),
-                open_journal(tmp_path / "journal.jsonl", wanted=lambda _: False) as journal,
+                Journal(tmp_path / "journal.jsonl", wanted=lambda _: False) as journal,
             ):
                 spec = ModelSpec("m", asked[0].sampling, Limits(8, 60.0))
                 models = Models.journaled(journal, Caps(), {"model": (spec, client)})
