@@ -133,7 +133,12 @@ class Ledger:
         while self._cap_crossed_by(bound := self._most(request), with_promised=True):
             if refused := self._cap_crossed_by(bound, with_promised=False):
                 raise refused
-            await self._wait()
+            self._shared.settled.clear()
+            self._shared.waiting += 1
+            try:
+                await self._shared.settled.wait()
+            finally:
+                self._shared.waiting -= 1
         self.promised += bound
         return bound
 
@@ -147,16 +152,6 @@ class Ledger:
         self.spent += Tokens.of(delivered)
         self.counts_bytes |= any(each.tokens_bounded and each.text for each in delivered)
 
-    async def _wait(self) -> None:
-        """Until another request has ended."""
-        shared = self._shared
-        shared.settled.clear()
-        shared.waiting += 1
-        try:
-            await shared.settled.wait()
-        finally:
-            shared.waiting -= 1
-
     def _most(self, request: ChatRequest) -> Tokens:
         """Upper bound of a request's usage: no tokenizer makes more tokens of a text than it has bytes."""
         most = len(request.samples) * request.sampling.max_tokens
@@ -166,8 +161,6 @@ class Ledger:
             prompt=request.size + TEMPLATE_TOKENS,
             completion=most * MOST_BYTES_PER_TOKEN if self.counts_bytes else most,
         )
-
-    # -- amounts ----------------------------------------------------------------------------------
 
     def _total(self, bound: Tokens, *, promised: bool) -> tuple[float, float, float]:
         """What all models have spent, and are promised, and `bound` more tokens of this one: as `CAPS` count it."""
@@ -185,13 +178,8 @@ class Ledger:
         cost = None if self.cost is None else caps.cost
         for cap, limit, needed in zip(CAPS, (caps.calls, caps.tokens, cost), total, strict=True):
             if limit is not None and needed > limit:
-                spent = self._total(Tokens(), promised=False)
-                return _cap_reached(cap, spent[CAPS.index(cap)], limit, needed=needed)
+                spent = self._total(Tokens(), promised=False)[CAPS.index(cap)]
+                used = f"{spent:,.0f} of {limit:,.0f} {cap.removeprefix('max_')} are used"
+                told = f"{dollars(spent)} of {dollars(limit)} are spent" if cap == "max_cost" else used
+                return CapReached(cap, told, needed=needed)
         return None
-
-
-def _cap_reached(cap: CapName, spent: float, limit: float, *, needed: float) -> CapReached:
-    """The error for a request that could cross a cap. spent: of the cap. needed: with the request."""
-    if cap == "max_cost":
-        return CapReached(cap, f"{dollars(spent)} of {dollars(limit)} are spent", needed=needed)
-    return CapReached(cap, f"{spent:,.0f} of {limit:,.0f} {cap.removeprefix('max_')} are used", needed=needed)

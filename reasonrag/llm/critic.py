@@ -149,13 +149,8 @@ def check_critic(
 def critic_spec(found: FoundCritic, limits: Limits) -> ModelSpec:
     """limits: of the model whose steps it scores; rates that the user set for that one are not the critic's. Its scores
     cost nothing, as those of any server of one's own."""
-    return ModelSpec(
-        name=found.name,
-        sampling=SCORING,
-        limits=replace(limits, rpm=None, tpm=None),
-        price=SELF_HOSTED,
-        recorded_as=f"{found.name} (critic)",
-    )
+    limits = replace(limits, rpm=None, tpm=None)
+    return ModelSpec(found.name, SCORING, limits, price=SELF_HOSTED, recorded_as=f"{found.name} (critic)")
 
 
 async def open_critic(
@@ -228,22 +223,12 @@ class Critic:
     async def scores(self, state: Sequence[Message], steps: Sequence[str], *, question_id: str) -> list[float]:
         """The raw score (any real number) of each step in a state. Equal steps are asked once. Raises ModelError."""
         distinct = list(dict.fromkeys(steps))
-        requests = [score_request(state, step, question_id=question_id) for step in distinct]
-        answers = await together(*(self.model.complete(request) for request in requests))
+        asked = [(*state, Message(role="assistant", content=step)) for step in distinct]
+        requests = (ChatRequest(each, SCORING, samples=(0,), seeds=(0,), question_id=question_id) for each in asked)
+        answers = await together(*map(self.model.complete, requests))
         self.spent += Tokens.of(completion for answer in answers for completion in answer)
         known = {step: float(answer[0].text) for step, answer in zip(distinct, answers, strict=True)}
         return [known[step] for step in steps]
-
-
-def score_request(state: Sequence[Message], step: str, *, question_id: str) -> ChatRequest:
-    """Asks for the score of a step in a state."""
-    return ChatRequest(
-        messages=(*state, Message(role="assistant", content=step)),
-        sampling=SCORING,
-        samples=(0,),
-        seeds=(0,),
-        question_id=question_id,
-    )
 
 
 StepText = tuple[tuple[str, ...], str]

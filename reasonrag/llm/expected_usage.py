@@ -21,14 +21,11 @@ from reasonrag.llm.prices import Price
 
 VERBOSE_REPLY_TOKENS = 100
 """Reply length of a verbose teacher: the 12 of ReasonRAG's published GPT-4o trees have 393 characters on average."""
-
-
 FEWEST_TOKENS = 4 / 4.5
 """Tokens of a prompt for one that was estimated at four characters each. Prompts of HotpotQA and MuSiQue have 4.3 and
 4.4 characters a token in Qwen2.5's vocabulary; larger vocabularies have more."""
 REHEARSED = 20
 """Most items of a job that are rehearsed."""
-
 Item = TypeVar("Item")
 
 
@@ -132,12 +129,8 @@ def spread(items: Iterable[Item], count: int) -> list[Item]:
 
 def sum_of_dollars(ranges: Iterable[Range | None]) -> Range | None:
     """None if one of them is unknown."""
-    total = Range(low=0.0, high=0.0)
-    for each in ranges:
-        if each is None:
-            return None
-        total += each
-    return total
+    found = list(ranges)
+    return None if None in found else sum((each for each in found if each), start=Range(low=0.0, high=0.0))
 
 
 def _confidence(values: Sequence[float]) -> Range:

@@ -14,7 +14,6 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import starmap
 
 import orjson
 
@@ -107,7 +106,9 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
     replies: dict[str, Callable[[ParsedPrompt], str]] = {
         "route": lambda asked: f"<route>{'one' if habits.hops(asked.question) == 1 else 'several'}</route>",
         "rephrase": lambda asked: _listed("questions", map(_as_question, _SUB_QUESTION.findall(asked.question))),
-        "narrate": lambda asked: _listed("steps", starmap(_thought, _STEP.findall(asked.question))),
+        "narrate": lambda asked: _listed(
+            "steps", [f"{_LEADS[kind]} {to}" for kind, to in _STEP.findall(asked.question)]
+        ),
         "read": turn.read,
         "conclude": turn.answer,
         "answer": lambda asked: turn.answer(turn.having_read(asked)),
@@ -247,10 +248,6 @@ def _as_question(note: str) -> str:
     """A sub-question, where it is a note of MuSiQue's (`Ada Lovelace >> father`) as a sentence."""
     thing, noted, asked = note.partition(" >> ")
     return f"What is the {asked} of {thing}?" if noted else note
-
-
-def _thought(kind: str, said: str) -> str:
-    return f"{_LEADS[kind]} {said}"
 
 
 def _listed(tag: str, lines: Iterable[str]) -> str:

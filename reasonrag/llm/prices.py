@@ -22,15 +22,10 @@ if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, Provider, TieredPrices
 
-PACKAGE = "genai-prices"
-
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars per million tokens.
-
-    cached_in: for prompt tokens in the endpoint's prompt cache.
-    """
+    """Dollars per million tokens. cached_in: for prompt tokens in the endpoint's prompt cache."""
 
     tokens_in: float
     tokens_out: float
@@ -50,7 +45,7 @@ _OFFLINE = replace(SELF_HOSTED)
 
 def price_list() -> str:
     """The package and its version, whose prices `find_price` knows."""
-    return f"{PACKAGE} {version(PACKAGE)}"
+    return f"genai-prices {version('genai-prices')}"
 
 
 def find_price(
@@ -64,7 +59,13 @@ def find_price(
     """
     if model in (NAME, STUDENT):
         return _OFFLINE
-    found = _find_model(model, addresses or [os.environ.get("OPENAI_BASE_URL", "")])
+    found: ModelInfo | None = None
+    if provider := find_provider(addresses or [os.environ.get("OPENAI_BASE_URL", "")]):
+        # its own price or none: that of another provider would be a guess
+        found = provider.find_model(model, all_providers=_snapshot().providers)
+    else:
+        with suppress(LookupError):
+            found = _snapshot().find_provider_model(model, None, None, None)[1]
     if found is None:
         return None
     today = datetime.now(UTC)
@@ -88,15 +89,6 @@ def prices_given(words: Iterable[str]) -> dict[str, Price]:
 def _first_tier(price: Decimal | TieredPrices | None) -> float | None:
     """Higher tiers begin at prompts of 32,000 tokens and more, mostly at 200,000; an agent's prompts are shorter."""
     return None if price is None else float(price if isinstance(price, Decimal) else price.base)
-
-
-def _find_model(model: str, addresses: Sequence[str]) -> ModelInfo | None:
-    if provider := find_provider(addresses):
-        # its own price or none: that of another provider would be a guess
-        return provider.find_model(model, all_providers=_snapshot().providers)
-    with suppress(LookupError):
-        return _snapshot().find_provider_model(model, None, None, None)[1]
-    return None
 
 
 def find_provider(addresses: Sequence[str]) -> Provider | None:
