@@ -55,8 +55,7 @@ class ChatRequest:
 
     samples: number of each draw within its question; different numbers are independent draws.
     seeds: one seed per draw, for endpoints that honour it.
-    priority: among waiting requests, smaller first.
-    question_id: the question that the answer is for.
+    priority: among waiting requests, smaller first. question_id: the question that the answer is for.
     think_in_format: whether the prompt asks for think tags, so that a reply that leaves one open is whole.
     Neither priority, question_id nor think_in_format determines the answer.
     """
@@ -134,8 +133,7 @@ class Completion(BaseModel):
     refusal: the words of a refusal apart from the text. called: whether there is a tool call.
     said: the endpoint's words, where an error stands for the reply.
     prompt_counted: tokens of the prompt as an endpoint counted them, whatever is billed; 0 where it did not.
-    prompt_bytes: of the request's messages, there.
-    server: a digest of its address.
+    prompt_bytes: of the request's messages, there. server: a digest of its address.
     at_limit: it has as many tokens as it may, by what the endpoint counted of the request.
     tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
         these are counted as bytes, an upper bound.

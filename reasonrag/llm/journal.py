@@ -37,10 +37,9 @@ Wanted = Callable[[str], bool]
 CUT = ":cut"
 """Ends the key of a reply that is not used: a stop string cut it within its reasoning."""
 Held = Callable[[Iterable[Completion]], list[Completion]]
-_DIGEST = b',"digest":"'
-_DIGEST_BYTES = 8
 GATHERED_S = 0.004
 """Seconds for which lines are gathered where they come close together: few batches cost the processor less."""
+_DIGEST, _DIGEST_BYTES = b',"digest":"', 8
 _END_SIZE = len(_DIGEST) + 2 * _DIGEST_BYTES + len(b'"}')
 """Bytes from the digest to the end of a line."""
 LONGEST_LINE = 1 << 28

@@ -193,9 +193,7 @@ def check_prices(
     used = [each for each in models if each]
     for name in prices_given(given).keys() - {each.name for each in used}:
         say(f"--price {name}: no model here is called that, so this price is not used")
-    for model in used:
-        if model.price is not None:
-            continue
+    for model in (each for each in used if each.price is None):
         how = f"give --price {model.name}=IN,OUT, in dollars per million tokens (0,0 for a server of your own)"
         if capped:
             raise InputError(f"--max-cost needs the price of {model.name}, which {price_list()} does not have: {how}")

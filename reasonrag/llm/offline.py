@@ -130,9 +130,8 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
 def tokens_of(messages: Sequence[Message], text: str) -> tuple[TokenLogprob, ...]:
     """The tags, words and punctuation of a reply with log-probabilities, which are made up: `LIKELY` for a word of the
     question, of the passages or said before, a common one, a tag or punctuation; `UNLIKELY` for any other word."""
-    shown = set(STOP_WORDS)
-    for each in messages:
-        shown |= set(WORD.findall(each.content.casefold())) if each.role != "system" else set()
+    said = " ".join(each.content for each in messages if each.role != "system")
+    shown = {*STOP_WORDS, *WORD.findall(said.casefold())}
     return tuple(
         TokenLogprob(token, UNLIKELY if (word := token.strip().casefold()).isalnum() and word not in shown else LIKELY)
         for token in _TOKEN.findall(text)

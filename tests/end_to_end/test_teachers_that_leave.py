@@ -172,6 +172,6 @@ async def test_every_question_is_done_where_capacity_comes_and_goes() -> None:
         teacher = EndpointModel("offline", limits, base_urls=[stage.base_url])
         found = await explored("runs/a", teacher)
         await teacher.close()
-    [(_, pace)] = teacher.paces
+    [pace] = teacher.scheduler.paces
     assert (found.done, found.failed, found.session_failed_calls > 20, pace.window) == (6, 0, True, 64)
     assert digest("runs/a") == digest("runs/always")

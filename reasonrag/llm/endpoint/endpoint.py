@@ -76,7 +76,6 @@ MOST_KEPT = 300
 """Characters of an error that are kept with the draws it stands for."""
 _BEHIND_ALL = 10**9
 """Larger than any priority: lets another request probe an endpoint that is wholly down, in case this one breaks it."""
-
 _TRIAL_TOKENS = 256
 """Token limit of the trial reply: enough for one word, and for a model that reasons to show that it does."""
 _BROKEN_TRIALS = 3
@@ -527,7 +526,10 @@ class EndpointModel:
             pace.failed(slot, now=now)
         else:
             pace.answered(slot)
-        trials.count(excused=scarce or (was_useless and blamed))
+        if scarce or (was_useless and blamed):
+            trials.while_down += 1
+        else:
+            trials.counted += 1
         if blamed:
             self._heed(endpoint, error, now)
 
@@ -570,11 +572,6 @@ class EndpointModel:
     def counts_bytes(self) -> bool:
         """Whether some tokens were counted as bytes."""
         return any(each.counts_bytes for each in self._endpoints)
-
-    @property
-    def paces(self) -> list[tuple[str, Pace]]:
-        """Of each address, which is shown without user, password and query."""
-        return [(shown_url(each.connection.base_url), each.pace) for each in self._endpoints]
 
     @property
     def in_flight(self) -> int:

@@ -19,12 +19,8 @@ from reasonrag.llm.endpoint.endings import CUT, FILTERED, TOO_LONG, letters_of, 
 if TYPE_CHECKING:
     from openai import APIStatusError
 
-MOST_DEPTH = 8
-"""Levels of an error body that are read."""
-_MOST_LEAVES = 400
-"""Values of an error body that are read."""
-_MOST_READ = 2000
-"""Characters of a code or sentence that are read."""
+_MOST_LEVELS, _MOST_LEAVES, _MOST_READ = 8, 400, 2000
+"""Levels and values of an error body that are read, and characters of a code or sentence."""
 _NAMES = frozenset({"code", "type", "status", "reason", "error_type", "error_code", "status_code", "statusCode"})
 _NAMES |= {"http_status", "httpStatus", "http_code"}
 """Keys of what names an error."""
@@ -111,7 +107,7 @@ def leaves(content: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(content: Any, key: str, depth: int) -> Iterator[tuple[str, Any]]:
-    if depth > MOST_DEPTH:
+    if depth > _MOST_LEVELS:
         return
     if isinstance(content, dict):
         for name, value in content.items():

@@ -49,7 +49,9 @@ class Patience:
         asked, paces, most = asked_to_wait(error), [each.pace for each in addresses], self.wait
         self.scarce_at = now if trouble_of(error) == "scarce" else self.scarce_at
         wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
-        until, silence = min(each.asked_until for each in paces), self.silence_allowed(now)
+        until, silence = min(each.asked_until for each in paces), self.silence
+        if now - self.scarce_at <= silence:  # what lacked of late is capacity
+            silence = max(silence, most)
         if asked and until > now and until - since > most:
             allowed = f"longer than max_wait allows ({most / 60:g} minutes): {clean(error_message(error))}"
             raise WaitTooLong(f"{self.shown} {wait}, {allowed}. Run the same command then to continue") from error
@@ -61,7 +63,3 @@ class Patience:
             message = f"{self.shown} {lasts} {seconds_text(silence)}: {clean(error_message(error))}"
             kind = WaitTooLong if trouble_of(error) == "scarce" else EndpointLost
             raise kind(f"{message}. {then}, run the same command to continue") from error
-
-    def silence_allowed(self, now: float) -> float:
-        """Seconds without an answer that end the run: up to the longest wait where what lacked of late is capacity."""
-        return max(self.silence, self.wait) if now - self.scarce_at <= self.silence else self.silence

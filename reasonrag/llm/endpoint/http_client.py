@@ -34,17 +34,12 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
     from openai import APIStatusError
 
-CHAT = "chat/completions"
-"""Where completions are."""
 LIST_S = 15.0  # for the list of models, without which a run can go on
-_MOST_REASON = 64
-"""Characters of a finish reason that are kept."""
 _HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens")
 """Headers kept of an error response; others may hold anything."""
-MOST_SAID = 1000
-"""Characters of an error's message that are kept: it goes to the terminal and into files."""
-_MOST_SHOWN = 200
-"""Characters of an invalid body that messages show."""
+MOST_SAID, _MOST_REASON, _MOST_SHOWN = 1000, 64, 200
+"""Characters kept of an error's message, which goes to the terminal and into files, and of a finish reason; and those
+of an invalid body that messages show."""
 MOST_ENVELOPE_BYTES = 4 * 1024 * 1024
 """For what `max_tokens` does not limit: the frame of an answer, and reasoning at some endpoints (256 Ki tokens)."""
 MOST_TOKEN_BYTES = 6 * MOST_BYTES_PER_TOKEN
@@ -88,7 +83,7 @@ class Connection(HttpClient):
             headers["api-key"] = self.key
         return open_session(self.base_url, headers, timeout=self.timeout, proxy=_proxy_for(self.base_url))
 
-    async def post(self, body: Mapping[str, Any], path: str = CHAT) -> HttpAnswer:
+    async def post(self, body: Mapping[str, Any], path: str = "chat/completions") -> HttpAnswer:
         """One request. path: below the base URL; one that begins with a slash, below the address without its /v1.
         Raises openai's APIError, and AnswerTooLargeError."""
         most = most_bytes_of_answer(body)

@@ -102,11 +102,6 @@ class Pace:
         """Since when it is down or refuses everything."""
         return self.busy_since if self.down_since is None else self.down_since
 
-    @property
-    def load(self) -> float:
-        """Share of the window in use."""
-        return self.in_flight / self.window
-
     def wait(self, now: float) -> tuple[float, str]:
         """Seconds until the next request may be sent, and why; infinity if it waits for another one to end."""
         if now < self.paused_until:

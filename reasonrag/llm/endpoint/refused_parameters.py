@@ -27,19 +27,14 @@ DISPENSABLE: dict[str, str] = {
     "max_tokens": "max_completion_tokens is sent instead",
 }
 """Parameters that a request can do without, least missed first, and what leaving them out means."""
-
 RENAMED = {"max_tokens": "max_completion_tokens"}
 """What is sent instead of a refused parameter. A request always has a limit, as its cost is bounded by it."""
-
 _NAMING = ("param", "field", "loc")
 """Keys under which an error names a parameter, perhaps as a path: `body.seed`, `["body", "seed"]`."""
-
 _OUT_OF_RANGE = re.compile(r"\b(large|small|range|exceeds?|at (most|least)|(less|greater|more) than)\b", re.IGNORECASE)
-
 _UNSUPPORTED = re.compile(r"\b(unsupported|not (supported|permitted|allowed)|un(known|recognized))\b", re.IGNORECASE)
 """Of a parameter, not of its value. A token limit that is too large under one name is so under the other, which some
 endpoints ignore: no request would have a limit any more."""
-
 _BARE = {
     "n": r"(?<![\w'-])n(?=\s*(?:[:=>.,)]|$|(?:must|should|is|greater|larger)\b))",
     "stop": r"(?<![\w'-])stop(?=\s*(?:[:=.,)]|$|(?:is|are|must|should|sequences?|strings?|tokens?|parameter)\b))",

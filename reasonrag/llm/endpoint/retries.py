@@ -61,13 +61,6 @@ class Attempts:
     failed: Counter[int] = field(default_factory=Counter)
     """Failed attempts by lane; another one may do better."""
 
-    def count(self, *, excused: bool) -> None:
-        """Count a failed attempt. excused: its address had no capacity, or was known to be down."""
-        if excused:
-            self.while_down += 1
-        else:
-            self.counted += 1
-
     def retrying(
         self,
         passes: Callable[[BaseException], bool],

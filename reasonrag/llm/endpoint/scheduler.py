@@ -110,8 +110,12 @@ class RequestScheduler:
             now = self.clock()
             lane, (seconds, why) = self._choose(first, now)
             if seconds > 0:
-                self.waiting_lane = lane
-                self._sleep(seconds, why, now)
+                self.waiting_lane, self.waiting_for, self.waiting_until = lane, why, now + seconds
+                if math.isinf(seconds):  # until a request ends
+                    return
+                if self._alarm is not None:
+                    self._alarm.cancel()
+                self._alarm = asyncio.get_running_loop().call_later(seconds, self._dispatch)
                 return
             heapq.heappop(self._waiting)
             self.paces[lane].sent(first.tokens, now)
@@ -129,19 +133,11 @@ class RequestScheduler:
         def key(lane: int) -> tuple[object, ...]:
             pace = self.paces[lane]
             own = (pace.in_flight >= most, request.places[lane]) if request.places else ()
-            return waits[lane], request.failed.get(lane, 0), pace.down_since is None, own, pace.load, lane
+            load = pace.in_flight / pace.window
+            return waits[lane], request.failed.get(lane, 0), pace.down_since is None, own, load, lane
 
         lane = min(range(len(self.paces)), key=key)
         return lane, waits[lane]
-
-    def _sleep(self, seconds: float, why: str, now: float) -> None:
-        """Dispatch again after some seconds, or when a request ends."""
-        self.waiting_for, self.waiting_until = why, now + seconds
-        if math.isinf(seconds):
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_later(seconds, self._dispatch)
 
     def stop(self, reason: RunStopped) -> None:
         """Grant no more slots; waiting requests raise the reason."""

@@ -239,7 +239,7 @@ async def test_never_more_requests_are_in_flight_than_allowed() -> None:
         client_of(base_url, concurrency=3) as (client, _),
     ):
         await asyncio.gather(*(all_of(client, request_for(4, question=f"Who is {i}?")) for i in range(5)))
-        [(_, pace)] = client.paces
+        [pace] = client.scheduler.paces
     assert (traffic.requests, pace.requests.limit) == (20, 6000)
     assert traffic.most_in_flight == 3
 

@@ -365,7 +365,7 @@ async def test_what_may_pass_is_waited_for_at_the_first_request_too(case: str, r
     body, status = IN_A_200[case]
     async with client_at(passing(body, body)) as at:
         await (at.client.complete(request_) if request_ else at.client.check())
-        [(_, pace)] = at.client.paces
+        [pace] = at.client.scheduler.paces
     assert [each.cause for each in at.failures] == [f"http_{status}"] * 2
     assert len(at.bodies) == 3
     assert (pace.asked_until > 0) == (status != 500)

@@ -204,7 +204,7 @@ async def test_only_a_rate_that_is_too_high_narrows_the_window(
     said = iter((refused, lambda: answer("<answer>x</answer>")))
     async with client_at(lambda _: next(said)(), concurrency=16) as at:
         await at.client.complete(request_for(1))
-        [(_, pace)] = at.client.paces
+        [pace] = at.client.scheduler.paces
     assert int(pace.window) == window
     assert len(at.failures) == 1
 
