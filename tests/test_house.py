@@ -29,7 +29,7 @@ LINES = {
     "data": 3177,
     "evaluation": 3742,
     "exploration": 2583,
-    "llm": 5215,
+    "llm": 5079,
     "publishing": 1184,
     "retrieval": 3923,
     "run": 802,

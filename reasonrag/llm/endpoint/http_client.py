@@ -114,7 +114,15 @@ async def _answered(asked: AbstractAsyncContextManager[ClientResponse], most: in
             most = MOST_ERROR_BYTES if failed else most
             answer = HttpAnswer(await read_body(response, most), response.headers)
     except Exception as failure:
-        raise _as_openai_error(failure) from failure
+        from aiohttp import ClientError
+        from openai import APIConnectionError, APITimeoutError
+
+        sent: Any = None  # of httpx in openai 2, of httpx2 in openai 3; the errors only keep it
+        if isinstance(failure, TimeoutError):
+            raise APITimeoutError(sent) from failure
+        if isinstance(failure, ClientError | OSError | ValueError):  # ValueError: not HTTP
+            raise APIConnectionError(message=str(failure), request=sent) from failure
+        raise
     if failed and (error := error_of(answer._replace(content=answer.content[:most]), response.status)):
         raise error
     return answer
@@ -149,19 +157,6 @@ def _proxy_for(url: str) -> str | None:
             "set HTTPS_PROXY to an HTTP proxy, or NO_PROXY for this address"
         )
     return proxy
-
-
-def _as_openai_error(error: Exception) -> Exception:
-    """A connection error as the openai package's. Raises any other one."""
-    from aiohttp import ClientError
-    from openai import APIConnectionError, APITimeoutError
-
-    asked: Any = None  # of httpx in openai 2, of httpx2 in openai 3; the errors only keep it
-    if isinstance(error, TimeoutError):
-        return APITimeoutError(asked)
-    if isinstance(error, ClientError | OSError | ValueError):  # ValueError: not HTTP
-        return APIConnectionError(message=str(error), request=asked)
-    raise error
 
 
 def error_of(answer: HttpAnswer, status: int = HTTPStatus.OK) -> APIStatusError | None:
