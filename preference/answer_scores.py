@@ -30,8 +30,7 @@ however many words a wrong answer shares, a right one in more words outranks it.
 @lru_cache(maxsize=1 << 12)
 def normalize_answer(text: str) -> str:
     """Lower case, without ASCII punctuation, English articles and extra white space (SQuAD 1.1)."""
-    without_punctuation = text.lower().translate(_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", without_punctuation).split())
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, golden_answers: Iterable[str]) -> float:
@@ -43,8 +42,7 @@ def exact_match(answer: str, golden_answers: Iterable[str]) -> float:
 def cover_em(answer: str, golden_answers: Iterable[str]) -> float:
     """1.0 if a normalised gold answer occurs, as whole words, in the normalised answer, else 0.0."""
     padded = f" {normalize_answer(answer)} "
-    normalized_golds = (normalize_answer(gold) for gold in golden_answers)
-    return float(any(gold and f" {gold} " in padded for gold in normalized_golds))
+    return float(any(gold and f" {gold} " in padded for gold in map(normalize_answer, golden_answers)))
 
 
 def f1_score(answer: str, golden_answers: Iterable[str]) -> float:

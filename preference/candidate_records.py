@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -242,11 +242,11 @@ class StateRecord(Record):
     """What counted the tokens here and in the steps; null if they were not counted."""
     steps: Items[StepRecord]
     pairs: Items[PairRecord]
-    visits: int = 0
+    visits: AbsentIfEmpty[int] = 0
     """Of the step that leads to the state; only where a judge needs it (`prorag`), else absent."""
-    trajectory_f1: float = 0.0
+    trajectory_f1: AbsentIfEmpty[float] = 0.0
     """F1 of the answer at the end of the one trajectory that was followed (`ragym`); absent if 0."""
-    not_reached: bool = False
+    not_reached: AbsentIfEmpty[bool] = False
     """Whether the published builder does not come here: a step above, or the root, has no reward or no sibling. Absent
     if not."""
 
@@ -261,14 +261,10 @@ class StateRecord(Record):
         return self
 
     def to_line(self) -> bytes:
-        """As `Record.to_line`, without the fields of other recipes."""
-        absent: dict[str, Any] = dict.fromkeys((name for name in _OF_RECIPES if not getattr(self, name)), True)
+        """As `Record.to_line`, without the fields of steps and pairs that none of the state has."""
         unknown = {name for name in _OF_STATES if all(getattr(step, name) is None for step in self.steps)}
-        if unknown:
-            absent["steps"] = {"__all__": unknown}
         unsaid = {name for name, none in _OF_PAIRS.items() if all(getattr(pair, name) == none for pair in self.pairs)}
-        if unsaid:
-            absent["pairs"] = {"__all__": unsaid}
+        absent = {"steps": {"__all__": unknown}, "pairs": {"__all__": unsaid}}
         return self.model_dump_json(exclude=absent).encode() + b"\n"
 
 
@@ -276,8 +272,6 @@ _OF_STATES = ("value", "own_outcome", "expected_outcome", "critic_score", "em", 
 """Fields of steps that a state has where some step does."""
 _OF_PAIRS = {"value_confidence": None, "in_common": 0.0}
 """Fields of pairs that a state has where some pair does, by what they are where none does."""
-_OF_RECIPES = ("visits", "trajectory_f1", "not_reached")
-"""Fields of a state that only some recipes have."""
 
 
 class PathStep(Record):

@@ -6,7 +6,7 @@ steps that are nodes of the tree: of other continuations it knows how they ended
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -91,7 +91,7 @@ class CauseCounts:
 def cause_of(rollout: RolloutRecord) -> QuestionCause:
     """The cause of a question that was explored: the first that holds, in the order of `Cause`."""
     tree = _Tree(rollout)
-    cause = next(tree.causes())
+    cause = tree.cause()
     if cause in NOT_DEAD or not tree.gold:
         return QuestionCause(cause, bool(tree.golden))
     never_found = tree.names(tree.gold - tree.found)
@@ -127,47 +127,36 @@ class _Tree:
         self.reported = frozenset[str]().union(*self.paths)
         self.fullest = max(self.paths, key=len, default=frozenset[str]())
 
-    def causes(self) -> Iterator[Cause]:
-        """Every cause that holds, in order; at least one."""
+    def cause(self) -> Cause:
+        """The first cause that holds."""
         outcomes = {end.quality for end in self.ends}
-        if len(outcomes) > 1:
-            yield "mixed"
-        if outcomes == {1.0}:
-            yield "all_right"
-        if not self.answers and all(end.end in ("failed", "unanswered") for end in self.ends):
-            yield "unreadable" if self.failed or any(node.parse_error for node in self.nodes) else "no_answer"
-        if any(self._supported(answer) for answer in self.golden if _quality(answer) < 1):
-            yield "strict_outcome"
-        unsupported = any(not self._supported(answer) and _quality(answer) < 1 for answer in self.golden)
-        if self.gold:
-            yield from self._of_passages(unsupported=unsupported)
-        if unsupported:
-            yield "unsupported_answer"
+        unanswered = not self.answers and all(end.end in ("failed", "unanswered") for end in self.ends)
+        unread = self.failed or any(node.parse_error for node in self.nodes)
+        refused = {self._supported(answer) for answer in self.golden if _quality(answer) < 1}
         spent = all(each.end in ("conclusion", "unanswered") for each in self.ends)
-        if spent and all(node.action == "conclude" for node in self.answers):
-            yield "steps_spent"
-        yield "wrong_answer"
+        holds: dict[Cause, bool] = {
+            "mixed": len(outcomes) > 1,
+            "all_right": outcomes == {1.0},
+            "unreadable": unanswered and unread,
+            "no_answer": unanswered,
+            "strict_outcome": True in refused,
+            "reasoning": bool(self.gold) and self.fullest == self.gold,
+            "too_few_steps": bool(self.gold) and len(self.gold) > self._searches(),
+            "passage_not_found": bool(self.gold - self.found),
+            "passage_not_reported": bool(self.gold - self.reported),
+            "unsupported_answer": False in refused,
+            "passages_not_together": bool(self.gold),
+            "steps_spent": spent and all(node.action == "conclude" for node in self.answers),
+            "wrong_answer": True,
+        }
+        return next(cause for cause in CAUSES if holds[cause])
 
-    def _of_passages(self, *, unsupported: bool) -> Iterator[Cause]:
-        if self.fullest == self.gold:
-            yield "reasoning"
-        if self.searches is not None and len(self.gold) > self.searches:
-            yield "too_few_steps"
-        if self.gold - self.found:
-            yield "passage_not_found"
-        if self.gold - self.reported:
-            yield "passage_not_reported"
-        if unsupported:
-            yield "unsupported_answer"
-        yield "passages_not_together"
-
-    @property
-    def searches(self) -> int | None:
-        """How many a path has room for: a query and a read turn each before the forced conclusion. None if no path
+    def _searches(self) -> float:
+        """How many a path has room for: a query and a read turn each before the forced conclusion. Infinite if no path
         came to one."""
         layers = [node.layer or 0 for node in self.nodes if node.action == "conclude"]
         layers += [end.steps - 1 for end in self.ends if end.end == "conclusion"]
-        return max(layers) // 2 if layers else None
+        return max(layers) // 2 if layers else math.inf
 
     def names(self, keys: frozenset[str]) -> tuple[str, ...]:
         """As the question file spells and orders them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -347,27 +348,23 @@ def _repeated_ranks(judged: Sequence[Candidate]) -> dict[int, DropReason]:
 
 def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> dict[int, DropReason]:
     """Drop reasons, by position, of pairs that lose against others of their state."""
-    by_state: dict[str, list[int]] = {}
-    for position, each in enumerate(judged):
-        if each.dropped is None:
-            by_state.setdefault(each.state.state_id, []).append(position)
     dropped: dict[int, DropReason] = {}
-    for positions in by_state.values():
-        positions.sort(key=lambda position: judged[position].widest_first)
-        said: dict[tuple[object, object], int] = {}
-        kept = []
-        for position in positions:
-            each = judged[position]
-            sides = _says(each.state, each.chosen), _says(each.state, each.rejected)
-            if sides in said:
-                dropped[position] = "duplicate"
-            elif sides[::-1] in said:
-                dropped[position] = "contradicted"
-            else:
-                kept.append(position)
-            said.setdefault(sides, position)
-        kept.sort(key=lambda position: (judged[position].surest_first, position))
-        dropped |= dict.fromkeys(kept[rules.max_per_state :] if rules.max_per_state is not None else (), "state_full")
+    said = set[tuple[str, object, object]]()
+    kept = defaultdict[str, list[int]](list)
+    passed = [position for position, each in enumerate(judged) if each.dropped is None]
+    for position in sorted(passed, key=lambda position: judged[position].widest_first):
+        each = judged[position]
+        state, chosen, rejected = each.state.state_id, _says(each.state, each.chosen), _says(each.state, each.rejected)
+        if (state, chosen, rejected) in said:
+            dropped[position] = "duplicate"
+        elif (state, rejected, chosen) in said:
+            dropped[position] = "contradicted"
+        else:
+            kept[state].append(position)
+        said.add((state, chosen, rejected))
+    for positions in kept.values() if rules.max_per_state is not None else ():
+        positions.sort(key=lambda position: (judged[position].surest_first, position))
+        dropped |= dict.fromkeys(positions[rules.max_per_state :], "state_full")
     return dropped
 
 

@@ -51,13 +51,25 @@ def write_candidates(
     Raises OSError and whatever reading `rollouts` raises; then nothing is replaced.
     """
     out.mkdir(parents=True, exist_ok=True)
+    failed: dict[str, bytes] = {}
+    keys: Counter[str] = Counter()
     with (
         rare_garbage_collection(),
         atomic_replacement(out / CANDIDATES) as candidates,
         atomic_replacement(out / QUESTIONS) as questions,
     ):
-        asked_twice = _write(rollouts, candidates, questions, origin, tokens, every_step=every_step)
-    if asked_twice:
+        for rollout in rollouts:
+            _check_turns(rollout)
+            question = question_record(rollout, origin, every_step=every_step).to_line()
+            if rollout.error is not None:
+                failed[rollout.question_id] = question
+                continue
+            failed.pop(rollout.question_id, None)
+            keys[question_key(rollout.question)] += 1
+            questions.write(question)
+            candidates.writelines(each.to_line() for each in labelled_states(rollout, origin, tokens))
+        questions.writelines(failed.values())
+    if len(keys) < keys.total():  # data sets ask some questions twice, under two ids
         merge_candidates([out], out)
 
 
@@ -74,32 +86,6 @@ def rare_garbage_collection() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
-
-
-def _write(
-    rollouts: Iterable[RolloutRecord],
-    candidates: BinaryIO,
-    questions: BinaryIO,
-    origin: Origin | None,
-    tokens: TokenCounter | None,
-    *,
-    every_step: bool,
-) -> bool:
-    """Returns whether a question was asked twice: data sets ask some so, under two ids."""
-    failed: dict[str, bytes] = {}
-    keys: Counter[str] = Counter()
-    for rollout in rollouts:
-        _check_turns(rollout)
-        question = question_record(rollout, origin, every_step=every_step).to_line()
-        if rollout.error is not None:
-            failed[rollout.question_id] = question
-            continue
-        failed.pop(rollout.question_id, None)
-        keys[question_key(rollout.question)] += 1
-        questions.write(question)
-        candidates.writelines(each.to_line() for each in labelled_states(rollout, origin, tokens))
-    questions.writelines(failed.values())
-    return len(keys) < keys.total()
 
 
 def _check_turns(rollout: RolloutRecord) -> None:
@@ -143,7 +129,9 @@ def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
         for number, line in enumerate(lines, start=1):
             if mark not in line:
                 state = parse_line(line, StateRecord, where=f"{path}, line {number}")
-                line = _counted(state, tokens).to_line()  # noqa: PLW2901 - the same line with other numbers
+                steps = [step.model_copy(update={"tokens": tokens.reply(step.response)}) for step in state.steps]
+                counted = {"tokens": tokens.prompt(state.prompt), "token_counter": tokens.name, "steps": steps}
+                line = state.model_copy(update=counted).to_line()  # noqa: PLW2901 - the same line with other numbers
             target.write(line)
 
 
@@ -153,12 +141,6 @@ def label_by_outcome(folder: Path) -> None:
     path = folder / CANDIDATES
     with atomic_replacement(path) as target:
         target.writelines(with_outcome_label(state).to_line() for state in read_lines(path, StateRecord))
-
-
-def _counted(state: StateRecord, tokens: TokenCounter) -> StateRecord:
-    steps = [step.model_copy(update={"tokens": tokens.reply(step.response)}) for step in state.steps]
-    counted = {"tokens": tokens.prompt(state.prompt), "token_counter": tokens.name, "steps": steps}
-    return state.model_copy(update=counted)
 
 
 def _grouped(sources: Sequence[BinaryIO], kind: type[Line]) -> Iterator[tuple[int, int]]:

@@ -173,17 +173,16 @@ def with_judge_label(state: StateRecord, pick: tuple[int, int] | None) -> StateR
     pick: ids of the better and the worse step; None if the judge picked none. Every other pair loses its label. Margins
         stay those of the values: negative where they disagree with the judge.
     """
-    pairs = [_with_judge_label(pair, pick) for pair in state.pairs]
-    return with_golden_tags(state.model_copy(update={"pairs": pairs}))
 
+    def labelled(pair: PairRecord) -> PairRecord:
+        by_values = pair.value_confidence if pair.confidence is None else pair.confidence
+        pair = pair.model_copy(update={"confidence": None, "value_confidence": by_values})
+        if pick is None or {pair.chosen, pair.rejected} != set(pick):
+            return pair.model_copy(update={"label": None})
+        swapped = pair if pair.chosen == pick[0] else pair.swapped()
+        return swapped.model_copy(update={"label": "judge", "tags": tags_without_values(pair)})
 
-def _with_judge_label(pair: PairRecord, pick: tuple[int, int] | None) -> PairRecord:
-    by_values = pair.value_confidence if pair.confidence is None else pair.confidence
-    pair = pair.model_copy(update={"confidence": None, "value_confidence": by_values})
-    if pick is None or {pair.chosen, pair.rejected} != set(pick):
-        return pair.model_copy(update={"label": None})
-    swapped = pair if pair.chosen == pick[0] else pair.swapped()
-    return swapped.model_copy(update={"label": "judge", "tags": tags_without_values(pair)})
+    return with_golden_tags(state.model_copy(update={"pairs": [labelled(pair) for pair in state.pairs]}))
 
 
 def _pair(rollout: RolloutRecord, state_id: str, first: Sibling, second: Sibling, taken: set[str]) -> PairRecord:

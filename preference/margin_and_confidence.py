@@ -135,7 +135,7 @@ def confidence(chosen: tuple[float, float], rejected: tuple[float, float]) -> fl
 
     chosen, rejected: mean of the observations, in [0, 1], and their number (the effective sample size).
     """
-    return _chance((_rounded(chosen[0]), _rounded(chosen[1])), (_rounded(rejected[0]), _rounded(rejected[1])))
+    return _chance((round(chosen[0], 4), round(chosen[1], 4)), (round(rejected[0], 4), round(rejected[1], 4)))
 
 
 @lru_cache(maxsize=65536)
@@ -146,10 +146,6 @@ def _chance(chosen: tuple[float, float], rejected: tuple[float, float]) -> float
         total += here * (below + there / 2)
         below += there
     return min(1.0, total)
-
-
-def _rounded(value: float) -> float:
-    return round(value, 4)
 
 
 @lru_cache(maxsize=4096)

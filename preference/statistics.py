@@ -6,6 +6,7 @@ Decides what agreement means, and the intervals of shares. Draws nothing itself.
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import NormalDist
@@ -86,17 +87,12 @@ def reliability(pairs: Sequence[CheckedPair]) -> list[Bin]:
     pairs without a confidence are in none."""
     found = []
     claims = [(each.confidence, each) for each in pairs if each.confidence is not None]
-    for low, high in pairwise(BINS):
-        inside = [(claim, each) for claim, each in claims if _bin_of(claim) == low]
+    for number, (low, high) in enumerate(pairwise(BINS), start=1):
+        inside = [(claim, each) for claim, each in claims if bisect(BINS, claim, 1, len(BINS) - 1) == number]
         mean = sum(claim for claim, _ in inside) / len(inside) if inside else None
         agreed = dict(sign_agreement(each for _, each in inside))
         found.append(Bin(low=low, high=high, mean_confidence=mean, **agreed))
     return found
-
-
-def _bin_of(confidence: float) -> float:
-    """Lower edge of a confidence's bin."""
-    return max((edge for edge in BINS[:-1] if edge <= confidence), default=BINS[0])
 
 
 LABEL_LEVEL = 0.9
