@@ -64,7 +64,7 @@ class DatasetCardFacts:
 def render_dataset_card(facts: DatasetCardFacts) -> str:
     """README.md: front matter and text."""
     templates = markdown_templates()
-    templates.filters["count"] = _count
+    templates.filters["count"] = lambda value: UNKNOWN if value is None else f"{value:,}"
     text = templates.get_template(_TEMPLATE).render(_values(facts))
     return f"---\n{front_matter(facts)}\n---\n\n{mask_secrets(text, secrets())}"
 
@@ -74,12 +74,10 @@ def front_matter(facts: DatasetCardFacts) -> str:
     with needs_extra("hub", "publishing"):
         from huggingface_hub import DatasetCardData
     configs = [
-        {
-            "config_name": config.name,
-            **({"default": True} if config.name == "default" else {}),
-            "data_files": [{"split": split, "path": f"{config.folder}/{split}-*.parquet"} for split in config.splits],
-        }
-        for config in hub_configs(facts.inventory)
+        {"config_name": each.name}
+        | ({"default": True} if each.name == "default" else {})
+        | {"data_files": [{"split": split, "path": f"{each.folder}/{split}-*.parquet"} for split in each.splits]}
+        for each in hub_configs(facts.inventory)
     ]
     papers = papers_of(run.origin.agent for run in facts.inventory.runs)
     size = sum(map(facts.inventory.rows_of, SPLITS))
@@ -247,10 +245,3 @@ def _limits(summary: PairSummary) -> list[str]:
         "Passages in the prompts are quoted from the corpus, errors included.",
     ]
     return limits + [each[:1].upper() + each[1:] + "." for each in summary.warnings]
-
-
-# -- numbers ---------------------------------------------------------------------------------------------------
-
-
-def _count(value: int | None) -> str:
-    return UNKNOWN if value is None else f"{value:,}"

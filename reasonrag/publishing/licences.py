@@ -48,9 +48,6 @@ def licence_of(datasets: Collection[str]) -> str:
     `cc-by-sa-4.0` if passages come from Wikipedia, which requires share-alike; `unknown` if a set is unknown, because
     the licence of its passages is too.
     """
-    found = [KNOWN_LICENCES.get(each) for each in datasets]
-    if not found or None in found:
+    if not datasets or not KNOWN_LICENCES.keys() >= {*datasets}:
         return UNKNOWN
-    if any(each is not None and each.passages == WIKIPEDIA for each in found):
-        return "cc-by-sa-4.0"
-    return "apache-2.0"
+    return "cc-by-sa-4.0" if any(KNOWN_LICENCES[each].passages == WIKIPEDIA for each in datasets) else "apache-2.0"

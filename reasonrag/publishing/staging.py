@@ -10,10 +10,11 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -34,12 +35,14 @@ from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, link_out_of, only_writer, writing
 from reasonrag.publishing.upload import RepositoryKind
 from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
-from reasonrag.run_config import RunConfig, read_config
+from reasonrag.run_config import read_config
 
 TREES = "trees"
 _ADDRESS = re.compile(r"\w+://|^~?/")
 _REMOVED = "[removed]"
 _PARQUET = re.compile(r"[a-z-]+/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
+_OF_A_RUN = ("config_hash", "decides_answers", "versions")
+"""What is published of a run's configuration."""
 _ROWS = {form.file_name(split) for form in FORMATS.values() for split in SPLITS}
 
 
@@ -63,16 +66,21 @@ class HubConfig:
 def hub_configs(inventory: DatasetInventory) -> list[HubConfig]:
     """`default` with RAG_ProGuide's rows, and one per other format. All are Parquet, because `datasets` reads all
     configurations of a repository as one file type. Splits without rows are left out, as no reader accepts them."""
-    found = []
-    for name, form in FORMATS.items():
-        splits = tuple(split for split in SPLITS if inventory.rows(form.file_name(split)))
-        if splits:
-            found.append(HubConfig("default" if name in PAIRS else name, _folder(name), splits))
-    return found
+    written = _files_of(inventory).items()
+    return [HubConfig("default" if each in PAIRS else each, _folder(each), tuple(files)) for each, files in written]
 
 
 def _folder(name: FormatName) -> str:
     return "data" if name in PAIRS else name
+
+
+def _files_of(inventory: DatasetInventory) -> dict[FormatName, dict[SplitName, str]]:
+    """The files with rows, by format and split."""
+    found = defaultdict[FormatName, dict[SplitName, str]](dict)
+    for name, split in product(FORMATS, SPLITS):
+        if inventory.rows(file := FORMATS[name].file_name(split)):
+            found[name][split] = file
+    return found
 
 
 def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
@@ -82,13 +90,11 @@ def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
     would be looked for on disk.
     """
     entries, turns = {}, inventory.rows(TURNS_FILE) > 0
-    for name, form in FORMATS.items():
-        for split in SPLITS:
-            if inventory.rows(form.file_name(split)):
-                subset = {} if name in PAIRS else {"subset": name}
-                for entry, described in dataset_info([(name, split)], turns=turns).items():
-                    del described["file_name"]
-                    entries[entry] = {"hf_hub_url": repo, **subset, "split": split} | described
+    for name, split in ((name, split) for name, files in _files_of(inventory).items() for split in files):
+        subset = {} if name in PAIRS else {"subset": name}
+        for entry, described in dataset_info([(name, split)], turns=turns).items():
+            del described["file_name"]
+            entries[entry] = {"hf_hub_url": repo, **subset, "split": split} | described
     return entries
 
 
@@ -150,8 +156,7 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         return folder / path
 
-    for name, form in FORMATS.items():
-        files = {split: form.file_name(split) for split in SPLITS if inventory.rows(form.file_name(split))}
+    for name, files in _files_of(inventory).items():
         every = chain.from_iterable(_rows_of(source / file) for file in files.values())
         schema = proguide_schema() if name == "proguide" else schema_of(every)
         for split, file in files.items():
@@ -178,7 +183,8 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
         save_prompts(load_prompts(prompts), folder / PROMPTS)
         staged |= {f"{PROMPTS}/{each.name}": "prompts of the agent" for each in sorted((folder / PROMPTS).iterdir())}
     for tree, run in trees.items():
-        config = _public_config(read_config(run / CONFIG))
+        public = {each: value for each, value in read_config(run / CONFIG).model_dump().items() if each in _OF_A_RUN}
+        config = mask_secrets_in(without_addresses(public), secrets())
         add(f"{TREES}/{tree}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=INDENTED))
         _pack(run / ROLLOUTS, add(f"{TREES}/{tree}/{ROLLOUTS}.gz", "its trees"))
     return staged
@@ -203,22 +209,9 @@ def _pack(source: Path, target: Path, removed: dict[bytes, bytes] | None = None)
 def _write_summary(inventory: DatasetInventory, target: Path) -> None:
     """Write the summary of `pairs` without paths."""
     summary = inventory.summary
-    public = summary.model_copy(
-        update={
-            "out": "",
-            "sources": [Path(each).name for each in summary.sources],
-            "contamination": without_addresses(summary.contamination),
-        }
-    )
-    target.write_bytes(orjson.dumps(mask_secrets_in(public.model_dump(), secrets()), option=INDENTED))
-
-
-def _public_config(config: RunConfig) -> dict[str, Any]:
-    """The configuration without paths and addresses: what decides answers, and versions."""
-    public = ("config_hash", "decides_answers", "versions")
-    kept = {name: value for name, value in config.model_dump().items() if name in public}
-    shown: dict[str, Any] = mask_secrets_in(without_addresses(kept), secrets())
-    return shown
+    sources, contamination = [Path(each).name for each in summary.sources], without_addresses(summary.contamination)
+    public = summary.model_dump() | {"out": "", "sources": sources, "contamination": contamination}
+    target.write_bytes(orjson.dumps(mask_secrets_in(public, secrets()), option=INDENTED))
 
 
 def without_addresses(value: Any) -> Any:
