@@ -30,8 +30,7 @@ from preference.candidate_records import (
 )
 from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
-from preference.labelling import TokenCounter, labelled_states
-from preference.outcome_labels import with_outcome_label
+from preference.labelling import TokenCounter, labelled_states, with_outcome_label
 from preference.records import MalformedRolloutsError, RolloutRecord
 
 

@@ -1,8 +1,9 @@
 """Labels: which of two sibling steps is better, for every pair in every state of a tree.
 
-Decides what a state is and which steps are siblings in it. `margin_and_confidence`, `similarity`, `tags` and
-`outcome_labels` decide what they are named for; `filters` which pairs are good enough. Source of the basic rule
-(siblings, difference of rewards): the pair builder of ReasonRAG, arXiv 2505.14069; states by what was seen are ours.
+Decides what a state is, which steps are siblings in it, a step's own outcome, and what a label by outcome or by a judge
+changes. `margin_and_confidence`, `similarity` and `tags` decide what they are named for; `filters` which pairs are good
+enough. Source of the basic rule (siblings, difference of rewards): the pair builder of ReasonRAG, arXiv 2505.14069;
+states by what was seen are ours.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any, Protocol
 
 from preference.candidate_records import Origin, PairRecord, StateRecord, StepRecord
 from preference.margin_and_confidence import Sibling, as_sibling, confidence_of, margin, surest_first
-from preference.outcome_labels import own_outcomes
 from preference.published.pair_rules import SYSTEM_OF_RECIPE, PublishedSystem
 from preference.records import Message, RolloutNode, RolloutRecord, pair_key, shared_fields, state_key
 from preference.similarity import folded, similarity
@@ -158,6 +158,25 @@ def _record(tree: _Tree, node: RolloutNode) -> StepRecord:
     return StepRecord.model_construct(**shared_fields(node, StepRecord) | differing)
 
 
+def own_outcomes(rollout: RolloutRecord) -> list[float | None]:
+    """Outcome of each step's own trajectory, by id; None without an end in the tree, or with one of unknown quality.
+
+    A step's own trajectory is the one in which it was first drawn: the step, then its first continuation or, where
+    continuations are kept as steps, the first step drawn after it, and so on to an answer.
+    """
+    found: list[float | None] = [None] * len(rollout.nodes)
+    for node in reversed(rollout.nodes):  # children have higher ids than their parents
+        children = [rollout.nodes[each] for each in node.children_ids]
+        kept = sum(len(each.rollouts) for each in children if each.plain_draws)
+        if node.terminal:
+            found[node.id] = node.f1 if node.outcome is None else node.outcome.value
+        elif len(node.rollouts) > kept:  # the first of them began here, before the step had children
+            found[node.id] = node.rollouts[0].quality
+        elif children:
+            found[node.id] = found[children[0].id]
+    return found
+
+
 def distinct_steps(state: StateRecord) -> list[StepRecord]:
     """The steps that parsed and differ in content, in order: those a judge has to compare."""
     found: dict[object, StepRecord] = {}
@@ -183,6 +202,30 @@ def with_judge_label(state: StateRecord, pick: tuple[int, int] | None) -> StateR
         return swapped.model_copy(update={"label": "judge", "tags": tags_without_values(pair)})
 
     return with_golden_tags(state.model_copy(update={"pairs": [labelled(pair) for pair in state.pairs]}))
+
+
+def with_outcome_label(state: StateRecord) -> StateRecord:
+    """The state with every pair labelled by the outcomes of both steps' own trajectories, whatever labels it had: the
+    rival of labels by values, which need many draws.
+
+    A margin is the difference of the outcomes, None where one is unknown. One trajectory a step gives no confidence.
+    """
+    steps = {step.id: step for step in state.steps}
+
+    def known(step: StepRecord) -> float:  # unknown outcomes come after all others
+        return -1.0 if step.own_outcome is None else step.own_outcome
+
+    def labelled(pair: PairRecord) -> PairRecord:
+        sides = [steps[each] for each in sorted((pair.chosen, pair.rejected))]
+        better, worse = sorted(sides, key=lambda step: (step.parse_error is not None, -known(step)))
+        unknown = better.own_outcome is None or worse.own_outcome is None
+        sure = {"margin": None if unknown else known(better) - known(worse), "confidence": None}
+        turned = pair if pair.chosen == better.id else pair.swapped()
+        told = {"label": "outcome", "value_confidence": None, "tags": tags_without_values(pair)}
+        return turned.model_copy(update=told | sure)
+
+    pairs = surest_first([labelled(pair) for pair in state.pairs], state.steps)
+    return with_golden_tags(state.model_copy(update={"pairs": pairs}))
 
 
 def _pair(rollout: RolloutRecord, state_id: str, first: Sibling, second: Sibling, taken: set[str]) -> PairRecord:

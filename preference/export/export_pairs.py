@@ -7,7 +7,7 @@ once to decide, once to write. Knows neither how labels are made nor how pairs a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import groupby
@@ -47,7 +47,6 @@ from preference.export.summary import (
     ExportTally,
     PairSummary,
 )
-from preference.export.validation_split import validation_questions
 from preference.filters import (
     Candidate,
     DropReason,
@@ -216,6 +215,25 @@ def _decide(
             turns = turns or _have_many_turns(steps)
         rows = +rows  # without those of no step
     return reasons, validation_questions(rows, share=options.validation, seed=options.seed), turns
+
+
+def validation_questions(rows: Mapping[str, int], *, share: float, seed: int) -> frozenset[str]:
+    """The validation questions of those with so many rows: the share that is asked for, at least one, drawn by seed.
+    All rows of a question are in one split.
+
+    A question is passed over that would make validation larger than training, or than its share where that is above
+    one half: of a small set, one question may have most rows.
+    """
+    if not share:
+        return frozenset()
+    wanted, total = max(1, round(share * len(rows))), sum(rows.values())
+    room = min(max(share, 0.5) * total, total - 1)
+    chosen = set[str]()
+    for key in sorted(rows, key=lambda key: seeded_uniform(f"validation:{key}", seed=seed)):
+        if len(chosen) < wanted and rows[key] <= room:
+            chosen.add(key)
+            room -= rows[key]
+    return frozenset(chosen)
 
 
 # -- files -----------------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from preference import NO_FILTERS, Candidate, PairingRules, RolloutRecord, State
 from preference.answer_scores import exact_match
 from preference.candidate_records import StepRecord, Tag
 from preference.filters import ALLOWED, DROP_REASONS, DropReason, PassedPair, candidates_of, dropped_by_caps, select
-from preference.labelling import labelled_states, with_judge_label
-from preference.outcome_labels import with_outcome_label
+from preference.labelling import labelled_states, with_judge_label, with_outcome_label
 from tests.helpers.trees import (
     Fields,
     Pair,

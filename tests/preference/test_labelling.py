@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from preference import Message, Origin, RolloutRecord, StateRecord, cover_em
 from preference.candidate_records import PairRecord
-from preference.labelling import labelled_states, origin_of, with_judge_label
+from preference.labelling import labelled_states, origin_of, own_outcomes, with_judge_label, with_outcome_label
 from preference.margin_and_confidence import confidence
-from preference.outcome_labels import own_outcomes, with_outcome_label
 from preference.records import state_key
 from preference.similarity import similarity
 from tests.helpers.trees import (

@@ -15,7 +15,7 @@ import pytest
 import reasonrag
 from preference import StateRecord, read_rollouts
 from preference.candidate_records import read_lines
-from preference.outcome_labels import own_outcomes
+from preference.labelling import own_outcomes
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest
 from tests.endpoints.weak_teacher import WeakTeacher

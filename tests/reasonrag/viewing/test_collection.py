@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 import reasonrag as package
 from preference import Candidate, DropReason, FinalScore, PairingRules, PairSummary, RolloutRecord
 from preference.filters import candidates_of, select
-from preference.labelling import labelled_states, with_judge_label
-from preference.outcome_labels import with_outcome_label
+from preference.labelling import labelled_states, with_judge_label, with_outcome_label
 from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.agent.protocols.known import PROTOCOLS
 from reasonrag.agent.settings import AgentName
