@@ -149,18 +149,13 @@ class JudgedPair:
     pair: ReviewPair
 
     @property
-    def label(self) -> Literal["a", "b"]:
-        """The side that the data set prefers, as shown."""
-        first, _ = self.pair.sides(exchanged=self.judgement.exchanged)
-        return "a" if first == self.pair.chosen else "b"
-
-    @property
     def tied(self) -> bool:
         return self.judgement.verdict == "tie"
 
     @property
     def confirmed(self) -> bool:
-        return self.judgement.verdict == self.label
+        first, _ = self.pair.sides(exchanged=self.judgement.exchanged)
+        return self.judgement.verdict == ("a" if first == self.pair.chosen else "b")
 
     @property
     def confidence(self) -> float | None:
@@ -256,18 +251,13 @@ def _reviewer_report(reviewer: str, said: Mapping[str, Judgement], pairs: Mappin
 
 
 def _between(one: str, other: str, said: Mapping[str, Mapping[str, Judgement]]) -> ReviewersAgreement:
-    """Compared by the positions shown to `one`; `other` may have seen the sides the other way round."""
-    ones, others = said[one], said[other]
-    cases = [
-        (ones[key].verdict, _as_shown(others[key], exchanged=ones[key].exchanged))
-        for key in ones
-        if key in others and "skip" not in (ones[key].verdict, others[key].verdict)
-    ]
-    alike = share_of(sum(here == there for here, there in cases), len(cases))
-    return ReviewersAgreement(one=one, other=other, alike=alike)
+    """Compared by the replies: one may have seen the sides the other way round."""
+    both = [(said[one][key], said[other][key]) for key in said[one] if key in said[other]]
+    judged = [each for each in both if "skip" not in (each[0].verdict, each[1].verdict)]
+    alike = sum(_prefers_last(here) == _prefers_last(there) for here, there in judged)
+    return ReviewersAgreement(one=one, other=other, alike=share_of(alike, len(judged)))
 
 
-def _as_shown(judgement: Judgement, *, exchanged: bool) -> Verdict:
-    if judgement.verdict == "tie" or judgement.exchanged == exchanged:
-        return judgement.verdict
-    return "b" if judgement.verdict == "a" else "a"
+def _prefers_last(judgement: Judgement) -> bool | None:
+    """Whether the better reply is the one that sorts last; None for a tie."""
+    return None if judgement.verdict == "tie" else (judgement.verdict == "a") == judgement.exchanged

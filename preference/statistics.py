@@ -70,9 +70,6 @@ def share_of(part: int, whole: int) -> Share:
     return Share(of=whole, share=part / whole, low=low, high=high)
 
 
-# -- labels against fresh continuations ------------------------------------------------------------------------
-
-
 def sign_agreement(pairs: Iterable[CheckedPair]) -> SignAgreement:
     """How many labels are confirmed, with ties and without."""
     pairs = list(pairs)

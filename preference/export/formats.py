@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias, get_args
 
@@ -179,9 +180,8 @@ def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
     """Every reply of a question's pairs once, labelled desirable or not; replies chosen in one pair and rejected in
     another are left out."""
     sides: dict[tuple[str, str], set[str]] = {}
-    for row in rows:
-        for side in ("chosen", "rejected"):
-            sides.setdefault((row["state_id"], row[side]), set()).add(side)
+    for row, side in product(rows, ("chosen", "rejected")):
+        sides.setdefault((row["state_id"], row[side]), set()).add(side)
     prompts = {row["state_id"]: row for row in rows}
     for (state_id, reply), taken in sides.items():
         if len(taken) == 1:
@@ -256,12 +256,10 @@ def sft_chosen_rows(rows: Sequence[Row]) -> Iterator[Row]:
 
     Source: the SFT arm of arXiv 2505.14069, Table 3, which takes the chosen side of every pair.
     """
-    seen: set[tuple[str, str]] = set()
+    firsts: dict[tuple[str, str], Row] = {}
     for row in rows:
-        reply = row["state_id"], row["chosen"]
-        if reply in seen:
-            continue
-        seen.add(reply)
+        firsts.setdefault((row["state_id"], row["chosen"]), row)
+    for row in firsts.values():
         yield {
             **{name: row[name] for name in _PROMPT if name in row},
             "output": row["chosen"],

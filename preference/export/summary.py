@@ -211,7 +211,21 @@ class ExportTally:
                 self.dropped[each.dropped] += 1
                 continue
             by_state[each.state.state_id] += 1
-            self._count(each)
+            self.counts["pairs"] += 1
+            self.counts["same_type_pairs"] += each.pair.same_type
+            self.labels[str(each.pair.label)] += 1
+            action_type = ACTION_TYPE_NAMES[each.chosen.action_type]
+            self.types[action_type] += 1
+            self.gold[action_type, each.pair.gold] += 1
+            self.layers[each.state.layer] += 1
+            if each.pair.confidence is not None:
+                self.counts["sure_of"] += 1
+                self.confidence += each.pair.confidence
+            if each.pair.margin is not None:
+                self.counts["with_margin"] += 1
+                self.margin += each.pair.margin
+            self.tags.update(each.pair.tags)
+            self.seen["renderers"].add(each.state.origin.renderer or "unknown")
         self.counts["flipped"] += sum(row["flipped"] for row in rows)
         if rows:
             self.questions[question_key(chosen[0].state.question)].add("paired")
@@ -221,23 +235,6 @@ class ExportTally:
         if split == "validation":
             self.counts["validation_pairs"] += len(rows)
             self.counts["validation_questions"] += 1
-
-    def _count(self, each: Candidate) -> None:
-        self.counts["pairs"] += 1
-        self.counts["same_type_pairs"] += each.pair.same_type
-        self.labels[str(each.pair.label)] += 1
-        action_type = ACTION_TYPE_NAMES[each.chosen.action_type]
-        self.types[action_type] += 1
-        self.gold[action_type, each.pair.gold] += 1
-        self.layers[each.state.layer] += 1
-        if each.pair.confidence is not None:
-            self.counts["sure_of"] += 1
-            self.confidence += each.pair.confidence
-        if each.pair.margin is not None:
-            self.counts["with_margin"] += 1
-            self.margin += each.pair.margin
-        self.tags.update(each.pair.tags)
-        self.seen["renderers"].add(each.state.origin.renderer or "unknown")
 
     def add_question(self, question: QuestionRecord) -> None:
         key, origin = question_key(question.question), question.origin
@@ -304,29 +301,22 @@ class ExportTally:
     def _warnings(self, options: ExportOptions) -> list[str]:
         apart = "keep these pairs out of training, or never evaluate on that split"
         unnamed = "give import their --split or --questions, and never evaluate on questions that may be among them"
-        found = [
-            f"made of {each} questions: {unnamed if each.endswith('/unknown') else apart}"
-            for each in sorted(self.seen["splits"])
-            if not is_training_split(each)
-        ]
-        if self.counts["pairs"] and options.validation and not self.counts["validation_pairs"]:
-            found.append(
-                "all pairs come from one question, so there are none for validation: train without "
-                "eval_dataset and the other evaluation settings"
-            )
-        if self.counts["flipped"] and "sft-chosen" in options.formats:
-            found.append(
-                f"--flip exchanged the sides of {self.counts['flipped']:,} training pairs: "
-                f"{FORMATS['sft-chosen'].file_name('train')} holds their worse replies as targets"
-            )
-        if cut := self.counts["prompt_cut"]:
-            found.append(
-                f"{cut:,} candidates are of states whose prompt the endpoint seems to have cut (tag prompt_cut)"
-            )
+        pairs, cut, flipped = (self.counts[each] for each in ("pairs", "prompt_cut", "flipped"))
         told = self.counts["candidates"] or not (self.counts["paths"] or "rl" in options.formats)
-        if not self.counts["pairs"] and told and options.refine != "steps":
-            found.append(
-                f"no pair was kept: {DROPPED} says why each candidate was dropped, docs/troubleshooting/few-pairs.md "
-                "what helps"
-            )
-        return found
+        found = {
+            "all pairs come from one question, so there are none for validation: train without eval_dataset and the "
+            "other evaluation settings": pairs and options.validation and not self.counts["validation_pairs"],
+            f"--flip exchanged the sides of {flipped:,} training pairs: {FORMATS['sft-chosen'].file_name('train')} "
+            "holds their worse replies as targets": flipped and "sft-chosen" in options.formats,
+            f"{cut:,} candidates are of states whose prompt the endpoint seems to have cut (tag prompt_cut)": cut,
+            f"no pair was kept: {DROPPED} says why each candidate was dropped, docs/troubleshooting/few-pairs.md what "
+            "helps": not pairs and told and options.refine != "steps",
+        }
+        return [
+            *(
+                f"made of {each} questions: {unnamed if each.endswith('/unknown') else apart}"
+                for each in sorted(self.seen["splits"])
+                if not is_training_split(each)
+            ),
+            *(warning for warning, holds in found.items() if holds),
+        ]

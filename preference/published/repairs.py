@@ -188,10 +188,6 @@ def plain(said: str, note: Notes) -> str:
     return harmless
 
 
-def plain_turns(turns: Turns, note: Notes) -> Turns:
-    return Turns(plain(turns.system, note), plain(turns.user, note))
-
-
 def read_prompt(prompt: object, note: Notes) -> Turns | None:
     """System and user turn of chat messages, or of text rendered with the Llama 3 template or ChatML (Qwen). None if
     they are missing, there are other turns, or the user turn does not begin with the question. Special tokens inside

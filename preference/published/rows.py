@@ -24,7 +24,6 @@ from preference.published.repairs import (
     Unusable,
     facts_about,
     plain,
-    plain_turns,
     question_asked,
     question_of,
     read_reply,
@@ -128,6 +127,7 @@ class PublishedRowReader:
 
 def _state(state_id: str, state: _PublishedState, question: QuestionRecord) -> StateRecord:
     ids = {response: i for i, response in enumerate(state.steps)}
+    causes = {response: reply.parse_error and reply.parse_error.cause for response, reply in state.steps.items()}
     return StateRecord(
         state_id=state_id,
         question_id=question.question_id,
@@ -138,14 +138,8 @@ def _state(state_id: str, state: _PublishedState, question: QuestionRecord) -> S
         action=_action(state),
         prompt=state.turns.messages,
         steps=[
-            StepRecord(
-                id=ids[reply.response],
-                action_type=reply.action_type,
-                content=reply.content,
-                response=reply.response,
-                parse_error=reply.parse_error.cause if reply.parse_error else None,
-            )
-            for reply in state.steps.values()
+            StepRecord(id=ids[response], **reply._asdict() | {"parse_error": causes[response]})
+            for response, reply in state.steps.items()
         ],
         pairs=[
             PairRecord(
@@ -164,7 +158,9 @@ def _compared(better: StepReply, worse: StepReply, golds: list[str]) -> dict[str
     """The fields of a pair that both replies decide. Tagged style_only if gold answers are known; a row cannot tell
     efficiency_only."""
     same_type = better.action_type == worse.action_type
-    left, right = (_text_of(each) if same_type else each.response for each in (better, worse))
+    left, right = (
+        each.content if same_type and each.content is not None else each.response for each in (better, worse)
+    )
     alike = same_type and better.action_type == "answer" and golds and cover_em(left, golds) == cover_em(right, golds)
     return {
         "similarity": similarity(left, right),
@@ -172,10 +168,6 @@ def _compared(better: StepReply, worse: StepReply, golds: list[str]) -> dict[str
         "same_type": same_type,
         "tags": ["style_only"] if alike else [],
     }
-
-
-def _text_of(reply: StepReply) -> str:
-    return reply.content if reply.content is not None else reply.response
 
 
 def _action(state: _PublishedState) -> AgentAction | None:
@@ -190,7 +182,12 @@ def _action(state: _PublishedState) -> AgentAction | None:
 
 
 def _read(item: dict[str, Any], note: Notes) -> _ReadRow:
-    turns = plain_turns(_turns(item), note)
+    system, user = text(item.get("instruction")), text(item.get("input"))
+    if system is None or user is None or text(item.get("system")):
+        raise Unusable("no_prompt")
+    if item.get("prompt") not in (None, f"System: {system}\nUser: {user}"):
+        raise Unusable("other_prompt")
+    turns = Turns(plain(system, note), plain(user, note))
     chosen, rejected = (plain(text(item.get(side)) or "", note) for side in ("chosen", "rejected"))
     if not chosen.strip() or not rejected.strip():
         raise Unusable("empty_reply")
@@ -207,15 +204,6 @@ def _read(item: dict[str, Any], note: Notes) -> _ReadRow:
     if better.parse_error:
         raise Unusable("chosen_malformed", better.parse_error.detail)
     return _ReadRow(turns, question, layer, better, worse)
-
-
-def _turns(item: dict[str, Any]) -> Turns:
-    system, user = text(item.get("instruction")), text(item.get("input"))
-    if system is None or user is None or text(item.get("system")):
-        raise Unusable("no_prompt")
-    if item.get("prompt") not in (None, f"System: {system}\nUser: {user}"):
-        raise Unusable("other_prompt")
-    return Turns(system, user)
 
 
 def _side(item: dict[str, Any], side: str, response: str, note: Notes) -> StepReply:

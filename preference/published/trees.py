@@ -20,7 +20,6 @@ from preference.candidate_records import question_key
 from preference.export.sanitize import plain_text
 from preference.published.repairs import (
     ImportRules,
-    KnownQuestion,
     Notes,
     StepReply,
     Turns,
@@ -28,7 +27,6 @@ from preference.published.repairs import (
     facts_about,
     number,
     plain,
-    plain_turns,
     question_asked,
     question_of,
     read_prompt,
@@ -41,10 +39,7 @@ from preference.records import ActionType, FinalScore, Outcome, PassageRef, Reci
 RELEASED = RECIPES["released"]
 """Whose rewards make the labels: those of the published builder."""
 RECIPE = RecipeRef(
-    name=RELEASED.name,
-    reward=RELEASED.reward,
-    alpha=RELEASED.search.alpha,
-    margin_by_layer=RELEASED.margin_by_layer,
+    name=RELEASED.name, reward=RELEASED.reward, alpha=RELEASED.search.alpha, margin_by_layer=RELEASED.margin_by_layer
 )
 _NODE = re.compile(r"intermediate_node_([0-9]{1,9})")
 _FORCED = "answer_generation"
@@ -65,14 +60,23 @@ def read_tree(item: object, rules: ImportRules, note: Notes, *, revision: str) -
     """
     if not isinstance(item, dict):
         raise Unusable("not_an_object")
-    given = _id_of(item)
+    given = item.get("id")
+    given = None if isinstance(given, bool) or not isinstance(given, int | str) else str(given).strip() or None
     note = Notes(given or note.where, note.found)
     output = _nodes_of(item)
     if output is None:
         reason = text(item.get("error")) or text(item.get("status"))
         raise Unusable("no_tree", f"there is no tree; the item says {reason[:200]!r}" if reason else "")
     nodes, answers = _steps(_by_id(output), note)
-    question, facts = _about(item, nodes, rules, note)
+    stated = text(item.get("question"))
+    asked = next((found for node in nodes if node.prompt and (found := question_of(node.prompt[1].content))), None)
+    if stated is None or asked is None:
+        raise Unusable("no_question")
+    question = question_asked(stated, asked, note)
+    # of the tree's own fields, its gold answers alone
+    facts = facts_about({"golden_answers": item.get("golden_answers")}, question, rules, note)
+    if given is None and question_key(question) not in rules.questions:
+        note("id_from_question")
     nodes = _rewarded(nodes, answers, facts.golden_answers)
     return RolloutRecord(
         question_id=given or facts.id,
@@ -89,33 +93,11 @@ def read_tree(item: object, rules: ImportRules, note: Notes, *, revision: str) -
     )
 
 
-def _id_of(item: dict[str, Any]) -> str | None:
-    given = item.get("id")
-    if isinstance(given, bool) or not isinstance(given, int | str):
-        return None
-    return str(given).strip() or None
-
-
 def _nodes_of(item: dict[str, Any]) -> dict[str, Any] | None:
     for place in (item.get("output"), item):
         if isinstance(place, dict) and any(_NODE.fullmatch(key) for key in place if isinstance(key, str)):
             return place
     return None
-
-
-def _about(
-    item: dict[str, Any], nodes: list[RolloutNode], rules: ImportRules, note: Notes
-) -> tuple[str, KnownQuestion]:
-    """The question, and the facts known about it: of the tree's own fields, its gold answers alone."""
-    stated = text(item.get("question"))
-    asked = next((found for node in nodes if node.prompt and (found := question_of(node.prompt[1].content))), None)
-    if stated is None or asked is None:
-        raise Unusable("no_question")
-    question = question_asked(stated, asked, note)
-    facts = facts_about({"golden_answers": item.get("golden_answers")}, question, rules, note)
-    if _id_of(item) is None and question_key(question) not in rules.questions:
-        note("id_from_question")
-    return question, facts
 
 
 # -- the walk --------------------------------------------------------------------------------------------------
@@ -187,7 +169,7 @@ def _step(node: dict[str, Any], above: RolloutNode | None, note: Notes) -> tuple
     if turns is None:
         begins = str(node.get("input_prompt"))[:80]
         raise Unusable("unreadable_prompt", f"{note.where} has no readable prompt; it begins {begins!r}")
-    turns = plain_turns(turns, note)
+    turns = Turns(plain(turns.system, note), plain(turns.user, note))
     reply, answer = _reply(node, turns, note)
     concludes = node.get("action_name") == _FORCED and reply.action_type != "query"
     said = {
@@ -249,11 +231,8 @@ def _rewarded(nodes: list[RolloutNode], answers: Mapping[int, str], golds: list[
     f1 = {i: f1_score(answer, golds) for i, answer in ends.items()}
     em = {i: exact_match(answer, golds) for i, answer in ends.items()}
     outcomes = {i: builder_f1(answer, golds) for i, answer in ends.items()}
-    tree, alpha = _tree(nodes, outcomes), RELEASED.search.alpha
-    rules = {
-        "outcome": visit_weighted_rewards(tree, alpha=alpha),
-        "spre": spre_rewards(_tree(nodes, f1), alpha=alpha),
-    }
+    tree, by_f1, alpha = _tree(nodes, outcomes), _tree(nodes, f1), RELEASED.search.alpha
+    rules = {"outcome": visit_weighted_rewards(tree, alpha=alpha), "spre": spre_rewards(by_f1, alpha=alpha)}
     known = estimates(tree, lambda end: end.outcome)
 
     def end_of(rollout: Rollout[int]) -> FinalScore:
