@@ -167,8 +167,7 @@ def _refinement(questions: Iterable[QuestionRecord], options: ExportOptions) -> 
 
 def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
     """The states grouped by question; they are stored that way."""
-    for _, group in groupby(states, key=lambda state: question_key(state.question)):
-        yield list(group)
+    return (list(group) for _, group in groupby(states, key=lambda state: question_key(state.question)))
 
 
 def _row(each: Candidate, split: SplitName, options: ExportOptions, *, turns: bool) -> Row:

@@ -186,10 +186,7 @@ class ExportTally:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.types: Counter[str] = Counter()
-        self.labels: Counter[str] = Counter()
-        self.layers: Counter[int] = Counter()
-        self.tags: Counter[str] = Counter()
+        self.pairs_by: defaultdict[str, Counter[Any]] = defaultdict(Counter)
         self.gold: Counter[tuple[str, str]] = Counter()
         self.dropped: Counter[str] = Counter()
         self.plain: Counter[str] = Counter()
@@ -213,18 +210,18 @@ class ExportTally:
             by_state[each.state.state_id] += 1
             self.counts["pairs"] += 1
             self.counts["same_type_pairs"] += each.pair.same_type
-            self.labels[str(each.pair.label)] += 1
+            self.pairs_by["label"][str(each.pair.label)] += 1
             action_type = ACTION_TYPE_NAMES[each.chosen.action_type]
-            self.types[action_type] += 1
+            self.pairs_by["action_type"][action_type] += 1
             self.gold[action_type, each.pair.gold] += 1
-            self.layers[each.state.layer] += 1
+            self.pairs_by["layer"][each.state.layer] += 1
             if each.pair.confidence is not None:
                 self.counts["sure_of"] += 1
                 self.confidence += each.pair.confidence
             if each.pair.margin is not None:
                 self.counts["with_margin"] += 1
                 self.margin += each.pair.margin
-            self.tags.update(each.pair.tags)
+            self.pairs_by["tag"].update(each.pair.tags)
             self.seen["renderers"].add(each.state.origin.renderer or "unknown")
         self.counts["flipped"] += sum(row["flipped"] for row in rows)
         if rows:
@@ -261,16 +258,14 @@ class ExportTally:
         counts, known = self.counts, self.questions.values()
         failed = sum("failed" in each and "done" not in each for each in known)
         paired = sum("paired" in each for each in known)
+        by = {f"pairs_by_{name}": sorted(counted.items()) for name, counted in self.pairs_by.items()}
         told = shared_fields(facts, PairSummary) | {name: counts[name] for name in _COUNTED} | more
         return PairSummary(
             questions=failed + sum("done" in each for each in known),
             failed_questions=failed,
             questions_with_a_pair=paired,
             without_a_pair=self._without_a_pair(),
-            pairs_by_label=dict(sorted(self.labels.items())),
-            pairs_by_action_type=dict(sorted(self.types.items())),
-            pairs_by_layer={str(layer): count for layer, count in sorted(self.layers.items())},
-            pairs_by_tag=dict(sorted(self.tags.items())),
+            **{name: {str(each): count for each, count in counted} for name, counted in by.items()},
             mean_confidence=self.confidence / counts["sure_of"] if counts["sure_of"] else None,
             mean_margin=self.margin / counts["with_margin"] if counts["with_margin"] else None,
             effective=EffectiveSize(

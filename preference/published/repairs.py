@@ -292,8 +292,10 @@ def text(value: object) -> str | None:
 
 def facts_about(item: dict[str, Any], question: str, rules: ImportRules, note: Notes) -> KnownQuestion:
     """From the question file, else from the item, as rows that reasonrag wrote say it, else from the caller. Gold
-    answers of the item come first."""
-    key = question_key(question)
+    answers of the item that are not blank come first."""
+    key, golds = question_key(question), item.get("golden_answers")
+    if golds is not None and not isinstance(golds, list):
+        raise Unusable("golden_answers")
     known = rules.questions.get(key)
     facts = known or KnownQuestion(
         id=text(item.get("question_id")) or f"q-{key}",
@@ -301,18 +303,11 @@ def facts_about(item: dict[str, Any], question: str, rules: ImportRules, note: N
         dataset=text(item.get("dataset")) or rules.dataset,
         split=text(item.get("split")) or rules.split,
     )
-    return replace(facts, golden_answers=_golden_answers(item.get("golden_answers"), note, known))
-
-
-def _golden_answers(value: object, note: Notes, known: KnownQuestion | None) -> list[str]:
-    """The gold answers that are not blank, else those of the known question; empty if there are none."""
-    if value is not None and not isinstance(value, list):
-        raise Unusable("golden_answers")
     told = (
-        each for each in value or () if (isinstance(each, int | float) and not isinstance(each, bool)) or text(each)
+        each for each in golds or () if (isinstance(each, int | float) and not isinstance(each, bool)) or text(each)
     )
     found = [plain(str(each), note) for each in told]
     if found or known is None:
-        return found
+        return replace(facts, golden_answers=found)
     note("golden_answers_joined")
-    return known.golden_answers
+    return known
