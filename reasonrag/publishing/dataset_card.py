@@ -76,7 +76,7 @@ def front_matter(facts: DatasetCardFacts) -> str:
     configs = [
         {"config_name": each.name}
         | ({"default": True} if each.name == "default" else {})
-        | {"data_files": [{"split": split, "path": f"{each.folder}/{split}-*.parquet"} for split in each.splits]}
+        | {"data_files": [{"split": split, "path": f"{each.folder}/{split}-*.parquet"} for split in each.files]}
         for each in hub_configs(facts.inventory)
     ]
     papers = papers_of(run.origin.agent for run in facts.inventory.runs)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -56,30 +55,23 @@ DATA_SET = RepositoryKind("dataset", "data set", is_data_set_file)
 
 @dataclass(frozen=True)
 class HubConfig:
-    """A configuration of the data set on the Hub: its name, the folder of its Parquet shards, and its splits."""
+    """A configuration of the data set on the Hub: its format, its name, the folder of its Parquet shards, and its files
+    as JSON by split."""
 
+    form: FormatName
     name: str
     folder: str
-    splits: tuple[SplitName, ...]
+    files: dict[SplitName, str]
 
 
 def hub_configs(inventory: DatasetInventory) -> list[HubConfig]:
     """`default` with RAG_ProGuide's rows, and one per other format. All are Parquet, because `datasets` reads all
     configurations of a repository as one file type. Splits without rows are left out, as no reader accepts them."""
-    written = _files_of(inventory).items()
-    return [HubConfig("default" if each in PAIRS else each, _folder(each), tuple(files)) for each, files in written]
-
-
-def _folder(name: FormatName) -> str:
-    return "data" if name in PAIRS else name
-
-
-def _files_of(inventory: DatasetInventory) -> dict[FormatName, dict[SplitName, str]]:
-    """The files with rows, by format and split."""
-    found = defaultdict[FormatName, dict[SplitName, str]](dict)
-    for name, split in product(FORMATS, SPLITS):
-        if inventory.rows(file := FORMATS[name].file_name(split)):
-            found[name][split] = file
+    found = []
+    for name, form in FORMATS.items():
+        files = {split: form.file_name(split) for split in SPLITS if inventory.rows(form.file_name(split))}
+        if files:
+            found.append(HubConfig(name, *(("default", "data") if name in PAIRS else (name, name)), files))
     return found
 
 
@@ -90,11 +82,12 @@ def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
     would be looked for on disk.
     """
     entries, turns = {}, inventory.rows(TURNS_FILE) > 0
-    for name, split in ((name, split) for name, files in _files_of(inventory).items() for split in files):
-        subset = {} if name in PAIRS else {"subset": name}
-        for entry, described in dataset_info([(name, split)], turns=turns).items():
-            del described["file_name"]
-            entries[entry] = {"hf_hub_url": repo, **subset, "split": split} | described
+    for config in hub_configs(inventory):
+        subset = {} if config.form in PAIRS else {"subset": config.name}
+        for split in config.files:
+            for entry, described in dataset_info([(config.form, split)], turns=turns).items():
+                del described["file_name"]
+                entries[entry] = {"hf_hub_url": repo, **subset, "split": split} | described
     return entries
 
 
@@ -156,11 +149,11 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         return folder / path
 
-    for name, files in _files_of(inventory).items():
-        every = chain.from_iterable(_rows_of(source / file) for file in files.values())
-        schema = proguide_schema() if name == "proguide" else schema_of(every)
-        for split, file in files.items():
-            place = add(f"{_folder(name)}/{split}-00000-of-00001.parquet", f"{split} rows, as {name}")
+    for each in hub_configs(inventory):
+        every = chain.from_iterable(_rows_of(source / file) for file in each.files.values())
+        schema = proguide_schema() if each.form == "proguide" else schema_of(every)
+        for split, file in each.files.items():
+            place = add(f"{each.folder}/{split}-00000-of-00001.parquet", f"{split} rows, as {each.form}")
             with place.open("wb") as rows:
                 write_parquet(_rows_of(source / file), rows, schema)
             shutil.copyfile(source / file, add(file, f"the same {split} rows as JSON"))
@@ -174,7 +167,12 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
     _pack(source / DROPPED, add(f"{DROPPED}.gz", "why each other candidate was dropped"))
     if (source / CONTAMINATION).is_file():
         _pack(source / CONTAMINATION, add(f"{CONTAMINATION}.gz", "questions found in evaluation sets"))
-    _write_summary(inventory, add(SUMMARY, "the numbers of this card"))
+    summary = inventory.summary  # published without paths
+    sources, contamination = [Path(each).name for each in summary.sources], without_addresses(summary.contamination)
+    told = summary.model_dump() | {"out": "", "sources": sources, "contamination": contamination}
+    add(SUMMARY, "the numbers of this card").write_bytes(
+        orjson.dumps(mask_secrets_in(told, secrets()), option=INDENTED)
+    )
     for file, about in ((AUDIT, "the audit"), (AUDIT_PAGE, "the audit as a page")):
         if (source / file).is_file():
             text = (source / file).read_text("utf-8").replace(str(source.resolve()), ".")
@@ -204,14 +202,6 @@ def _pack(source: Path, target: Path, removed: dict[bytes, bytes] | None = None)
                 for before, after in (removed or {}).items():
                     shown = shown.replace(before, after)
                 packed_lines.write(shown)
-
-
-def _write_summary(inventory: DatasetInventory, target: Path) -> None:
-    """Write the summary of `pairs` without paths."""
-    summary = inventory.summary
-    sources, contamination = [Path(each).name for each in summary.sources], without_addresses(summary.contamination)
-    public = summary.model_dump() | {"out": "", "sources": sources, "contamination": contamination}
-    target.write_bytes(orjson.dumps(mask_secrets_in(public, secrets()), option=INDENTED))
 
 
 def without_addresses(value: Any) -> Any:
