@@ -169,8 +169,18 @@ class Completion(BaseModel):
         return text
 
 
-USAGE = tuple(Completion.model_fields)[list(Completion.model_fields).index("requests") :]
-"""Fields of a completion that are the whole request's: `requests` and those after it."""
+USAGE = (
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "cached_tokens",
+    "tokens_bounded",
+    "prompt_counted",
+    "prompt_bytes",
+    "server",
+)
+"""Fields of a completion that are the whole request's."""
 
 
 class ChatModel(Protocol):

@@ -130,7 +130,6 @@ RECORDS = (
 )
 """Of settings; functions may take them."""
 TAKE_SETTINGS = {
-    "reasonrag/curation/pairs._export": "hands the parts of the settings on",
     "reasonrag/curation/pairs._judge": "opens the judge of the public call",
     "reasonrag/curation/pairs._replaces_other_runs": "asks twice, before the lock and under it",
     "reasonrag/curation/pairs._sources": "refuses labels that go with no source",
