@@ -88,6 +88,10 @@ def _best_of_each(options: Iterable[Proposal]) -> list[Proposal]:
 # -- words -----------------------------------------------------------------------------------------------------
 
 
+def sentences(text: str) -> list[str]:
+    return _SENTENCE_END.split(text)
+
+
 def names(text: str) -> list[str]:
     """Capitalised spans in order, without a capital that only begins the sentence as a common word."""
     found: dict[str, None] = {}
@@ -163,7 +167,7 @@ def _chain(prompt: ParsedPrompt) -> _Chain:
     distances = {_key(name): 0 for name in named}
     found: dict[str, str] = {}
     about = []
-    for sentence in (each for evidence in prompt.evidence for each in _SENTENCE_END.split(evidence)):
+    for sentence in (each for evidence in prompt.evidence for each in sentences(evidence)):
         inside = names(sentence)
         nearest = next((distances[_key(name)] for name in inside if _key(name) in distances), _UNREACHED)
         about.append((sentence, nearest))
@@ -242,7 +246,7 @@ def quotes(prompt: ParsedPrompt) -> list[Proposal]:
     reached = max((far for name, far in chain.distances.items() if name in sought), default=0)
     wanted, context = stems(query), stems(" ".join(_missing(prompt, chain, reached)[:1]))
     titled = [(rank, title[:_MOST_TITLE], text) for rank, (title, text) in enumerate(prompt.passages)]
-    split = [(rank, title, each) for rank, title, text in titled for each in _SENTENCE_END.split(text)]
+    split = [(rank, title, each) for rank, title, text in titled for each in sentences(text)]
     options = []
     for rank, title, sentence in split:
         said, heading = stems(sentence), stems(title)
