@@ -22,11 +22,11 @@ MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1716,
     "preference": 5439,
-    "hall": 3785,
+    "hall": 3786,
     "agent": 3029,
     "critics": 1240,
     "curation": 4822,
-    "data": 3177,
+    "data": 3527,
     "evaluation": 3742,
     "exploration": 2583,
     "llm": 5093,
@@ -38,8 +38,8 @@ LINES = {
     "studies": 1290,
     "training": 5853,
     "viewing": 2704,
-    "tests": 48920,
-    "benchmarks": 9354,
+    "tests": 49131,
+    "benchmarks": 9917,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

@@ -18,22 +18,23 @@ from reasonrag.terminal import PLAIN_LINE_EVERY_S, print_shown
 if TYPE_CHECKING:
     from reasonrag.data.documents.build import CorpusSummary
 
-_SHOWN_FILES = 20
+_SHOWN_FILES, _SHOWN_CHARS = 20, 100
 
 
 @options(CorpusSettings, without=["folder"], example="reasonrag corpus build handbook --out corpora/handbook.jsonl")
 def build(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder of Markdown, HTML, plain text and PDF files")
+        Path,
+        typer.Argument(metavar="FOLDER", help="Folder of documents: .html, .pdf, .docx, .xlsx, .csv, .md, .txt, .eml"),
     ],
     *,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Build a corpus from a folder of Markdown, HTML, text and PDF files.
+    """Build a corpus from a folder of documents.
 
-    Each passage carries its document's title and headings. Links are not followed. Unreadable files are listed with
-    their cause; duplicate passages are left out and counted.
+    Each passage carries its document's title and headings; a row of a table is a passage. Links are not followed. What
+    is not read is named with its cause; duplicate passages and lines that most files share are left out and counted.
     """
     from reasonrag.data.documents.build import corpus_build
 
@@ -57,12 +58,19 @@ def _parts(summary: CorpusSummary) -> Iterator[Part]:
         ("duplicates left out", summary.duplicates),
         ("not read", summary.left_out),
         ("unreadable", len(summary.unreadable) or ""),
+        ("shared lines left out", len(summary.shared_lines) or ""),
     ]
     yield Table(f"corpus of {summary.folder}", rows)
-    yield from (f"unreadable: {each.file}: {each.cause}" for each in summary.unreadable[:_SHOWN_FILES])
+    named = [f"unreadable: {each.file}: {each.cause}" for each in summary.unreadable]
+    named += [f"not read: {each.file}: {each.cause}" for each in summary.not_read]
+    shared = [
+        f"left out of {counted(files, 'file')}: {line[:_SHOWN_CHARS]}" for line, files in summary.shared_lines.items()
+    ]
     about = Path(summary.out).with_suffix(".summary.json")
-    if len(summary.unreadable) > _SHOWN_FILES:
-        yield Line(f"and {len(summary.unreadable) - _SHOWN_FILES:,} more, in {about}")
+    for each in (named, shared):
+        yield from each[:_SHOWN_FILES]
+        if len(each) > _SHOWN_FILES:
+            yield Line(f"and {len(each) - _SHOWN_FILES:,} more, in {about}")
     yield Line(f"wrote {summary.out} ({counted(summary.passages, 'passage')}); summary: {about}")
     data = ("--questions", "QUESTIONS.jsonl", "--corpus", summary.out)
     yield next_command("generate", *data, "--model", "offline", "--run", "runs/trial")

@@ -105,9 +105,12 @@ CORPORA = Path("corpora")
 class CorpusSettings(Settings):
     """Settings of `corpus build`."""
 
-    folder: Path = Field(description="Folder of Markdown, HTML, plain text and PDF files")
+    folder: Path = Field(description="Folder of web pages, PDF, Word, Excel, CSV, Markdown, text and e-mail files")
     out: Path | None = setting("File of the corpus [default: corpora/<folder>.jsonl]", Panel.OUTPUT)
     max_chars: int = setting(
         "Maximum characters per passage, without its title", default=PASSAGE_CHARS, ge=200, le=12_000
     )
     language: Languages = setting(LANGUAGE, default=[])
+    keep_shared: bool = setting(
+        "Keep lines that more than half of the files share, such as banners and footers", default=False
+    )

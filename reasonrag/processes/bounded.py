@@ -123,6 +123,7 @@ class BoundedProcess:
             raise LimitError(f"took more than {seconds:g} s" if late.is_set() else "crashed")
         answer = json.loads(line)
         if answer is None:
+            self._end(process)  # what it took, it may keep
             raise LimitError(f"took more than {self._memory_bytes >> 20:,} MiB of memory")
         if "error" in answer:
             raise WorkError(answer["error"])

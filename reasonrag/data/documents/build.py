@@ -1,7 +1,8 @@
 """A folder of documents becomes a corpus in FlashRAG's format: `corpus_build`.
 
-Decides which files of a folder are read, the ids of passages, which are left out as duplicates, and what is reported.
-The same files give the same bytes, wherever the folder lies. Knows no format of documents.
+Decides which files of a folder are read, of which kinds shared lines are left out, the ids of passages, which are left
+out as duplicates, and what is reported. The same files give the same bytes, wherever the folder lies. Knows no format
+of documents.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import orjson
 from pydantic import BaseModel, ConfigDict
@@ -23,7 +26,8 @@ from preference.similarity import folded
 from reasonrag.data.corpus import parse_passage
 from reasonrag.data.documents.document import UnreadableError
 from reasonrag.data.documents.language import LanguageCounts
-from reasonrag.data.documents.reader import KINDS, DocumentReader
+from reasonrag.data.documents.reader import KINDS, DocumentReader, as_document, kind_of
+from reasonrag.data.documents.shared_lines import SharedLines
 from reasonrag.data.settings import CORPORA, CorpusSettings
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import made_here, numbered_lines, reading, writing
@@ -32,6 +36,10 @@ from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
 _SHOWN_CAUSES = 5
+_PACKAGES = "trafilatura markdownify markdown_it pypdf mammoth python_calamine semantic_text_splitter".split()
+"""What the processes need that read the documents."""
+_FROM_TEMPLATES = ("HTML", "PDF", "Word", "e-mail")
+"""Kinds of documents whose programs write lines into each: banners, running heads, signatures."""
 
 
 class UnreadFile(BaseModel):
@@ -59,10 +67,14 @@ class CorpusSummary(BaseModel):
     max_chars: int
     duplicates: int
     """Passages left out because an earlier one has the same title and text."""
+    shared_lines: dict[str, int]
+    """Lines left out because more than half of the files of a kind share them, with the number of files."""
     unreadable: list[UnreadFile]
     left_out: dict[str, int]
-    """What was not read: files by suffix, `links`, `hidden` files and folders, and `folders of reasonrag`: runs, data
-    sets and the like."""
+    """What was not read, counted: files by suffix, `links`, `hidden` files and folders, and `folders of reasonrag`:
+    runs, data sets and the like."""
+    not_read: list[UnreadFile]
+    """Its names; all but the hidden."""
 
 
 @public_call(CorpusSettings)
@@ -80,33 +92,34 @@ def corpus_build(
         2
 
     Args:
-        folder: of Markdown, HTML, text and PDF files.
+        folder: of web pages, PDF, Word, Excel, CSV, Markdown, text and e-mail files.
         advanced: called with the number of files read so far, and of all.
     """
     settings = resolve(CorpusSettings, "corpus", {**flags, "folder": Path(folder)})
     with needs_extra("corpus", "corpus build"):
-        import markdown_it  # noqa: F401 - what the processes need that read the documents
-        import pypdf  # noqa: F401
-        import selectolax  # noqa: F401
-        import semantic_text_splitter  # noqa: F401
+        for needed in _PACKAGES:
+            if find_spec(needed) is None:
+                raise ModuleNotFoundError(f"No module named {needed!r}", name=needed)
     with reading(settings.folder, missing=f"{settings.folder} does not exist; give the folder that holds your pages"):
         root = settings.folder.resolve(strict=True)
         if not root.is_dir():
             raise InputError(f"{settings.folder} is not a folder; give the one that holds your pages")
     out = settings.out or CORPORA / f"{root.name or 'root'}.jsonl"
     _refuse_other_content(out)
-    found = _Found.below(root)
-    if not found.documents:
-        others = ", ".join(f"{count:,} {what}" for what, count in found.left_out.most_common(_SHOWN_CAUSES))
-        but = f", but {others}" if others else ""
-        raise InputError(f"{settings.folder} has no document ({', '.join(KINDS)}){but}; convert its files to these")
-    writer = _CorpusWriter()
+    found = _documents(settings.folder, root)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_replacement(out) as file, closing(DocumentReader(root, max_chars=settings.max_chars)) as reader:
+        with (
+            atomic_replacement(out) as file,
+            TemporaryFile() as spool,
+            closing(DocumentReader(root, max_chars=settings.max_chars)) as reader,
+        ):
+            writer = _CorpusWriter(reader, spool, keep_shared=settings.keep_shared)
             for number, path in enumerate(found.documents, start=1):
-                file.write(writer.lines_of(path, reader))
+                writer.read(path)
                 advanced(number, len(found.documents))
+            for lines in writer.lines():
+                file.write(lines)
             if not writer.passages:
                 causes = "; ".join(f"{each.file}: {each.cause}" for each in writer.unreadable[:_SHOWN_CAUSES])
                 many = counted(len(found.documents), "document")
@@ -117,10 +130,21 @@ def corpus_build(
             languages=tuple(settings.language) or writer.languages.common,
             max_chars=settings.max_chars,
             left_out=dict(found.left_out.most_common()),
+            not_read=sorted(found.not_read, key=lambda each: each.file),
             **writer.counts,
         )
         write_json(out.with_suffix(".summary.json"), summary.model_dump())
     return summary
+
+
+def _documents(folder: Path, root: Path) -> _Found:
+    """Raises InputError where there is none."""
+    found = _Found.below(root)
+    if not found.documents:
+        others = ", ".join(f"{count:,} {what}" for what, count in found.left_out.most_common(_SHOWN_CAUSES))
+        but = f", but {others}" if others else ""
+        raise InputError(f"{folder} has no document ({', '.join(KINDS)}){but}; convert its files to these")
+    return found
 
 
 def _refuse_other_content(out: Path) -> None:
@@ -143,6 +167,7 @@ class _Found:
 
     documents: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    not_read: list[UnreadFile] = field(default_factory=list)
 
     @classmethod
     def below(cls, root: Path) -> _Found:
@@ -156,47 +181,76 @@ class _Found:
             ours = set[str]()
             for name in (*folders, *files):
                 path = Path(folder, name)
+                suffix = path.suffix.lower()
                 if name.startswith("."):
                     found.left_out["hidden"] += 1
                 elif path.is_symlink():
-                    found.left_out["links"] += 1
+                    found._leave_out(path.relative_to(root), "links", "a link, which is not followed")
                 elif name in folders and made_here(path):
-                    found.left_out["folders of reasonrag"] += 1
+                    found._leave_out(path.relative_to(root), "folders of reasonrag", "a folder of reasonrag")
                     ours.add(name)
+                elif name in files and suffix in KINDS:
+                    found.documents.append(path.relative_to(root).as_posix())
                 elif name in files:
-                    if path.suffix.lower() in KINDS:
-                        found.documents.append(path.relative_to(root).as_posix())
-                    else:
-                        found.left_out[path.suffix.lower() or "without suffix"] += 1
+                    cause = f"{suffix or 'a file without suffix'} is not read"
+                    found._leave_out(path.relative_to(root), suffix or "without suffix", cause)
             folders[:] = [name for name in folders if not name.startswith(".") and name not in ours]
         found.documents.sort(key=lambda path: PurePosixPath(path).parts)
         return found
 
+    def _leave_out(self, path: PurePath, what: str, cause: str) -> None:
+        self.left_out[what] += 1
+        self.not_read.append(UnreadFile(file=_shown(path.as_posix()), cause=cause))
+
 
 @dataclass
 class _CorpusWriter:
-    """The lines of a corpus, and what is counted on the way."""
+    """The lines of a corpus, and what is counted on the way. spool: takes the documents until all are read, since only
+    then it is known what they share."""
 
+    reader: DocumentReader
+    spool: IO[bytes]
+    keep_shared: bool
     digest: Any = field(default_factory=hashlib.sha256)
     files: Counter[str] = field(default_factory=Counter)
     unreadable: list[UnreadFile] = field(default_factory=list)
     passages: int = 0
     duplicates: int = 0
     languages: LanguageCounts = field(default_factory=LanguageCounts)
+    _shared: dict[str, SharedLines] = field(default_factory=lambda: {kind: SharedLines() for kind in _FROM_TEMPLATES})
     _seen: set[bytes] = field(default_factory=set)
 
-    def lines_of(self, path: str, reader: DocumentReader) -> bytes:
-        """The lines of a document's passages. A passage's id is its path and a digest of what it says, so that a change
-        of one passage leaves the ids of all others."""
-        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+    def read(self, path: str) -> None:
         try:
-            read = reader.read(path)
+            document = self.reader.read(path)
         except UnreadableError as error:
-            self.unreadable.append(UnreadFile(file=shown, cause=str(error)))
-            return b""
-        self.files[KINDS[PurePath(path).suffix.lower()]] += 1
+            self.unreadable.append(UnreadFile(file=_shown(path), cause=str(error)))
+            return
+        kind = kind_of(path)
+        self.files[kind] += 1
+        if not self.keep_shared and kind in self._shared:
+            self._shared[kind].add(path, document)
+        self.spool.write(orjson.dumps([path, asdict(document)], option=orjson.OPT_APPEND_NEWLINE))
+
+    def lines(self) -> Iterator[bytes]:
+        """Those of each document."""
+        self.spool.seek(0)
+        for line in self.spool:
+            path, fields = orjson.loads(line)
+            document, kind = as_document(fields), kind_of(path)
+            if not self.keep_shared and kind in self._shared:
+                document = self._shared[kind].without(path, document)
+            try:
+                yield self._lines_of(_shown(path), self.reader.passages(document))
+            except UnreadableError as error:
+                self.files[kind] -= 1
+                self.unreadable.append(UnreadFile(file=_shown(path), cause=str(error)))
+
+    def _lines_of(self, shown: str, passages: Iterable[tuple[str, str]]) -> bytes:
+        """A passage's id is its path and a digest of what it says, so that a change of one passage leaves the ids of
+        all others."""
         lines = []
-        for title, text in read:
+        for title, text in passages:
             contents = f"{title}\n{text}"
             key = hashlib.sha256(folded(contents).encode("utf-8", "replace")).digest()
             if key in self._seen:
@@ -213,10 +267,17 @@ class _CorpusWriter:
     @property
     def counts(self) -> dict[str, Any]:
         """Of the corpus' summary."""
+        shared = sum((each.left_out for each in self._shared.values()), Counter[str]())
         return {
             "sha256": self.digest.hexdigest(),
-            "files": dict(sorted(self.files.items())),
+            "files": {kind: count for kind, count in sorted(self.files.items()) if count},
             "passages": self.passages,
             "duplicates": self.duplicates,
+            "shared_lines": dict(shared.most_common()),
             "unreadable": self.unreadable,
         }
+
+
+def _shown(path: str) -> str:
+    """A path as text: names of files may hold other bytes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

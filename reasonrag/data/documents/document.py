@@ -32,8 +32,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
+    """beside: texts of the file that are not its content, or are parts of its lines."""
+
     title: str
     sections: list[Section] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for section in self.sections for line in section.text.split("\n") if line.strip()]
 
 
 def decoded(content: bytes, *, declared: str | None = None) -> str:

@@ -1,49 +1,98 @@
-"""The text of a PDF.
+"""The text of a PDF, as sections under headings.
 
-Decides how lines of pages become paragraphs, and which lines are running heads. A page without text (a scan) has none
-here: nothing is recognised from pictures. Knows no passage.
+Decides how lines of pages become paragraphs, which are headings, and which are running heads. A page without text (a
+scan) has none here: nothing is recognised from pictures. Knows no passage.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from io import BytesIO
-from typing import TYPE_CHECKING
+from itertools import groupby
+from math import hypot
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reasonrag.data.documents.document import Document, Section, UnreadableError, on_one_line
 
 if TYPE_CHECKING:
-    from pypdf import PdfReader
+    from pypdf import PageObject, PdfReader
 
 _FEWEST_PAGES = 4
-"""A line on more than half of fewer pages may be no running head."""
+"""A line on more than half of fewer pages may be no running head, unless it is smaller than the text."""
 _MOST_RUNNING_HEADS = 3
 """Lines at each end of a page."""
 _FULL_LINE, _FEWEST_CHARS = 0.75, 40
 """A line that is shorter, as a share of the longest or in characters, ends a paragraph."""
+_LARGER, _LONGEST_HEADING = 1.12, 120
+"""Of a heading: its size, of that of the text, and its characters."""
 _HYPHENATED = re.compile(r"(?<=[^\W\d_])-\r(?=[^\W\d_A-Z])")
-_NO_TITLE = re.compile(r"(?i)untitled|microsoft word|\.(docx?|pptx?|xlsx?|pdf|indd|tex|html?)$|^\W*$")
+_NO_TITLE = re.compile(
+    r"(?i)untitled|anonymous|microsoft word|^(word )?document\s*\d*$|\.(docx?|pptx?|xlsx?|pdf|indd|tex|html?)$|^\W*$"
+)
 """Titles that programs write, not people."""
 
 
+class _Line(NamedTuple):
+    text: str
+    size: float
+    """Of most of its characters, in points."""
+
+
 def pdf_document(content: bytes, name: str) -> Document:
-    """A PDF. Its title is that of its metadata, else `name`. Raises UnreadableError."""
+    """A PDF. Its title is the largest heading if that is on the first page, else that of its metadata, else `name`.
+    Raises UnreadableError."""
     from pypdf import PdfReader
     from pypdf.errors import FileNotDecryptedError, PyPdfError
 
     try:
         reader = PdfReader(BytesIO(content))
-        count = len(reader.pages)
-        pages = _without_running_heads([page.extract_text() for page in reader.pages])
-        title = _title(reader) or name
+        pages = [list(_lines(page)) for page in reader.pages]
+        given = _title(reader)
     except FileNotDecryptedError:
         raise UnreadableError("encrypted; save it without a password") from None
     except PyPdfError as error:
         raise UnreadableError(f"not a readable PDF ({error})") from None
-    if not any(pages):
-        raise UnreadableError(f"no text on {count:,} pages: scanned? Run a text recognition first, such as ocrmypdf")
-    return Document(title, [Section((), _text([line for page in pages for line in page]))])
+    sizes = Counter[float]()
+    for line in (line for page in pages for line in page):
+        sizes[line.size] += len(line.text)
+    if not sizes:
+        raise UnreadableError(
+            f"no text on {len(pages):,} pages: scanned? Run a text recognition first, such as ocrmypdf"
+        )
+    text_size = sizes.most_common(1)[0][0]
+    heads = _taken_running_heads(pages, text_size)
+    lines = [line for page in pages for line in page]
+    headings = sorted({line.size for line in lines if _is_heading(line, text_size)}, reverse=True)
+    top = next((each.text for page in pages[:1] for each in page if headings and each.size == headings[0]), None)
+    title = top or given or name
+    return Document(title, list(_sections(lines, text_size, title)), heads)
+
+
+def _lines(page: PageObject) -> Iterator[_Line]:
+    """The lines of a page that have text."""
+    sizes, pieces = Counter[float](), list[str]()
+
+    def add(text: str, page_matrix: list[float], matrix: list[float], _font: Any, size: float) -> None:
+        shown = round(size * hypot(*matrix[2:4]) * hypot(*page_matrix[2:4]), 1)
+        for number, piece in enumerate(text.replace("\0", "").split("\n")):
+            if number:
+                end()
+            pieces.append(piece)
+            sizes[shown] += len(piece.strip())
+
+    found = list[_Line]()
+
+    def end() -> None:
+        if text := "".join(pieces).strip():
+            found.append(_Line(text, sizes.most_common(1)[0][0]))
+        pieces.clear()
+        sizes.clear()
+
+    page.extract_text(visitor_text=add)
+    end()
+    return iter(found)
 
 
 def _title(reader: PdfReader) -> str:
@@ -51,26 +100,48 @@ def _title(reader: PdfReader) -> str:
     return "" if _NO_TITLE.search(title) else title
 
 
-def _without_running_heads(pages: list[str]) -> list[list[str]]:
-    """The lines of each page, without first and last ones that more than half of the pages have, numbers apart."""
-    lined = [[line.strip() for line in page.replace("\0", "").split("\n") if line.strip()] for page in pages]
-    if len(lined) < _FEWEST_PAGES:
-        return lined
-    for end in (0, -1) * _MOST_RUNNING_HEADS:
-        shapes = Counter(_shape(lines[end]) for lines in lined if lines)
-        running = {shape for shape, pages_with in shapes.items() if pages_with * 2 > len(lined)}
-        for lines in lined:
-            if lines and _shape(lines[end]) in running:
-                del lines[end]
-    return lined
+def _is_heading(line: _Line, text_size: float) -> bool:
+    larger = line.size >= _LARGER * text_size and len(line.text) <= _LONGEST_HEADING
+    return larger and any(map(str.isalpha, line.text))
+
+
+def _sections(lines: list[_Line], text_size: float, title: str) -> Iterator[Section]:
+    """Headings of one size that follow each other are one."""
+    path, full = list[tuple[float, str]](), _full_length(lines)
+    for (is_heading, size), group in groupby(
+        lines, key=lambda line: (head := _is_heading(line, text_size), line.size if head else 0.0)
+    ):
+        texts = [line.text for line in group]
+        if is_heading:
+            path = [each for each in path if each[0] > size] + [(size, " ".join(texts))]
+        else:
+            headings = tuple(heading for _, heading in path)
+            yield Section(headings[headings[:1] == (title,) :], _text(texts, full))
+
+
+def _taken_running_heads(pages: list[list[_Line]], text_size: float) -> list[str]:
+    """Takes first and last lines from pages that more than half of them have, numbers apart. Of few pages only those
+    that are smaller than the text, and of one page only the first: notes stand at its end."""
+    few, taken = len(pages) < _FEWEST_PAGES, dict[str, None]()
+    for end in (0,) if len(pages) == 1 else (0, -1):
+        for _ in range(_MOST_RUNNING_HEADS):
+            ends = [lines for lines in pages if lines and (not few or lines[end].size < text_size)]
+            shapes = Counter(_shape(lines[end].text) for lines in ends)
+            for lines in ends:
+                if shapes[_shape(lines[end].text)] * 2 > len(pages):
+                    taken[lines.pop(end).text] = None
+    return list(taken)
 
 
 def _shape(line: str) -> str:
     return re.sub(r"\d+", "0", on_one_line(line))
 
 
-def _text(lines: list[str]) -> str:
+def _full_length(lines: list[_Line]) -> float:
+    return max(_FEWEST_CHARS, _FULL_LINE * max((len(line.text) for line in lines), default=0))
+
+
+def _text(lines: list[str], full: float) -> str:
     """The paragraphs of these lines."""
-    full = max(_FEWEST_CHARS, _FULL_LINE * max(map(len, lines), default=0))
     joined = "".join(line + ("\r" if len(line) >= full else "\n") for line in lines)  # \r: where a line was full
     return _HYPHENATED.sub("", joined).replace("\r", " ").strip()

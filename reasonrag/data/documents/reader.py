@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
-from reasonrag.data.documents.document import Document, UnreadableError, name_of, plain_document
-from reasonrag.data.documents.html import html_document, markdown_document
+from reasonrag.data.documents.document import Document, Section, UnreadableError, name_of, plain_document
+from reasonrag.data.documents.html import html_document, markdown_document, word_document
+from reasonrag.data.documents.mail import mail_document
 from reasonrag.data.documents.passages import passages_of
 from reasonrag.data.documents.pdf import pdf_document
+from reasonrag.data.documents.tables import csv_document, sheets_document
 from reasonrag.processes.bounded import BoundedProcess, LimitError, WorkError
 from reasonrag.processes.child_environment import child_environment
 
@@ -23,8 +26,22 @@ KINDS = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), "HTML"),
     **dict.fromkeys((".txt", ".text"), "plain text"),
     ".pdf": "PDF",
+    ".docx": "Word",
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "Excel"),
+    **dict.fromkeys((".csv", ".tsv"), "CSV"),
+    ".eml": "e-mail",
 }
 """Kinds of documents, by suffix in lower case."""
+_PARSERS: dict[str, Callable[[bytes, str], Document]] = {
+    "Markdown": markdown_document,
+    "HTML": html_document,
+    "plain text": plain_document,
+    "PDF": pdf_document,
+    "Word": word_document,
+    "Excel": sheets_document,
+    "CSV": csv_document,
+    "e-mail": mail_document,
+}
 FILE_BYTES, SECONDS, MEMORY_BYTES = 50_000_000, 300.0, 2 << 30
 """Of a document: its largest size, the longest time to read it, and memory beyond that of the process that reads."""
 _SHOWN = 300
@@ -36,58 +53,78 @@ MOST_TEXT = 20_000_000
 class DocumentReader:
     """A process that reads documents, one at a time; started when it is needed. max_chars: of a passage's text."""
 
-    def __init__(self, folder: Path, *, max_chars: int, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, folder: Path, *, max_chars: int, seconds: float = SECONDS, memory_bytes: int = MEMORY_BYTES
+    ) -> None:
         self._process = BoundedProcess(
             reading,
             str(folder),
             max_chars,
             seconds=seconds,
-            memory_bytes=MEMORY_BYTES,
+            memory_bytes=memory_bytes,
             environment=child_environment(),
         )
 
-    def read(self, path: str) -> list[tuple[str, str]]:
-        """Title and text of the passages of a file below the folder. Raises UnreadableError."""
-        try:
-            answer = self._process.ask(path)
-        except WorkError as error:
-            raise UnreadableError(f"its parser {error}" if isinstance(error, LimitError) else str(error)) from error
+    def read(self, path: str) -> Document:
+        """A file below the folder. Raises UnreadableError."""
+        answer = self._asked(path)
         if "cause" in answer:
             raise UnreadableError(answer["cause"])
-        return [(title, text) for title, text in answer["passages"]]
+        return as_document(answer)
+
+    def passages(self, document: Document) -> list[tuple[str, str]]:
+        """Title and text of its passages. Raises UnreadableError."""
+        return [(title, text) for title, text in self._asked(asdict(document))["passages"]]
 
     def close(self) -> None:
         self._process.close()
+
+    def _asked(self, thing: str | dict[str, Any]) -> dict[str, Any]:
+        try:
+            return cast("dict[str, Any]", self._process.ask(thing))
+        except WorkError as error:
+            raise UnreadableError(f"its parser {error}" if isinstance(error, LimitError) else str(error)) from error
+
+
+def kind_of(path: str) -> str:
+    return KINDS[PurePosixPath(path).suffix.lower()]
+
+
+def as_document(fields: dict[str, Any]) -> Document:
+    """From its fields in JSON."""
+    sections = [Section(tuple(each["headings"]), each["text"]) for each in fields["sections"]]
+    return Document(fields["title"], sections, fields["beside"])
 
 
 # -- in the process ----------------------------------------------------------------------------------------------
 
 
-def reading(folder: str, max_chars: int) -> Callable[[str], dict[str, Any]]:
-    """What reads a document of the folder, by its path: its passages, or why there are none."""
+def reading(folder: str, max_chars: int) -> Callable[[str | dict[str, Any]], dict[str, Any]]:
+    """What reads a document of the folder by its path, or says why there is none; and what cuts one into passages."""
 
-    def read(path: str) -> dict[str, Any]:
+    def answer(thing: str | dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(thing, str):
+            return {"passages": list(passages_of(as_document(thing), max_chars=max_chars))}
         try:
-            return {"passages": _read(folder, path, max_chars)}
+            return asdict(_read(folder, thing))
         except UnreadableError as error:
             return {"cause": str(error)[:_SHOWN]}
         except OSError as error:
             return {"cause": error.strerror or str(error)}
 
-    return read
+    return answer
 
 
-def _read(folder: str, path: str, max_chars: int) -> list[tuple[str, str]]:
+def _read(folder: str, path: str) -> Document:
     content = _content(Path(folder) / path)
     if not content.strip():
         raise UnreadableError("empty")
     document = _document(content, path)
     if sum(len(section.text) for section in document.sections) > MOST_TEXT:
         raise UnreadableError(f"more than {MOST_TEXT // 10**6} million characters of text")
-    passages = list(passages_of(document, max_chars=max_chars))
-    if not passages:
+    if not any(section.text.strip() for section in document.sections):
         raise UnreadableError("no text")
-    return passages
+    return document
 
 
 def _content(path: Path) -> bytes:
@@ -105,5 +142,4 @@ def _content(path: Path) -> bytes:
 
 def _document(content: bytes, path: str) -> Document:
     name = name_of(os.fsencode(path).decode("utf-8", "backslashreplace"))
-    parsers = {"PDF": pdf_document, "HTML": html_document, "Markdown": markdown_document, "plain text": plain_document}
-    return parsers[KINDS[PurePosixPath(path).suffix.lower()]](content, name)
+    return _PARSERS[kind_of(path)](content, name)

@@ -103,6 +103,37 @@ def test_what_has_no_text_or_would_replace_other_files_is_refused(pages: Path, t
     assert not list((tmp_path / "new").iterdir())
 
 
+BANNER, MENU, FOOTER = "We use cookies to measure our visitors.", ["Start", "Products", "Phone of help desk"], "Imprint"
+
+
+def _page(title: str, text: str) -> str:
+    links = "".join(f"<div><a href=/{each}>{each}</a></div>" for each in MENU)
+    return (
+        f"<title>{title} | ACME</title><div class=k1>{BANNER}</div><div class=k2>{links}</div>"
+        f"<div class=k3>Start &rsaquo; {title}</div>"
+        f"<div class=k4><h2>{title}</h2><p>{text}</p><p>Ask for form 7.</p><p>{text}</p></div>"
+        f"<div class=k5>{FOOTER}</div>"
+    )
+
+
+def test_what_most_pages_begin_or_end_with_is_left_out_and_told(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Banners, menus, paths to a page and footers, though no element says what they are. What stands between a page's
+    own lines stays, and --keep-shared keeps all."""
+    for title in ("Leave", "Travel", "Laptops", "Parking", "Meals"):
+        text = f"{title} is decided by the office on floor {len(title)}, in at most {len(title) * 3} days. "
+        (tmp_path / "site").mkdir(exist_ok=True)
+        (tmp_path / "site" / f"{title}.html").write_text(_page(title, text * 3), "utf-8")
+    (tmp_path / "site/logo.png").write_bytes(b"x")
+    done = reasonrag("corpus", "build", "site")
+    assert done.status == 0
+    assert "not read: logo.png: .png is not read" in done.out
+    contents = Path("corpora/site.jsonl").read_text("utf-8")
+    assert contents.count("Ask for form 7.") == contents.count("is decided by the office") / 6 == 5
+    assert not [each for each in (BANNER, *MENU, FOOTER) if each in contents]
+    whole = calls.corpus_build("site", out="corpora/whole.jsonl", keep_shared=True)
+    assert whole.shared_lines == {}
+
+
 @pytest.mark.parametrize(
     ("path", "name"),
     [

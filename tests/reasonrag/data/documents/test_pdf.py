@@ -27,10 +27,23 @@ def test_running_heads_are_left_out() -> None:
     assert "confidential" in pdf_document(pdf(pages[:3]), "n").sections[0].text
 
 
-def test_the_title_is_the_metadatas_unless_a_program_wrote_it() -> None:
+def test_larger_lines_are_headings_and_the_largest_on_the_first_page_is_the_title() -> None:
+    """What stands above it in smaller letters, and on one page of two, is a running head."""
+    days, months = "Everyone has 28 days of leave.", "Parents have 14 months."
+    pages = [["~ACME handbook", "~page 1", "# Leave", days], ["~ACME handbook", "~page 2", months]]
+    found = pdf_document(pdf(pages, title="(anonymous)"), "n")
+    assert (found.title, found.sections) == ("Leave", [Section((), f"{days}\n{months}")])
+    assert found.beside == ["ACME handbook", "page 1", "page 2"]
+    assert pdf_document(pdf(pages[:1]), "n").sections == [Section((), days)]
+    noted = pdf_document(pdf([["# Leave", days, "~1 in a whole year"]]), "n")
+    assert noted.sections == [Section((), f"{days}\n1 in a whole year")]
+
+
+def test_without_headings_the_title_is_the_metadatas_unless_a_program_wrote_it() -> None:
     pages = [["Leave", "28 days."]]
     assert pdf_document(pdf(pages, title="Handbook"), "n").title == "Handbook"
-    assert pdf_document(pdf(pages, title="Microsoft Word - Doc1.docx"), "n").title == "n"
+    for placeholder in ("Microsoft Word - Doc1.docx", "(anonymous)", "untitled", "Word Document"):
+        assert pdf_document(pdf(pages, title=placeholder), "n").title == "n"
 
 
 def test_what_cannot_be_read_says_why() -> None:

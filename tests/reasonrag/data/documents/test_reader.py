@@ -9,9 +9,10 @@ import pytest
 
 from reasonrag.data.documents.document import UnreadableError
 from reasonrag.data.documents.reader import DocumentReader
+from tests.helpers.documents import docx, paragraph
 
-ENDLESS = "<p>x" + "<div>" * 300_000
-"""Its parser needs minutes: its time grows with the square of the depth."""
+ENDLESS = "<p>x</p>" * 500_000
+"""Its parser needs a minute."""
 
 
 def test_a_document_that_takes_too_long_ends_its_process_and_no_other(tmp_path: Path) -> None:
@@ -22,7 +23,20 @@ def test_a_document_that_takes_too_long_ends_its_process_and_no_other(tmp_path: 
     try:
         with pytest.raises(UnreadableError, match=r"took more than 1\.5 s"):
             reader.read("endless.html")
-        assert reader.read("a.md") == [("A", "text")]
+        assert reader.passages(reader.read("a.md")) == [("A", "text")]
+    finally:
+        reader.close()
+
+
+def test_after_a_document_that_takes_too_much_memory_others_are_read(tmp_path: Path) -> None:
+    """A small file may unpack to gigabytes."""
+    (tmp_path / "bomb.docx").write_bytes(docx(paragraph("A" * 1000) * 100_000))
+    (tmp_path / "a.docx").write_bytes(docx(paragraph("text")))
+    reader = DocumentReader(tmp_path, max_chars=200, memory_bytes=64 << 20)
+    try:
+        with pytest.raises(UnreadableError, match=r"its parser (took more than 64 MiB of memory|crashed)"):
+            reader.read("bomb.docx")
+        assert reader.passages(reader.read("a.docx")) == [("a", "text")]
     finally:
         reader.close()
 

@@ -1,0 +1,67 @@
+"""Lines at the ends of documents that most files of a folder share: banners, menus and footers answer no question.
+
+Decides which lines are shared. What stands between lines of a document's own stays, whichever others have it: a table's
+head, a label of a form. Numbers count. Headings stay where they have text. Knows no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import dropwhile
+from pathlib import PurePosixPath
+
+from preference.similarity import folded
+from reasonrag.data.documents.document import Document, Section
+
+_FEWEST_FILES = 4
+"""Fewer say nothing about what is usual."""
+_STEPS = re.compile(r"\s*[\u203a\u00bb>/\u2192]\s*")
+"""What parts the steps of a path to a page, of which the last may be its title."""
+
+
+@dataclass
+class SharedLines:
+    """The lines of the files of one kind. left_out: those that were, each with the number of files."""
+
+    left_out: Counter[str] = field(default_factory=Counter)
+    _files: Counter[str] = field(default_factory=Counter)
+    """By folder; a file counts for all folders above it."""
+    _having: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Files by folder and line."""
+
+    def add(self, path: str, document: Document) -> None:
+        lines = set(map(folded, (*document.lines, *document.beside)))
+        for folder in PurePosixPath(path).parents:
+            self._files[str(folder)] += 1
+            self._having.update((str(folder), line) for line in lines)
+
+    def without(self, path: str, document: Document) -> Document:
+        """The document without first and last lines that more than half of the files have, of its folder or of one
+        above it."""
+        folders = [str(each) for each in PurePosixPath(path).parents if self._files[str(each)] >= _FEWEST_FILES]
+        title = folded(document.title)
+
+        def is_common(line: str) -> bool:
+            return line in ("", title) or any(self._having[each, line] * 2 > self._files[each] for each in folders)
+
+        def is_shared(numbered: tuple[int, str]) -> bool:
+            line = folded(numbered[1])
+            return is_common(line) or (bool(folders) and all(map(is_common, _STEPS.split(line))))
+
+        lines = [(number, line) for number, each in enumerate(document.sections) for line in each.text.split("\n")]
+        kept = list(dropwhile(is_shared, lines))
+        kept = list(dropwhile(is_shared, reversed(kept)))[::-1]
+        gone = Counter(line.strip() for _, line in lines) - Counter(line.strip() for _, line in kept)
+        self.left_out.update({line for line in gone if folded(line) not in ("", title)})
+        texts = dict[int, list[str]]()
+        for number, line in kept:
+            texts.setdefault(number, []).append(line)
+        sections = [Section(document.sections[number].headings, _text(texts[number])) for number in texts]
+        return replace(document, sections=sections)
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines).strip("\n")
