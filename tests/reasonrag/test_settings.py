@@ -110,7 +110,7 @@ def test_further_fields_of_a_body_are_a_json_object(given: object, fields: objec
 
 
 def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
-    with pytest.raises(InputError, match=r"^--folder is required: Folder of Markdown"):
+    with pytest.raises(InputError, match=r"^--folder is required: Folder of web pages"):
         resolve(CorpusSettings, "corpus", {})
 
 

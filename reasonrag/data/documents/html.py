@@ -50,7 +50,7 @@ def page_document(text: str, name: str) -> Document:
     texts = {on_one_line(each) for each in page.itertext()}
     _keep_structure(page)
     config = use_config()  # below this it takes whatever text there is, without headings
-    config.set("DEFAULT", "MIN_EXTRACTED_SIZE", str(min(_SHORT, len(on_one_line(page.text_content())) // 4)))
+    config.set("DEFAULT", "MIN_EXTRACTED_SIZE", str(min(_SHORT, len(on_one_line(page.text_content())) // 16)))
     content = trafilatura.extract(page, output_format="html", include_comments=False, config=config)
     found = _document(_parsed(content) if content else page, title)
     return replace(found, beside=sorted(texts.difference(found.lines)))
