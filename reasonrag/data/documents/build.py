@@ -38,8 +38,8 @@ from reasonrag.signatures import public_call
 _SHOWN_CAUSES = 5
 _PACKAGES = "trafilatura markdownify markdown_it pypdf mammoth python_calamine semantic_text_splitter".split()
 """What the processes need that read the documents."""
-_FROM_TEMPLATES = ("HTML", "PDF", "Word", "e-mail")
-"""Kinds of documents whose programs write lines into each: banners, running heads, signatures."""
+_FROM_TEMPLATES = ("HTML", "PDF", "Word")
+"""Kinds of documents whose programs write lines into each: banners and running heads."""
 
 
 class UnreadFile(BaseModel):
@@ -273,7 +273,7 @@ class _CorpusWriter:
             "files": {kind: count for kind, count in sorted(self.files.items()) if count},
             "passages": self.passages,
             "duplicates": self.duplicates,
-            "shared_lines": dict(shared.most_common()),
+            "shared_lines": dict(sorted(shared.items(), key=lambda each: (-each[1], each[0]))),
             "unreadable": self.unreadable,
         }
 

@@ -6,7 +6,9 @@ Decides how a title is chosen and how bytes become text. Knows no file and no pa
 from __future__ import annotations
 
 import codecs
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -41,6 +43,26 @@ class Document:
     @property
     def lines(self) -> list[str]:
         return [line for section in self.sections for line in section.text.split("\n") if line.strip()]
+
+
+def sections_under(parts: Iterable[tuple[float | None, str]], title: str) -> list[Section]:
+    """The sections of a document. parts: its texts in order; a heading's with its rank, of which smaller ones are
+    outer. A heading with nothing below it is a text: it may be all that is said."""
+    path, sections, is_bare = list[tuple[float, str]](), list[Section](), False
+
+    def add(headings: list[tuple[float, str]], text: str) -> None:
+        names = tuple(name for _, name in headings)
+        sections.append(Section(names[names[:1] == (title,) :], text))
+
+    for rank, text in [*parts, (-math.inf, "")]:
+        if rank is None:
+            add(path, text)
+            is_bare = False
+            continue
+        if is_bare and rank <= path[-1][0] and path[-1][1] != title:
+            add(path[:-1], path[-1][1])
+        path, is_bare = [each for each in path if each[0] < rank] + [(rank, text)], True
+    return sections
 
 
 def decoded(content: bytes, *, declared: str | None = None) -> str:

@@ -14,7 +14,7 @@ from itertools import groupby
 from math import hypot
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reasonrag.data.documents.document import Document, Section, UnreadableError, on_one_line
+from reasonrag.data.documents.document import Document, UnreadableError, on_one_line, sections_under
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
@@ -44,13 +44,13 @@ def pdf_document(content: bytes, name: str) -> Document:
     """A PDF. Its title is the largest heading if that is on the first page, else that of its metadata, else `name`.
     Raises UnreadableError."""
     from pypdf import PdfReader
-    from pypdf.errors import FileNotDecryptedError, PyPdfError
+    from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
 
     try:
         reader = PdfReader(BytesIO(content))
         pages = [list(_lines(page)) for page in reader.pages]
         given = _title(reader)
-    except FileNotDecryptedError:
+    except (DependencyError, FileNotDecryptedError):
         raise UnreadableError("encrypted; save it without a password") from None
     except PyPdfError as error:
         raise UnreadableError(f"not a readable PDF ({error})") from None
@@ -64,10 +64,12 @@ def pdf_document(content: bytes, name: str) -> Document:
     text_size = sizes.most_common(1)[0][0]
     heads = _taken_running_heads(pages, text_size)
     lines = [line for page in pages for line in page]
-    headings = sorted({line.size for line in lines if _is_heading(line, text_size)}, reverse=True)
-    top = next((each.text for page in pages[:1] for each in page if headings and each.size == headings[0]), None)
+    parts = list(_parts(lines, text_size))
+    first = {-line.size for page in pages[:1] for line in page}
+    largest = min((rank for rank, _ in parts if rank is not None), default=None)
+    top = next((text for rank, text in parts if rank == largest), None) if largest in first else None
     title = top or given or name
-    return Document(title, list(_sections(lines, text_size, title)), heads)
+    return Document(title, sections_under(parts, title), heads)
 
 
 def _lines(page: PageObject) -> Iterator[_Line]:
@@ -105,18 +107,13 @@ def _is_heading(line: _Line, text_size: float) -> bool:
     return larger and any(map(str.isalpha, line.text))
 
 
-def _sections(lines: list[_Line], text_size: float, title: str) -> Iterator[Section]:
-    """Headings of one size that follow each other are one."""
-    path, full = list[tuple[float, str]](), _full_length(lines)
-    for (is_heading, size), group in groupby(
-        lines, key=lambda line: (head := _is_heading(line, text_size), line.size if head else 0.0)
-    ):
-        texts = [line.text for line in group]
-        if is_heading:
-            path = [each for each in path if each[0] > size] + [(size, " ".join(texts))]
-        else:
-            headings = tuple(heading for _, heading in path)
-            yield Section(headings[headings[:1] == (title,) :], _text(texts, full))
+def _parts(lines: list[_Line], text_size: float) -> Iterator[tuple[float | None, str]]:
+    """Headings with their negative size, and texts. Headings of one size that follow each other are one."""
+    full = max(_FEWEST_CHARS, _FULL_LINE * max((len(line.text) for line in lines), default=0))
+    ranked = [(-line.size if _is_heading(line, text_size) else None, line.text) for line in lines]
+    for rank, group in groupby(ranked, key=lambda each: each[0]):
+        texts = [text for _, text in group]
+        yield rank, " ".join(texts) if rank else _text(texts, full)
 
 
 def _taken_running_heads(pages: list[list[_Line]], text_size: float) -> list[str]:
@@ -135,10 +132,6 @@ def _taken_running_heads(pages: list[list[_Line]], text_size: float) -> list[str
 
 def _shape(line: str) -> str:
     return re.sub(r"\d+", "0", on_one_line(line))
-
-
-def _full_length(lines: list[_Line]) -> float:
-    return max(_FEWEST_CHARS, _FULL_LINE * max((len(line.text) for line in lines), default=0))
 
 
 def _text(lines: list[str], full: float) -> str:

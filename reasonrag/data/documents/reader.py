@@ -83,7 +83,8 @@ class DocumentReader:
         try:
             return cast("dict[str, Any]", self._process.ask(thing))
         except WorkError as error:
-            raise UnreadableError(f"its parser {error}" if isinstance(error, LimitError) else str(error)) from error
+            what = str(error) if isinstance(error, LimitError) else f"failed ({error})"
+            raise UnreadableError(f"its parser {what}") from error
 
 
 def kind_of(path: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from pathlib import PurePosixPath
@@ -18,6 +17,8 @@ from reasonrag.data.documents.document import Document, Section
 
 _FEWEST_FILES = 4
 """Fewer say nothing about what is usual."""
+_LONGEST, _AT_ENDS = 300, 50
+"""Characters of such a line, and lines at each end of a document that may be."""
 _STEPS = re.compile(r"\s*[\u203a\u00bb>/\u2192]\s*")
 """What parts the steps of a path to a page, of which the last may be its title."""
 
@@ -28,40 +29,49 @@ class SharedLines:
 
     left_out: Counter[str] = field(default_factory=Counter)
     _files: Counter[str] = field(default_factory=Counter)
-    """By folder; a file counts for all folders above it."""
-    _having: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Files by folder and line."""
+    """By folder; a file counts for all folders above it, and copies of one count once."""
+    _having: Counter[int] = field(default_factory=Counter)
+    """Files by folder and line, which are kept as one number."""
+    _seen: set[int] = field(default_factory=set)
 
     def add(self, path: str, document: Document) -> None:
-        lines = set(map(folded, (*document.lines, *document.beside)))
+        own = tuple(map(folded, document.lines))
+        if hash(own) in self._seen:
+            return
+        self._seen.add(hash(own))
+        lines = {*own[:_AT_ENDS], *own[-_AT_ENDS:], *map(folded, document.beside)}
         for folder in PurePosixPath(path).parents:
             self._files[str(folder)] += 1
-            self._having.update((str(folder), line) for line in lines)
+            self._having.update(hash((str(folder), line)) for line in lines if _may_be_shared(line))
 
     def without(self, path: str, document: Document) -> Document:
         """The document without first and last lines that more than half of the files have, of its folder or of one
-        above it."""
+        above it; as it is if it has no others."""
         folders = [str(each) for each in PurePosixPath(path).parents if self._files[str(each)] >= _FEWEST_FILES]
         title = folded(document.title)
 
         def is_common(line: str) -> bool:
-            return line in ("", title) or any(self._having[each, line] * 2 > self._files[each] for each in folders)
+            having = ((self._having[hash((each, line))], self._files[each]) for each in folders)
+            return line == title or (_may_be_shared(line) and any(some * 2 > files for some, files in having))
 
         def is_shared(numbered: tuple[int, str]) -> bool:
             line = folded(numbered[1])
-            return is_common(line) or (bool(folders) and all(map(is_common, _STEPS.split(line))))
+            return not line or is_common(line) or all(map(is_common, _STEPS.split(line)))
 
         lines = [(number, line) for number, each in enumerate(document.sections) for line in each.text.split("\n")]
         kept = list(dropwhile(is_shared, lines))
         kept = list(dropwhile(is_shared, reversed(kept)))[::-1]
+        if not (folders and kept):
+            return document
         gone = Counter(line.strip() for _, line in lines) - Counter(line.strip() for _, line in kept)
-        self.left_out.update({line for line in gone if folded(line) not in ("", title)})
+        self.left_out.update([line for line in gone if folded(line) not in ("", title)])
         texts = dict[int, list[str]]()
         for number, line in kept:
             texts.setdefault(number, []).append(line)
-        sections = [Section(document.sections[number].headings, _text(texts[number])) for number in texts]
+        whole = {number: "\n".join(lines).strip("\n") for number, lines in texts.items()}
+        sections = [Section(document.sections[number].headings, text) for number, text in whole.items()]
         return replace(document, sections=sections)
 
 
-def _text(lines: Iterable[str]) -> str:
-    return "\n".join(lines).strip("\n")
+def _may_be_shared(line: str) -> bool:
+    return len(line) <= _LONGEST and any(map(str.isalnum, line))

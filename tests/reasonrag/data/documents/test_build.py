@@ -134,6 +134,16 @@ def test_what_most_pages_begin_or_end_with_is_left_out_and_told(tmp_path: Path, 
     assert whole.shared_lines == {}
 
 
+def test_copies_and_pages_of_nothing_but_shared_lines_are_not_emptied(tmp_path: Path) -> None:
+    """Copies count once; a page that has no line of its own stays as it is."""
+    texts = {"a": "Rule 7 holds.", "copy of a": "Rule 7 holds.", "third": "Rule 7 holds.", "b": "Pay 5.", "c": "Pay 6."}
+    texts |= {"yes 1": "Yes.", "yes 2": "Yes.", "no": "No."}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.html").write_text(f"<h1>{name}</h1><p>{text}</p>")
+    built = calls.corpus_build(tmp_path, out=tmp_path / "c.jsonl")
+    assert (built.passages, built.shared_lines) == (len(texts), {})
+
+
 @pytest.mark.parametrize(
     ("path", "name"),
     [
