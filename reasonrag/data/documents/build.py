@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path, PurePath, PurePosixPath
 from tempfile import TemporaryFile
@@ -114,7 +114,8 @@ def corpus_build(
             TemporaryFile() as spool,
             closing(DocumentReader(root, max_chars=settings.max_chars)) as reader,
         ):
-            writer = _CorpusWriter(reader, spool, keep_shared=settings.keep_shared)
+            shared = {} if settings.keep_shared else {kind: SharedLines() for kind in _FROM_TEMPLATES}
+            writer = _CorpusWriter(reader, spool, shared)
             for number, path in enumerate(found.documents, start=1):
                 writer.read(path)
                 advanced(number, len(found.documents))
@@ -206,18 +207,17 @@ class _Found:
 @dataclass
 class _CorpusWriter:
     """The lines of a corpus, and what is counted on the way. spool: takes the documents until all are read, since only
-    then it is known what they share."""
+    then it is known what they share. shared: by kind, of those that leave it out."""
 
     reader: DocumentReader
     spool: IO[bytes]
-    keep_shared: bool
+    shared: dict[str, SharedLines]
     digest: Any = field(default_factory=hashlib.sha256)
     files: Counter[str] = field(default_factory=Counter)
     unreadable: list[UnreadFile] = field(default_factory=list)
     passages: int = 0
     duplicates: int = 0
     languages: LanguageCounts = field(default_factory=LanguageCounts)
-    _shared: dict[str, SharedLines] = field(default_factory=lambda: {kind: SharedLines() for kind in _FROM_TEMPLATES})
     _seen: set[bytes] = field(default_factory=set)
 
     def read(self, path: str) -> None:
@@ -226,11 +226,10 @@ class _CorpusWriter:
         except UnreadableError as error:
             self.unreadable.append(UnreadFile(file=_shown(path), cause=str(error)))
             return
-        kind = kind_of(path)
-        self.files[kind] += 1
-        if not self.keep_shared and kind in self._shared:
-            self._shared[kind].add(path, document)
-        self.spool.write(orjson.dumps([path, asdict(document)], option=orjson.OPT_APPEND_NEWLINE))
+        if shared := self.shared.get(kind_of(path)):
+            shared.add(path, document)
+        fields = asdict(replace(document, beside=[]))
+        self.spool.write(orjson.dumps([path, fields], option=orjson.OPT_APPEND_NEWLINE))
 
     def lines(self) -> Iterator[bytes]:
         """Those of each document."""
@@ -238,13 +237,15 @@ class _CorpusWriter:
         for line in self.spool:
             path, fields = orjson.loads(line)
             document, kind = as_document(fields), kind_of(path)
-            if not self.keep_shared and kind in self._shared:
-                document = self._shared[kind].without(path, document)
+            if shared := self.shared.get(kind):
+                document = shared.without(path, document)
             try:
-                yield self._lines_of(_shown(path), self.reader.passages(document))
+                passages = self.reader.passages(document)
             except UnreadableError as error:
-                self.files[kind] -= 1
                 self.unreadable.append(UnreadFile(file=_shown(path), cause=str(error)))
+            else:
+                self.files[kind] += 1
+                yield self._lines_of(_shown(path), passages)
 
     def _lines_of(self, shown: str, passages: Iterable[tuple[str, str]]) -> bytes:
         """A passage's id is its path and a digest of what it says, so that a change of one passage leaves the ids of
@@ -267,10 +268,10 @@ class _CorpusWriter:
     @property
     def counts(self) -> dict[str, Any]:
         """Of the corpus' summary."""
-        shared = sum((each.left_out for each in self._shared.values()), Counter[str]())
+        shared = sum((each.left_out for each in self.shared.values()), Counter[str]())
         return {
             "sha256": self.digest.hexdigest(),
-            "files": {kind: count for kind, count in sorted(self.files.items()) if count},
+            "files": dict(sorted(self.files.items())),
             "passages": self.passages,
             "duplicates": self.duplicates,
             "shared_lines": dict(sorted(shared.items(), key=lambda each: (-each[1], each[0]))),

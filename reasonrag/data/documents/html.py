@@ -35,6 +35,8 @@ _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?=[\w-]+:)(.*?)\n(?:---|\.\.\.)[ \t]*
 _TITLE_LINE = re.compile(r"^title:[ \t]*([^>|\s].*)$", re.MULTILINE)
 _MARK, _IN_CODE = "\ue000", {"\n": "\ue001", " ": "\ue002", "\t": "\ue003"}
 """What begins the line of a heading, and what stands for white space of code while lines are told apart."""
+_INNER = re.compile(f"{_MARK}\\d")
+"""Of a heading in a list, a quotation or a table, which is a text there."""
 _RULE = re.compile(r"---|\|(?: --- \|)+|\|(?:\s*\|)+")
 """A line, or what Markdown writes below or for a table's head."""
 _SHORT = 250
@@ -87,7 +89,9 @@ def word_document(content: bytes, name: str) -> Document:
     import mammoth
 
     try:
-        found = mammoth.convert_to_html(BytesIO(content), style_map=_WORD_STYLES, external_file_access=False)
+        found = mammoth.convert_to_html(
+            BytesIO(content), style_map=_WORD_STYLES, convert_image=lambda _: [], external_file_access=False
+        )
     except (BadZipFile, ExpatError, KeyError, ValueError) as error:
         raise UnreadableError(f"not a readable Word file ({error})") from error
     page = _parsed(found.value)
@@ -102,7 +106,8 @@ def _parsed(text: str) -> HtmlElement:
     """A page without what has no text. Lines end where elements do."""
     from lxml import etree, html
 
-    parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
+    # huge: else it stops, without a word, at 10 MB of a text and at 256 levels
+    parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
     content = text.replace(_MARK, "").encode()
     try:
         page = html.document_fromstring(content or b"<body>", parser=parser, ensure_head_body=True)
@@ -198,5 +203,5 @@ def _parts(lines: Iterable[str]) -> Iterator[tuple[float | None, str]]:
     for is_heading, group in groupby(lines, key=lambda line: line.startswith(_MARK)):
         if is_heading:
             yield from ((float(line[1]), on_one_line(line[2:])) for line in group if line[2:].strip())
-        elif text := "\n".join(group).strip("\n"):
+        elif text := _INNER.sub("", "\n".join(group).strip("\n")):
             yield None, text

@@ -48,7 +48,7 @@ def pdf_document(content: bytes, name: str) -> Document:
 
     try:
         reader = PdfReader(BytesIO(content))
-        pages = [list(_lines(page)) for page in reader.pages]
+        pages = [_lines(page) for page in reader.pages]
         given = _title(reader)
     except (DependencyError, FileNotDecryptedError):
         raise UnreadableError("encrypted; save it without a password") from None
@@ -72,9 +72,9 @@ def pdf_document(content: bytes, name: str) -> Document:
     return Document(title, sections_under(parts, title), heads)
 
 
-def _lines(page: PageObject) -> Iterator[_Line]:
+def _lines(page: PageObject) -> list[_Line]:
     """The lines of a page that have text."""
-    sizes, pieces = Counter[float](), list[str]()
+    found, sizes, pieces = list[_Line](), Counter[float](), list[str]()
 
     def add(text: str, page_matrix: list[float], matrix: list[float], _font: Any, size: float) -> None:
         shown = round(size * hypot(*matrix[2:4]) * hypot(*page_matrix[2:4]), 1)
@@ -84,8 +84,6 @@ def _lines(page: PageObject) -> Iterator[_Line]:
             pieces.append(piece)
             sizes[shown] += len(piece.strip())
 
-    found = list[_Line]()
-
     def end() -> None:
         if text := "".join(pieces).strip():
             found.append(_Line(text, sizes.most_common(1)[0][0]))
@@ -94,7 +92,7 @@ def _lines(page: PageObject) -> Iterator[_Line]:
 
     page.extract_text(visitor_text=add)
     end()
-    return iter(found)
+    return found
 
 
 def _title(reader: PdfReader) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import dropwhile
+from itertools import groupby
+from operator import itemgetter
 from pathlib import PurePosixPath
 
 from preference.similarity import folded
@@ -54,22 +55,21 @@ class SharedLines:
             having = ((self._having[hash((each, line))], self._files[each]) for each in folders)
             return line == title or (_may_be_shared(line) and any(some * 2 > files for some, files in having))
 
-        def is_shared(numbered: tuple[int, str]) -> bool:
-            line = folded(numbered[1])
+        def is_shared(line: str) -> bool:
+            line = folded(line)
             return not line or is_common(line) or all(map(is_common, _STEPS.split(line)))
 
         lines = [(number, line) for number, each in enumerate(document.sections) for line in each.text.split("\n")]
-        kept = list(dropwhile(is_shared, lines))
-        kept = list(dropwhile(is_shared, reversed(kept)))[::-1]
-        if not (folders and kept):
+        first = next((place for place, (_, line) in enumerate(lines) if not is_shared(line)), None)
+        if first is None or not folders:
             return document
-        gone = Counter(line.strip() for _, line in lines) - Counter(line.strip() for _, line in kept)
-        self.left_out.update([line for line in gone if folded(line) not in ("", title)])
-        texts = dict[int, list[str]]()
-        for number, line in kept:
-            texts.setdefault(number, []).append(line)
-        whole = {number: "\n".join(lines).strip("\n") for number, lines in texts.items()}
-        sections = [Section(document.sections[number].headings, text) for number, text in whole.items()]
+        end = next(place for place in range(len(lines), 0, -1) if not is_shared(lines[place - 1][1]))
+        gone = {line.strip() for _, line in (*lines[:first], *lines[end:])}
+        self.left_out.update(line for line in gone if folded(line) not in ("", title))
+        sections = [
+            Section(document.sections[number].headings, "\n".join(line for _, line in group).strip("\n"))
+            for number, group in groupby(lines[first:end], key=itemgetter(0))
+        ]
         return replace(document, sections=sections)
 
 

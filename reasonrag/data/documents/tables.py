@@ -29,12 +29,9 @@ def csv_document(content: bytes, name: str) -> Document:
     csv.field_size_limit(max(csv.field_size_limit(), len(content)))
     tried = {each: list(csv.reader(lines[:_LOOKED_AT], delimiter=each)) for each in _DELIMITERS}
     delimiter = max(tried, key=lambda each: _fits(tried[each]))
-    if _fits(tried[delimiter]) == (0, 0):  # one column
-        return Document(name, list(_sections((), [[line] for line in lines])))
-    try:
-        return Document(name, list(_sections((), list(csv.reader(lines, delimiter=delimiter)))))
-    except csv.Error as error:
-        raise UnreadableError(f"not a readable CSV file ({error})") from None
+    is_one_column = _fits(tried[delimiter]) == (0, 0)
+    rows = [[line] for line in lines] if is_one_column else list(csv.reader(lines, delimiter=delimiter))
+    return Document(name, list(_sections((), rows)))
 
 
 def _fits(rows: list[list[str]]) -> tuple[int, int]:

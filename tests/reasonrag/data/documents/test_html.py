@@ -37,6 +37,7 @@ HTML: list[Page] = [
     (f"<main><h1>T</h1>{LONG}<div>Fee is <b>5</b> EUR: <p>per person</p> rest</div></main>", "T", [
         ((), f"{FIRST}\n\nFee is 5 EUR:\n\nper person\n\nrest"),
     ]),
+    (f"{'<div>' * 300}<p>deep</p>{'</div>' * 300}<p>after</p>", "a name", [((), "deep\n\nafter")]),
     ("<frameset><frame src=a></frameset>", "a name", []),
     ("<!-- c -->", "a name", []),
     ("<p>1 &lt; 2 &amp; <!-- c -->3 <script>x</script></p>", "a name", [((), "1 < 2 & 3")]),
@@ -49,6 +50,7 @@ MARKDOWN: list[Page] = [
     ("T\n=\n\nA\n-\n\n```sh\n# no heading\n```\n", "T", [(("A",), "# no heading")]),
     ("# T\n\n1. a\n2. b\n\n| x | y |\n|---|---|\n| 1 | 2 |", "T", [((), "1. a\n2. b\n\n| x | y |\n| 1 | 2 |")]),
     ("\ufeff# T\r\n\r\na\r\nb", "T", [((), "a b")]),
+    ("# T\n\n- ## a\n\n> ## b", "T", [((), "- a\n\n> b")]),
     ("# T\n\na\n\n## Call 112", "T", [((), "a"), ((), "Call 112")]),
     ("# T\n\n````\n```\n# a\n````\n\n## B\n\n\\# c", "T", [((), "```\n# a"), (("B",), "# c")]),
     ("a <b>c</b> <script>x</script>", "a name", [((), "a c")]),
