@@ -6,9 +6,9 @@ Decides which path is the best, and which paths or steps critics leave for fine-
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pydantic import BaseModel, PrivateAttr
 
@@ -16,6 +16,8 @@ from preference.answer_scores import label_cover_em
 from preference.candidate_records import Ends, Origin, PathStep, PlainStep, QuestionRecord
 from preference.labelling import origin_of
 from preference.records import RolloutNode, RolloutRecord, shared_fields, state_key
+
+AnyStep = TypeVar("AnyStep", RolloutNode, PlainStep)
 
 
 def question_record(
@@ -60,11 +62,7 @@ def right_attempts(question: QuestionRecord) -> list[list[PathStep]]:
     """The steps of all right attempts, the best path first."""
     steps, attempts = {each.id: each for each in question.plain_steps}, list[list[PathStep]]()
     for end in (each for each in question.plain_steps if each.right):
-        path, place = list[PathStep](), end.id
-        while place:
-            path.append(PathStep(**shared_fields(steps[place], PathStep)))
-            place = steps[place].parent_id
-        attempts.append(path[::-1])
+        attempts.append([PathStep(**shared_fields(each, PathStep)) for each in steps_to(steps, end)])
     return ([question.path] if question.path else []) + [each for each in attempts if each != question.path]
 
 
@@ -86,7 +84,7 @@ def best_path(rollout: RolloutRecord) -> list[PathStep] | None:
     """
     right = [node for node in rollout.nodes[1:] if node.terminal and _is_right(rollout, node)]
     for answer in sorted(right, key=lambda node: (-(node.reward or 0.0), node.layer or 0, node.id)):
-        steps = steps_to(rollout, answer)
+        steps = steps_to(rollout.nodes, answer)
         if all(step.parse_error is None and not step.repaired for step in steps):
             return [PathStep(**shared_fields(step, PathStep)) for step in steps]
     return None
@@ -106,11 +104,11 @@ def _is_right(rollout: RolloutRecord, answer: RolloutNode) -> bool:
     return answer.outcome.value is not None and answer.outcome.value >= least
 
 
-def steps_to(rollout: RolloutRecord, step: RolloutNode) -> list[RolloutNode]:
+def steps_to(by_id: Mapping[int, AnyStep] | Sequence[AnyStep], step: AnyStep) -> list[AnyStep]:
     """The steps from the question on, this one included."""
     steps = [step]
     while steps[-1].parent_id:
-        steps.append(rollout.nodes[steps[-1].parent_id])
+        steps.append(by_id[steps[-1].parent_id])
     return steps[::-1]
 
 

@@ -49,8 +49,6 @@ trajectory, or an imported file."""
 Ends = Literal["all_right", "all_wrong", "mixed", "unknown"]
 """How the continuations of a tree ended; unknown if none was recorded."""
 
-TypeCombination: TypeAlias = tuple[ActionType | None, ActionType | None]
-
 
 def is_conversation(prompt: Sequence[Message] | None) -> bool:
     """Whether a prompt is one system turn, then user turns with replies between them, which every format needs."""
@@ -187,7 +185,7 @@ class PairRecord(Record):
                 "margin": None if self.margin is None else -self.margin,
                 "confidence": None if self.confidence is None else 1 - self.confidence,
                 "value_confidence": None if self.value_confidence is None else 1 - self.value_confidence,
-                "gold": _SWAPPED_VERDICTS.get(self.gold, self.gold),
+                "gold": {"right": "wrong", "wrong": "right"}.get(self.gold, self.gold),
                 "tags": [tag for tag in self.tags if tag != "golden_rejected"],
             }
         )
@@ -218,9 +216,6 @@ def is_letter(answer: str) -> bool:
 def _support(answer: StepRecord) -> bool | None:
     """By the evidence; where that does not tell, or its verdict is not recorded, by the passages."""
     return answer.grounded if answer.in_evidence is None else answer.in_evidence
-
-
-_SWAPPED_VERDICTS: dict[GoldVerdict, GoldVerdict] = {"right": "wrong", "wrong": "right"}
 
 
 class StateRecord(Record):

@@ -22,7 +22,6 @@ from preference.candidate_records import (
     StateRecord,
     StepRecord,
     Tag,
-    TypeCombination,
     prefers_wrong,
     support_decides,
 )
@@ -37,7 +36,7 @@ from preference.published.pair_rules import (
     is_ranked,
     visited_enough,
 )
-from preference.records import RolloutRecord
+from preference.records import ActionType, RolloutRecord
 from preference.similarity import NEARLY_THE_SAME, folded
 
 DropReason = Literal[
@@ -159,7 +158,7 @@ class Candidate:
         return self.pair.margin or 0.0
 
     @property
-    def types(self) -> TypeCombination:
+    def types(self) -> tuple[ActionType | None, ActionType | None]:
         return self.chosen.action_type, self.rejected.action_type
 
     @property

@@ -10,7 +10,7 @@ import gc
 import hashlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -30,7 +30,7 @@ from preference.candidate_records import (
 )
 from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
-from preference.labelling import TokenCounter, labelled_states, with_outcome_label
+from preference.labelling import TokenCounter, labelled_states
 from preference.records import MalformedRolloutsError, RolloutRecord
 
 
@@ -134,12 +134,11 @@ def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
             target.write(line)
 
 
-def label_by_outcome(folder: Path) -> None:
-    """Label all pairs in `candidates.jsonl` by outcome. Raises OSError, and MalformedCandidatesError for a line that is
-    not a record."""
-    path = folder / CANDIDATES
+def rewrite_lines(path: Path, kind: type[Line], change: Callable[[Line], Line]) -> None:
+    """Replace every record of a file by what `change` makes of it. Raises OSError, and MalformedCandidatesError for a
+    line that is not a record."""
     with atomic_replacement(path) as target:
-        target.writelines(with_outcome_label(state).to_line() for state in read_lines(path, StateRecord))
+        target.writelines(change(each).to_line() for each in read_lines(path, kind))
 
 
 def _grouped(sources: Sequence[BinaryIO], kind: type[Line]) -> Iterator[tuple[int, int]]:

@@ -12,11 +12,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import orjson
-
 from preference.export.formats import FORMATS, SPLITS
 from preference.export.private_files import keep_permissions
-from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, HELD_OUT, QUESTIONS, SUMMARY
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, HELD_OUT, QUESTIONS, SUMMARY, summary_of
 
 UNFINISHED = "UNFINISHED.reasonrag"
 """Present while files are moved in place: the last file, under this name. Its renaming completes the data set."""
@@ -42,12 +40,13 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
     """Move the files of `staged` to `out`, and remove what an earlier export wrote and this one does not.
 
     Order: remove validation files, move the summary (which lists the files of the export), training files, validation
-    files, then `last` in their order. obsolete: other files and folders of `out` to remove. A folder
-    replaces the one of its name. Raises OSError; the same files may then be staged and moved again.
+    files, then `last` in their order. obsolete: other files and folders of `out` to remove; nothing else goes but what
+    the summary there lists. A folder replaces the one of its name. Raises OSError; the same files may then be staged
+    and moved again.
     """
     names = {each.name for each in staged.iterdir()}
-    earlier = files_of_formats(out)
     held_out = _ROW_FILES["validation"]
+    earlier = {HELD_OUT}.union(*_ROW_FILES.values()) & summary_of(out).files.keys()
 
     def turn(name: str) -> tuple[int, str]:
         return last.index(name) + 3 if name in last else 2 if name in held_out else int(name != SUMMARY), name
@@ -73,12 +72,3 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
 def is_unfinished(directory: Path) -> bool:
     """Whether a process is moving files in place there, or was killed while doing so."""
     return (directory / UNFINISHED).is_file()
-
-
-def files_of_formats(out: Path) -> set[str]:
-    """Files of an earlier export, according to its summary; nothing else below `out` may be removed."""
-    try:
-        files = set(orjson.loads((out / SUMMARY).read_bytes())["files"])
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        return set()
-    return {HELD_OUT}.union(*_ROW_FILES.values()) & files

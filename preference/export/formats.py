@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias, get_args
 import orjson
 
 from mcts.advantages import ADVANTAGES, Drawn
+from preference.best_path import steps_to
 from preference.candidate_records import PlainStep, QuestionRecord
 from preference.filters import Candidate
 from preference.records import ActionType, Message, Record
@@ -224,10 +225,8 @@ def rl_rows(question: QuestionRecord) -> Iterator[Row]:
     advantages = {name: of(drawn) for name, of in ADVANTAGES.items()}
     by_id, below = {each.id: each for each in steps}, defaultdict[int, list[PlainStep]](list)
     for end in (each for each in steps if each.outcome is not None):
-        place = end.id
-        while place:
-            below[place].append(end)
-            place = by_id[place].parent_id
+        for each in steps_to(by_id, end):
+            below[each.id].append(end)
     for number, each in enumerate(steps):
         ends = below[each.id]
         attempts = sum(end.draws for end in ends)

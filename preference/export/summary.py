@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -140,6 +141,13 @@ class PairSummary(BaseModel):
     contamination: dict[str, Any] = {}
     versions: dict[str, str] = {}
     warnings: list[str] = []
+
+
+def summary_of(data_set: Path) -> PairSummary:
+    """The summary there; an empty one where none can be read."""
+    with suppress(OSError, ValueError):
+        return PairSummary.model_validate_json((data_set / SUMMARY).read_bytes())
+    return PairSummary()
 
 
 @dataclass(frozen=True)

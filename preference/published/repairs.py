@@ -105,13 +105,10 @@ class RepairLog:
         self.repairs: dict[str, RepairCount] = {}
         self.refusals: dict[str, RepairCount] = {}
 
-    def repaired(self, name: str, where: str) -> None:
-        self.repairs.setdefault(name, RepairCount(meaning=REPAIRS[name])).add(where)
-
-    def include(self, note: Notes) -> None:
+    def repaired(self, note: Notes) -> None:
         """Count the repairs of an item that was kept."""
         for name, where in note.found:
-            self.repaired(name, where)
+            self.repairs.setdefault(name, RepairCount(meaning=REPAIRS[name])).add(where)
 
     def refused(self, name: str, where: str) -> None:
         self.refusals.setdefault(name, RepairCount(meaning=REFUSALS[name])).add(where)

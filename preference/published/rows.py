@@ -18,7 +18,6 @@ from preference.export.sanitize import plain_text
 from preference.published.repairs import (
     ImportRules,
     Notes,
-    RepairLog,
     StepReply,
     Turns,
     Unusable,
@@ -65,21 +64,19 @@ class _PublishedState:
 class PublishedRowReader:
     """Reads rows one by one and rebuilds their states and questions."""
 
-    def __init__(self, rules: ImportRules, repair_log: RepairLog) -> None:
+    def __init__(self, rules: ImportRules) -> None:
         self._rules = rules
-        self._findings = repair_log
         self._questions: dict[str, tuple[QuestionRecord, dict[str, _PublishedState]]] = {}
         self.rows = 0
         """Rows read so far, each a pair."""
 
-    def add(self, item: object, *, where: str, revision: str) -> None:
+    def add(self, item: object, note: Notes, *, revision: str) -> None:
         """Read a row. Raises Unusable if it cannot be repaired; then nothing of it is kept.
 
-        where: location of the row. revision: SHA-256 of its file.
+        revision: SHA-256 of its file.
         """
         if not isinstance(item, dict):
             raise Unusable("not_an_object")
-        note = Notes(where)
         row = _read(item, note)
         key = question_key(row.question)
         known = self._questions.get(key)
@@ -96,7 +93,6 @@ class PublishedRowReader:
             state.steps.setdefault(side.response, side)
         states[state_id] = state
         self._questions[key] = question, states
-        self._findings.include(note)
         self.rows += 1
 
     def _about(self, item: dict[str, Any], question: str, revision: str, note: Notes) -> QuestionRecord:

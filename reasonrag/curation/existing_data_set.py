@@ -102,13 +102,6 @@ def takes_in_what_is_there(out: Path) -> bool:
         return bool(known) and all(hash(line) in known for line in old)
 
 
-def earlier_sources(out: Path) -> list[str]:
-    """The places of the runs when the data set was made; empty where no summary tells."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return [str(each) for each in orjson.loads((out / SUMMARY).read_bytes())["sources"]]
-    return []
-
-
 # -- what goes with the data it was made from ------------------------------------------------------------------
 
 

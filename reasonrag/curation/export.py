@@ -7,6 +7,7 @@ filters and formats are decided in `preference`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,15 +15,14 @@ from typing import Any
 from preference import PairingRules, PairSummary
 from preference.candidate_records import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
-from preference.export.private_files import atomic_replacement
-from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions, held_out_keys
+from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions, held_out_keys, summary_of
+from preference.labelled_runs import rewrite_lines
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
 from reasonrag.curation.audit.report import AUDIT_PAGE
 from reasonrag.curation.decontamination import Decontamination, decontaminate
-from reasonrag.curation.existing_data_set import earlier_sources
 from reasonrag.curation.publish_blockers import ALLOWED_AS_PUBLISHED
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
 from reasonrag.curation.token_counters import token_counter
@@ -80,7 +80,7 @@ class DataSetExport:
         """The sources, those that the data set had before instead of itself; some of the others twice, after a kill."""
         for each in sources:
             itself = each.resolve() == self._out.resolve()
-            yield from (earlier_sources(each) if itself else []) or [str(each)]
+            yield from (itself and summary_of(each).sources) or [str(each)]
 
 
 def keep_prompts(data_sets: Sequence[Path], staged: Path) -> list[str]:
@@ -113,11 +113,8 @@ def take_prompts(staged: Path) -> ImportedPrompts | None:
     states, ours = _StatesIn(staged / CANDIDATES), load_prompts()
     imported = imported_prompts(states, ours)
     if imported is not None:
-        asked = read_lines(staged / QUESTIONS, QuestionRecord)
-        with atomic_replacement(staged / CANDIDATES) as lines:
-            lines.writelines(with_prompts(each, imported).to_line() for each in states)
-        with atomic_replacement(staged / QUESTIONS) as lines:
-            lines.writelines(with_prompts(each, imported).to_line() for each in asked)
+        rewrite_lines(staged / CANDIDATES, StateRecord, partial(with_prompts, imported=imported))
+        rewrite_lines(staged / QUESTIONS, QuestionRecord, partial(with_prompts, imported=imported))
         if renderer_hash(imported.prompts) != renderer_hash(ours):
             save_prompts(imported.prompts, staged / PROMPTS)
     return imported

@@ -216,10 +216,11 @@ class _Import:
         """Have every item taken, with its place and the SHA-256 of its file. What is unusable goes to `refused` with
         its cause; the item too, where `keep`."""
         for item, where, revision in _items_of(self.found):
+            note = Notes(where)
             try:
                 if item.too_long:
                     raise Unusable("too_long")  # noqa: TRY301 - refused like others
-                take(item.value, where=where, revision=revision)
+                take(item.value, note, revision=revision)
             except Unusable as error:
                 self.log.refused(error.cause, where)
                 line = {"item": where, "revision": revision, "cause": error.cause, "message": str(error)}
@@ -227,7 +228,8 @@ class _Import:
                 refused.write(orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE))
             else:
                 if item.repaired:
-                    self.log.repaired("unreadable_characters", where)
+                    note("unreadable_characters")
+                self.log.repaired(note)
 
     def nothing_usable(self, what: str) -> InputError:
         reasons = "; ".join(f"{each.count:,}: {each.meaning}" for each in self.log.refusals.values())
@@ -341,16 +343,15 @@ def _kind_of(source: ImportSource, path: Path) -> ImportKind:
 class _TreeImporter:
     """Converts trees one by one, each once and under an id of its own, and writes them to `lines`."""
 
-    def __init__(self, rules: ImportRules, lines: BinaryIO, log: RepairLog) -> None:
+    def __init__(self, rules: ImportRules, lines: BinaryIO) -> None:
         self.counts = Counter[str]()
         self.questions: set[str] = set()
-        self._rules, self._lines, self._log = rules, lines, log
+        self._rules, self._lines = rules, lines
         self._ids: set[str] = set()
         self._seen: set[bytes] = set()
 
-    def take(self, item: object, *, where: str, revision: str) -> None:
+    def take(self, item: object, note: Notes, *, revision: str) -> None:
         """Raises Unusable."""
-        note = Notes(where)
         record = read_tree(item, self._rules, note, revision=revision)
         mark = hashlib.sha256(record.model_copy(update={"revision": None}).to_line()).digest()
         if mark in self._seen:
@@ -361,7 +362,6 @@ class _TreeImporter:
         if name != record.question_id:
             Notes(name, note.found)("id_taken")
             record = record.model_copy(update={"question_id": name})
-        self._log.include(note)
         self._ids.add(name)
         self.questions.add(question_key(record.question))
         self.counts["kept"] += 1
@@ -375,7 +375,7 @@ def _import_trees(given: _Import, staged: Path) -> dict[str, Any]:
     """Facts for the report."""
     config = _config(given)
     with atomic_replacement(staged / ROLLOUTS) as rollouts, atomic_replacement(staged / FAILURES) as failures:
-        trees = _TreeImporter(replace(given.rules, config_hash=config.config_hash), rollouts, given.log)
+        trees = _TreeImporter(replace(given.rules, config_hash=config.config_hash), rollouts)
         given.read(failures, trees.take, keep=False)
         if not trees.questions:
             raise given.nothing_usable("tree")
@@ -419,7 +419,7 @@ _NO_PROMPTS = (
 
 def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
     """Facts for the report."""
-    reader = PublishedRowReader(given.rules, given.log)
+    reader = PublishedRowReader(given.rules)
     with ExitStack() as opened:
         questions, candidates, rejected = (
             opened.enter_context(atomic_replacement(staged / name)) for name in (QUESTIONS, CANDIDATES, REJECTED)

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from preference import PairSummary
+from preference import PairSummary, StateRecord
 from preference.best_path import Refinement
 from preference.export.atomic_export import staging_folder
 from preference.export.formats import plain_types
 from preference.export.summary import CANDIDATES, DROPPED
-from preference.labelled_runs import label_by_outcome
+from preference.labelled_runs import rewrite_lines
+from preference.labelling import with_outcome_label
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import OURS
 from reasonrag.concurrency import run_to_end
@@ -125,7 +126,7 @@ def _labelled(
     if asked:
         return run_to_end(asked).model_dump(), []
     if by_outcome:
-        label_by_outcome(staged)
+        rewrite_lines(staged / CANDIDATES, StateRecord, with_outcome_label)
     return sources.judged_before(staged)
 
 

@@ -24,9 +24,33 @@ Portion: TypeAlias = Annotated[Share, Panel.PAIRING]
 Most: TypeAlias = Annotated[Limit, Panel.PAIRING]
 
 
-class PairingSettings(Settings):
-    """How good a pair must be, and how many there may be."""
+class DataSetSettings(Settings):
+    """Where a data set is written, and as what; how good a pair must be, and what is accepted all the same."""
 
+    out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
+    replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
+    format: Annotated[list[FormatName], SEVERAL, Panel.OUTPUT] = setting(
+        "Also write this format: sharegpt, kto, reward, sft, sft-chosen, trl or rl; repeatable. RAG_ProGuide is always "
+        "written",
+        default=[],
+        common=True,
+    )
+    validation: KeptApart = setting(
+        "Share of questions with a pair to hold out for validation; 0: none", default=VALIDATION_SHARE, common=True
+    )
+    hold_out: KeptApart = setting(
+        "Share of questions to keep for reinforcement: no row is made of them, and held_out.jsonl lists them",
+        default=0.0,
+    )
+    flip: Share = setting(
+        "Share of training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
+    )
+    seed: Seed = setting(
+        "Seed of the validation split, of --hold-out and --flip, and of the order of steps shown to a judge "
+        "(another seed asks the judge again)",
+        Panel.OUTPUT,
+        default=0,
+    )
     min_margin: float = setting(
         "Minimum difference between the rewards of the two steps", Panel.PAIRING, default=_RULES.min_margin, ge=0
     )
@@ -53,11 +77,6 @@ class PairingSettings(Settings):
         "Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit",
         default=_RULES.max_style_only,
     )
-
-
-class AcceptedPairSettings(Settings):
-    """Which pairs are accepted although, or only if, something else is known of them."""
-
     allow_malformed: Accept = accepts("Accept unparsable replies as rejected steps")
     allow_ungrounded: Accept = accepts("Accept chosen steps that no passage supports")
     allow_cut_prompts: Accept = accepts("Accept pairs of states whose prompt the endpoint cut")
@@ -76,35 +95,6 @@ class AcceptedPairSettings(Settings):
 
 _NO_LIMIT = ("max_per_state", "max_row_tokens")
 """Rules of which 0 as a setting means none."""
-
-
-class ExportSettings(Settings):
-    """Where a data set is written, and as what."""
-
-    out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
-    replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
-    format: Annotated[list[FormatName], SEVERAL, Panel.OUTPUT] = setting(
-        "Also write this format: sharegpt, kto, reward, sft, sft-chosen, trl or rl; repeatable. RAG_ProGuide is always "
-        "written",
-        default=[],
-        common=True,
-    )
-    validation: KeptApart = setting(
-        "Share of questions with a pair to hold out for validation; 0: none", default=VALIDATION_SHARE, common=True
-    )
-    hold_out: KeptApart = setting(
-        "Share of questions to keep for reinforcement: no row is made of them, and held_out.jsonl lists them",
-        default=0.0,
-    )
-    flip: Share = setting(
-        "Share of training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
-    )
-    seed: Seed = setting(
-        "Seed of the validation split, of --hold-out and --flip, and of the order of steps shown to a judge "
-        "(another seed asks the judge again)",
-        Panel.OUTPUT,
-        default=0,
-    )
 
 
 class LabelSettings(Settings):
@@ -151,15 +141,7 @@ class LabelSettings(Settings):
 
 
 class PairsSettings(
-    LimitSettings,
-    BudgetSettings,
-    ModelSettings,
-    LabelSettings,
-    CheckSettings,
-    DecontaminationSettings,
-    AcceptedPairSettings,
-    PairingSettings,
-    ExportSettings,
+    LimitSettings, BudgetSettings, ModelSettings, LabelSettings, CheckSettings, DecontaminationSettings, DataSetSettings
 ):
     model: str | None = setting(
         "Judge, for --label judge: a model name at the endpoint, or offline", Panel.MODEL, common=True

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import ValidationError
 
 from preference import Origin
-from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY
+from preference.export.summary import CANDIDATES, QUESTIONS, summary_of
 from preference.labelled_runs import merge_candidates, recount_tokens, write_candidates
 from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
@@ -181,11 +181,9 @@ def _occurs(mark: bytes, folder: Path, name: str = CANDIDATES) -> bool:
 
 
 def _judging_of(source: Path) -> dict[str, Any]:
-    try:
-        told = Judging.model_validate(orjson.loads((source / SUMMARY).read_bytes())["judging"])
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValidationError):
-        return {}  # the files were copied without their summary
-    return told.model_dump() | {"session_calls": 0}
+    with suppress(ValidationError):  # the files may have been copied without their summary
+        return Judging.model_validate(summary_of(source).judging).model_dump() | {"session_calls": 0}
+    return {}
 
 
 # -- runs ------------------------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ async def _after(agent: Agent, rollout: RolloutRecord, node: RolloutNode) -> Sta
     """The state that a step leads to, or the answer: the replies on its path are the thoughts, its queries are searched
     again, and a reader's words are those of the run. Raises InputError if the index finds other passages."""
     state = agent.start(_question_of(agent, rollout))
-    for each in steps_to(rollout, node):
+    for each in steps_to(rollout.nodes, node):
         step = AgentStep(
             state=state,
             prompt=tuple(each.prompt or ()),

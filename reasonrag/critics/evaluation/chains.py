@@ -38,7 +38,7 @@ def judged_chains(rollout: RolloutRecord) -> Iterator[Chain]:
     """The first chains of a tree that won, and the first that lost: CHAINS of each at most."""
     found = Counter[bool]()
     for last in rollout.nodes[1:]:
-        outcome, path = true_value(last, 0.0) if last.terminal else None, steps_to(rollout, last)
+        outcome, path = true_value(last, 0.0) if last.terminal else None, steps_to(rollout.nodes, last)
         if outcome is not None and all(is_step(node) and node.action_type for node in path):
             found[outcome >= WON] += 1
             if found[outcome >= WON] <= CHAINS:

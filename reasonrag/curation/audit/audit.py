@@ -70,9 +70,9 @@ def audit(directory: str | Path, **flags: Any) -> AuditReport:
     files = row_files(place)
     counter, _ = token_counter()
     seen = DatasetAudit(counter, allow=parse_allowed(settings.allow), name=place.resolve().name)
-    for file in files:
-        for item in read_items(file.path):
-            seen.add(item.value, file=file.path.name, part=file.part)
+    for path, part in files:
+        for item in read_items(path):
+            seen.add(item.value, file=path.name, part=part)
     report = seen.report()
     write_audit(report, page_path(place))
     return report

@@ -5,7 +5,6 @@ Decides which files of a directory are audited, and which part of the data each 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from preference.export.formats import SplitName, pairs_files
@@ -17,21 +16,13 @@ _FOR_VALIDATION = ("validation", "valid", "val", "dev", "test", "eval")
 _ROW = frozenset({"instruction", "input", "chosen", "rejected"})
 
 
-@dataclass(frozen=True)
-class AuditedFile:
-    """A file of rows, and whether they are for training or validation."""
-
-    path: Path
-    part: SplitName
-
-
-def row_files(place: Path) -> list[AuditedFile]:
-    """The files to audit: `place` itself, the two of `reasonrag pairs`, or every file that begins with such a row.
+def row_files(place: Path) -> list[tuple[Path, SplitName]]:
+    """The files to audit, each with its part: `place` itself, or those of `find_row_files`.
 
     Raises InputError if there is none.
     """
     if place.is_file():
-        return [AuditedFile(place, _part(place))]
+        return [(place, _part(place))]
     if not place.is_dir():
         raise InputError(f"there is no {place}; give a directory with RAG_ProGuide.json, or such a file")
     check_finished(place)
@@ -48,12 +39,12 @@ def row_files(place: Path) -> list[AuditedFile]:
     return found
 
 
-def find_row_files(directory: Path) -> list[AuditedFile]:
-    """The two files of `reasonrag pairs`, or every file that begins with such a row."""
+def find_row_files(directory: Path) -> list[tuple[Path, SplitName]]:
+    """The two files of `reasonrag pairs`, or every file that begins with such a row; each with its part."""
     if ours := pairs_files(directory):
-        return [AuditedFile(path, split) for split, path in ours.items()]
+        return [(path, split) for split, path in ours.items()]
     places = [path for path in sorted(directory.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]
-    return [AuditedFile(path, _part(path)) for path in places]
+    return [(path, _part(path)) for path in places]
 
 
 def _part(path: Path) -> SplitName:

@@ -19,9 +19,9 @@ from preference import Message
 from preference.best_path import right_attempts
 from preference.candidate_records import PathStep, PlainStep, QuestionRecord, StateRecord, StepRecord, read_lines
 from preference.export.export_pairs import questions_of
-from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.filters import PairingRules, select
+from preference.labelled_runs import rewrite_lines
 from reasonrag.curation.labels.judge_labels import JUDGING
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
@@ -135,13 +135,13 @@ def _write_scores(staged: Path, known: Mapping[StepText, float]) -> None:
     def scored(prompt: Sequence[Message], step: AnyStep) -> AnyStep:
         return step.model_copy(update={"critic_score": known.get(text_of(prompt, step.response))})
 
-    states, asked = read_lines(staged / CANDIDATES, StateRecord), read_lines(staged / QUESTIONS, QuestionRecord)
-    with atomic_replacement(staged / CANDIDATES) as lines:
-        for state in states:
-            steps = [scored(state.prompt, each) for each in state.steps]
-            lines.write(state.model_copy(update={"steps": steps}).to_line())
-    with atomic_replacement(staged / QUESTIONS) as lines:
-        for question in asked:
-            plain = [scored(each.prompt, each) for each in question.plain_steps]
-            path = [scored(each.prompt, each) for each in question.path or ()] or None
-            lines.write(question.model_copy(update={"path": path, "plain_steps": plain}).to_line())
+    def scored_state(state: StateRecord) -> StateRecord:
+        return state.model_copy(update={"steps": [scored(state.prompt, each) for each in state.steps]})
+
+    def scored_question(question: QuestionRecord) -> QuestionRecord:
+        plain = [scored(each.prompt, each) for each in question.plain_steps]
+        path = [scored(each.prompt, each) for each in question.path or ()] or None
+        return question.model_copy(update={"path": path, "plain_steps": plain})
+
+    rewrite_lines(staged / CANDIDATES, StateRecord, scored_state)
+    rewrite_lines(staged / QUESTIONS, QuestionRecord, scored_question)

@@ -92,7 +92,7 @@ class TrainingData:
         """Why the rows are not those that were audited, with the objection's name: by their content where the data set
         has a summary, else by whether an audit of the folder reads the file."""
         if self.summary is None:
-            audited = [each.path.resolve() for each in find_row_files(self.directory)]
+            audited = [path.resolve() for path, _ in find_row_files(self.directory)]
             if entry.file and entry.file.resolve() not in audited:
                 return "unaudited_rows", f"no audit of {self.directory} reads {entry.file}"
             return None

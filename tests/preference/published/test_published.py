@@ -354,9 +354,9 @@ def test_no_tree_however_broken_is_a_crash(changes: list[tuple[int, int, Any]]) 
 @given(JUNK)
 def test_no_item_whatever_it_is_is_a_crash(item: Any) -> None:
     """Neither as a tree nor as a row."""
-    for take in (read, PublishedRowReader(ImportRules(), RepairLog()).add):
+    for take in (read, PublishedRowReader(ImportRules()).add):
         with pytest.raises(Unusable):
-            take(item) if take is read else take(item, where="f:1", revision="f")  # type: ignore[operator]
+            take(item) if take is read else take(item, Notes("f:1"), revision="f")  # type: ignore[operator]
 
 
 def test_the_head_of_a_real_llama_tree_is_read(shared_data: Path) -> None:
@@ -437,9 +437,11 @@ def published_row(**changed: Any) -> Json:
 
 def take(*rows: Json, rules: ImportRules = NOTHING_KNOWN) -> tuple[PublishedRowReader, RepairLog]:
     findings = RepairLog()
-    reader = PublishedRowReader(rules, findings)
+    reader = PublishedRowReader(rules)
     for number, row in enumerate(rows, start=1):
-        reader.add(row, where=f"rows.json:{number}", revision="f00")
+        note = Notes(f"rows.json:{number}")
+        reader.add(row, note, revision="f00")
+        findings.repaired(note)
     return reader, findings
 
 
@@ -489,13 +491,12 @@ def test_a_row_is_repaired_to_what_it_should_have_been(what: str, changed: Json,
     ],
 )
 def test_a_row_that_cannot_be_repaired_is_given_up_with_its_cause(cause: str, changed: Json) -> None:
-    """Nothing of it is kept, and nothing counted as repaired."""
-    findings = RepairLog()
-    reader = PublishedRowReader(ImportRules(), findings)
+    """Nothing of it is kept."""
+    reader = PublishedRowReader(ImportRules())
     with pytest.raises(Unusable) as refused:
-        reader.add(published_row(**changed), where="rows.json:1", revision="f00")
+        reader.add(published_row(**changed), Notes("rows.json:1"), revision="f00")
     assert refused.value.cause == cause
-    assert (list(reader.states()), list(reader.questions()), findings.repairs) == ([], [], {})
+    assert (list(reader.states()), list(reader.questions())) == ([], [])
 
 
 def test_a_rejected_reply_that_does_not_parse_is_a_candidate_and_no_row() -> None:
@@ -521,9 +522,9 @@ def test_rows_of_one_prompt_are_one_state() -> None:
         (1, 2, "imported", None),
     ]
     with pytest.raises(Unusable, match="already read"):
-        reader.add(published_row(), where="rows.json:3", revision="f00")
+        reader.add(published_row(), Notes("rows.json:3"), revision="f00")
     with pytest.raises(Unusable, match="of an earlier row of the same state 2"):
-        reader.add(published_row(chosen="<answer>Po</answer>", layer=3), where="rows.json:4", revision="f00")
+        reader.add(published_row(chosen="<answer>Po</answer>", layer=3), Notes("rows.json:4"), revision="f00")
     assert reader.rows == 2
 
 
@@ -564,9 +565,9 @@ def test_states_of_one_question_stand_together() -> None:
 @given(st.lists(st.tuples(st.sampled_from(sorted(published_row())), JUNK | st.just(...)), max_size=5))
 def test_no_row_however_broken_is_a_crash(changes: list[tuple[str, Any]]) -> None:
     """It is given up with a cause, or exported."""
-    reader = PublishedRowReader(ImportRules(), RepairLog())
+    reader = PublishedRowReader(ImportRules())
     with suppress(Unusable):
-        reader.add(published_row(**dict(changes)), where="rows.json:1", revision="f00")
+        reader.add(published_row(**dict(changes)), Notes("rows.json:1"), revision="f00")
     assert len(rows_of(reader, replace(NO_FILTERS, allow=frozenset(ALLOWED)))) <= 1
 
 

@@ -278,7 +278,7 @@ def test_files_of_others_are_found_in_a_directory(tmp_path: Path, run: Path) -> 
     for name in ("train.json", "my-dev.jsonl", "summary.json", "notes.txt"):
         content = b"{}" if name == "summary.json" else orjson.dumps([row(1)])
         (tmp_path / name).write_bytes(content)
-    assert [(file.path.name, file.part) for file in row_files(tmp_path)] == [
+    assert [(path.name, part) for path, part in row_files(tmp_path)] == [
         ("my-dev.jsonl", "validation"),
         ("train.json", "train"),
     ]
