@@ -7,9 +7,8 @@ confidence. The ten fields have no gold answers; they stay unknown unless the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 from preference.answer_scores import cover_em
 from preference.candidate_records import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, question_key
@@ -43,22 +42,14 @@ def is_row(item: object) -> bool:
     return isinstance(item, dict) and "chosen" in item and "rejected" in item
 
 
-class _ReadRow(NamedTuple):
-    turns: Turns
-    question: str
+class _Row(NamedTuple):
     layer: int
     chosen: StepReply
     rejected: StepReply
 
 
-@dataclass
-class _PublishedState:
-    """The rows of one prompt. steps: by their replies. pairs: two replies each."""
-
-    turns: Turns
-    layer: int
-    steps: dict[str, StepReply] = field(default_factory=dict)
-    pairs: list[tuple[str, str]] = field(default_factory=list)
+_RowsOfState: TypeAlias = dict[tuple[str, str], _Row]
+"""By the chosen and the rejected reply."""
 
 
 class PublishedRowReader:
@@ -66,7 +57,7 @@ class PublishedRowReader:
 
     def __init__(self, rules: ImportRules) -> None:
         self._rules = rules
-        self._questions: dict[str, tuple[QuestionRecord, dict[str, _PublishedState]]] = {}
+        self._questions: dict[str, tuple[QuestionRecord, dict[Turns, _RowsOfState]]] = {}
         self.rows = 0
         """Rows read so far, each a pair."""
 
@@ -77,21 +68,16 @@ class PublishedRowReader:
         """
         if not isinstance(item, dict):
             raise Unusable("not_an_object")
-        row = _read(item, note)
-        key = question_key(row.question)
+        turns, asked, row = _read(item, note)
+        key = question_key(asked)
         known = self._questions.get(key)
-        question, states = known or (self._about(item, row.question, revision, note), {})
-        state_id = state_key(row.turns.messages)
-        state = states.get(state_id) or _PublishedState(row.turns, row.layer)
-        pair = row.chosen.response, row.rejected.response
-        if pair in state.pairs:
+        question, states = known or (self._about(item, asked, revision, note), {})
+        rows, replies = states.get(turns, {}), (row.chosen.response, row.rejected.response)
+        if replies in rows:
             raise Unusable("duplicate")
-        if state.layer != row.layer:
-            raise Unusable("no_layer", f"the layer is {row.layer}, of an earlier row of the same state {state.layer}")
-        state.pairs.append(pair)
-        for side in (row.chosen, row.rejected):
-            state.steps.setdefault(side.response, side)
-        states[state_id] = state
+        if (layer := next(iter(rows.values()), row).layer) != row.layer:
+            raise Unusable("no_layer", f"the layer is {row.layer}, of an earlier row of the same state {layer}")
+        states[turns] = rows | {replies: row}
         self._questions[key] = question, states
         self.rows += 1
 
@@ -117,25 +103,27 @@ class PublishedRowReader:
     def states(self) -> Iterator[StateRecord]:
         """The lines of candidates.jsonl, grouped by question."""
         for question, states in self._questions.values():
-            for state_id, state in states.items():
-                yield _state(state_id, state, question)
+            for turns, rows in states.items():
+                yield _state(turns, rows, question)
 
 
-def _state(state_id: str, state: _PublishedState, question: QuestionRecord) -> StateRecord:
-    ids = {response: i for i, response in enumerate(state.steps)}
-    causes = {response: reply.parse_error and reply.parse_error.cause for response, reply in state.steps.items()}
+def _state(turns: Turns, rows: _RowsOfState, question: QuestionRecord) -> StateRecord:
+    steps, state_id = dict[str, StepReply](), state_key(turns.messages)
+    for side in (side for row in rows.values() for side in (row.chosen, row.rejected)):
+        steps.setdefault(side.response, side)
+    ids, layer = {response: i for i, response in enumerate(steps)}, next(iter(rows.values())).layer
     return StateRecord(
         state_id=state_id,
         question_id=question.question_id,
         question=question.question,
         golden_answers=question.golden_answers,
         origin=question.origin,
-        layer=state.layer,
-        action=_action(state),
-        prompt=state.turns.messages,
+        layer=layer,
+        action=_action(turns, layer, steps.values()),
+        prompt=turns.messages,
         steps=[
-            StepRecord(id=ids[response], **reply._asdict() | {"parse_error": causes[response]})
-            for response, reply in state.steps.items()
+            StepRecord(id=i, **reply._asdict() | {"parse_error": reply.parse_error and reply.parse_error.cause})
+            for i, reply in enumerate(steps.values())
         ],
         pairs=[
             PairRecord(
@@ -143,9 +131,9 @@ def _state(state_id: str, state: _PublishedState, question: QuestionRecord) -> S
                 chosen=ids[chosen],
                 rejected=ids[rejected],
                 label=LABEL,
-                **_compared(state.steps[chosen], state.steps[rejected], question.golden_answers),
+                **_compared(steps[chosen], steps[rejected], question.golden_answers),
             )
-            for chosen, rejected in state.pairs
+            for chosen, rejected in rows
         ],
     )
 
@@ -166,18 +154,18 @@ def _compared(better: StepReply, worse: StepReply, golds: list[str]) -> dict[str
     }
 
 
-def _action(state: _PublishedState) -> AgentAction | None:
+def _action(turns: Turns, layer: int, steps: Iterable[StepReply]) -> AgentAction | None:
     """The agent's action, if prompt and replies tell: a conclusion and a thought that ends in an answer look alike."""
-    if state.turns.is_read:
+    if turns.is_read:
         return "read"
-    thinking = state.layer == 0 or any(each.action_type == "query" for each in state.steps.values())
-    return "think" if thinking else None
+    return "think" if layer == 0 or any(each.action_type == "query" for each in steps) else None
 
 
 # -- one row ---------------------------------------------------------------------------------------------------
 
 
-def _read(item: dict[str, Any], note: Notes) -> _ReadRow:
+def _read(item: dict[str, Any], note: Notes) -> tuple[Turns, str, _Row]:
+    """The prompt and the question of a row, and the rest."""
     system, user = text(item.get("instruction")), text(item.get("input"))
     if system is None or user is None or text(item.get("system")):
         raise Unusable("no_prompt")
@@ -199,7 +187,7 @@ def _read(item: dict[str, Any], note: Notes) -> _ReadRow:
     better, worse = _side(item, "chosen", chosen, note), _side(item, "rejected", rejected, note)
     if better.parse_error:
         raise Unusable("chosen_malformed", better.parse_error.detail)
-    return _ReadRow(turns, question, layer, better, worse)
+    return turns, question, _Row(layer, better, worse)
 
 
 def _side(item: dict[str, Any], side: str, response: str, note: Notes) -> StepReply:

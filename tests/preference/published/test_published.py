@@ -436,8 +436,7 @@ def published_row(**changed: Any) -> Json:
 
 
 def take(*rows: Json, rules: ImportRules = NOTHING_KNOWN) -> tuple[PublishedRowReader, RepairLog]:
-    findings = RepairLog()
-    reader = PublishedRowReader(rules)
+    reader, findings = PublishedRowReader(rules), RepairLog()
     for number, row in enumerate(rows, start=1):
         note = Notes(f"rows.json:{number}")
         reader.add(row, note, revision="f00")
