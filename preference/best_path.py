@@ -28,14 +28,9 @@ def question_record(
     wanted = every_step or rollout.recipe.group is not None
     steps = plain_steps(rollout) if wanted else []
     return QuestionRecord(
-        question_id=rollout.question_id,
-        question=rollout.question,
-        golden_answers=rollout.golden_answers,
-        hops=rollout.hops,
+        **shared_fields(rollout, QuestionRecord),
         origin=origin_of(rollout, run_origin),
-        error=rollout.error,
         ends=ends_of(rollout),
-        usage=rollout.usage,
         path=None if rollout.error else best_path(rollout),
         group=rollout.recipe.group,
         plain_steps=steps,
@@ -60,9 +55,9 @@ def plain_steps(rollout: RolloutRecord) -> list[PlainStep]:
 
 def right_attempts(question: QuestionRecord) -> list[list[PathStep]]:
     """The steps of all right attempts, the best path first."""
-    steps, attempts = {each.id: each for each in question.plain_steps}, list[list[PathStep]]()
-    for end in (each for each in question.plain_steps if each.right):
-        attempts.append([PathStep(**shared_fields(each, PathStep)) for each in steps_to(steps, end)])
+    by_id = {each.id: each for each in question.plain_steps}
+    paths = [steps_to(by_id, end) for end in question.plain_steps if end.right]
+    attempts = [[PathStep(**shared_fields(each, PathStep)) for each in path] for path in paths]
     return ([question.path] if question.path else []) + [each for each in attempts if each != question.path]
 
 

@@ -129,9 +129,7 @@ def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
     pairs = surest_first(pairs, siblings)
     state = StateRecord.model_construct(
         state_id=state_id,
-        question_id=rollout.question_id,
-        question=rollout.question,
-        golden_answers=rollout.golden_answers,
+        **shared_fields(rollout, StateRecord),
         origin=tree.origin,
         layer=siblings[0].layer or 0,
         action=siblings[0].action,

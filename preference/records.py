@@ -290,15 +290,8 @@ class RecipeRef(Record):
     @classmethod
     def of(cls, recipe: Recipe) -> RecipeRef:
         """What a record says of its recipe."""
-        named = cls(
-            name=recipe.name,
-            reward=recipe.reward,
-            judge_sees_gold=recipe.judge_sees_gold if recipe.judged else None,
-            outcome=recipe.outcome,
-            alpha=recipe.search.alpha,
-            margin_by_layer=recipe.margin_by_layer,
-            group=recipe.search.group,
-        )
+        judged = {} if recipe.judged else {"judge_sees_gold": None}
+        named = cls(**shared_fields(recipe, cls) | judged, alpha=recipe.search.alpha, group=recipe.search.group)
         merge, share = recipe.search.merge_equal, recipe.search.share_estimates
         equal_steps = None if named.merges_equal == merge else "merged" if merge else "apart"
         estimates = None if named.shares_estimates == share else "shared" if share else "own"
@@ -480,14 +473,15 @@ _SAME_SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2
 
 
 def shared_fields(record: BaseModel | DataclassInstance | tuple[Any, ...], kind: type[BaseModel]) -> dict[str, Any]:
-    """The values of a model's, a dataclass's or a named tuple's fields that `kind` has, too, under the same name."""
+    """The values of a model's, a dataclass's or a named tuple's fields that `kind` has, too, under the same name; not
+    the `schema_version`, as each has its own."""
     return {name: getattr(record, name) for name in _shared_names(type(record), kind)}
 
 
 @cache
 def _shared_names(one: type[Any], other: type[BaseModel]) -> tuple[str, ...]:
     own = getattr(one, "model_fields", None) or getattr(one, "_fields", None) or [each.name for each in fields(one)]
-    return tuple(name for name in own if name in other.model_fields)
+    return tuple(name for name in own if name in other.model_fields and name != "schema_version")
 
 
 def first_error(error: ValidationError) -> str:

@@ -28,7 +28,7 @@ from preference.published.repairs import (
     text,
     whole_number,
 )
-from preference.records import AgentAction, pair_key, state_key
+from preference.records import AgentAction, pair_key, shared_fields, state_key
 from preference.similarity import folded, similarity
 
 LABEL = "imported"
@@ -114,10 +114,7 @@ def _state(turns: Turns, rows: _RowsOfState, question: QuestionRecord) -> StateR
     ids, layer = {response: i for i, response in enumerate(steps)}, next(iter(rows.values())).layer
     return StateRecord(
         state_id=state_id,
-        question_id=question.question_id,
-        question=question.question,
-        golden_answers=question.golden_answers,
-        origin=question.origin,
+        **shared_fields(question, StateRecord),
         layer=layer,
         action=_action(turns, layer, steps.values()),
         prompt=turns.messages,

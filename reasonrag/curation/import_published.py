@@ -340,53 +340,43 @@ def _kind_of(source: ImportSource, path: Path) -> ImportKind:
 # -- trees -----------------------------------------------------------------------------------------------------
 
 
-class _TreeImporter:
-    """Converts trees one by one, each once and under an id of its own, and writes them to `lines`."""
-
-    def __init__(self, rules: ImportRules, lines: BinaryIO) -> None:
-        self.counts = Counter[str]()
-        self.questions: set[str] = set()
-        self._rules, self._lines = rules, lines
-        self._ids: set[str] = set()
-        self._seen: set[bytes] = set()
-
-    def take(self, item: object, note: Notes, *, revision: str) -> None:
-        """Raises Unusable."""
-        record = read_tree(item, self._rules, note, revision=revision)
-        mark = hashlib.sha256(record.model_copy(update={"revision": None}).to_line()).digest()
-        if mark in self._seen:
-            raise Unusable("duplicate_tree")
-        self._seen.add(mark)
-        others = (f"{record.question_id}-{number}" for number in count(2))
-        name = next(each for each in chain([record.question_id], others) if each not in self._ids)
-        if name != record.question_id:
-            Notes(name, note.found)("id_taken")
-            record = record.model_copy(update={"question_id": name})
-        self._ids.add(name)
-        self.questions.add(question_key(record.question))
-        self.counts["kept"] += 1
-        self.counts["steps"] += len(record.nodes) - 1
-        self.counts["without_golden_answers"] += not record.golden_answers
-        self.counts["without_rewards"] += all(node.reward is None for node in record.nodes)
-        self._lines.write(record.to_line())
-
-
 def _import_trees(given: _Import, staged: Path) -> dict[str, Any]:
-    """Facts for the report."""
-    config = _config(given)
+    """Facts for the report. Each tree is written once, under an id of its own."""
+    config, counts = _config(given), Counter[str]()
+    rules = replace(given.rules, config_hash=config.config_hash)
+    ids, questions, seen = set[str](), set[str](), set[bytes]()
     with atomic_replacement(staged / ROLLOUTS) as rollouts, atomic_replacement(staged / FAILURES) as failures:
-        trees = _TreeImporter(replace(given.rules, config_hash=config.config_hash), rollouts)
-        given.read(failures, trees.take, keep=False)
-        if not trees.questions:
+
+        def take(item: object, note: Notes, *, revision: str) -> None:
+            record = read_tree(item, rules, note, revision=revision)
+            mark = hashlib.sha256(record.model_copy(update={"revision": None}).to_line()).digest()
+            if mark in seen:
+                raise Unusable("duplicate_tree")
+            seen.add(mark)
+            others = (f"{record.question_id}-{number}" for number in count(2))
+            name = next(each for each in chain([record.question_id], others) if each not in ids)
+            if name != record.question_id:
+                Notes(name, note.found)("id_taken")
+                record = record.model_copy(update={"question_id": name})
+            ids.add(name)
+            questions.add(question_key(record.question))
+            counts["kept"] += 1
+            counts["steps"] += len(record.nodes) - 1
+            counts["without_golden_answers"] += not record.golden_answers
+            counts["without_rewards"] += all(node.reward is None for node in record.nodes)
+            rollouts.write(record.to_line())
+
+        given.read(failures, take, keep=False)
+        if not questions:
             raise given.nothing_usable("tree")
     write_file(staged / CONFIG, config.to_bytes())
-    warnings = _without_gold(trees.counts["without_golden_answers"], "tree")
-    if unrewarded := trees.counts.pop("without_rewards"):
+    warnings = _without_gold(counts["without_golden_answers"], "tree")
+    if unrewarded := counts.pop("without_rewards"):
         warnings.append(
             f"{counted(unrewarded, 'tree')} without rewards will yield no pairs: no answer was reached, or no gold "
             "answer is known"
         )
-    return {**trees.counts, "config_hash": config.config_hash, "questions": len(trees.questions), "warnings": warnings}
+    return {**counts, "config_hash": config.config_hash, "questions": len(questions), "warnings": warnings}
 
 
 def _config(given: _Import) -> RunConfig:

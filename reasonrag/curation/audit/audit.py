@@ -106,14 +106,11 @@ def render_audit_page(report: AuditReport) -> str:
 
 def parse_allowed(names: Iterable[str]) -> list[CheckName]:
     """The error names in `--allow`. Raises InputError for any other name."""
-    allowed: list[CheckName] = []
-    for name in dict.fromkeys(names):
-        spelled = name.replace("-", "_")
-        found = next((each for each in ERRORS if each == spelled), None)
-        if found is None:
-            raise InputError(f"--allow {name} is not an error of the audit; {choices(spelled, ERRORS)}")
-        allowed.append(found)
-    return allowed
+    spelled = {name.replace("-", "_"): name for name in names}
+    for name, given in spelled.items():
+        if name not in ERRORS:
+            raise InputError(f"--allow {given} is not an error of the audit; {choices(name, ERRORS)}")
+    return [each for each in ERRORS if each in spelled]
 
 
 class DatasetAudit:
