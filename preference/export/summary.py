@@ -28,9 +28,6 @@ CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped
 HELD_OUT = "held_out.jsonl"
 """A question file of those that are kept for reinforcement; nothing is trained on them here."""
 DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
-_COUNTED = (
-    "states", "candidates", "pairs", "validation_pairs", "validation_questions", "flipped", "same_type_pairs",
-)  # fmt: skip
 VALIDATION_SHARE = 0.05
 """Share of the questions with a pair; our choice."""
 
@@ -267,7 +264,8 @@ class ExportTally:
         failed = sum("failed" in each and "done" not in each for each in known)
         paired = sum("paired" in each for each in known)
         by = {f"pairs_by_{name}": sorted(counted.items()) for name, counted in self.pairs_by.items()}
-        told = shared_fields(facts, PairSummary) | {name: counts[name] for name in _COUNTED} | more
+        told = shared_fields(facts, PairSummary) | more
+        told |= {name: count for name, count in counts.items() if name in PairSummary.model_fields}
         return PairSummary(
             questions=failed + sum("done" in each for each in known),
             failed_questions=failed,

@@ -169,11 +169,10 @@ def _check_names(allowed: Sequence[str], splits: EvalSplits, data_set: Path) -> 
 def _summary(
     flagged: Sequence[ContaminatedQuestion], splits: EvalSplits, allowed: Sequence[str]
 ) -> ContaminationSummary:
-    by_split: dict[str, set[str]] = {}
-    own: dict[str, set[str]] = {}
+    by_split, own = (defaultdict[str, set[str]](set) for _ in range(2))
     for each in flagged:
         for match in each.matches:
-            (own if match.own_split else by_split).setdefault(match.eval, set()).add(each.question_key)
+            (own if match.own_split else by_split)[match.eval].add(each.question_key)
     found = set[str]().union(*by_split.values())
     dropped = {each.question_key for each in flagged if each.dropped}
     return ContaminationSummary(

@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 
 import Stemmer
 
-from preference.answer_scores import normalize_answer
+from preference.answer_scores import ARTICLES, normalize_answer
 from preference.candidate_records import question_key
 from reasonrag.data.multiple_choice import without_options
 
@@ -54,8 +54,7 @@ _APOSTROPHES = re.compile(r"['\u2019\u2018`]")
 _ENDS_A_SENTENCE = re.compile(r"[.?!:]\s*$")
 _LOOK_BACK = 8
 """Characters before a word that are searched for the end of a sentence."""
-_ARTICLES = frozenset({"a", "an", "the"})
-_PARTICLES = _ARTICLES | frozenset("and as at by for from in of on or to with".split())
+_PARTICLES = ARTICLES | frozenset("and as at by for from in of on or to with".split())
 """Words that titles spell with and without a capital, so their case is uninformative."""
 _ASKING = {"who": "who", "whom": "who", "whose": "whose", "where": "where", "when": "when", "why": "why", "how": "how"}
 """Question words that determine the kind of answer; `what` and `which` do not."""
@@ -112,7 +111,7 @@ def read_features(question: str, answers: Iterable[str]) -> QuestionFeatures:
         in_order=(in_order := _in_order(words)),
         without_options=in_order if bare == question else read_features(bare, ()).in_order or in_order,
         stems=_stems(each for each in words if each not in _COMMON),
-        all_stems=_stems(each for each in words if each not in _ARTICLES),
+        all_stems=_stems(each for each in words if each not in ARTICLES),
         names=frozenset(_names(text, spelled)) if any(map(str.islower, text)) else frozenset(),
         figures=frozenset(each for each in words if each in _NEGATIONS or any(map(str.isdigit, each))),
         asks=frozenset(_ASKING[each] for each in words if each in _ASKING),
@@ -128,7 +127,7 @@ def _stems(words: Iterable[str]) -> frozenset[str]:
 
 
 def _in_order(words: Sequence[str]) -> str:
-    return " ".join("what" if each == "which" else each for each in words if each not in _ARTICLES)
+    return " ".join("what" if each == "which" else each for each in words if each not in ARTICLES)
 
 
 def _without_accents(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, get_args
@@ -126,7 +126,7 @@ class RowChecker:
             findings=[*self._turn(instruction, "instruction"), *self._turn(user, "input")],
             instruction=hash64(instruction),
             state=hash64(instruction, user),
-            question=_question_number(_question(row, user)),
+            question=int(question_key(_question(row, user)), 16),
             prompt_tokens=self._tokens(row, "prompt"),
             chosen_tokens=self._tokens(row, "chosen"),
             rejected_tokens=self._tokens(row, "rejected"),
@@ -160,17 +160,15 @@ class RowChecker:
         golden = row.get("golden_answers")
         if not isinstance(golden, list) or not golden:
             return
-        golds = _checkable_answers(tuple(each for each in golden if isinstance(each, str)))
+        golds = _checkable_answers(each for each in golden if isinstance(each, str))
         facts.gold_known = True
-        if not golds:
-            return
         instruction, user = row["instruction"], _shown(row)
         own = instruction.removesuffix(SIGNATURE) in self._own_prompts
-        facts.gold_in_system = not own and _holds(_padded(instruction), golds)
+        facts.gold_in_system = not own and _holds(instruction, golds)
         before = user.partition("\nPrevious Thoughts:")[0]
         asked = before.partition("\n")[2] if before.lstrip().startswith("Question:") else before
         places = [("input", asked), *([] if own else [("instruction", instruction)])]
-        found = [place for place, text in places if any(_holds(_padded(line), golds) for line in _labelled_lines(text))]
+        found = [place for place, text in places if any(_holds(line, golds) for line in _labelled_lines(text))]
         facts.findings += [("gold_line_in_prompt", place) for place in found[:1]]
 
 
@@ -199,17 +197,7 @@ def _question(row: Mapping[str, Any], user: str) -> str:
     return found[1] if (found := _QUESTION.match(user)) else user
 
 
-@lru_cache(maxsize=64)
-def _question_number(question: str) -> int:
-    return int(question_key(question), 16)
-
-
 # -- the two sides ---------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=256)
-def _named_tags(instruction: str) -> frozenset[str]:
-    return frozenset(each.lower() for each in _NAMED_TAG.findall(instruction))
 
 
 def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
@@ -221,7 +209,7 @@ def _tags_allowed(instruction: str, user: str) -> frozenset[str]:
     for turn in ("think", "read"):  # to conclude, ProRAG's agent and ours have the same tag
         if f"<{prorag.TAGS[turn][0]}>" in instruction:
             return frozenset(prorag.TAGS[turn])
-    named = _named_tags(instruction)
+    named = frozenset(each.lower() for each in _NAMED_TAG.findall(instruction))
     if "<reference>" in user or named == {"evidence"}:
         return frozenset({"evidence"})
     if named == {"answer"}:
@@ -268,19 +256,13 @@ def _check_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts) -
 # -- golden answers --------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
-def _checkable_answers(golden: tuple[str, ...]) -> tuple[str, ...]:
+def _checkable_answers(golden: Iterable[str]) -> list[str]:
     """Golden answers that are unlikely to occur by chance, normalised, between spaces."""
-    normal = {normalize_answer(each) for each in golden}
-    return tuple(f" {each} " for each in sorted(normal) if len(each) > 1 and each not in _SAYS_LITTLE)
+    return [f" {each} " for each in map(normalize_answer, golden) if len(each) > 1 and each not in _SAYS_LITTLE]
 
 
-@lru_cache(maxsize=64)
-def _padded(text: str) -> str:
-    return f" {normalize_answer(text)} "
-
-
-def _holds(padded: str, golds: Sequence[str]) -> bool:
+def _holds(text: str, golds: Sequence[str]) -> bool:
+    padded = f" {normalize_answer(text)} "
     return any(gold in padded for gold in golds)
 
 
