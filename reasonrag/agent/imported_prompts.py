@@ -7,7 +7,7 @@ prompt byte for byte, so that a model which is trained on it can be asked in the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -54,23 +54,23 @@ class ImportedPrompts:
         return warnings
 
 
-def imported_prompts(states: Iterable[StateRecord], ours: Prompts) -> ImportedPrompts | None:
+def imported_prompts(read: Callable[[], Iterable[StateRecord]], ours: Prompts) -> ImportedPrompts | None:
     """The prompts that states were rendered with: `ours` if they give all of them, else those whose system turns occur
     most often. None if there is no system turn for thinking or for reading, or none of the states fits.
 
-    states: gone through several times.
+    read: begins the states anew; called several times.
     """
     styles: tuple[AnswerStyle, ...] = ("short", "long")
     for each in (replace(ours, style=style) for style in styles):
-        if all(is_rendered_by(each, state) for state in states):
-            return _fitted(each, states)
-    begin, think, read, conclude = _system_turns(states)
+        if all(is_rendered_by(each, state) for state in read()):
+            return _fitted(each, read())
+    begin, think, reading, conclude = _system_turns(read())
     first = begin or think
-    if first is None or read is None:
+    if first is None or reading is None:
         return None
     apart = {"begin": begin} if begin and think not in (None, begin) else {}
-    found = ours.changed(think=think or first, read=read, **({"conclude": conclude} if conclude else {}), **apart)
-    fitted = _fitted(found, states)
+    found = ours.changed(think=think or first, read=reading, **({"conclude": conclude} if conclude else {}), **apart)
+    fitted = _fitted(found, read())
     if not fitted.fitting:
         return None
     turns: dict[AgentAction, str | None] = {"think": think, "conclude": conclude}

@@ -97,21 +97,11 @@ def keep_prompts(data_sets: Sequence[Path], staged: Path) -> list[str]:
     return []
 
 
-class _StatesIn:
-    """The states of a file, read again each time: there may be too many to hold."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __iter__(self) -> Iterator[StateRecord]:
-        return read_lines(self._path, StateRecord)
-
-
 def take_prompts(staged: Path) -> ImportedPrompts | None:
     """Record the renderer of imported states, and keep its prompts unless they are ours. None where it gives no prompt
     of them."""
-    states, ours = _StatesIn(staged / CANDIDATES), load_prompts()
-    imported = imported_prompts(states, ours)
+    ours = load_prompts()
+    imported = imported_prompts(partial(read_lines, staged / CANDIDATES, StateRecord), ours)
     if imported is not None:
         rewrite_lines(staged / CANDIDATES, StateRecord, partial(with_prompts, imported=imported))
         rewrite_lines(staged / QUESTIONS, QuestionRecord, partial(with_prompts, imported=imported))

@@ -69,13 +69,13 @@ def test_every_system_turn_is_found_byte_for_byte(begins: bool) -> None:
     root, tells of none. Without a turn that reads there are no prompts; a first turn serves for later ones."""
     theirs = THEIRS if begins else replace(THEIRS, texts={name: THEIRS[name] for name in OURS.texts})
     bare = state(theirs, "think", question="Bare?").model_copy(update={"prompt": []})
-    found = imported_prompts([*every_turn(theirs), bare], OURS)
+    found = imported_prompts(lambda: [*every_turn(theirs), bare], OURS)
     assert found is not None
     assert found.prompts == theirs
     assert (found.states, found.fitting_states, found.unseen) == (5, 4, ())
     assert found.fitting == {"Who?"}
-    assert imported_prompts(every_turn(theirs)[:1], OURS) is None
-    some = imported_prompts(every_turn(THEIRS)[:2], OURS)
+    assert imported_prompts(lambda: every_turn(theirs)[:1], OURS) is None
+    some = imported_prompts(lambda: every_turn(THEIRS)[:2], OURS)
     assert some is not None
     assert some.unseen == ("think", "conclude")
     assert "begin" not in some.prompts.texts
@@ -86,7 +86,7 @@ def test_our_own_prompts_are_known_again() -> None:
     """In either style, with the place for it; also where rows do not show every turn."""
     for prompts in (OURS, replace(OURS, style="long")):
         for states in (every_turn(prompts), every_turn(prompts)[:2]):
-            found = imported_prompts(states, OURS)
+            found = imported_prompts(states.copy, OURS)
             assert found is not None
             assert found.prompts == prompts
             assert renderer_hash(found.prompts) == renderer_hash(OURS)
@@ -98,7 +98,7 @@ def test_rows_in_other_words_or_another_layout_are_not_claimed() -> None:
     laid_out = state(THEIRS, "think", question="Third?")
     user = Message(role="user", content="Q: Third?")
     states = [*every_turn(THEIRS), other, laid_out.model_copy(update={"prompt": [laid_out.prompt[0], user]})]
-    found = imported_prompts(states, OURS)
+    found = imported_prompts(states.copy, OURS)
     assert found is not None
     assert found.prompts == THEIRS
     assert found.fitting == {"Who?"}
