@@ -87,7 +87,6 @@ def best_path(rollout: RolloutRecord) -> list[PathStep] | None:
 
 RIGHT, RIGHT_TO_A_JUDGE = 1.0, 0.9
 """Lowest outcome of a right answer: by gold answers, and by a judge's score."""
-_BY_GOLDEN_ANSWERS = ("f1", "em", "evident_f1")
 
 
 def _is_right(rollout: RolloutRecord, answer: RolloutNode) -> bool:
@@ -95,7 +94,7 @@ def _is_right(rollout: RolloutRecord, answer: RolloutNode) -> bool:
         return False
     if answer.outcome is None:
         return (answer.f1 or 0.0) >= RIGHT and bool(label_cover_em(answer.content or "", rollout.golden_answers))
-    least = RIGHT if answer.outcome.name in _BY_GOLDEN_ANSWERS else RIGHT_TO_A_JUDGE
+    least = RIGHT if answer.outcome.name in ("f1", "em", "evident_f1") else RIGHT_TO_A_JUDGE
     return answer.outcome.value is not None and answer.outcome.value >= least
 
 

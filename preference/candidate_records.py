@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -27,9 +27,6 @@ from preference.records import (
     first_error,
     short_digest,
 )
-
-CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
-QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
 
 Tag = Literal["efficiency_only", "one_draw", "style_only", "same_findings", "golden_rejected", "prompt_cut"]
 """efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. one_draw: the
@@ -221,7 +218,7 @@ def _support(answer: StepRecord) -> bool | None:
 class StateRecord(Record):
     """A state: its prompt, the steps taken in it, and every pair of them."""
 
-    schema_version: Literal["reasonrag.candidates/1"] = CANDIDATES_SCHEMA
+    schema_version: Literal["reasonrag.candidates/1"] = "reasonrag.candidates/1"
     state_id: str
     """Equal for equal prompts, across runs."""
     question_id: str
@@ -309,7 +306,7 @@ class PlainStep(Record):
 class QuestionRecord(Record):
     """An explored question: how it ended, what it cost, and the best path to a right answer."""
 
-    schema_version: Literal["reasonrag.questions/1"] = QUESTIONS_SCHEMA
+    schema_version: Literal["reasonrag.questions/1"] = "reasonrag.questions/1"
     question_id: str
     question: str
     golden_answers: Items[str]

@@ -39,7 +39,6 @@ AbsentIfNone: TypeAlias = Annotated[_Item | None, Field(exclude_if=lambda value:
 ActionType = Literal["query", "evidence", "answer"]
 AgentAction = Literal["think", "read", "conclude"]
 
-
 OutcomeName = Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "choice", "judge", "rubric"]
 """Quality of an answer, in [0, 1]; docs/reference/formats/rollouts.md says how each is computed. A user's function has
 its own name."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -22,7 +22,6 @@ from preference.records import shared_fields
 from preference.statistics import LABEL_LEVEL, Bin, Share, SignAgreement, reliability, share_of, sign_agreement
 from preference.stratified_sample import stratified_sample
 
-REPORT_SCHEMA: Final = "reasonrag.review_report/1"
 Verdict = Literal["a", "b", "tie", "skip"]
 """Which side is better. tie: both are equally good. skip: the reviewer cannot say."""
 
@@ -206,7 +205,7 @@ class ReviewersAgreement(BaseModel):
 class ReviewReport(BaseModel):
     """The object of `review --json`."""
 
-    schema_version: Literal["reasonrag.review_report/1"] = REPORT_SCHEMA
+    schema_version: Literal["reasonrag.review_report/1"] = "reasonrag.review_report/1"
     directory: str
     level: float = LABEL_LEVEL
     """Level of all intervals."""

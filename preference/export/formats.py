@@ -95,8 +95,7 @@ def proguide_row(each: Candidate, *, flipped: bool = False, turns: bool = False)
 _ORIGIN_COLUMNS = ("dataset", "split", "revision", "config_hash", "seed", "recipe", "reward", "teacher", "renderer")
 _STEP_COLUMNS = ("grounded", "gold", "visits", "rollouts", "observations")
 """Columns that both sides have; the chosen side's come first."""
-
-
+_SFT_ORIGIN_COLUMNS = ("dataset", "split", "revision", "config_hash", "renderer")
 _PROMPT = ("instruction", "input", "history")
 
 
@@ -196,9 +195,6 @@ def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
             }
 
 
-_SFT_ORIGIN_COLUMNS = ("dataset", "split", "revision", "config_hash", "renderer")
-
-
 def sft_rows(question: QuestionRecord, *, turns: bool = False) -> Iterator[Row]:
     """The steps of a question's best path, each a prompt and its reply. turns: as of `proguide_row`."""
     for step in question.path or ():
@@ -210,9 +206,6 @@ def sft_rows(question: QuestionRecord, *, turns: bool = False) -> Iterator[Row]:
             "question_id": question.question_id,
             **_fields(question.origin, _SFT_ORIGIN_COLUMNS),
         }
-
-
-_RL_ORIGIN_COLUMNS = (*_SFT_ORIGIN_COLUMNS, "seed", "recipe", "teacher", "value_model")
 
 
 def rl_rows(question: QuestionRecord) -> Iterator[Row]:
@@ -246,7 +239,7 @@ def rl_rows(question: QuestionRecord) -> Iterator[Row]:
             "score": each.critic_score,
             "question_id": question.question_id,
             "question": question.question,
-            **_fields(question.origin, _RL_ORIGIN_COLUMNS),
+            **_fields(question.origin, (*_SFT_ORIGIN_COLUMNS, "seed", "recipe", "teacher", "value_model")),
         }
 
 

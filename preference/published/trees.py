@@ -42,8 +42,6 @@ RECIPE = RecipeRef(
     name=RELEASED.name, reward=RELEASED.reward, alpha=RELEASED.search.alpha, margin_by_layer=RELEASED.margin_by_layer
 )
 _NODE = re.compile(r"intermediate_node_([0-9]{1,9})")
-_FORCED = "answer_generation"
-"""Published name of the action that must answer."""
 
 
 def is_tree(item: object) -> bool:
@@ -171,7 +169,8 @@ def _step(node: dict[str, Any], above: RolloutNode | None, note: Notes) -> tuple
         raise Unusable("unreadable_prompt", f"{note.where} has no readable prompt; it begins {begins!r}")
     turns = Turns(plain(turns.system, note), plain(turns.user, note))
     reply, answer = _reply(node, turns, note)
-    concludes = node.get("action_name") == _FORCED and reply.action_type != "query"
+    must_answer = node.get("action_name") == "answer_generation"
+    concludes = must_answer and reply.action_type != "query"
     said = {
         "action": "read" if turns.is_read else "conclude" if concludes else "think",
         "prompt": turns.messages,

@@ -24,7 +24,6 @@ from preference import NO_FILTERS
 from preference.candidate_records import question_key
 from preference.export.atomic_export import LAST, UNFINISHED, staging_folder
 from preference.export.formats import PAIRS_FILE, TURNS_FILE
-from preference.export.json_stream import JsonItem
 from preference.export.private_files import atomic_replacement, write_file, write_json
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY
 from preference.labelled_runs import recount_tokens
@@ -54,8 +53,6 @@ _WRITTEN = (
 )
 """Files that an import, or the commands after it, would replace."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
-
-
 ImportKind = Literal["trees", "pairs"]
 Say = Callable[[str], None]
 
@@ -215,15 +212,16 @@ class _Import:
     def read(self, refused: BinaryIO, take: Callable[..., None], *, keep: bool) -> None:
         """Have every item taken, with its place and the SHA-256 of its file. What is unusable goes to `refused` with
         its cause; the item too, where `keep`."""
-        for item, where, revision in _items_of(self.found):
-            note = Notes(where)
+        for source, item in ((source, item) for source, path in self.found for item in read_items(path)):
+            source.items += 1
+            note = Notes(f"{Path(source.name).name}:{item.number}")
             try:
                 if item.too_long:
                     raise Unusable("too_long")  # noqa: TRY301 - refused like others
-                take(item.value, note, revision=revision)
+                take(item.value, note, revision=source.sha256)
             except Unusable as error:
-                self.log.refused(error.cause, where)
-                line = {"item": where, "revision": revision, "cause": error.cause, "message": str(error)}
+                self.log.refused(error.cause, note.where)
+                line = {"item": note.where, "revision": source.sha256, "cause": error.cause, "message": str(error)}
                 line |= {"row": item.value} if keep else {}
                 refused.write(orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE))
             else:
@@ -286,14 +284,6 @@ def _without_gold(count: int, what: str) -> list[str]:
 
 
 # -- the files ------------------------------------------------------------------------------------------------
-
-
-def _items_of(found: Sequence[_FoundFile]) -> Iterator[tuple[JsonItem, str, str]]:
-    """All items, each with a name for its place and the SHA-256 of its file; counts them."""
-    for source, path in found:
-        for item in read_items(path):
-            source.items += 1
-            yield item, f"{Path(source.name).name}:{item.number}", source.sha256
 
 
 def _find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> list[_FoundFile]:

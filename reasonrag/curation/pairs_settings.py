@@ -93,10 +93,6 @@ class DataSetSettings(Settings):
     )
 
 
-_NO_LIMIT = ("max_per_state", "max_row_tokens")
-"""Rules of which 0 as a setting means none."""
-
-
 class LabelSettings(Settings):
     """Who labels the pairs, and what a judge is shown."""
 
@@ -152,7 +148,8 @@ class PairsSettings(
     def rules(self) -> PairingRules:
         """Raises InputError for filters beside `as_published`, which has its own."""
         given: dict[str, Any] = {name: getattr(self, name) for name in _RULES.flags}
-        rules = PairingRules.of(given | {name: given[name] or None for name in _NO_LIMIT})
+        limits = {name: given[name] or None for name in ("max_per_state", "max_row_tokens")}  # 0: no limit
+        rules = PairingRules.of(given | limits)
         if not self.as_published:
             return rules
         changed = [name for name, value in rules.flags.items() if value != _RULES.flags[name]]

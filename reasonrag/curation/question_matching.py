@@ -103,12 +103,13 @@ def read_features(question: str, answers: Iterable[str]) -> QuestionFeatures:
     text = _APOSTROPHES.sub("", _POSSESSIVE.sub("", _without_accents(question)))
     spelled = [(match.group(), match.start()) for match in _WORD.finditer(text)]
     words = [intern(word.casefold()) for word, _ in spelled]
+    in_order = " ".join("what" if each == "which" else each for each in words if each not in ARTICLES)
     bare = without_options(question)
     normalized = f" {normalize_answer(question)} "
     golden = {each for each in map(normalize_answer, answers) if each}
     return QuestionFeatures(
         key=question_key(question),
-        in_order=(in_order := _in_order(words)),
+        in_order=in_order,
         without_options=in_order if bare == question else read_features(bare, ()).in_order or in_order,
         stems=_stems(each for each in words if each not in _COMMON),
         all_stems=_stems(each for each in words if each not in ARTICLES),
@@ -124,10 +125,6 @@ def read_features(question: str, answers: Iterable[str]) -> QuestionFeatures:
 
 def _stems(words: Iterable[str]) -> frozenset[str]:
     return frozenset(map(intern, _STEMMER.stemWords(list(words))))
-
-
-def _in_order(words: Sequence[str]) -> str:
-    return " ".join("what" if each == "which" else each for each in words if each not in ARTICLES)
 
 
 def _without_accents(text: str) -> str:

@@ -210,6 +210,7 @@ def _origin_of_run(rollouts: Path) -> Origin | None:
 def configured(origin: Origin, made: RunConfig) -> Origin:
     """The origin with what a run's configuration says of it."""
     decides, operational = made.decides_answers, made.operational or Operational()
+    as_recorded = ("top_k", "max_steps", "steps_by_hops", "max_passage_chars", "passage_order", "style")
     return origin.model_copy(
         update={
             "revision": operational.hub_revision or decides.questions_sha256 or None,
@@ -219,9 +220,6 @@ def configured(origin: Origin, made: RunConfig) -> Origin:
             "retriever": decides.retriever or None,
             "cut_from": recorded_cut(operational.refused_parameters),
             "sampled": decides.sample is not None,
-            **{name: getattr(decides, name) for name in _AS_RECORDED},
+            **{name: getattr(decides, name) for name in as_recorded},
         }
     )
-
-
-_AS_RECORDED = ("top_k", "max_steps", "steps_by_hops", "max_passage_chars", "passage_order", "style")

@@ -22,8 +22,6 @@ _COLUMNS = (
     *("instruction", "state", "question", "prompt_tokens", "chosen_tokens", "rejected_tokens"),
     *("gold_in_system", "file", "row", "part"),
 )
-
-
 _NONE: Column = np.zeros(0, np.intp)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -17,7 +17,6 @@ from reasonrag.files import read_record
 from reasonrag.rendering import Line, Part, Table, counted, next_command, percent
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
-AUDIT_SCHEMA: Final = "reasonrag.audit/1"
 EXAMPLES = 5
 """Examples kept per check."""
 
@@ -67,7 +66,7 @@ class TokenCounterName(BaseModel):
 class AuditReport(BaseModel):
     """The content of `audit.json`."""
 
-    schema_version: Literal["reasonrag.audit/1"] = AUDIT_SCHEMA
+    schema_version: Literal["reasonrag.audit/1"] = "reasonrag.audit/1"
     data: str
     """Name of the audited folder or file."""
     files: dict[str, int]
