@@ -19,7 +19,16 @@ from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
 from preference.filters import seeded_uniform
 from preference.records import shared_fields
-from preference.statistics import LABEL_LEVEL, Bin, Share, SignAgreement, reliability, share_of, sign_agreement
+from preference.statistics import (
+    LABEL_LEVEL,
+    Bin,
+    CheckedPair,
+    Share,
+    SignAgreement,
+    reliability,
+    share_of,
+    sign_agreement,
+)
 from preference.stratified_sample import stratified_sample
 
 Verdict = Literal["a", "b", "tie", "skip"]
@@ -140,27 +149,6 @@ class Judgement:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedPair:
-    """A judgement with the pair as the data set has it now."""
-
-    judgement: Judgement
-    pair: ReviewPair
-
-    @property
-    def tied(self) -> bool:
-        return self.judgement.verdict == "tie"
-
-    @property
-    def confirmed(self) -> bool:
-        first, _ = self.pair.sides(exchanged=self.judgement.exchanged)
-        return self.judgement.verdict == ("a" if first == self.pair.chosen else "b")
-
-    @property
-    def confidence(self) -> float | None:
-        return self.pair.confidence
-
-
 # -- the report -------------------------------------------------------------------------------------------
 
 
@@ -228,25 +216,30 @@ def report_of(
 
 
 def _reviewer_report(reviewer: str, said: Mapping[str, Judgement], pairs: Mapping[str, ReviewPair]) -> ReviewerReport:
-    judged = [JudgedPair(each, pairs[key]) for key, each in said.items() if each.verdict != "skip"]
-    as_labelled = [each for each in judged if not each.pair.flipped]
-    types = sorted({each.pair.action_type for each in as_labelled})
+    judged = [(pairs[key], each) for key, each in said.items() if each.verdict != "skip"]
+    as_labelled = [(pair, each.note, _checked(pair, each)) for pair, each in judged if not pair.flipped]
+    types = sorted({pair.action_type for pair, *_ in as_labelled})
     return ReviewerReport(
         reviewer=reviewer,
         judged=len(judged),
-        ties=sum(each.tied for each in judged),
+        ties=sum(each.verdict == "tie" for _, each in judged),
         skipped=len(said) - len(judged),
-        agreement=sign_agreement(as_labelled),
+        agreement=sign_agreement(each for *_, each in as_labelled),
         by_action_type={
-            name: sign_agreement(each for each in as_labelled if each.pair.action_type == name) for name in types
+            name: sign_agreement(each for pair, _, each in as_labelled if pair.action_type == name) for name in types
         },
-        by_confidence=reliability(as_labelled),
+        by_confidence=reliability([each for *_, each in as_labelled]),
         disagreements=[
-            Disagreement(**shared_fields(each.pair, Disagreement), note=each.judgement.note)
-            for each in as_labelled
+            Disagreement(**shared_fields(pair, Disagreement), note=note)
+            for pair, note, each in as_labelled
             if not (each.tied or each.confirmed)
         ],
     )
+
+
+def _checked(pair: ReviewPair, said: Judgement) -> CheckedPair:
+    last = _prefers_last(said)
+    return CheckedPair(last is None, last == (pair.chosen > pair.rejected), pair.confidence)
 
 
 def _between(one: str, other: str, said: Mapping[str, Mapping[str, Judgement]]) -> ReviewersAgreement:

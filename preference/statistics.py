@@ -10,7 +10,7 @@ from bisect import bisect
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Protocol
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
@@ -47,19 +47,12 @@ class Bin(SignAgreement):
     mean_confidence: float | None
 
 
-class CheckedPair(Protocol):
-    """A pair whose label was checked."""
+class CheckedPair(NamedTuple):
+    """A pair whose label was checked. tied: whether neither step is better. confidence: of its label, if known."""
 
-    @property
-    def tied(self) -> bool: ...
-
-    @property
-    def confirmed(self) -> bool: ...
-
-    @property
-    def confidence(self) -> float | None:
-        """Of its label, if known."""
-        ...
+    tied: bool
+    confirmed: bool
+    confidence: float | None
 
 
 def share_of(part: int, whole: int) -> Share:

@@ -21,11 +21,11 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1716,
-    "preference": 5376,
+    "preference": 5351,
     "hall": 3786,
     "agent": 3029,
     "critics": 1240,
-    "curation": 4720,
+    "curation": 4719,
     "data": 3632,
     "evaluation": 3742,
     "exploration": 2583,
@@ -35,10 +35,10 @@ LINES = {
     "run": 802,
     "scale": 568,
     "serving": 1198,
-    "studies": 1290,
+    "studies": 1288,
     "training": 5853,
     "viewing": 2704,
-    "tests": 49166,
+    "tests": 49159,
     "benchmarks": 9917,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

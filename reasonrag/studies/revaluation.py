@@ -20,7 +20,7 @@ from mcts.search import STRIDE
 from preference import Candidate, PairingRules, RolloutNode, RolloutRecord, candidates, read_rollouts
 from preference.best_path import steps_to
 from preference.margin_and_confidence import TOLERANCE
-from preference.statistics import LABEL_LEVEL, Bin, SignAgreement, reliability, sign_agreement
+from preference.statistics import LABEL_LEVEL, Bin, CheckedPair, SignAgreement, reliability, sign_agreement
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.agent.state import State
@@ -63,12 +63,10 @@ class RevaluedPair(BaseModel):
     """Mean outcome, undiscounted."""
 
     @property
-    def tied(self) -> bool:
-        return abs(self.fresh_margin or 0.0) <= TOLERANCE
-
-    @property
-    def confirmed(self) -> bool:
-        return (self.fresh_margin or 0.0) > TOLERANCE
+    def checked(self) -> CheckedPair:
+        """By the fresh margin."""
+        margin = self.fresh_margin or 0.0
+        return CheckedPair(abs(margin) <= TOLERANCE, margin > TOLERANCE, self.confidence)
 
 
 class Revaluation(BaseModel):
@@ -334,10 +332,10 @@ def summarise(drawn: PairSample, values: Mapping[_Key, Fresh], run: Run, *, mode
         failures_by_cause=dict(run.failures.given_up.most_common()),
         failed_attempts=run.session.tally.failed_calls,
         confidence_level=LABEL_LEVEL,
-        confirmed=sign_agreement(decided),
+        confirmed=sign_agreement(each.checked for each in decided),
         mean_margin=statistics.mean(each.margin for each in decided) if decided else None,
         mean_fresh_margin=statistics.mean(each.fresh_margin or 0.0 for each in decided) if decided else None,
-        reliability=reliability(decided),
+        reliability=reliability([each.checked for each in decided]),
         calls=run.models.spent.calls,
         session_calls=run.session.tally.calls,
         cost_usd=run.models.cost,

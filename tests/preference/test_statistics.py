@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import pytest
 
-from preference.statistics import BINS, reliability, share_of, sign_agreement
+from preference.statistics import BINS, CheckedPair, reliability, share_of, sign_agreement
 
 
 @pytest.mark.parametrize(
@@ -25,14 +24,8 @@ def test_the_interval_is_wilsons(part: int, whole: int, low: float, high: float)
     assert (found.low, found.high) == (pytest.approx(low, abs=2e-3), pytest.approx(high, abs=2e-3))
 
 
-class Checked(NamedTuple):
-    tied: bool
-    confirmed: bool
-    confidence: float | None
-
-
-def pair(fresh: float, *, confidence: float | None = 0.7) -> Checked:
-    return Checked(tied=fresh == 0, confirmed=fresh > 0, confidence=confidence)
+def pair(fresh: float, *, confidence: float | None = 0.7) -> CheckedPair:
+    return CheckedPair(tied=fresh == 0, confirmed=fresh > 0, confidence=confidence)
 
 
 def test_a_label_is_confirmed_by_a_fresh_difference_of_its_sign() -> None:

@@ -22,6 +22,7 @@ from preference.export.export_pairs import questions_of
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.filters import PairingRules, select
 from preference.labelled_runs import rewrite_lines
+from preference.records import shared_fields
 from reasonrag.curation.labels.judge_labels import JUDGING
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
@@ -104,12 +105,10 @@ async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watc
         known[text].append(score)
     _write_scores(staged, {text: sum(each) / len(each) for text, each in known.items()})
     return CriticScores(
+        **shared_fields(found, CriticScores),
         critics=[each.found.name for each in asked.all],
         scored=len(known),
-        given_up=found.given_up,
         seen_by_all_critics=len(unseen),
-        calls=found.calls,
-        session_calls=found.session_calls,
     )
 
 

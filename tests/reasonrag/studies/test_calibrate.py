@@ -157,8 +157,8 @@ def test_the_outcome_of_fresh_continuations_is_told_without_the_discount(run: Pa
 
 def test_a_difference_by_rounding_is_a_tie() -> None:
     """And one of the label's sign confirms it."""
-    pairs = [RevaluedPair.model_construct(fresh_margin=each) for each in (1e-12, 0.2, -0.1)]
-    assert [(each.tied, each.confirmed) for each in pairs] == [(True, False), (False, True), (False, False)]
+    pairs = [RevaluedPair.model_construct(fresh_margin=each, confidence=None) for each in (1e-12, 0.2, -0.1)]
+    assert [each.checked[:2] for each in pairs] == [(True, False), (False, True), (False, False)]
 
 
 def trees_by_id() -> dict[str, RolloutRecord]:
