@@ -25,7 +25,7 @@ LINES = {
     "hall": 3786,
     "agent": 3029,
     "critics": 1240,
-    "curation": 4719,
+    "curation": 4715,
     "data": 3632,
     "evaluation": 3742,
     "exploration": 2583,

@@ -15,10 +15,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from preference import NO_FILTERS
 from preference.candidate_records import question_key
@@ -58,16 +58,13 @@ Say = Callable[[str], None]
 
 
 class ImportSource(BaseModel):
-    """A file that was read. name: as given."""
+    """A file that was read. name: as given. path: where it was on this machine, unpacked or downloaded."""
 
     name: str
     sha256: str
     bytes: int
     items: int = 0
-
-
-_FoundFile: TypeAlias = tuple[ImportSource, Path]
-"""A file to import, and where it is on this machine, unpacked or downloaded."""
+    path: Path = Field(exclude=True)
 
 
 class FoundPrompts(BaseModel):
@@ -185,11 +182,11 @@ def import_published(
         report = ImportReport(
             kind=kind,
             out=str(out),
-            sources=[source for source, _ in found],
+            sources=found,
             dataset=settings.dataset,
             split=settings.split,
             teacher=settings.teacher,
-            items=sum(source.items for source, _ in found),
+            items=sum(source.items for source in found),
             repairs=_most_frequent_first(log.repairs),
             refusals=_most_frequent_first(log.refusals),
             versions=versions(),
@@ -204,7 +201,7 @@ def import_published(
 class _Import:
     """What is imported: files, what is known of them beside, and what is repaired."""
 
-    found: Sequence[_FoundFile]
+    found: Sequence[ImportSource]
     out: Path
     rules: ImportRules
     log: RepairLog
@@ -212,7 +209,7 @@ class _Import:
     def read(self, refused: BinaryIO, take: Callable[..., None], *, keep: bool) -> None:
         """Have every item taken, with its place and the SHA-256 of its file. What is unusable goes to `refused` with
         its cause; the item too, where `keep`."""
-        for source, item in ((source, item) for source, path in self.found for item in read_items(path)):
+        for source, item in ((each, item) for each in self.found for item in read_items(each.path)):
             source.items += 1
             note = Notes(f"{Path(source.name).name}:{item.number}")
             try:
@@ -231,7 +228,7 @@ class _Import:
 
     def nothing_usable(self, what: str) -> InputError:
         reasons = "; ".join(f"{each.count:,}: {each.meaning}" for each in self.log.refusals.values())
-        return InputError(f"no usable {what} in {', '.join(source.name for source, _ in self.found)}. {reasons}")
+        return InputError(f"no usable {what} in {', '.join(source.name for source in self.found)}. {reasons}")
 
 
 def _known_questions(
@@ -251,10 +248,10 @@ def _known_questions(
     return known
 
 
-def _check_place(out: Path, kind: ImportKind, found: Sequence[_FoundFile], asked: Sequence[Path]) -> bool:
+def _check_place(out: Path, kind: ImportKind, found: Sequence[ImportSource], asked: Sequence[Path]) -> bool:
     """Whether `out` may be written without --replace: it holds an earlier import of the same files, or nothing. Raises
     InputError if it holds a file that is read, or anything but an import of this kind. asked: files of questions."""
-    for path in (*(path for _, path in found), *asked):
+    for path in (*(source.path for source in found), *asked):
         if path.resolve().parent == out.resolve():
             raise InputError(f"--out {out} contains the source {path}, which could be overwritten; give another")
     taken = [name for name in (*_WRITTEN, UNFINISHED) if (out / name).exists()]
@@ -262,7 +259,7 @@ def _check_place(out: Path, kind: ImportKind, found: Sequence[_FoundFile], asked
     earlier = _hashes_in(out / (UNFINISHED if killed else IMPORT_REPORT), kind)
     if taken and earlier is None:
         raise InputError(f"--out {out} is taken: it has {taken[0]}; choose another directory")
-    return not taken or earlier == {source.sha256 for source, _ in found}
+    return not taken or earlier == {source.sha256 for source in found}
 
 
 def _hashes_in(report: Path, kind: ImportKind) -> set[str] | None:
@@ -286,10 +283,10 @@ def _without_gold(count: int, what: str) -> list[str]:
 # -- the files ------------------------------------------------------------------------------------------------
 
 
-def _find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> list[_FoundFile]:
+def _find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> list[ImportSource]:
     if not given:
         raise InputError("give at least one file to import")
-    files: list[_FoundFile] = []
+    files: list[ImportSource] = []
     for each in given:
         source = Path(each)
         if source.is_dir():
@@ -299,13 +296,13 @@ def _find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> list[
         path = plain_file(source, scratch, say=say)
         with reading(path):
             size, digest = path.stat().st_size, file_digest(path)
-        files.append((ImportSource(name=str(each), sha256=digest, bytes=size), path))
+        files.append(ImportSource(name=str(each), sha256=digest, bytes=size, path=path))
     return files
 
 
-def _common_kind(found: Sequence[_FoundFile]) -> ImportKind:
+def _common_kind(found: Sequence[ImportSource]) -> ImportKind:
     """Raises InputError for a file that holds neither kind, and for files of both."""
-    kinds = {_kind_of(source, path): source.name for source, path in found}
+    kinds = {_kind_of(source): source.name for source in found}
     if len(kinds) > 1:
         raise InputError(
             f"{kinds['trees']} holds trees and {kinds['pairs']} pairs; import them one after the other, each with its "
@@ -314,9 +311,9 @@ def _common_kind(found: Sequence[_FoundFile]) -> ImportKind:
     return next(iter(kinds))
 
 
-def _kind_of(source: ImportSource, path: Path) -> ImportKind:
+def _kind_of(source: ImportSource) -> ImportKind:
     """The kind of the first item that is recognised."""
-    for item in read_items(path):
+    for item in read_items(source.path):
         if is_row(item.value):
             return "pairs"
         if is_tree(item.value):
@@ -371,8 +368,7 @@ def _import_trees(given: _Import, staged: Path) -> dict[str, Any]:
 
 def _config(given: _Import) -> RunConfig:
     """The configuration of a run whose trees another system explored."""
-    rules, sources = given.rules, [source for source, _ in given.found]
-    hashes = [each.sha256 for each in sources]
+    rules, hashes = given.rules, [each.sha256 for each in given.found]
     decides: dict[str, Any] = {
         "imported": "trees of the published ReasonRAG pipeline",
         "dataset": rules.dataset,
@@ -384,7 +380,7 @@ def _config(given: _Import) -> RunConfig:
     if rules.teacher:
         decides["model"] = rules.teacher
     return RunConfig.of(
-        decides, {"imported": [each.model_dump(include={"name", "sha256", "bytes"}) for each in sources]}
+        decides, {"imported": [each.model_dump(include={"name", "sha256", "bytes"}) for each in given.found]}
     )
 
 
