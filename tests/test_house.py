@@ -29,7 +29,7 @@ LINES = {
     "data": 3632,
     "evaluation": 3742,
     "exploration": 2583,
-    "llm": 5093,
+    "llm": 5043,
     "publishing": 1155,
     "retrieval": 3923,
     "run": 802,

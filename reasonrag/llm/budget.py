@@ -9,7 +9,7 @@ import asyncio
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from reasonrag.errors import CapReached
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, ChatRequest, Completion
@@ -17,8 +17,7 @@ from reasonrag.llm.prices import Price
 from reasonrag.llm.settings import BudgetSettings
 from reasonrag.rendering import dollars
 
-CapName: TypeAlias = Literal["max_calls", "max_tokens", "max_cost"]
-CAPS: tuple[CapName, ...] = ("max_calls", "max_tokens", "max_cost")
+CAPS = ("max_calls", "max_tokens", "max_cost")
 """The settings of the caps."""
 TEMPLATE_TOKENS = 16
 """Tokens that a chat template adds to a prompt."""
@@ -66,19 +65,12 @@ class Caps:
 
     @classmethod
     def of(cls, budget: BudgetSettings, parts: int = 1) -> Caps:
-        """Of this process, which uses one of so many equal parts."""
-        return cls(budget.max_cost, budget.max_calls, budget.max_tokens).parts(parts)
-
-    def parts(self, number: int) -> Caps:
-        """One of so many equal parts, rounded down."""
-        return Caps(
-            None if self.cost is None else self.cost / number,
-            None if self.calls is None else self.calls // number,
-            None if self.tokens is None else self.tokens // number,
+        """Of this process, which uses one of so many equal parts, rounded down."""
+        return cls(
+            None if budget.max_cost is None else budget.max_cost / parts,
+            None if budget.max_calls is None else budget.max_calls // parts,
+            None if budget.max_tokens is None else budget.max_tokens // parts,
         )
-
-
-NO_CAPS = Caps()
 
 
 @dataclass(slots=True)
@@ -128,7 +120,7 @@ class Ledger:
 
         Near a cap it waits for requests that reserved more than they use. Raises CapReached if it alone could cross it.
         """
-        if self.caps == NO_CAPS:
+        if self.caps == Caps():
             return Tokens()  # nothing has to be kept free
         while self._cap_crossed_by(bound := self._most(request), with_promised=True):
             if refused := self._cap_crossed_by(bound, with_promised=False):

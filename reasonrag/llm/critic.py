@@ -91,17 +91,6 @@ class FoundCritic:
         """Whether it was trained on a question, by its text."""
         return question_key(question) in self.questions
 
-    def objections(self, *, renderer: str | None = None, questions: Iterable[str] = ()) -> list[str]:
-        """Why it should not be used, in sentences. renderer: of the prompts, and questions, that it would be shown."""
-        found = []
-        if self.facts and self.facts.verdict:
-            found += [f"it failed its evaluation: {each}" for each in self.facts.verdict.failures]
-        if renderer and self.renderer and renderer != self.renderer:
-            found.append(f"it was trained on prompts of renderer {self.renderer}, and would be shown {renderer}")
-        if seen := sum(map(self.trained_on, questions)):
-            found.append(f"it was trained on {seen:,} of these questions")
-        return found
-
 
 def find_critic(named: str) -> FoundCritic:
     """The critic of a folder. Raises InputError for anything else."""
@@ -135,12 +124,20 @@ def find_critic(named: str) -> FoundCritic:
 def check_critic(
     found: FoundCritic, *, renderer: str | None, questions: Iterable[str], allowed: bool, warn: Callable[[str], None]
 ) -> None:
-    """Warn of a critic that should not be used, or of which nothing is known. Raises InputError unless allowed."""
+    """Warn of a critic that should not be used, or of which nothing is known. Raises InputError unless allowed.
+    renderer: of the prompts, and questions, that it would be shown."""
+    objections = list[str]()
     if found.facts is None:
         warn(f"nothing is known of the critic {found.name}: assuming that it was not trained on these questions")
     elif found.facts.verdict is None:
         warn(f"the critic {found.name} was never evaluated; reasonrag evaluate-critic says how well it judges")
-    for each in found.objections(renderer=renderer, questions=questions):
+    else:
+        objections += [f"it failed its evaluation: {each}" for each in found.facts.verdict.failures]
+    if renderer and found.renderer and renderer != found.renderer:
+        objections.append(f"it was trained on prompts of renderer {found.renderer}, and would be shown {renderer}")
+    if seen := sum(map(found.trained_on, questions)):
+        objections.append(f"it was trained on {seen:,} of these questions")
+    for each in objections:
         if not allowed:
             raise InputError(f"the critic {found.name} may not be used: {each}. --allow-critic uses it all the same")
         warn(f"the critic {found.name}: {each}")

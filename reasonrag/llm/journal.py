@@ -105,30 +105,30 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         """
         self._file.seek(0)
         self._size = 0
-        seen = set[bytes]()
+        seen = set[int]()
         for number, line in numbered_lines(self.path, self._file, LONGEST_LINE):
             whole, where = line.endswith(b"\n"), f"{self.path}, line {number}"
             try:
-                digest = _checked_digest(line)
-                entry = None if digest in seen else _parse(line)
+                entry = _parse(line)
             except ValueError as error:
                 if not whole:
                     say(f"{where} was cut off while it was written; its answers are requested again where needed")
                     break
                 raise InputError(f"{where} {error}. Delete the line to have its answers requested again") from error
             self._size += len(line)
-            if entry:
-                seen.add(digest)
-                self.delivered_by[entry.model] += Tokens.of(entry.answers.values())
-                for completion in entry.answers.values():
-                    self.windows.add(entry.model, completion)
-            if entry and wanted(entry.question_id):
-                self.questions.add(entry.question_id)
-                for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
-                    self.answers.setdefault(key, completion)
             if not whole and writable:
                 self._file.write(b"\n")
                 self._size += 1
+            if (own := hash(line.rstrip(b"\r\n"))) in seen:
+                continue
+            seen.add(own)
+            self.delivered_by[entry.model] += Tokens.of(entry.answers.values())
+            for completion in entry.answers.values():
+                self.windows.add(entry.model, completion)
+            if wanted(entry.question_id):
+                self.questions.add(entry.question_id)
+                for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
+                    self.answers.setdefault(key, completion)
         if writable:
             self._file.flush()
             self._file.truncate(self._size)
@@ -175,9 +175,6 @@ class Journal(AbstractAsyncContextManager["Journal"]):
         self._size += len(lines)
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
         if self._flushing is not None:
             await self._flushing
         self._broken = self._broken or StorageError(f"the journal {self.path} is closed")
@@ -339,7 +336,7 @@ class JoinedJournals:
         """Raises InputError for a line that is no answer, or another one to a draw. Holds some 200 bytes a draw."""
         seen, said = set[int](), dict[int, int]()
         for path in self._paths:
-            for number, line, entry in checked_lines(path, _parse_line, self._say, longest=LONGEST_LINE):
+            for number, line, entry in checked_lines(path, _parse, self._say, longest=LONGEST_LINE):
                 if hash(line) in seen:
                     continue
                 seen.add(hash(line))
@@ -384,31 +381,21 @@ def journal_line(
         "completions": [each.model_dump(mode="json", exclude_defaults=True) for each in completions],
     }
     content = orjson.dumps(entry)[:-1]
-    return b"".join((content, _DIGEST, _digest_of(content).hex().encode(), b'"}\n'))
+    return content + _end_of(content) + b"\n"
 
 
-def _digest_of(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
-
-
-def _parse_line(line: bytes) -> JournalEntry:
-    """The entry of a line. Raises ValueError for one that is not a recorded answer, or was changed."""
-    _checked_digest(line)
-    return _parse(line)
-
-
-def _checked_digest(line: bytes) -> bytes:
-    """A line's digest. Raises ValueError for a line that does not end with it."""
-    line = line.rstrip(b"\r\n")
-    content = line[:-_END_SIZE]
-    digest = _digest_of(content)
-    if line[len(content) :] != _DIGEST + digest.hex().encode() + b'"}':
-        raise ValueError("is not a recorded answer: its digest shows that it was changed, or is missing")
-    return digest
+def _end_of(content: bytes) -> bytes:
+    """How a line ends that begins so."""
+    digest = hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
+    return _DIGEST + digest.encode() + b'"}'
 
 
 def _parse(line: bytes) -> JournalEntry:
-    """The entry of a line. Raises ValueError."""
+    """The entry of a line. Raises ValueError for one that is not a recorded answer, or was changed."""
+    line = line.rstrip(b"\r\n")
+    content = line[:-_END_SIZE]
+    if line[len(content) :] != _end_of(content):
+        raise ValueError("is not a recorded answer: its digest shows that it was changed, or is missing")
     try:
         record = orjson.loads(line)
         completions = [Completion.model_validate(each) for each in record["completions"]]

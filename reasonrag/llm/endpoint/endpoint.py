@@ -11,7 +11,7 @@ import asyncio
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -24,7 +24,6 @@ from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, e
 from reasonrag.llm.endpoint.address_behaviour import Answer, OneAddress, clean
 from reasonrag.llm.endpoint.endings import CUT
 from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model
-from reasonrag.llm.endpoint.giving_up import LONG_WAIT_S, MAX_DOWN_S, MOST_WAIT_S, Patience
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refused_parameters import refused_parameters
@@ -36,6 +35,7 @@ from reasonrag.llm.endpoint.retries import (
     asked_to_wait,
     error_cause,
     error_message,
+    heeded_wait,
     is_busy,
     is_endpoint_failure,
     is_retryable,
@@ -43,6 +43,10 @@ from reasonrag.llm.endpoint.retries import (
 )
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.llm.endpoint.trouble import (
+    LONG_WAIT_S,
+    MAX_DOWN_S,
+    MOST_WAIT_S,
+    Patience,
     clock_time,
     instead_of,
     is_account_refused,
@@ -270,8 +274,8 @@ class EndpointModel:
             paid = list[Answer]()
             try:
                 paid.append(await self._post(endpoint, trial))
-                self._say_all(endpoint, endpoint.learn(paid[0], trial))
-                self._say_all(endpoint, endpoint.learn_of_trial(paid[0].completions[0], flags=self._flags))
+                self._say_of(endpoint, *endpoint.learn(paid[0], trial))
+                self._say_of(endpoint, *endpoint.learn_of_trial(paid[0].completions[0], flags=self._flags))
             except Exception as error:
                 if not paid:
                     self._note_trial(error, endpoint, trials, last_hope=last_hope)
@@ -308,7 +312,7 @@ class EndpointModel:
         waits, waited = last_hope and trouble_of(error) == "scarce", now - (self._patience.useless_since or now)
         if waits and self._patience.useless_since is None:
             lasts = seconds_text(self._limits.max_wait)
-            self._say_of(endpoint, f"is {state_of(error)}, and is waited for, {lasts} at most", error)
+            self._say_of(endpoint, f"is {state_of(error)}, and is waited for, {lasts} at most", error=error)
         trials.counted += MAX_ATTEMPTS * (waited > self._limits.max_wait) if waits else 1
         if is_busy(error) and asked:
             endpoint.pace.asked_until = endpoint.pace.paused_until = now + asked
@@ -360,8 +364,19 @@ class EndpointModel:
         return f"refuses the API key ({reason}). Check {self._key_variable}"
 
     def _retrying(self, trials: Attempts, passes: Callable[[BaseException], bool], *, paced: bool) -> AsyncRetrying:
-        return trials.retrying(
-            passes, first_wait=self._limits.first_wait, paced=paced, sleep=self._pause, report=self._report_retry
+        """Attempts with waits between them, until one succeeds or too many have failed. passes: whether an error may.
+        paced: see `heeded_wait`."""
+        from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
+
+        first = self._limits.first_wait
+        backoff = wait_exponential(multiplier=first, max=MAX_WAIT_S) + wait_random(0, first)
+        return AsyncRetrying(
+            stop=lambda _: trials.counted >= MAX_ATTEMPTS,
+            retry=retry_if_exception(passes),
+            wait=lambda state: max(backoff(state), heeded_wait(_error_of(state), paced=paced)),
+            sleep=self._pause,
+            before_sleep=self._report_retry,
+            reraise=True,
         )
 
     async def close(self) -> None:
@@ -435,7 +450,7 @@ class EndpointModel:
                     self._note(error, slot, trials)
                     raise
                 self._account(paid[0], slot)
-                self._say_all(endpoint, endpoint.learn(paid[0], request))
+                self._say_of(endpoint, *endpoint.learn(paid[0], request))
             finally:
                 self.scheduler.give_back(slot)
         except Exception as error:
@@ -502,14 +517,11 @@ class EndpointModel:
             if endpoint.mark == server:
                 self._say_of(endpoint, lesson)
 
-    def _say_all(self, endpoint: OneAddress, lessons: Iterable[str]) -> None:
-        for lesson in lessons:
-            self._say_of(endpoint, lesson)
-
-    def _say_of(self, endpoint: OneAddress, lesson: str, error: Exception | None = None) -> None:
+    def _say_of(self, endpoint: OneAddress, *lessons: str, error: Exception | None = None) -> None:
         words = f": {one_line(clean(error_message(error)))}" if error else ""
         say = self.say if self._unsaid is None or error else self._unsaid.append
-        say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}{words}")
+        for lesson in lessons:
+            say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}{words}")
 
     def _note(self, error: Exception, slot: RequestSlot, trials: Attempts) -> None:
         """Report a failure to the pace, and count the attempt if it is about the request."""
@@ -536,7 +548,7 @@ class EndpointModel:
     def _heed(self, endpoint: OneAddress, error: Exception, now: float) -> None:
         """Raises EndpointLost or WaitTooLong where no address is of use for too long."""
         self._patience.heed(
-            error, endpoint, self._endpoints, now, tell=lambda wait: self._say_of(endpoint, wait, error)
+            error, endpoint, self._endpoints, now, tell=lambda wait: self._say_of(endpoint, wait, error=error)
         )
 
     def stop(self, reason: RunStopped) -> None:
@@ -598,8 +610,7 @@ class EndpointModel:
         return ", ".join(shown_url(each.connection.base_url) for each in self._endpoints)
 
     def _report_retry(self, state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, Exception):
+        if (error := _error_of(state)) is not None:
             self.on_failure(_failure(error, attempt=state.attempt_number, final=False))
 
 
@@ -607,7 +618,11 @@ class _UnreachableError(InputError):
     """An address, perhaps one of several, is unreachable."""
 
 
-def _failure(error: Exception, *, attempt: int, final: bool) -> CallFailure:
+def _error_of(state: RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None
+
+
+def _failure(error: BaseException, *, attempt: int, final: bool) -> CallFailure:
     return CallFailure(error_cause(error), clean(error_message(error)), attempt, final)
 
 

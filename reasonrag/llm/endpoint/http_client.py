@@ -22,10 +22,9 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
+from reasonrag.llm.endpoint.answer_tokens import tokens_of, usage_of, with_limit
 from reasonrag.llm.endpoint.endings import FILTERED, closes_a_tag, meaning_of
 from reasonrag.llm.endpoint.error_objects import decoded, error_in, is_blocked, leaves, status_of
-from reasonrag.llm.endpoint.token_counts import usage_of, with_limit
-from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.llm.hermes import with_calls
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body

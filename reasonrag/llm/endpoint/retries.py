@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeGuard
@@ -19,7 +18,6 @@ from reasonrag.web.retry_after import retry_after
 
 if TYPE_CHECKING:
     from openai import APIStatusError
-    from tenacity import AsyncRetrying, RetryCallState
 
 MAX_ATTEMPTS = 8
 """Per request, not counting those that found its endpoint down. With waits of 1, 2, 4, .. s, that is minutes."""
@@ -33,6 +31,13 @@ _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
 def asked_to_wait(error: BaseException | None) -> float:
     """The seconds of its Retry-After; 0 without one."""
     return (retry_after(error.response.headers) or 0.0) if is_status(error) else 0.0
+
+
+def heeded_wait(error: BaseException | None, *, paced: bool) -> float:
+    """The seconds of its Retry-After that the next attempt waits. paced: whether the pace of a busy address holds its
+    requests back for as long as it asks."""
+    most = MAX_WAIT_S if not is_busy(error) else 0.0 if paced else math.inf
+    return min(most, asked_to_wait(error))
 
 
 def is_busy(error: BaseException | None) -> bool:
@@ -60,35 +65,6 @@ class Attempts:
     """Attempts that found their endpoint down."""
     failed: Counter[int] = field(default_factory=Counter)
     """Failed attempts by lane; another one may do better."""
-
-    def retrying(
-        self,
-        passes: Callable[[BaseException], bool],
-        *,
-        first_wait: float,
-        paced: bool,
-        sleep: Callable[[float], Awaitable[None]],
-        report: Callable[[RetryCallState], None],
-    ) -> AsyncRetrying:
-        """Attempts with waits between them, until one succeeds or too many have failed. passes: whether an error may.
-        paced: whether the pace of a busy address holds its requests back for as long as it asks."""
-        from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
-
-        backoff = wait_exponential(multiplier=first_wait, max=MAX_WAIT_S) + wait_random(0, first_wait)
-
-        def wait(state: RetryCallState) -> float:
-            error = state.outcome.exception() if state.outcome else None
-            most = MAX_WAIT_S if not is_busy(error) else 0.0 if paced else math.inf
-            return max(backoff(state), min(most, asked_to_wait(error)))
-
-        return AsyncRetrying(
-            stop=lambda _: self.counted >= MAX_ATTEMPTS,
-            retry=retry_if_exception(passes),
-            wait=wait,
-            sleep=sleep,
-            before_sleep=report,
-            reraise=True,
-        )
 
 
 def is_status(error: BaseException | None) -> TypeGuard[APIStatusError]:

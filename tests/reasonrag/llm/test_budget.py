@@ -16,6 +16,7 @@ from reasonrag.errors import CapReached, ModelError
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.prices import Price
+from reasonrag.llm.settings import BudgetSettings
 from tests.reasonrag.llm.endpoint.test_scheduler import settle
 
 PRICE = Price(2.0, 8.0, cached_in=0.5)
@@ -254,13 +255,13 @@ async def test_a_request_is_promised_its_most_expensive_outcome(characters: int,
 
 
 @pytest.mark.parametrize(
-    ("caps", "number", "part"),
+    ("given", "parts", "caps"),
     [
-        (Caps(), 8, Caps()),
-        (Caps(40.0, 100, 1_000), 8, Caps(5.0, 12, 125)),
-        (Caps(calls=3), 4, Caps(calls=0)),
-        (Caps(1.0, 7, 9), 1, Caps(1.0, 7, 9)),
+        (BudgetSettings(), 8, Caps()),
+        (BudgetSettings(max_cost=40.0, max_calls=100, max_tokens=1_000), 8, Caps(5.0, 12, 125)),
+        (BudgetSettings(max_calls=3), 4, Caps(calls=0)),
+        (BudgetSettings(max_cost=1.0, max_calls=7, max_tokens=9), 1, Caps(1.0, 7, 9)),
     ],
 )
-def test_equal_parts_of_caps_are_together_no_more_than_the_caps(caps: Caps, number: int, part: Caps) -> None:
-    assert caps.parts(number) == part
+def test_equal_parts_of_caps_are_together_no_more_than_the_caps(given: BudgetSettings, parts: int, caps: Caps) -> None:
+    assert Caps.of(given, parts) == caps

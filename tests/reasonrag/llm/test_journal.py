@@ -450,11 +450,10 @@ async def test_a_stop_lets_what_is_under_way_end_and_asks_for_nothing_more(tmp_p
 async def test_a_journal_that_is_closed_has_written_what_came_before(tmp_path: Path) -> None:
     """Answers that wait for the disk when a session ends are not lost."""
     path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
     completion = Completion(text="Rome", finish_reason="stop")
-    waiting = [asyncio.create_task(journal.append(line_of(each, [completion]))) for each in range(3)]
-    await asyncio.sleep(0)
-    await journal.close()
+    async with Journal(path) as journal:
+        waiting = [asyncio.create_task(journal.append(line_of(each, [completion]))) for each in range(3)]
+        await asyncio.sleep(0)
     await asyncio.gather(*waiting)
     with pytest.raises(StorageError, match="is closed"):  # never a wait without end
         await journal.append(line_of(3, [completion]))
