@@ -434,9 +434,8 @@ def _search(bench: _Bench) -> Iterator[str]:
 
 
 def _search_type(directory: Path, index_type: IndexType, questions: list[str], seconds: float) -> _Searched:
-    from reasonrag.retrieval.dense.faiss_index import import_faiss, open_faiss_index
-    from reasonrag.retrieval.dense.index import DenseIndex
-    from reasonrag.retrieval.dense.same_encoder import open_encoder
+    from reasonrag.retrieval.dense.faiss_index import FaissIndex, import_faiss
+    from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 
     manifest = read_dense(directory)
     file = manifest.indexes[index_type]
@@ -445,7 +444,7 @@ def _search_type(directory: Path, index_type: IndexType, questions: list[str], s
     import_faiss()
     _forget(directory / file.file)
     begun = time.perf_counter()
-    opened = open_faiss_index(directory / file.file, file.plan)
+    opened = FaissIndex(directory / file.file, file.plan)
     open_s = time.perf_counter() - begun
     opened.search(vector, AT)
     first_s = time.perf_counter() - begun - open_s

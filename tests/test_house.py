@@ -31,15 +31,15 @@ LINES = {
     "exploration": 2583,
     "llm": 5043,
     "publishing": 1155,
-    "retrieval": 3923,
+    "retrieval": 3859,
     "run": 802,
-    "scale": 568,
+    "scale": 567,
     "serving": 1198,
     "studies": 1288,
     "training": 5853,
     "viewing": 2704,
-    "tests": 49159,
-    "benchmarks": 9917,
+    "tests": 49157,
+    "benchmarks": 9916,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from reasonrag.files import build_lock
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice
-from reasonrag.retrieval.dense.index import DenseIndex
+from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 from reasonrag.retrieval.dense.manifest import (
     CHECKED_AT_OPENING,
     MANIFEST,
@@ -38,16 +37,12 @@ from reasonrag.retrieval.dense.manifest import (
     incomplete_index,
     read_manifest,
 )
-from reasonrag.retrieval.dense.same_encoder import open_encoder
 from reasonrag.retrieval.lexical.analysis import ANALYSER
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
 from reasonrag.retrieval.settings import IndexKind, RetrievalSettings
 from reasonrag.web.client import shown_url
-
-if TYPE_CHECKING:
-    from reasonrag.retrieval.remote import RemoteRetriever
 
 KINDS: dict[str, tuple[IndexKind, ...]] = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("dense", "bm25")}
 UNFIT: dict[str, tuple[str, ...]] = {"bm25": ("encoder", "gpu"), "dense": ("language",), "hybrid": ()}
@@ -77,7 +72,17 @@ async def open_retriever(
         another corpus or by another encoder, and for a server that does not answer.
     """
     if settings.is_remote:
-        return await _open_remote(settings, opened, top_k=top_k, say=say)
+        from reasonrag.retrieval.remote import open_remote
+
+        _refuse(settings, ("index", "encoder", "language", "gpu"))
+        remote = await open_remote(settings.retriever or "", token=os.environ.get(TOKEN_VARIABLE) or None, top_k=top_k)
+        opened.push_async_callback(remote.close)
+        if remote.foreign:
+            say(
+                f"warning: {remote.url} does not report which index it serves: make sure that it does not change "
+                "during the run or before the run is resumed"
+            )
+        return remote
     places = _places(settings, corpus, named=named, say=say)
     if any(_serving(each) is None for each in places):
         for each in before_building:
@@ -88,22 +93,6 @@ async def open_retriever(
     except asyncio.CancelledError:  # of Ctrl-C, which is handled while the thread works
         watcher.stopped.set()
         raise
-
-
-async def _open_remote(
-    settings: RetrievalSettings, opened: AsyncExitStack, *, top_k: int, say: Callable[[str], None]
-) -> RemoteRetriever:
-    from reasonrag.retrieval.remote import open_remote
-
-    _refuse(settings, ("index", "encoder", "language", "gpu"))
-    remote = await open_remote(settings.retriever or "", token=os.environ.get(TOKEN_VARIABLE) or None, top_k=top_k)
-    opened.push_async_callback(remote.close)
-    if remote.foreign:
-        say(
-            f"warning: {remote.url} does not report which index it serves: make sure that it does not change during "
-            "the run or before the run is resumed"
-        )
-    return remote
 
 
 def _refuse(settings: RetrievalSettings, flags: Iterable[str]) -> None:
@@ -202,7 +191,13 @@ def open_index_places(
         for each, its in zip(places, manifests, strict=True)
     ]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
-    return IndexRetriever(open_corpus(places[0].directory, manifests[0]), index)
+    try:
+        with LOADING:
+            offsets = np.load(places[0].directory / OFFSETS, mmap_mode="r")
+        corpus = Corpus(Path(manifests[0].corpus), offsets)
+    except (OSError, ValueError, EOFError) as error:
+        raise incomplete_index(places[0].directory, manifests[0], error) from error
+    return IndexRetriever(corpus, index)
 
 
 def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: Sequence[str]) -> None:
@@ -225,16 +220,6 @@ def _refuse_damage(directory: Path, manifest: IndexManifest) -> None:
         names = {OFFSETS, manifest.vectors, manifest.file.file}
     for fault in damaged_files(directory, manifest, sorted(names), most_bytes=CHECKED_AT_OPENING).values():
         raise InputError(f"the index {directory} is damaged: {fault}")
-
-
-def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
-    """The corpus of an index, with offsets memory-mapped. Raises InputError if they are missing."""
-    try:
-        with LOADING:
-            offsets = np.load(directory / OFFSETS, mmap_mode="r")
-        return Corpus(Path(manifest.corpus), offsets)
-    except (OSError, ValueError, EOFError) as error:
-        raise incomplete_index(directory, manifest, error) from error
 
 
 def _built(

@@ -13,8 +13,7 @@ from functools import cached_property
 
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.build import EncodedPiece, encoded
-from reasonrag.retrieval.dense.encoders import Encoder, EncoderSpec, load_encoder
-from reasonrag.retrieval.dense.same_encoder import AGREES, encoded_probe, probe_similarity
+from reasonrag.retrieval.dense.encoders import AGREES, Encoder, EncoderSpec, load_encoder
 from reasonrag.retrieval.dense.vector_pieces import Piece
 from reasonrag.retrieval.settings import Precision
 from reasonrag.scale.ray_cluster import errors_of_workers, ray_cluster
@@ -40,7 +39,7 @@ class RayEncoding:
         texts: Callable[[Piece], list[str]],
         reached: Callable[[int], None],
     ) -> Iterator[EncodedPiece]:
-        own = encoder.spec, encoder.precision, self.batch_size, encoded_probe(encoder)
+        own = encoder.spec, encoder.precision, self.batch_size, encoder.probe()
         with ray_cluster(workers=self.workers or 1) as ray, errors_of_workers(ray, "a worker of the Ray cluster"):
             from ray.util import ActorPool
 
@@ -68,7 +67,7 @@ class EncodingWorker:
         """Loaded when it is first needed, as a worker that fails at its start would be started again. Raises InputError
         for other weights than those of the probe."""
         found = load_encoder(self.spec.choice, precision=self.precision, batch_size=self.batch_size, alone=True)
-        if probe_similarity(self.probe, found) < AGREES:
+        if found.similarity(self.probe) < AGREES:
             raise InputError(
                 f"{self.spec.model} is another encoder on {socket.gethostname()} than here: the same query gets "
                 "another vector. Give all machines the same files"

@@ -26,7 +26,16 @@ from reasonrag.errors import InputError
 from reasonrag.files import read_record, unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_watcher import READING, BuildWatcher, row_ranges
-from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, load_encoder, resolved, short_name
+from reasonrag.retrieval.dense.encoders import (
+    AGREES,
+    Encoder,
+    EncoderChoice,
+    EncoderSpec,
+    cosines,
+    load_encoder,
+    resolved,
+    short_name,
+)
 from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, plan_index
 from reasonrag.retrieval.dense.index import stored_vectors
 from reasonrag.retrieval.dense.manifest import (
@@ -40,7 +49,6 @@ from reasonrag.retrieval.dense.manifest import (
     put_in_place,
     write_manifest,
 )
-from reasonrag.retrieval.dense.same_encoder import AGREES, cosines, encoded_probe, first_difference, probe_similarity
 from reasonrag.retrieval.dense.vector_pieces import (
     ENCODED,
     PIECE,
@@ -169,7 +177,7 @@ class _Build:
         asked = manifest.encoder.model_copy(update=given)
         if asked != manifest.encoder:
             raise InputError(
-                f"{self.directory} was built with another encoder ({first_difference(manifest.encoder, asked)}); "
+                f"{self.directory} was built with another encoder ({_first_difference(manifest.encoder, asked)}); "
                 "choose another --out"
             )
 
@@ -263,7 +271,7 @@ class _Build:
 
     def _begin(self, scan: CorpusScan, encoder: Encoder) -> str:
         """Resume the interrupted build, or prepare a new one; returns the encoder's probe."""
-        probe = encoded_probe(encoder)
+        probe = encoder.probe()
         now = _BuildState(corpus_sha256=scan.sha256, encoder=encoder.spec, precision=encoder.precision, probe=probe)
         record = self.unfinished / BUILD
         advice = f"So the unfinished build cannot be resumed; delete {self.unfinished}"
@@ -274,8 +282,8 @@ class _Build:
             write_file(record, now.model_dump_json(indent=2).encode(), shared=True)
             return probe
         same = before.model_copy(update={"probe": probe})
-        changed = first_difference(same, now) if same != now else ""
-        if not changed and probe_similarity(before.probe, encoder) < AGREES:
+        changed = _first_difference(same, now) if same != now else ""
+        if not changed and encoder.similarity(before.probe) < AGREES:
             changed = "the encoder's weights have changed"
         if changed:
             raise InputError(
@@ -368,6 +376,17 @@ def encoded(
             f"{encoder.spec.model} produces NaN or infinite vectors in {encoder.precision}; try --precision fp32"
         )
     return vectors
+
+
+def _first_difference(before: BaseModel, now: BaseModel) -> str:
+    """The first field that differs, and how."""
+    was, is_now = before.model_dump(), now.model_dump()
+    for name, value in was.items():
+        if isinstance(value, dict) and value != is_now[name]:
+            return _first_difference(getattr(before, name), getattr(now, name))
+        if value != is_now[name]:
+            return f"{name}: {value!r} there, {is_now[name]!r} now"
+    return "nothing differs"
 
 
 def _versions() -> dict[str, str]:

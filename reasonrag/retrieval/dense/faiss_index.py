@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -68,7 +67,8 @@ def plan_index(index_type: IndexType, *, rows: int, dimension: int) -> IndexPlan
         raise InputError(f"an {index_type} index needs {SMALLEST_IVF:,} passages, there are {rows:,}; use --type flat")
     if index_type == "ivf-pq" and dimension % 2:
         raise InputError(f"an ivf-pq index needs an even dimension, not {dimension}; take --type ivf-sq")
-    cells = _cells(rows)
+    # the power of two nearest to 4 sqrt(n), as faiss recommends, limited by the training vectors per cell
+    cells = min(2 ** round(np.log2(4 * np.sqrt(max(1, rows)))), 2 ** int(np.log2(max(1, rows / 39))))
     of_cells = {"training_rows": min(rows, _TRAINED_PER_CELL * cells), "nprobe": max(min(cells, 16), cells // 16)}
     by_type: dict[IndexType, dict[str, Any]] = {
         "flat": {"factory": "Flat", "refine": 1},
@@ -79,12 +79,6 @@ def plan_index(index_type: IndexType, *, rows: int, dimension: int) -> IndexPlan
         "ivf-pq": {"factory": f"IVF{cells},PQ{dimension // 2}x4fs", "refine": 16, **of_cells},
     }
     return IndexPlan(type=index_type, **by_type[index_type])
-
-
-def _cells(rows: int) -> int:
-    """The power of two nearest to 4 sqrt(n), as faiss recommends, limited by the training vectors per cell."""
-    wanted = 2 ** round(np.log2(4 * np.sqrt(max(1, rows))))
-    return int(min(wanted, 2 ** int(np.log2(max(1, rows / 39)))))
 
 
 def build_index(
@@ -150,41 +144,32 @@ def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: A
 # -- searching -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class FaissIndex:
-    """An open faiss index."""
+    """An open index file, memory-mapped. Raises InputError if it is missing, damaged or cut off."""
 
-    index: Any
-    rows: int
+    def __init__(self, path: Path, plan: IndexPlan, *, gpu: bool = False) -> None:
+        faiss = import_faiss(gpu=gpu)
+        # cells are mapped list by list, everything else as a whole
+        index = _read(faiss, path, faiss.IO_FLAG_MMAP if plan.nprobe else faiss.IO_FLAG_MMAP_IFC)
+        _search_as_planned(faiss, index, plan)
+        # matrix products from 3 queries on (faiss' default: 128,000 / dimension queries), in large blocks: its threads
+        # synchronise after each block, which is slow if other processes use the cores
+        faiss.cvar.distance_compute_blas_threshold = 3 * index.d
+        faiss.cvar.distance_compute_blas_database_bs = _BLOCK_ROWS
+        self._index, self._rows = index, index.ntotal
+        if gpu:
+            try:
+                self._index = faiss.index_cpu_to_all_gpus(index)
+            except RuntimeError as error:
+                raise InputError(
+                    f"the {plan.type} index does not go onto the GPUs ({_reason(error)}); leave out gpu, or take an "
+                    "index of type flat or ivf-sq"
+                ) from error
 
     def search(self, queries: npt.NDArray[np.float32], depth: int) -> list[npt.NDArray[np.int64]]:
         """Rows of the nearest vectors for each query, best first, at most `depth`."""
-        _, found = self.index.search(np.ascontiguousarray(queries), min(depth, self.rows))
+        _, found = self._index.search(np.ascontiguousarray(queries), min(depth, self._rows))
         return [rows[rows >= 0] for rows in found]
-
-
-def open_faiss_index(path: Path, plan: IndexPlan, *, gpu: bool = False) -> FaissIndex:
-    """Open an index file, memory-mapped. Raises InputError if it is missing, damaged or cut off."""
-    faiss = import_faiss(gpu=gpu)
-    # cells are mapped list by list, everything else as a whole
-    flag = faiss.IO_FLAG_MMAP if plan.nprobe else faiss.IO_FLAG_MMAP_IFC
-    index = _read(faiss, path, flag)
-    _search_as_planned(faiss, index, plan)
-    # matrix products from 3 queries on (faiss' default: 128,000 / dimension queries), in large blocks: its threads
-    # synchronise after each block, which is slow if other processes use the cores
-    faiss.cvar.distance_compute_blas_threshold = 3 * index.d
-    faiss.cvar.distance_compute_blas_database_bs = _BLOCK_ROWS
-    return FaissIndex(_on_gpus(faiss, index, plan) if gpu else index, index.ntotal)
-
-
-def _on_gpus(faiss: Any, index: Any, plan: IndexPlan) -> Any:
-    try:
-        return faiss.index_cpu_to_all_gpus(index)
-    except RuntimeError as error:
-        raise InputError(
-            f"the {plan.type} index does not go onto the GPUs ({_reason(error)}); leave out gpu, or take an "
-            "index of type flat or ivf-sq"
-        ) from error
 
 
 def _search_as_planned(faiss: Any, index: Any, plan: IndexPlan) -> None:

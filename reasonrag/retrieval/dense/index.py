@@ -1,6 +1,6 @@
 """Searching dense indexes: queries are encoded, faiss finds candidates, stored vectors give the final scores.
 
-Decides how candidates are rescored. Does not know models (`encoders`), which of them an index needs (`same_encoder`),
+Decides how candidates are rescored, and which encoder an index opens for queries. Does not know models (`encoders`),
 the vector files (`vector_pieces`), faiss (`faiss_index`) or how an index is built (`build`).
 """
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from reasonrag.retrieval.dense.encoders import Encoder, EncoderSpec, short_name
-from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, open_faiss_index
+from reasonrag.errors import InputError
+from reasonrag.retrieval.dense.encoders import AGREES, Encoder, EncoderChoice, load_encoder, short_name
+from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissIndex, FaissVectors
 from reasonrag.retrieval.dense.manifest import DenseManifest
-from reasonrag.retrieval.dense.same_encoder import check_encoder
 from reasonrag.retrieval.dense.vector_pieces import StoredVectors, VectorRows
 from reasonrag.retrieval.ranking import Ranked, best
 
@@ -38,22 +38,35 @@ def stored_vectors(directory: Path, manifest: DenseManifest) -> VectorRows:
     return FaissVectors(path) if manifest.adopted else StoredVectors(path)
 
 
+def open_encoder(manifest: DenseManifest, choice: EncoderChoice | None = None) -> Encoder:
+    """The query encoder of an index: its own, or the chosen one with the index's settings."""
+    given = choice.model_dump(exclude_none=True) if choice else {}
+    return load_encoder(manifest.encoder.choice.model_copy(update=given), precision="fp32", alone=True)
+
+
 class DenseIndex:
     """An open dense index.
 
-    encoder: for queries; must be the one that encoded the passages. Raises InputError for files that are missing or cut
-        off, and for another encoder. That files belong together is known by their digests in the manifest.
+    encoder: for queries; must be the one that encoded the passages, as the probe's vector tells, whatever its name.
+        Raises InputError for another one, and for files that are missing or cut off. That files belong together is
+        known by their digests in the manifest.
     """
 
     instant = False
 
     def __init__(self, directory: Path, manifest: DenseManifest, encoder: Encoder, *, gpu: bool = False) -> None:
-        file = manifest.file
-        check_encoder(directory, manifest, encoder)
+        file, alike = manifest.file, encoder.similarity(manifest.probe)
+        if alike < AGREES:
+            raise InputError(
+                f"the encoder {encoder.spec.model} is not the one {directory} was built with: the same query gets "
+                f"another vector (cosine {alike:.3f}). Use --encoder {manifest.encoder.model}"
+            )
         self._vectors = stored_vectors(directory, manifest)
         self._plan, self._encoder = file.plan, encoder
         self._most = 0 if file.plan.type not in STREAMED else MOST_ON_GPUS if gpu else MOST_CANDIDATES
-        self._neighbours = open_faiss_index(directory / file.file, file.plan, gpu=gpu)
+        self._neighbours = FaissIndex(directory / file.file, file.plan, gpu=gpu)
+        # the settings that decide a query's vector, without names and weights
+        described = encoder.spec.model_dump_json(exclude={"model", "backend", "revision"})
         self.identity = ":".join(
             (
                 "dense",
@@ -63,7 +76,7 @@ class DenseIndex:
                 manifest.files[file.file].sha256[:8],
                 f"nprobe={file.plan.nprobe},ef={file.plan.ef_search},refine={file.plan.refine}",
                 short_name(encoder.spec.model),
-                _digest(encoder.spec),
+                hashlib.sha256(described.encode()).hexdigest()[:8],
             )
         )
 
@@ -87,9 +100,3 @@ class DenseIndex:
                     tied.append(query)
             asked, open_ones = min(asked * MORE, self._most), np.array(tied, dtype=np.int64)
         return found
-
-
-def _digest(spec: EncoderSpec) -> str:
-    """Digest of the settings that decide a query's vector, without names and weights."""
-    described = spec.model_dump_json(exclude={"model", "backend", "revision"})
-    return hashlib.sha256(described.encode()).hexdigest()[:8]

@@ -63,18 +63,14 @@ class Postings:
         # one number for token and document: sorting it groups occurrences in merge order
         both, counts = np.unique(known[flat] * len(ids) + documents, return_counts=True)
         tokens = both // max(1, len(ids))
-        self._count(tokens)
+        before, seen = self._frequencies, np.bincount(tokens, minlength=len(vocabulary))
+        self._frequencies = seen + np.pad(before, (0, len(seen) - len(before)))
         begin = self._chunks[-1][1] if self._chunks else 0
         for file, column in zip(self._files, (tokens, both % max(1, len(ids)) + self.documents, counts), strict=True):
             column.astype(np.int32).tofile(file)
         self._chunks.append((begin, begin + len(both)))
         self._lengths.append(lengths)
         self.documents += len(ids)
-
-    def _count(self, tokens: npt.NDArray[np.int64]) -> None:
-        grown = np.zeros(len(self.vocabulary), dtype=np.int64)
-        grown[: len(self._frequencies)] = self._frequencies
-        self._frequencies = grown + np.bincount(tokens, minlength=len(grown))
 
     def save(
         self,
@@ -92,7 +88,12 @@ class Postings:
         """
         for file in self._files:
             file.flush()
-        self._save_words(directory, k1=k1, b=b)
+        # vocabulary and parameters through bm25s; its arrays are overwritten
+        index: Any = bm25s().BM25(k1=k1, b=b)
+        index.index([["anything"]], show_progress=False)
+        index.scores["num_docs"] = self.documents
+        index.vocab_dict = self.vocabulary | {"": len(self.vocabulary)}
+        index.save(directory)
         starts = np.concatenate([[0], np.cumsum(self._frequencies)])
         np.save(directory / _INDPTR, starts)
         lengths = np.concatenate(self._lengths)
@@ -115,14 +116,6 @@ class Postings:
     def occurrences(self) -> int:
         """Number of (token, document) pairs."""
         return self._chunks[-1][1] if self._chunks else 0
-
-    def _save_words(self, directory: Path, *, k1: float, b: float) -> None:
-        """Write vocabulary and parameters through bm25s; its arrays are overwritten afterwards."""
-        index: Any = bm25s().BM25(k1=k1, b=b)
-        index.index([["anything"]], show_progress=False)
-        index.scores["num_docs"] = self.documents
-        index.vocab_dict = self.vocabulary | {"": len(self.vocabulary)}
-        index.save(directory)
 
     def _ranges(self, at_once: int) -> Iterator[tuple[int, int]]:
         """(first, last) token of ranges that fit in memory; a token that does not fit is its own range."""

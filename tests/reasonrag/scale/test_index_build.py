@@ -13,7 +13,6 @@ from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice, load_encoder
 from reasonrag.retrieval.dense.manifest import read_manifest
-from reasonrag.retrieval.dense.same_encoder import encoded_probe
 from reasonrag.retrieval.dense.vector_pieces import PIECE
 from reasonrag.scale.ray_encoding import EncodingWorker, RayEncoding
 from tests.helpers.command_line import Reasonrag
@@ -103,7 +102,7 @@ def test_a_build_that_was_stopped_keeps_what_is_encoded(sent: signal.Signals, st
 def test_a_worker_with_other_weights_is_named() -> None:
     """Another encoder's probe stands for a machine on which the model's files differ."""
     ours, theirs = (load_encoder(EncoderChoice(model=name)) for name in ("hashing-64", "hashing-32"))
-    worker = EncodingWorker(ours.spec, "fp32", 8, encoded_probe(theirs))
+    worker = EncodingWorker(ours.spec, "fp32", 8, theirs.probe())
     with pytest.raises(InputError, match=r"hashing-64 is another encoder on .* Give all machines the same files"):
         worker.encoder  # noqa: B018
 

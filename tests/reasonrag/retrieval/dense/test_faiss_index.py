@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, build_index, open_faiss_index, plan_index
+from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissIndex, FaissVectors, build_index, plan_index
 from reasonrag.retrieval.settings import IndexType
 
 faiss = pytest.importorskip("faiss", reason="the index extra is not installed")
@@ -91,7 +91,7 @@ def test_no_more_is_found_than_there_is(tmp_path: Path) -> None:
     for index_type in TYPES:
         plan = plan_index(index_type, rows=1200, dimension=DIMENSION)
         build_index(plan, vectors, tmp_path / "x.index")
-        for rows in open_faiss_index(tmp_path / "x.index", plan).search(vectors.vectors[:5], 5000):
+        for rows in FaissIndex(tmp_path / "x.index", plan).search(vectors.vectors[:5], 5000):
             assert len(set(rows.tolist())) == len(rows) <= 1200
             assert (rows >= 0).all()
 
@@ -105,7 +105,7 @@ def test_an_index_file_that_is_cut_off_is_refused(index_type: IndexType, left: f
     content = (tmp_path / "x.index").read_bytes()
     (tmp_path / "x.index").write_bytes(content[: int(left * len(content)) if left < 1 else int(left)])
     with pytest.raises(InputError, match=r"x\.index is damaged or not an index .*build it again"):
-        open_faiss_index(tmp_path / "x.index", plan)
+        FaissIndex(tmp_path / "x.index", plan)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from reasonrag.retrieval.dense.build_watcher import row_ranges
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_encoder
 from reasonrag.retrieval.dense.index import DenseIndex
 from reasonrag.retrieval.dense.manifest import DenseManifest, read_manifest
-from reasonrag.retrieval.dense.same_encoder import encoded_probe
 from reasonrag.retrieval.dense.vector_pieces import ENCODED, PIECE, VECTORS, StoredVectors, VectorWriter
 from reasonrag.retrieval.index import index_check
 from reasonrag.retrieval.lexical.bm25 import build_bm25
@@ -284,7 +283,7 @@ def test_an_interrupted_build_is_not_thrown_away_for_another_one(tmp_path: Path)
     record = tmp_path / ".index.encoding" / "build.json"
     content = orjson.loads(record.read_bytes())
     weights = load_encoder(EncoderChoice(model="hashing-64", query_instruction="king "))
-    record.write_bytes(orjson.dumps(content | {"probe": encoded_probe(weights)}))
+    record.write_bytes(orjson.dumps(content | {"probe": weights.probe()}))
     refused(r"something else \(the encoder's weights have changed\)", corpus, index)
     record.write_bytes(orjson.dumps(content))
     other = r"unfinished build of something else \(model: 'hashing-64' there, 'hashing' now\)"
