@@ -141,9 +141,6 @@ class Oracle:
     async def check(self) -> None:
         """It is always there."""
 
-    async def close(self) -> None:
-        """It holds nothing open."""
-
 
 @dataclass
 class Experiment:

@@ -341,9 +341,6 @@ class GoldTeacher:
     async def check(self) -> None:
         """It is always there."""
 
-    async def close(self) -> None:
-        """It holds nothing open."""
-
     def _reply(self, prompt: ParsedPrompt, dice: random.Random, *, greedy: bool) -> str:
         """greedy: whether the likeliest is said, the first of them on a tie."""
         if prompt.turn == "judge":

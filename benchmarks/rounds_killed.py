@@ -55,7 +55,6 @@ class Script:
         return [Completion(text=SAID[each % len(SAID)], finish_reason="stop", requests=1) for each in words]
 
     async def check(self) -> None: ...
-    async def close(self) -> None: ...
 
 
 def note(lines: str) -> None:

@@ -104,7 +104,7 @@ def ask(
     Args:
         question: the question, in words.
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
-            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+            `complete(request)` and `check()` (`reasonrag.llm.chat.ChatModel`).
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.

@@ -83,7 +83,7 @@ def evaluate(
 
     Args:
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
-            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+            `complete(request)` and `check()` (`reasonrag.llm.chat.ChatModel`).
         judge_chat_model: used instead of the judge that the settings would open.
         critic_model: used instead of the critic that the settings would open; its replies are numbers.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in

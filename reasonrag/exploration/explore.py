@@ -71,7 +71,7 @@ def generate(
 
     Args:
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
-            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+            `complete(request)` and `check()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model, which continues the teacher's steps.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.

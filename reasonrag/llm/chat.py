@@ -196,11 +196,9 @@ class ChatModel(Protocol):
         """Raises InputError if no work should be started with this model (unreachable, unauthorised, unknown)."""
         ...
 
-    async def close(self) -> None: ...
-
 
 class WrappedModel:
-    """What wrappers of a `ChatModel` share: its name and its check. The model stays open for its owner to close."""
+    """What wrappers of a `ChatModel` share: its name and its check."""
 
     def __init__(self, inner: ChatModel) -> None:
         self.name = inner.name
@@ -208,9 +206,6 @@ class WrappedModel:
 
     async def check(self) -> None:
         await self.inner.check()
-
-    async def close(self) -> None:
-        """Leaves the model open."""
 
 
 def estimate_tokens(text: str) -> int:

@@ -319,9 +319,6 @@ class JournaledModel:
         if self.inner is not None:
             await self.inner.check()
 
-    async def close(self) -> None:
-        """Does nothing: journal and model belong to the caller."""
-
 
 class JoinedJournals:
     """The journals of a run's shards or copies as one: each answer once, and no two answers to one draw. say: is told

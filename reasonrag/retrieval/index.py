@@ -113,12 +113,8 @@ class IndexCheck(BaseModel):
     faults: list[str]
 
     def shown(self) -> Iterator[Part]:
-        yield Table(f"{self.manifest.kind} index  {self.directory}", self._rows())
-
-    def _rows(self) -> Iterator[tuple[str, object]]:
-        yield from self.manifest.rows()
-        yield from (("fault", each) for each in self.faults)
-        yield "sound", "" if self.faults else "corpus and files are unchanged"
+        faults = [("fault", each) for each in self.faults] or [("sound", "corpus and files are unchanged")]
+        yield Table(f"{self.manifest.kind} index  {self.directory}", [*self.manifest.rows(), *faults])
 
 
 @public_call()
@@ -253,10 +249,6 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None], listening:
         if token is None and settings.host not in LOOPBACKS:
             say(f"warning: anyone who can reach {settings.host} can search; set {TOKEN_VARIABLE} to require a token")
         service = serving(
-            retriever,
-            host=settings.host,
-            port=settings.port,
-            allow_host=settings.allow_host,
-            token=token,
+            retriever, host=settings.host, port=settings.port, allow_host=settings.allow_host, token=token
         )
         await serve_until_stopped(service, say=listening)

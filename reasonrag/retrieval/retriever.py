@@ -112,7 +112,7 @@ class IndexRetriever:
         self._latest = ResultCache()
         self._passage = lru_cache(maxsize=1024)(corpus.__getitem__)  # the queries of a tree find the same ones
         self._waiting: deque[tuple[str, int, Future[list[Passage]]]] = deque()
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="reasonrag-search")
 
     def tokens(self, query: str) -> list[str]:
         """What BM25 searches for; nothing if it is not alone."""
@@ -122,22 +122,18 @@ class IndexRetriever:
         if self._index.instant:
             return self.search(query, top_k)
         check_query(query, top_k)
-        found = self._latest.get(query, top_k)
-        return found if found is not None else await asyncio.wrap_future(self._submit(query, top_k))
+        if (found := self._latest.get(query, top_k)) is not None:
+            return found
+        waiting: Future[list[Passage]] = Future()
+        self._waiting.append((query, top_k, waiting))
+        self._thread.submit(self._search_waiting)
+        return await asyncio.wrap_future(waiting)
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         """`retrieve` without an event loop. BM25 never finds passages that share no word with the query."""
         check_query(query, top_k)
         found = self._latest.get(query, top_k)
         return found if found is not None else self._search([query], top_k)[query]
-
-    def _submit(self, query: str, top_k: int) -> Future[list[Passage]]:
-        found: Future[list[Passage]] = Future()
-        self._waiting.append((query, top_k, found))
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="reasonrag-search")
-        self._thread.submit(self._search_waiting)
-        return found
 
     def _search_waiting(self) -> None:
         """Search the waiting batch, of one depth; it may be empty if an earlier batch already served this query."""

@@ -92,7 +92,7 @@ def calibrate(
     Args:
         run: a run directory of `generate`.
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
-            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+            `complete(request)` and `check()` (`reasonrag.llm.chat.ChatModel`).
         retriever: used instead of the one of the run.
         watcher: is told what happens while it goes on; none: silent.
         outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.

@@ -43,9 +43,6 @@ class ScriptedModel:
     async def check(self) -> None:
         """Always available."""
 
-    async def close(self) -> None:
-        """Nothing to close."""
-
 
 class RecordedOffline(ScriptedModel):
     """The offline teacher, every request remembered."""

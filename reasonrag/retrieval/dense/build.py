@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -393,8 +393,6 @@ def _versions() -> dict[str, str]:
     packages = ("numpy", "faiss-cpu", "faiss-gpu", "torch", "transformers", "sentence-transformers", "FlagEmbedding")
     found = {}
     for each in packages:
-        try:
+        with suppress(PackageNotFoundError):
             found[each] = version(each)
-        except PackageNotFoundError:
-            continue
     return found
