@@ -24,7 +24,6 @@ from reasonrag.concurrency import together
 from reasonrag.errors import InputError, ModelError
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
-from reasonrag.llm.endpoint.address_behaviour import clean
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, score_of
 from reasonrag.llm.endpoint.retries import error_cause, error_message
@@ -186,7 +185,7 @@ class ScoreEndpoint:
             answer = await self._connection.post(asked, "/pooling")
             return [score_of(answer.content, (), prompt_size=request.size)]
         except (APIError, BadAnswerError) as error:
-            said = f"the server of {self.name} gave no score: {clean(error_message(error))}"
+            said = f"the server of {self.name} gave no score: {error_message(error)}"
             raise ModelError(said, cause=error_cause(error)) from error
         finally:
             self._scheduler.give_back(slot)

@@ -397,8 +397,7 @@ def _parse(line: bytes) -> JournalEntry:
         record = orjson.loads(line)
         completions = [Completion.model_validate(each) for each in record["completions"]]
         answers = dict(zip(record["keys"], completions, strict=True))
-        entry = JournalEntry(str(record["question_id"]), answers, record.get("model"))
+        return JournalEntry(str(record["question_id"]), answers, record.get("model"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         why = first_error(error) if isinstance(error, ValidationError) else error
         raise ValueError(f"is not a recorded answer: {why}") from error
-    return entry

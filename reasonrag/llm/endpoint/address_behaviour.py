@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from preference.export.sanitize import plain_text
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.endpoint.endings import closes_a_tag, ending_of
-from reasonrag.llm.endpoint.http_client import MOST_SAID, Connection
+from reasonrag.llm.endpoint.http_client import Connection
 from reasonrag.llm.endpoint.rate_limits import Pace
 from reasonrag.llm.endpoint.refused_parameters import DISPENSABLE, RENAMED
+from reasonrag.llm.endpoint.retries import clean
 from reasonrag.llm.hermes import native_fields
 from reasonrag.llm.reasoning import (
     ALL_AS_REASONING,
@@ -27,7 +27,6 @@ from reasonrag.llm.reasoning import (
     stops_may_cut,
     without_reasoning,
 )
-from reasonrag.redaction import excerpt
 
 SHORT_ANSWERS = 2
 """After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
@@ -160,8 +159,3 @@ class OneAddress:
         if not self.stop_cuts_reasoning and "stop" not in self.refused:
             self.stop_cuts_reasoning = True
             yield f"is sent no stop strings, which could cut its reasoning: {DISPENSABLE['stop']}"
-
-
-def clean(text: str) -> str:
-    """A message without keys, which some endpoints echo, and without control characters, of bounded length."""
-    return excerpt(plain_text(text.encode("utf-8", "replace").decode("utf-8")), MOST_SAID)

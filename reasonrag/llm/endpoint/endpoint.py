@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from preference import Message
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
-from reasonrag.llm.endpoint.address_behaviour import Answer, OneAddress, clean
+from reasonrag.llm.endpoint.address_behaviour import Answer, OneAddress
 from reasonrag.llm.endpoint.endings import CUT
 from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of
@@ -189,7 +189,7 @@ class EndpointModel:
         """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""
         draws, sampling = len(request.samples), request.sampling
         reason = end_of_draws(error, max_tokens=sampling.max_tokens)
-        words = one_line(clean(error_message(error)))[:MOST_KEPT]
+        words = one_line(error_message(error))[:MOST_KEPT]
         first = Completion(text="", finish_reason=reason, said=words, server=server)
         if reason == CUT:  # its usage is the most it can be, as the endpoint reports none
             most = {"prompt_tokens": request.size, "completion_tokens": draws * sampling.max_tokens}
@@ -293,10 +293,10 @@ class EndpointModel:
             reply: Completion = await self._retrying(trials, passes, paced=False)(attempt)
         except APIConnectionError as error:
             advice = f"Check {self._flags}base-url and that the server runs"
-            raise _UnreachableError(f"cannot reach {shown}: {clean(error_message(error))}. {advice}") from error
+            raise _UnreachableError(f"cannot reach {shown}: {error_message(error)}. {advice}") from error
         except BadAnswerError as error:
             raise _UnreachableError(
-                f"{shown} does not speak OpenAI's API: {clean(error_message(error))}. Check {self._flags}base-url"
+                f"{shown} does not speak OpenAI's API: {error_message(error)}. Check {self._flags}base-url"
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
@@ -336,7 +336,7 @@ class EndpointModel:
         """The error for a refusal, with what the user can do."""
         from openai import APIError
 
-        base_url, reason = endpoint.connection.base_url, clean(error_message(error))
+        base_url, reason = endpoint.connection.base_url, error_message(error)
         shown = shown_url(base_url)
         gone = lacks_model(error, self.name)
         if is_account_refused(error) or (error.status_code == HTTPStatus.FORBIDDEN and not gone):
@@ -353,7 +353,7 @@ class EndpointModel:
         kind = InputError
         if is_retryable(error):
             kind, hint = _UnreachableError, f"{hint}. It is {state_of(error)}: run the same command later"
-        refused = kind(f"{shown} does not answer for the model {self.name} ({reason}){clean(words)}{hint}")
+        refused = kind(f"{shown} does not answer for the model {self.name} ({reason}){words}{hint}")
         refused.instead = {self.name_flag: found} if found else None
         return refused
 
@@ -518,7 +518,7 @@ class EndpointModel:
                 self._say_of(endpoint, lesson)
 
     def _say_of(self, endpoint: OneAddress, *lessons: str, error: Exception | None = None) -> None:
-        words = f": {one_line(clean(error_message(error)))}" if error else ""
+        words = f": {one_line(error_message(error))}" if error else ""
         say = self.say if self._unsaid is None or error else self._unsaid.append
         for lesson in lessons:
             say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}{words}")
@@ -623,7 +623,7 @@ def _error_of(state: RetryCallState) -> BaseException | None:
 
 
 def _failure(error: BaseException, *, attempt: int, final: bool) -> CallFailure:
-    return CallFailure(error_cause(error), clean(error_message(error)), attempt, final)
+    return CallFailure(error_cause(error), error_message(error), attempt, final)
 
 
 def check_address(url: str, key_variable: str) -> None:

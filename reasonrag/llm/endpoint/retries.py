@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeGuard
 
-from reasonrag.llm.endpoint.http_client import AnswerTooLargeError, BadAnswerError
+from preference.export.sanitize import plain_text
+from reasonrag.llm.endpoint.http_client import MOST_SAID, AnswerTooLargeError, BadAnswerError
+from reasonrag.redaction import excerpt
 from reasonrag.web.retry_after import retry_after
 
 if TYPE_CHECKING:
@@ -86,11 +88,16 @@ def error_cause(error: BaseException) -> str:
     if is_status(error):
         return f"http_{error.status_code}"
     if isinstance(error, APIConnectionError):
-        late = isinstance(error, APITimeoutError) and "connect" not in error_message(error).lower()
+        late = isinstance(error, APITimeoutError) and "connect" not in str(error.__cause__ or error).lower()
         return "timeout" if late else "connection"
     return "too_large" if isinstance(error, AnswerTooLargeError) else "bad_answer"
 
 
 def error_message(error: BaseException) -> str:
-    """The message of the innermost error that has one."""
-    return str(error.__cause__ or error) or str(error) or type(error).__name__
+    """The message of the innermost error that has one, cleaned."""
+    return clean(str(error.__cause__ or error) or str(error) or type(error).__name__)
+
+
+def clean(text: str) -> str:
+    """A message without keys, which some endpoints echo, and without control characters, of bounded length."""
+    return excerpt(plain_text(text.encode("utf-8", "replace").decode("utf-8")), MOST_SAID)

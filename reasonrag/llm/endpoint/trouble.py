@@ -17,10 +17,11 @@ from http import HTTPStatus
 from typing import Literal
 
 from reasonrag.errors import EndpointLost, WaitTooLong
-from reasonrag.llm.endpoint.address_behaviour import OneAddress, clean
+from reasonrag.llm.endpoint.address_behaviour import OneAddress
 from reasonrag.llm.endpoint.error_objects import NO_CAPACITY, says
 from reasonrag.llm.endpoint.retries import (
     asked_to_wait,
+    clean,
     error_cause,
     error_message,
     is_busy,
@@ -106,7 +107,7 @@ def instead_of(model: str, listed: Collection[str]) -> tuple[str, str]:
     words = f"; it serves {', '.join(sorted(listed)[:10])}" if listed else ""
     if day:
         words += f". Reported on 27 October 2026, not verified: shutdown of {name} on {day:%d %B %Y}"
-    return words + (f", followed by {found}" if found else ""), found
+    return clean(words + (f", followed by {found}" if found else "")), found
 
 
 @dataclass(slots=True)
@@ -141,13 +142,13 @@ class Patience:
         if now - self.scarce_at <= silence:  # what lacked of late is capacity
             silence = max(silence, most)
         if asked and until > now and until - since > most:
-            allowed = f"longer than max_wait allows ({most / 60:g} minutes): {clean(error_message(error))}"
+            allowed = f"longer than max_wait allows ({most / 60:g} minutes): {error_message(error)}"
             raise WaitTooLong(f"{self.shown} {wait}, {allowed}. Run the same command then to continue") from error
         if asked >= LONG_WAIT_S and now + asked >= address.told_until + LONG_WAIT_S:
             address.told_until = now + asked
             tell(wait)
         if all(each.useless_since is not None and now - each.useless_since > silence for each in paces):
             _, lasts, then = WORDS[trouble_of(error)]
-            message = f"{self.shown} {lasts} {seconds_text(silence)}: {clean(error_message(error))}"
+            message = f"{self.shown} {lasts} {seconds_text(silence)}: {error_message(error)}"
             kind = WaitTooLong if trouble_of(error) == "scarce" else EndpointLost
             raise kind(f"{message}. {then}, run the same command to continue") from error
