@@ -1,22 +1,25 @@
 """One address of a model: the bodies that it is sent, and what it was found to refuse or not to do.
 
 Decides what is left out of its requests: what it refuses, several choices where it gives one, and stop strings that
-may cut reasoning or leave a reply open. That changes neither draws nor seeds. Knows no other address.
+may cut reasoning or leave a reply open. That changes neither draws nor seeds, but costs the run something, which is
+said once. Endpoints name a refused parameter in a dict or a list of errors, by `param`, `field` or `loc`, or only in a
+sentence, quoted or not; with status 400 or 422. Knows no other address.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.endpoint.endings import closes_a_tag, ending_of
+from reasonrag.llm.endpoint.error_objects import decoded, is_refusal, leaves
 from reasonrag.llm.endpoint.http_client import Connection
 from reasonrag.llm.endpoint.rate_limits import Pace
-from reasonrag.llm.endpoint.refused_parameters import DISPENSABLE, RENAMED
 from reasonrag.llm.endpoint.retries import clean
 from reasonrag.llm.hermes import native_fields
 from reasonrag.llm.reasoning import (
@@ -28,10 +31,37 @@ from reasonrag.llm.reasoning import (
     without_reasoning,
 )
 
+if TYPE_CHECKING:
+    from openai import APIStatusError
+
 SHORT_ANSWERS = 2
 """After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
 STRANGE_ENDS = 3
 """Open replies in a row without a known reason, after which replies have to close their tags themselves."""
+DISPENSABLE: dict[str, str] = {
+    "top_logprobs": "the model's replies then have none",
+    "logprobs": "the model's replies then have none",
+    "top_p": "replies are sampled with the model's own top_p",
+    "seed": "the same request may get another reply",
+    "stop": "text after the closing tag is cut off here, but paid for",
+    "n": "each sibling is a request of its own and pays for its prompt",
+    "temperature": "replies are sampled at the model's own temperature",
+    "max_tokens": "max_completion_tokens is sent instead",
+}
+"""Parameters that a request can do without, least missed first, and what leaving them out means."""
+RENAMED = {"max_tokens": "max_completion_tokens"}
+"""What is sent instead of a refused parameter. A request always has a limit, as its cost is bounded by it."""
+_NAMING = ("param", "field", "loc")
+"""Keys under which an error names a parameter, perhaps as a path: `body.seed`, `["body", "seed"]`."""
+_OUT_OF_RANGE = re.compile(r"\b(large|small|range|exceeds?|at (most|least)|(less|greater|more) than)\b", re.IGNORECASE)
+_UNSUPPORTED = re.compile(r"\b(unsupported|not (supported|permitted|allowed)|un(known|recognized))\b", re.IGNORECASE)
+"""Of a parameter, not of its value. A token limit that is too large under one name is so under the other, which some
+endpoints ignore: no request would have a limit any more."""
+_BARE = {
+    "n": r"(?<![\w'-])n(?=\s*(?:[:=>.,)]|$|(?:must|should|is|greater|larger)\b))",
+    "stop": r"(?<![\w'-])stop(?=\s*(?:[:=.,)]|$|(?:is|are|must|should|sequences?|strings?|tokens?|parameter)\b))",
+}
+"""Patterns of names that could be ordinary words, too."""
 
 
 class Answer(NamedTuple):
@@ -159,3 +189,23 @@ class OneAddress:
         if not self.stop_cuts_reasoning and "stop" not in self.refused:
             self.stop_cuts_reasoning = True
             yield f"is sent no stop strings, which could cut its reasoning: {DISPENSABLE['stop']}"
+
+
+def refused_parameters(error: APIStatusError, sent: Collection[str]) -> list[str]:
+    """The parameters to leave out after a refusal: those it names by a key, else the least missed of those in its
+    sentences; empty if it names none that was sent and can be left out."""
+    if not is_refusal(error):
+        return []
+    found = list(leaves(decoded(error.response.content)))
+    said = "\n".join(value for _, value in found if isinstance(value, str)) or str(error)
+    of_a_value = _OUT_OF_RANGE.search(said) and not _UNSUPPORTED.search(said)
+    dispensable = [each for each in DISPENSABLE if each in sent and not (each in RENAMED and of_a_value)]
+    paths = [re.findall(r"[^.\[\]]+", value) for key, value in found if key in _NAMING and isinstance(value, str)]
+    names = [[part for part in path if not part.isdigit()] for path in paths]
+    if named := {path[-1] for path in names if path and path != ["None"]}:  # LiteLLM says "None", one-api ""
+        return [each for each in dispensable if each in named]
+    quoted = set(re.findall(r"[`'\"](\w+)\\*[`'\"]", said))  # with a backslash where one error quotes another
+    mentioned = [each for each in dispensable if each in quoted] or [
+        each for each in dispensable if re.search(_BARE.get(each, rf"(?<![\w-]){each}(?![\w-])"), said)
+    ]
+    return mentioned[:1]  # a sentence may name another that is fine, as in "temperature and top_p cannot both be set"

@@ -21,12 +21,11 @@ from urllib.parse import urlsplit
 from preference import Message
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
-from reasonrag.llm.endpoint.address_behaviour import Answer, OneAddress
+from reasonrag.llm.endpoint.address_behaviour import Answer, OneAddress, refused_parameters
 from reasonrag.llm.endpoint.endings import CUT
 from reasonrag.llm.endpoint.error_objects import end_of_draws, is_refusal, lacks_model
 from reasonrag.llm.endpoint.http_client import BadAnswerError, Connection, HttpAnswer, completions_of, error_of
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
-from reasonrag.llm.endpoint.refused_parameters import refused_parameters
 from reasonrag.llm.endpoint.retries import (
     FIRST_WAIT_S,
     MAX_ATTEMPTS,
@@ -45,7 +44,6 @@ from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.llm.endpoint.trouble import (
     LONG_WAIT_S,
     MAX_DOWN_S,
-    MOST_WAIT_S,
     Patience,
     clock_time,
     instead_of,
@@ -55,7 +53,7 @@ from reasonrag.llm.endpoint.trouble import (
     trouble_of,
 )
 from reasonrag.llm.reasoning import AMPLE_TOKENS, more_room
-from reasonrag.llm.settings import LimitSettings
+from reasonrag.llm.settings import MAX_WAIT_MIN, LimitSettings
 from reasonrag.redaction import secrets
 from reasonrag.rendering import counted, one_line
 from reasonrag.web.client import http_address, shown_url
@@ -113,7 +111,7 @@ class Limits:
     tpm: int | None = None
     patience: float = MAX_DOWN_S
     parts: int = 1
-    max_wait: float = MOST_WAIT_S
+    max_wait: float = 60 * MAX_WAIT_MIN
     first_wait: float = FIRST_WAIT_S
 
     @classmethod

@@ -31,8 +31,8 @@ from reasonrag.llm.endpoint.retries import (
 
 MAX_DOWN_S = 600.0
 """The run ends when no endpoint has answered for this long, what they asked to wait left out; paid answers are kept."""
-LONG_WAIT_S, MOST_WAIT_S = 300.0, 2 * 24 * 3600.0
-"""Waits that the user is told of, and after which a run ends where the user does not say."""
+LONG_WAIT_S = 300.0
+"""Waits that the user is told of."""
 
 Trouble = Literal["busy", "scarce", "loading", "slow", "broken", "down"]
 WORDS: dict[Trouble, tuple[str, str, str]] = {

@@ -22,10 +22,10 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.endpoint.address_behaviour import DISPENSABLE
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import MAX_GIVEN_UP, MAX_REJECTED, CallFailure, EndpointModel, Limits
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
-from reasonrag.llm.endpoint.refused_parameters import DISPENSABLE
 from reasonrag.llm.endpoint.retries import MAX_ATTEMPTS
 from reasonrag.llm.journal import Journal, JournaledModel
 from reasonrag.llm.model_spec import ModelSpec

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import APIStatusError
 
+from reasonrag.llm.endpoint.address_behaviour import DISPENSABLE, refused_parameters
 from reasonrag.llm.endpoint.error_objects import is_refusal
 from reasonrag.llm.endpoint.http_client import HttpAnswer
-from reasonrag.llm.endpoint.refused_parameters import DISPENSABLE, refused_parameters
 from reasonrag.web.client import MOST_ERROR_BYTES
 
 SENT = ("model", "messages", "temperature", "max_tokens", "seed", "stop", "n", "top_p")
