@@ -29,7 +29,7 @@ LINES = {
     "data": 3632,
     "evaluation": 3742,
     "exploration": 2583,
-    "llm": 5021,
+    "llm": 5020,
     "publishing": 1155,
     "retrieval": 3845,
     "run": 802,

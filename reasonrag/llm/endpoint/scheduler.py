@@ -93,10 +93,9 @@ class RequestScheduler:
             return await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled() and not granted.exception():
-                slot = granted.result()  # given in the moment of cancelling
-                slot.pace.cancelled(slot)
-                self.in_flight -= 1
-            self._dispatch()
+                self.give_back(granted.result())  # given in the moment of cancelling
+            else:
+                self._dispatch()
             raise
 
     def _dispatch(self) -> None:
