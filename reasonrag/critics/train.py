@@ -19,8 +19,8 @@ from reasonrag.rendering import Part, next_command
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.output_directory import TrainingRecord
-from reasonrag.training.stages.training import TrainingResult
-from reasonrag.training.stages.trl import CRITIC, Plan, Rows, given, plan_training, prepare, train_prepared
+from reasonrag.training.stages.training import TrainingResult, given
+from reasonrag.training.stages.trl import CRITIC, Plan, Rows, plan_training, prepare, train_prepared
 
 HOME: Final = Path("critics")
 _FROM_BEST: Final = "load_best_model_at_end"

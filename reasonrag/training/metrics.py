@@ -21,7 +21,6 @@ from reasonrag.files import read_small
 
 METRICS: Final = "metrics.json"
 TRAINER_STATE, TRAINER_RESULTS, TRAINER_LOG = "trainer_state.json", "all_results.json", "trainer_log.jsonl"
-SCHEMA: Final = "reasonrag.metrics/1"
 MAX_FALL_SHARE: Final = 0.25
 """Largest fall of the chosen replies' log-probability, as a share of its start, without a warning. Our choice."""
 MIN_FALL_NATS: Final = 5.0
@@ -46,7 +45,7 @@ class Metrics(BaseModel):
 
     model_config = ConfigDict(protected_namespaces=())
 
-    schema_version: str = SCHEMA
+    schema_version: str = "reasonrag.metrics/1"
     stage: str
     steps: int
     """Updates of the weights."""

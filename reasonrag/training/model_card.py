@@ -20,8 +20,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import Verbatim, code, markdown_templates, one_line
-from reasonrag.training.llamafactory.batch import effective_batch
-from reasonrag.training.llamafactory.config_resolution import OPERATIONAL
+from reasonrag.training.llamafactory.config_resolution import OPERATIONAL, describe_batch
 from reasonrag.training.metrics import SHOWN_METRICS, Metrics
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.provenance import Provenance, TrainingConditions
@@ -60,7 +59,7 @@ def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, me
         "licence": licence_of_base(told.base_model),
         "trainer": trainer,
         "data_names": [_named(each) for each in (*told.data[:-1], record.data["directory"])],
-        "batch": effective_batch(record.resolved | {"stage": told.stage}, processes),
+        "batch": describe_batch(record.resolved | {"stage": told.stage}, processes),
         "hyperparameters": [
             (code(key), code(_shown(value))) for key, value in record.resolved.items() if key not in OPERATIONAL
         ],

@@ -18,18 +18,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from preference.export.private_files import write_file, write_json
+from preference.export.private_files import write_json
 from reasonrag.errors import InputError
 from reasonrag.files import locked, only_writer, read_record
 from reasonrag.run_config import changed_keys
 from reasonrag.training.metrics import TRAINER_STATE, read_logged
 
 TRAINING, TRAIN_YAML, TRAIN_LOG = "training.json", "train.yaml", "train.log"
-SCHEMA: Final = "reasonrag.training/1"
 _CHILD_LOCK = ".training"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _MODEL_FILES = ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json")
@@ -46,7 +45,7 @@ class TrainingRecord(BaseModel):
 
     model_config = ConfigDict(protected_namespaces=())
 
-    schema_version: Literal["reasonrag.training/1"] = SCHEMA
+    schema_version: Literal["reasonrag.training/1"] = "reasonrag.training/1"
     state: Literal["started", "trained", "finished"] = "started"
     """started: possibly interrupted. trained: LLaMA-Factory succeeded. finished: metrics and card are written."""
     config: str
@@ -105,14 +104,15 @@ class OutputDirectory:
     def check(self, decides: Mapping[str, Any]) -> TrainingRecord | None:
         """The record of this training, if there is one. Raises InputError if the folder holds another training."""
         found = self.record()
-        if found is None:
-            if self.folder.is_dir() and (taken := _occupied(self.folder)):
+        if found:
+            refuse_another(self.folder, changed_keys(found.decides, dict(decides)))
+            return found
+        for path in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
+            if path.name in _MODEL_FILES or _CHECKPOINT.fullmatch(path.name):
                 raise InputError(
-                    f"{self.folder} holds {taken}, which no training of reasonrag wrote; choose another --out"
+                    f"{self.folder} holds {path.name}, which no training of reasonrag wrote; choose another --out"
                 )
-            return None
-        refuse_another(self.folder, changed_keys(found.decides, dict(decides)))
-        return found
+        return None
 
     def last_checkpoint(self) -> Path | None:
         """The newest checkpoint that was written completely."""
@@ -131,9 +131,6 @@ class OutputDirectory:
     def write_record(self, record: TrainingRecord) -> None:
         write_json(self.own / TRAINING, record.model_dump(mode="json"), shared=True)
 
-    def write_config(self, text: str) -> None:
-        write_file(self.own / TRAIN_YAML, text.encode(), shared=True)
-
 
 def refuse_another(folder: Path, changed: Sequence[str], *, flag: str = "--out") -> None:
     """changed: in words, what was decided otherwise in the folder. flag: that chose it. Raises InputError unless it is
@@ -144,11 +141,3 @@ def refuse_another(folder: Path, changed: Sequence[str], *, flag: str = "--out")
             f"{folder} holds another training: {'; '.join(changed[:6])}{more}. Choose another {flag}, or remove the "
             "folder to start over"
         )
-
-
-def _occupied(folder: Path) -> str | None:
-    """The name of a model file or checkpoint that is not ours; None if there is none."""
-    for path in sorted(folder.iterdir()):
-        if path.name in _MODEL_FILES or _CHECKPOINT.fullmatch(path.name):
-            return path.name
-    return None

@@ -20,8 +20,12 @@ from reasonrag.llm.hermes import check_notation
 from reasonrag.processes.train_python import find_python
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash
-from reasonrag.training.llamafactory.batch import describe_batch
-from reasonrag.training.llamafactory.config_resolution import OPERATIONAL, ResolvedConfig, model_folders
+from reasonrag.training.llamafactory.config_resolution import (
+    OPERATIONAL,
+    ResolvedConfig,
+    describe_batch,
+    model_folders,
+)
 from reasonrag.training.llamafactory.dataset_info import TrainingData, count_rows
 from reasonrag.training.llamafactory.inspection import Inspection, inspect_environment
 from reasonrag.training.llamafactory.launcher import Launch, cli_command, launch_variables
@@ -76,15 +80,7 @@ class Startable:
     objections: Sequence[Blocker]
 
 
-@dataclass
-class PreparedTraining(Startable):
-    """One of LLaMA-Factory's."""
-
-    resolution: ResolvedConfig
-    launch: Launch
-
-
-def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bool) -> PreparedTraining:
+def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bool) -> Startable:
     """Check everything. strict: refuse while blockers remain. Raises InputError."""
     data, launch, permitted = job.data, job.launch, job.permitted
     config, found, decides = resolution.config, PreflightFindings(), identity_of(resolution, data)
@@ -134,7 +130,7 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
         gpus=[each.name for each in stock.devices],
     )
     kept = prompts if chosen or conditions.renderer == renderer_hash(prompts) else None
-    return PreparedTraining(record, provenance.after(base.came_from), kept, standing, resolution, launch)
+    return Startable(record, provenance.after(base.came_from), kept, standing)
 
 
 def _facts_of_data(resolution: ResolvedConfig, data: TrainingData) -> dict[str, Any]:

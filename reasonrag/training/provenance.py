@@ -14,12 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from preference.candidate_records import (
-    QuestionRecord,
-    is_training_split,
-    question_key,
-    read_lines,
-)
+from preference.candidate_records import QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.private_files import write_json
 from preference.export.summary import QUESTIONS, held_out_keys
 from preference.records import AbsentIfEmpty, Record, first_error
@@ -32,7 +27,6 @@ from reasonrag.llm.critic import CriticFacts
 from reasonrag.model_folder import PROVENANCE
 from reasonrag.rendering import Line, next_command
 
-SCHEMA: Final = "reasonrag.model/1"
 _SPLITS: Final = {**HUB_SPLITS, ATLAS: ("dev",)}
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
 """Checkpoint folders that the trainer makes in its output."""
@@ -117,7 +111,7 @@ class Provenance(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
-    schema_version: Literal["reasonrag.model/1"] = SCHEMA
+    schema_version: Literal["reasonrag.model/1"] = "reasonrag.model/1"
     base_model: str
     """The model the training started from: a folder, or a name on the Hub."""
     stage: str

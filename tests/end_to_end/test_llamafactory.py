@@ -28,7 +28,7 @@ from preference.records import AgentAction, pair_key, state_key
 from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.corpus import Passage
-from reasonrag.training.llamafactory.batch import effective_batch
+from reasonrag.training.llamafactory.config_resolution import describe_batch
 from tests.helpers.qwen_files import vocabulary
 from tests.helpers.shared import Shared
 from tests.helpers.tiny_qwen import DEFAULT_SYSTEM
@@ -455,9 +455,10 @@ def test_a_configuration_says_what_it_takes(config: Path) -> None:
     told = re.findall(r"(?m)^# Batch: .*(?:\n#  .*)*", head)
     assert len(told) == (config in TRAININGS)
     for batch in told:  # rows of an optimizer step, on each GPU and on several; the steps of a smoke test
-        one, on_several = effective_batch(settings, 1), re.findall(r"(\d+) on (\d+)", batch)
-        assert f"{one.rows} {one.unit}s per optimizer step" in batch
-        assert [int(rows) for rows, _ in on_several] == [effective_batch(settings, int(n)).rows for _, n in on_several]
+        one, on_several = describe_batch(settings, 1), re.findall(r"(\d+) on (\d+)", batch)
+        assert one in batch
+        rows = [re.findall(r"\d+(?= pair| row| on )", describe_batch(settings, int(n)))[-1] for _, n in on_several]
+        assert [each for each, _ in on_several] == rows
         assert on_several or f"and {settings['max_steps']} steps" in batch
     assert (f"reasonrag train {config.stem} --data" in head) is (config in TRAININGS)
     assert "smoke" in config.stem or "not measured" in head

@@ -35,9 +35,8 @@ from reasonrag.training.doctor.memory import (
     rows_served,
 )
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
-from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, changes_of, find_config
-from reasonrag.training.llamafactory.config_resolution import base_settings, resolve_config
+from reasonrag.training.llamafactory.config_resolution import base_settings, describe_batch, resolve_config
 from reasonrag.training.llamafactory.dataset_info import TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from reasonrag.training.llamafactory.inspection import (
@@ -69,7 +68,6 @@ BF16_CAPABILITY: Final = (8, 0)
 """CUDA compute capability of Ampere, the first with bf16 matrix units."""
 CONFIG_NAME: Final = "train"
 """Name of the configuration in the inspection job."""
-SCHEMA: Final = "reasonrag.doctor/3"
 _OFFLOADED: Final = {"optimizer": "optimizer", "parameters": "param"}
 """What ZeRO can keep on the host: our words, and its own."""
 _LONGEST: Final = 32_768
@@ -112,7 +110,7 @@ class Diagnosis(BaseModel):
 
     model_config = ConfigDict(protected_namespaces=())
 
-    schema_version: str = SCHEMA
+    schema_version: str = "reasonrag.doctor/3"
     config: str
     model: str
     target: PlanningTarget

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from reasonrag.data.yaml_text import BoundedLoader, parse_changes, read_yaml
 from reasonrag.errors import InputError, choices
 from reasonrag.files import read_small_text
 
-_IN_THE_WHEEL = "train_configs"
-_IN_THE_CHECKOUT = Path(__file__).parents[3] / "train_configs"
 SUFFIXES = (".yaml", ".yml")
 _WORDS_NOT_TRUTHS = ("save_strategy", "eval_strategy", "logging_strategy")
 """Keys whose value `no` is a word, not false."""
@@ -61,8 +58,8 @@ class ConfigFile:
 
 def shipped_folder() -> Path | None:
     """The folder of the project's own files: inside the installed package, or at the top of a checkout."""
-    installed = Path(str(resources.files("reasonrag").joinpath(_IN_THE_WHEEL)))
-    return next((each for each in (installed, _IN_THE_CHECKOUT) if each.is_dir()), None)
+    package = Path(__file__).parents[2]
+    return next((each for each in (package / "train_configs", package.parent / "train_configs") if each.is_dir()), None)
 
 
 def shipped_names(group: str = "") -> list[str]:
@@ -71,26 +68,24 @@ def shipped_names(group: str = "") -> list[str]:
     return sorted(path.stem for path in (folder / group).glob("*.yaml")) if folder else []
 
 
-def find_config(name: str, *groups: str) -> ConfigFile:
+def find_config(name: str | None, *groups: str) -> ConfigFile:
     """A file by its path, or a shipped one by its bare name. groups: see `shipped_names`. Raises InputError if there is
-    none."""
+    none, or None is named."""
+    names = [each for group in groups or ("",) for each in shipped_names(group)]
+    if not name:
+        raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(names)}")
     path, shipped = Path(name), shipped_folder()
     folders = [shipped / each for each in groups or ("",)] if shipped else []
-    if path.is_file():
-        return _read(path, shipped=path.resolve().parent in [each.resolve() for each in folders])
     bare = path.name.removesuffix(path.suffix if path.suffix in SUFFIXES else "")
-    for folder in folders if str(path.parent) == "." else ():
-        if (folder / f"{bare}.yaml").is_file():
-            return _read(folder / f"{bare}.yaml", shipped=True)
-    names = [each for group in groups or ("",) for each in shipped_names(group)]
-    raise InputError(f"there is no configuration {name!r}, and no such file: {choices(bare, names)}")
-
-
-def _read(path: Path, *, shipped: bool) -> ConfigFile:
+    places = [path, *(folder / f"{bare}.yaml" for folder in folders if str(path.parent) == ".")]
+    file = next(filter(Path.is_file, places), None)
+    if file is None:
+        raise InputError(f"there is no configuration {name!r}, and no such file: {choices(bare, names)}")
+    place = file.resolve().parent
     try:
-        return ConfigFile(path.name, read_small_text(path), path.resolve().parent, shipped=shipped)
+        return ConfigFile(file.name, read_small_text(file), place, place in [each.resolve() for each in folders])
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+        raise InputError(f"cannot read {file}: {error}") from error
 
 
 def changes_of(words: Iterable[str]) -> dict[str, Any]:

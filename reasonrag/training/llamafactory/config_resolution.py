@@ -13,8 +13,15 @@ from typing import Any, Final
 
 from reasonrag.errors import InputError
 from reasonrag.redaction import SECRET_NAME, redact
+from reasonrag.rendering import counted
 from reasonrag.training.llamafactory.config_files import MODELS, ConfigFile, listed, models_in
-from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, entry_for, validation_entry
+from reasonrag.training.llamafactory.dataset_info import (
+    RANKED_STAGES,
+    DatasetEntry,
+    TrainingData,
+    entry_for,
+    validation_entry,
+)
 from reasonrag.training.llamafactory.inspection import RowsToCount
 
 MANAGED = ("overwrite_output_dir", "resume_from_checkpoint")
@@ -37,6 +44,8 @@ _OF_EVALUATION = (
 )
 TEMPLATE: Final = "qwen"
 """LLaMA-Factory's template for Qwen2 and Qwen2.5."""
+_BATCH: Final = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+"""Rows of a forward pass, and passes of a step, where transformers is told none."""
 
 
 @dataclass
@@ -138,7 +147,7 @@ def _own_dataset(config: Mapping[str, Any], data: TrainingData, stage: str) -> s
     """The entry that the file names, if the data have it and it suits the stage; None to use the stage's default."""
     name = config.get("dataset")
     entry = data.entries.get(name) if isinstance(name, str) else None
-    return entry.name if entry and entry.ranked == (stage in ("dpo", "rm")) else None
+    return entry.name if entry and entry.ranked == (stage in RANKED_STAGES) else None
 
 
 def _validation(
@@ -167,3 +176,18 @@ def _place(name: str, file: ConfigFile) -> Path | None:
     path = Path(name).expanduser()
     bases = (Path.cwd(), file.place, file.place.parent)
     return next(((base / path).resolve() for base in bases if (base / path).exists()), None)
+
+
+def describe_batch(config: Mapping[str, Any], processes: int) -> str:
+    """How many rows an optimizer step sees, by the rules of transformers' Trainer (4.55 to 5.6): a forward pass of each
+    process, as often as gradients are accumulated.
+
+    processes: GPUs of all machines; 0: not known. A configuration for the CPU has one.
+    """
+    given = (config.get(key) or otherwise for key, otherwise in _BATCH.items())
+    size, passes = (each if isinstance(each, int) and each > 0 else 1 for each in given)
+    rows = size * passes
+    batch = f"{counted(rows, 'pair' if config.get('stage') in RANKED_STAGES else 'row')} per optimizer step"
+    if config.get("use_cpu") or processes == 1:
+        return batch
+    return f"{batch} and GPU" + (f", {processes * rows:,} on {processes}" if processes else "")

@@ -104,8 +104,10 @@ class TrainingData:
         return None
 
 
-def read_training_data(directory: Path) -> TrainingData:
-    """Raises InputError for a folder that LLaMA-Factory cannot read either."""
+def read_training_data(directory: Path | None) -> TrainingData:
+    """Raises InputError for a folder that LLaMA-Factory cannot read either, and for None: --data was not given."""
+    if directory is None:
+        raise InputError("--data is needed: a folder that reasonrag pairs wrote")
     if not directory.is_dir():
         raise InputError(f"there is no {directory}; --data takes a folder that reasonrag pairs wrote")
     if (directory / ROLLOUTS).is_file() and not (directory / DATASET_INFO_FILE).is_file():

@@ -6,6 +6,7 @@ resumes from its last checkpoint, because the command itself does.
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -66,7 +67,7 @@ class SlurmScript:
             f'--node-rank "$SLURM_NODEID" --gpus-per-node {gpus} --master "$MASTER_ADDR:{port}"'
         )
         return _SCRIPT.format(
-            name=_word(f"train-{out.name}"),
+            name=re.sub(r"[^\w.-]", "-", f"train-{out.name}"),
             nodes=launch.nodes,
             gpus=gpus,
             cpus=8 * gpus,
@@ -77,7 +78,3 @@ class SlurmScript:
             exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in exported.items()),
             task=shlex.quote(task),
         )
-
-
-def _word(text: str) -> str:
-    return "".join(each if each.isalnum() or each in "-_." else "-" for each in text)

@@ -43,7 +43,7 @@ from reasonrag.serving.local_server import served
 from reasonrag.settings import SETTINGS_FILE, flag_of, flags_decide, resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.doctor.doctor import doctor
-from reasonrag.training.llamafactory.config_files import changes_of, find_config, shipped_names
+from reasonrag.training.llamafactory.config_files import changes_of, find_config
 from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
 from reasonrag.training.output_directory import refuse_another
 from reasonrag.training.policy.round_measures import HEAD, Round
@@ -164,8 +164,6 @@ class _Rounds:
     def config(self) -> dict[str, Any]:
         """Of the training."""
         group = "policies" if self.settings.train == "policy" else ""
-        if not self.settings.config:
-            raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(shipped_names(group))}")
         return find_config(self.settings.config, group).values | changes_of(self.changes("train"))
 
     @property
@@ -248,7 +246,7 @@ class _Rounds:
         if known and known.asked.renderer not in (None, renderer_hash(plan.prompts)):
             says = f"{settings.model} was trained on other prompts than it would be asked with: give its --prompts or"
             found.append(Blocker("--allow", "base_renderer", f"{says} its --agent"))
-        Permissions(None, tuple(settings.allow), tuple(settings.allow_eval)).refuse(found)
+        Permissions(None, settings.allow, settings.allow_eval).refuse(found)
         if self.retrains and known and (seen := len(known.trained_on(asked))):
             raise InputError(
                 f"{settings.model} was trained on {seen:,} of these {len(asked):,} questions, and so are critics that "

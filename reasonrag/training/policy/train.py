@@ -19,8 +19,8 @@ from reasonrag.training.policy.rows import ADVANTAGE_NAMES, equal_groups, policy
 from reasonrag.training.policy.training_script import Loss
 from reasonrag.training.provenance import evaluation_of
 from reasonrag.training.settings import TrainPolicySettings
-from reasonrag.training.stages.training import TrainingResult
-from reasonrag.training.stages.trl import POLICY, Rows, given, plan_training, prepare, train_prepared
+from reasonrag.training.stages.training import TrainingResult, given
+from reasonrag.training.stages.trl import POLICY, Rows, plan_training, prepare, train_prepared
 
 DEFAULTS: Final = {"advantage": "outcome", "beta": 0.3} | Loss().model_dump()
 HOME: Final = Path("policies")

@@ -130,7 +130,7 @@ def sft_then_dpo(recipe: Recipe, *, dry_run: bool, script: SlurmScript | None = 
         return _plan(train_resolved(recipe.first, job, dry_run=True), train_resolved(last, job, dry_run=True))
     if script:
         prepare_training(recipe.first, job, strict=True)
-        return write_script(prepare_training(last, job, strict=True), script)
+        return write_script(prepare_training(last, job, strict=True), job.launch, script)
     if warmed_up.state == "owed":  # what would stop the last stage; the first checks itself
         prepare_training(last, job, strict=True)
     record = run_stages(recipe.out, RECIPE, stages, job.watcher.say)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
+import orjson
 from pydantic import BaseModel
 
 from preference.export.private_files import write_file
@@ -27,12 +28,12 @@ from reasonrag.rendering import Aside, Line, Part, Table, next_command, warned
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
-from reasonrag.training.llamafactory.launcher import cli_command, run_watched
+from reasonrag.training.llamafactory.launcher import Launch, cli_command, run_watched
 from reasonrag.training.llamafactory.slurm import SlurmScript
 from reasonrag.training.metrics import METRICS, SHOWN_METRICS, TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, OutputDirectory, TrainingRecord, utc_now
-from reasonrag.training.prepare import PreparedTraining, Startable, TrainingJob, identity_of, prepare_training
+from reasonrag.training.prepare import Startable, TrainingJob, identity_of, prepare_training
 from reasonrag.training.provenance import Provenance, evaluation_of
 
 DEFAULT_GPUS_PER_NODE: Final = 8
@@ -121,6 +122,14 @@ class TrainingResult(BaseModel):
             yield Aside(f"would be started: {' '.join(variables + record.command)}")
 
 
+def given(config: str | Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags of a call as settings are resolved from: `set` may be a mapping, as Python would say it."""
+    changes = flags.get("set")
+    if isinstance(changes, Mapping):
+        flags = {**flags, "set": [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]}
+    return {**flags, "config": None if config is None else str(config)}
+
+
 def train_resolved(resolution: ResolvedConfig, job: TrainingJob, *, dry_run: bool = False) -> TrainingResult:
     """Raises InputError before anything is started, TrainingFailed, and KeyboardInterrupt: the same call resumes."""
     output = OutputDirectory(resolution.out, rank=job.launch.node_rank)
@@ -144,16 +153,18 @@ def train_resolved(resolution: ResolvedConfig, job: TrainingJob, *, dry_run: boo
 
 
 def _run(
-    prepared: PreparedTraining, output: OutputDirectory, before: TrainingRecord | None, watcher: JobWatcher, lock: int
+    prepared: Startable, output: OutputDirectory, before: TrainingRecord | None, watcher: JobWatcher, lock: int
 ) -> None:
     """Have LLaMA-Factory train to the end. Raises what `run_trainer` does."""
-    record, config = prepared.record, prepared.resolution.config
+    record = prepared.record
 
     def command(checkpoint: Path | None) -> list[str]:
         overrides = {"resume_from_checkpoint": str(checkpoint)} if checkpoint else {"overwrite_output_dir": "true"}
         return cli_command(Path(record.python), "train", output.own / TRAIN_YAML, overrides)
 
-    resumes = config["stage"] != "rm" and not config.get("save_only_model")  # else LLaMA-Factory cannot
+    resumes = record.resolved["stage"] != "rm" and not record.resolved.get(
+        "save_only_model"
+    )  # else LLaMA-Factory cannot
     trainer = Trainer("LLaMA-Factory", _header(record), command, watcher, resumes=resumes, holds=lock)
     run_trainer(trainer, output, prepared, before)
 
@@ -177,7 +188,7 @@ def run_trainer(trainer: Trainer, output: OutputDirectory, prepared: Startable, 
     Raises TrainingFailed, with the last lines and what to do, and KeyboardInterrupt.
     """
     record, checkpoint = prepared.record, output.last_checkpoint() if trainer.resumes else None
-    output.write_config(as_yaml(record.resolved, trainer.header))
+    write_file(output.own / TRAIN_YAML, as_yaml(record.resolved, trainer.header).encode(), shared=True)
     record.command = trainer.command(checkpoint)
     if before:
         record.started, record.resumed_from = before.started, before.resumed_from
@@ -229,9 +240,9 @@ def _header(record: TrainingRecord) -> str:
     ).replace("\r", " ")
 
 
-def write_script(prepared: PreparedTraining, script: SlurmScript) -> TrainingResult:
+def write_script(prepared: Startable, launch: Launch, script: SlurmScript) -> TrainingResult:
     """Write the batch script. Raises InputError where it cannot be written."""
-    out, launch, record = prepared.resolution.out, prepared.launch, prepared.record
+    record, out = prepared.record, Path(prepared.record.resolved["output_dir"])
     gpus = launch.gpus_per_node or len(record.gpus)
     if not gpus:
         gpus = DEFAULT_GPUS_PER_NODE

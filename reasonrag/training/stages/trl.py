@@ -25,7 +25,7 @@ from reasonrag.files import file_digest, read_small
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash
 from reasonrag.serving.local_server import count_gpus, driver_gpus
-from reasonrag.training.llamafactory.config_files import changes_of, find_config, shipped_names
+from reasonrag.training.llamafactory.config_files import changes_of, find_config
 from reasonrag.training.llamafactory.config_resolution import base_settings
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
@@ -156,28 +156,15 @@ class Prepared(Startable):
     rows: Rows
 
 
-def given(config: str | Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags of a call as settings are resolved from: `set` may be a mapping, as Python would say it."""
-    changes = flags.get("set")
-    if isinstance(changes, Mapping):
-        flags = {**flags, "set": [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]}
-    return {**flags, "config": None if config is None else str(config)}
-
-
 def plan_training(kind: Kind, settings: Any, out: Path) -> Plan:
     """settings: of its command. out: the folder of models, where none is given. Raises InputError."""
-    if not settings.config:
-        raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(shipped_names(kind.configs))}")
-    if settings.data is None:
-        raise InputError("--data is needed: a folder that reasonrag pairs wrote")
-    file = find_config(settings.config, kind.configs)
+    file, data = find_config(settings.config, kind.configs), read_training_data(settings.data)
     config = base_settings(file, changes_of(settings.set))
     if not config.get("model_name_or_path"):
         raise InputError("no base model: --set model_name_or_path=FOLDER, or a name on the Hub")
     if "stage" in config:
         raise InputError(f"{file.name} is LLaMA-Factory's; reasonrag train takes it")
-    data = read_training_data(settings.data)
-    permitted = Permissions(settings.prompts, tuple(settings.allow), tuple(settings.allow_eval))
+    permitted = Permissions(settings.prompts, settings.allow, settings.allow_eval)
     folder = settings.out or out / data.directory.resolve().name
     return Plan(kind, config, file.name, data, folder.resolve(), permitted)
 

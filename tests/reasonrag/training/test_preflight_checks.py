@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from reasonrag.errors import InputError
 from reasonrag.run_config import config_hash
 from reasonrag.training.llamafactory.config_files import as_yaml, changes_of, find_config, shipped_names
-from reasonrag.training.llamafactory.config_resolution import resolve_config
+from reasonrag.training.llamafactory.config_resolution import describe_batch, resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_questions, read_training_data
 from reasonrag.training.llamafactory.inspection import ConfigCheck
 from reasonrag.training.llamafactory.launcher import Launch, launch_variables, run_child
@@ -294,6 +294,26 @@ def test_steps_that_are_asked_for_are_the_warm_up(data: Path) -> None:
     assert resolved(data).config["warmup_ratio"] == 0.2
     steps = resolved(data, warmup_steps=50).config
     assert (steps["warmup_steps"], "warmup_ratio" in steps) == (50, False)
+
+
+OF_A_STEP = {"stage": "dpo", "per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
+NO_BATCH = {"per_device_train_batch_size": None, "gradient_accumulation_steps": None}
+
+
+@pytest.mark.parametrize(
+    ("values", "processes", "says"),
+    [
+        ({}, 1, "8 pairs per optimizer step"),
+        ({}, 0, "8 pairs per optimizer step and GPU"),  # the number of GPUs is not given
+        ({"gradient_accumulation_steps": 2}, 4, "2 pairs per optimizer step and GPU, 8 on 4"),
+        ({"per_device_train_batch_size": 4}, 2, "32 pairs per optimizer step and GPU, 64 on 2"),
+        (NO_BATCH, 2, "8 pairs per optimizer step and GPU, 16 on 2"),
+        ({"use_cpu": True, "stage": "sft"}, 8, "8 rows per optimizer step"),
+    ],
+)
+def test_a_step_sees_the_rows_of_all_processes(values: dict[str, Any], processes: int, says: str) -> None:
+    """Rows of a forward pass, times passes, times GPUs."""
+    assert describe_batch(OF_A_STEP | values, processes) == says
 
 
 @pytest.mark.parametrize(
