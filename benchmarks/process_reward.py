@@ -31,7 +31,7 @@ from trl import RewardConfig, RewardTrainer
 
 from preference.candidate_records import QuestionRecord
 from preference.export.formats import rl_rows
-from reasonrag.training.policy.rows import read_policy_rows
+from reasonrag.training.policy.train import read_policy_rows
 from reasonrag.training.policy.training_script import (
     Loss,
     log_probabilities,

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from reasonrag.critics.chat_template import critic_tokenizer, on_trial
 from reasonrag.serving.chat_template import open_tokenizer
-from reasonrag.training.stages.trl import ProcessJob
-from reasonrag.training.stages.trl_process import arguments_of, base_of, teller, train_to_the_end, write_facts
+from reasonrag.training.stages.trl import ProcessJob, arguments_of, base_of, teller, train_to_the_end, write_facts
 
 
 class TrainingFacts(BaseModel):
@@ -77,7 +76,7 @@ def main(job_file: Path) -> None:
         trial_score=score,
         trial_tokens=tokens,
     )
-    write_facts(job, facts)
+    write_facts(job, facts.model_dump())
 
 
 def _tokenized(path: Path, tokenizer: Any, job: ProcessJob, limit: int) -> tuple[list[dict[str, Any]], int]:

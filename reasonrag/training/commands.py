@@ -46,7 +46,10 @@ def train(
     refused, nothing started; 130: interrupted.
     """
     if print_config:
-        _print(config)
+        from reasonrag.training.llamafactory.config_files import find_config, shipped_names
+
+        text = "\n".join(shipped_names()) if config is None else find_config(config).text
+        print_shown(text, end="\n" if config is None else "")
         return
     if flags["merge"] is not None:
         _merge(config, flags, as_json=as_json)
@@ -54,14 +57,6 @@ def train(
     from reasonrag.training.train import train as train_model
 
     run_training(train_model, config, flags, dry_run=dry_run, as_json=as_json)
-
-
-def _print(config: str | None) -> None:
-    from reasonrag.training.llamafactory.config_files import find_config, shipped_names
-
-    print_shown(
-        "\n".join(shipped_names()) if config is None else find_config(config).text, end="\n" if config is None else ""
-    )
 
 
 def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
@@ -80,9 +75,7 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
 
 
 @options(
-    TrainPolicySettings,
-    without=("config",),
-    example="reasonrag train-policy policy-qwen2.5-7b --data data/attempts",
+    TrainPolicySettings, without=("config",), example="reasonrag train-policy policy-qwen2.5-7b --data data/attempts"
 )
 def train_policy(config: Config = None, *, dry_run: DryRun = False, as_json: Json = False, **flags: Any) -> None:
     """Train a model by policy gradients on the plain steps that it took itself (pairs --format rl).
@@ -113,13 +106,7 @@ def run_training(
     without=("config", *NOT_OF_ROUNDS),
     example="reasonrag rounds policy-smoke-cpu --model models/student --run runs/rl",
 )
-def rounds(
-    context: typer.Context,
-    config: Config = None,
-    *,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
+def rounds(context: typer.Context, config: Config = None, *, as_json: Json = False, **flags: Any) -> None:
     """Let a model draw attempts at questions and learn from them, round by round.
 
     Each round is a run, a data set and a model in a folder of its own. The same command goes on where it was stopped.

@@ -23,7 +23,7 @@ from reasonrag.rendering import Verbatim, code, markdown_templates, one_line
 from reasonrag.training.llamafactory.config_resolution import OPERATIONAL, describe_batch
 from reasonrag.training.metrics import SHOWN_METRICS, Metrics
 from reasonrag.training.output_directory import TrainingRecord
-from reasonrag.training.provenance import Provenance, TrainingConditions
+from reasonrag.training.provenance import Provenance
 from reasonrag.training.stages.runner import FOLDER
 
 CARD: Final = "README.md"
@@ -48,6 +48,7 @@ def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, me
     processes = int(record.settings.get("nodes") or 1) * int(
         record.settings.get("gpus_per_node") or len(record.gpus) or 1
     )
+    only = {name: _only(values) for name, values in told.asked if name not in ("renderer", "warnings")}
     values = {
         "record": record,
         "provenance": told,
@@ -63,9 +64,12 @@ def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, me
         "hyperparameters": [
             (code(key), code(_shown(value))) for key, value in record.resolved.items() if key not in OPERATIONAL
         ],
-        "conditions": _conditions(told.asked),
+        "conditions": [
+            ("prompts", Verbatim(f"`prompts/`, renderer {code(told.asked.renderer)}")),
+            *((code(name), code(value)) for name, value in only.items() if value),
+        ],
         "results": _results(metrics),
-        "only": {name: _only(values) for name, values in told.asked if name != "renderer"},
+        "only": only,
         "agent": next((each for each in told.asked.agent if each in AGENTS), None),
         "adapter": adapter,
     }
@@ -118,13 +122,6 @@ def _only(values: Sequence[Any]) -> Any:
     """The known value, if there is exactly one."""
     known = [each for each in values if each is not None]
     return known[0] if len(known) == 1 else None
-
-
-def _conditions(asked: TrainingConditions) -> list[tuple[str, object]]:
-    """How it was prompted in training, of what is known, by the names in `reasonrag.json`."""
-    known = ((name, _only(values)) for name, values in asked if name not in ("renderer", "warnings"))
-    rows: list[tuple[str, object]] = [("prompts", Verbatim(f"`prompts/`, renderer {code(asked.renderer)}"))]
-    return rows + [(code(name), code(value)) for name, value in known if value]
 
 
 def _results(metrics: Metrics) -> list[tuple[str, str, str]]:

@@ -57,11 +57,11 @@ class TrainingRecord(BaseModel):
     """What LLaMA-Factory reads, as in `train.yaml`."""
     settings: dict[str, Any]
     data: dict[str, Any]
-    lengths: dict[str, Any]
+    lengths: dict[str, Any] = {}
     notes: list[str]
     set_aside: list[str]
     """Blockers that were set aside, as flags."""
-    command: list[str]
+    command: list[str] = []
     environment: dict[str, str]
     """Environment variables set for LLaMA-Factory's launcher."""
     python: str

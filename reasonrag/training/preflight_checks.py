@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -43,8 +43,6 @@ from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvi
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 
-QWEN2: Final = "qwen2"
-"""`model_type` of Qwen2 and Qwen2.5 in config.json."""
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -75,7 +73,11 @@ class BaseFacts:
 def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
     """settings: a configuration. Raises InputError for a path that does not exist or holds no model."""
     for key, name in models_in(settings, ("model_name_or_path", "adapter_name_or_path", "ref_model")):
-        _check_place(key, name)
+        path, first = Path(name).expanduser(), name.partition("/")[0]
+        below_a_folder = "/" in name and Path(first).is_dir()
+        on_the_hub = _HUB_NAME.fullmatch(name) and first not in (".", "..") and not below_a_folder
+        if not path.is_dir() and (path.is_file() or not on_the_hub):
+            raise InputError(f"{key}: there is no model at {name}. Give a folder that exists, or a name on the Hub")
     name = str(settings.get("model_name_or_path") or "")
     base = Path(name).expanduser()
     if name and (base / ADAPTER_CONFIG).is_file() and not (base / CONFIG).is_file():
@@ -88,25 +90,6 @@ def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
     return BaseFacts(name, config, known)
 
 
-def _check_place(key: str, name: str) -> None:
-    """Accepts an existing folder, or what can be a name on the Hub; raises InputError otherwise."""
-    path, first = Path(name).expanduser(), name.partition("/")[0]
-    below_a_folder = "/" in name and Path(first).is_dir()
-    on_the_hub = _HUB_NAME.fullmatch(name) and first not in (".", "..") and not below_a_folder
-    if not path.is_dir() and (path.is_file() or not on_the_hub):
-        raise InputError(f"{key}: there is no model at {name}. Give a folder that exists, or a name on the Hub")
-
-
-def check_training(
-    resolution: ResolvedConfig, data: TrainingData, prompts: Prompts, found: PreflightFindings
-) -> tuple[BaseFacts, DatasetQuestions, TrainingConditions]:
-    """All that can be checked before LLaMA-Factory is asked: base model, rows, audit, prompts, settings. prompts: that
-    the model will be asked with. Raises InputError."""
-    checked = check_data(resolution.config, resolution.entries, data, prompts, found)
-    check_config(resolution.config, checked[0], found)
-    return checked
-
-
 def check_data(
     config: Mapping[str, Any],
     entries: Sequence[DatasetEntry],
@@ -114,7 +97,8 @@ def check_data(
     prompts: Prompts,
     found: PreflightFindings,
 ) -> tuple[BaseFacts, DatasetQuestions, TrainingConditions]:
-    """The base model of a configuration, rows, audit and prompts. entries: see `check_rows`. Raises InputError."""
+    """The base model of a configuration, rows, audit and prompts. entries: see `check_rows`. prompts: that the model
+    will be asked with. Raises InputError."""
     base, asked = check_base_model(config), read_questions(data, entries[0])
     check_rows(entries, data, asked, found)
     _check_audit(data, found)
@@ -216,7 +200,7 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
             "reasonrag pairs --validation splits by question",
         )
     template = str(config.get("template", ""))
-    is_qwen2 = base.config.get("model_type") == QWEN2 or "qwen2.5" in base.name.lower()
+    is_qwen2 = base.config.get("model_type") == "qwen2" or "qwen2.5" in base.name.lower()
     if not template:
         raise InputError(f"no template is named: that of Qwen2.5 is {TEMPLATE}: --set template={TEMPLATE}")
     if is_qwen2 and template != TEMPLATE:
@@ -318,8 +302,7 @@ def _lengths(
     counted: dict[str, int] = {}
     prompts, replies = [], []
     for row in (row for file in rows.files for row in rows_in(Path(file))):
-        named = {"instruction": rows.system, "input": rows.prompt}
-        texts = {name: str(row.get(each) or "") for name, each in named.items()}
+        texts = {"instruction": str(row.get(rows.system) or ""), "input": str(row.get(rows.prompt) or "")}
         try:
             shown = messages_of(texts | {"history": row.get(rows.history or "")})
             asked = [Message.model_validate(each) for each in shown]

@@ -20,21 +20,17 @@ from reasonrag.llm.hermes import check_notation
 from reasonrag.processes.train_python import find_python
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash
-from reasonrag.training.llamafactory.config_resolution import (
-    OPERATIONAL,
-    ResolvedConfig,
-    describe_batch,
-    model_folders,
-)
+from reasonrag.training.llamafactory.config_resolution import OPERATIONAL, ResolvedConfig, describe_batch, model_folders
 from reasonrag.training.llamafactory.dataset_info import TrainingData, count_rows
 from reasonrag.training.llamafactory.inspection import Inspection, inspect_environment
 from reasonrag.training.llamafactory.launcher import Launch, cli_command, launch_variables
 from reasonrag.training.output_directory import TRAIN_YAML, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import (
     PreflightFindings,
+    check_config,
     check_config_accepted,
+    check_data,
     check_packages,
-    check_training,
     resolve_cutoff,
 )
 from reasonrag.training.prompt_parity import prompts_of_training
@@ -87,7 +83,8 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
     prompts, chosen = prompts_of_training(data.directory, permitted.prompts)
     if prompts.agent == "tools":
         check_notation(str(config["model_name_or_path"]), found.notes.append)
-    base, asked, conditions = check_training(resolution, data, prompts, found)
+    base, asked, conditions = check_data(config, resolution.entries, data, prompts, found)
+    check_config(config, base, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
         permitted.refuse(found.objections)
     before = OutputDirectory(resolution.out).check(decides)

@@ -59,15 +59,9 @@ def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> Trai
             "other words than in training. Give --prompts DIR, the prompts its runs were made with, and use the "
             "version of reasonrag that summary.json names; or generate the data again with reasonrag generate"
         )
-    plainly = {name: _values(origins, name) for name in SHOWN_PLAINLY}
-    return TrainingConditions(
-        renderer=renderer,
-        top_k=_values(origins, "top_k"),
-        retriever=_values(origins, "retriever"),
-        max_steps=_values(origins, "max_steps"),
-        **{name: values for name, values in plainly.items() if any(values)},
-        warnings=_warnings(data_set, origins),
-    )
+    found = {name: _values(origins, name) for name in ("top_k", "retriever", "max_steps", *SHOWN_PLAINLY)}
+    told = {name: values for name, values in found.items() if any(values) or name not in SHOWN_PLAINLY}
+    return TrainingConditions(renderer=renderer, **told, warnings=_warnings(data_set, origins))
 
 
 def prompts_of_training(data_set: Path, given: Path | None) -> tuple[Prompts, bool]:
@@ -121,11 +115,8 @@ def _with_own_steps(question: QuestionRecord) -> Origin:
 
 def _renderers(origins: Counter[Origin]) -> dict[str, int]:
     """Questions per known renderer, most frequent first."""
-    numbers: Counter[str] = Counter()
-    for origin, number in origins.items():
-        if origin.renderer is not None:
-            numbers[origin.renderer] += number
-    return dict(numbers.most_common())
+    known = Counter(origin.renderer for origin in origins.elements() if origin.renderer is not None)
+    return dict(known.most_common())
 
 
 def _values(origins: Counter[Origin], name: str) -> tuple[Any, ...]:

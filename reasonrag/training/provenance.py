@@ -33,7 +33,10 @@ _CHECKPOINT = re.compile(r"checkpoint-\d+")
 
 
 class TrainingConditions(Record):
-    """How a model must be prompted; each with every value that the data have, null for an unknown one."""
+    """How a model must be prompted; each with every value that the data have, null for an unknown one.
+
+    Those of SHOWN_PLAINLY have null for the usual value, and are empty, and absent from the file, if all had that.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,15 +46,10 @@ class TrainingConditions(Record):
     retriever: tuple[str | None, ...] = ()
     max_steps: tuple[int | None, ...] = ()
     max_passage_chars: AbsentIfEmpty[tuple[int | None, ...]] = ()
-    """Null for passages shown whole; empty, and absent from the file, if all were."""
     passage_order: AbsentIfEmpty[tuple[str | None, ...]] = ()
-    """Null for the best first; empty, and absent from the file, if all were."""
     style: AbsentIfEmpty[tuple[str | None, ...]] = ()
-    """Of answers; null for short ones; empty, and absent from the file, if all were."""
     agent: AbsentIfEmpty[tuple[str | None, ...]] = ()
-    """Null for the one that ReasonRAG defines; empty, and absent from the file, if that made all."""
     reader: AbsentIfEmpty[tuple[str | None, ...]] = ()
-    """Null for agents without one; empty, and absent from the file, if such made all."""
     warnings: tuple[str, ...] = Field(default=(), exclude=True)
     """What of the data could not be checked; not in the file."""
 
@@ -103,7 +101,7 @@ SHOWN_PLAINLY: Final = {
     "agent": _Plainly("the agent's steps", f"those of {OURS}", "those of {}"),
     "reader": _Plainly("its queries", "answered by no reader", "answered by {}"),
 }
-"""Conditions that records hold only where they are not the usual ones: null or absent means those."""
+"""Conditions that records hold only where they are not the usual ones."""
 
 
 class Provenance(BaseModel):

@@ -75,9 +75,7 @@ class TrainPolicySettings(PermissionSettings):
 
     config: str | None = setting("A YAML file of the training, or the name of a shipped one")
     data: Path | None = setting(
-        "Data set to train on: a folder written by pairs. Required",
-        Panel.TRAINING,
-        common=True,
+        "Data set to train on: a folder written by pairs. Required", Panel.TRAINING, common=True
     )
     out: Path | None = setting("Folder of the model [default: policies/<data>]", Panel.TRAINING, common=True)
     set: Words = setting(
@@ -93,10 +91,10 @@ DRAWN_BY: Final = set(
     "agent prompts style max_steps max_reply_tokens outcome set recipe seed extra_body reader_model".split()
 )
 """Settings of `generate` that decide what a round draws."""
-_OF_A_PAID_READER: Final = {"price", "max_cost", "max_calls", "yes"}
-_HOW: Final = _OF_A_PAID_READER | {"index_home", "gpu", "reader_base_url", "concurrency", "timeout", "max_wait"}
-_OWN: Final = {"run", "model"}
-NOT_OF_ROUNDS: Final = ["recipe", *(GenerateSettings.model_fields.keys() - DRAWN_BY - _HOW - _OWN)]
+_HOW: Final = set(
+    "run model price max_cost max_calls yes index_home gpu reader_base_url concurrency timeout max_wait".split()
+)
+NOT_OF_ROUNDS: Final = ["recipe", *(GenerateSettings.model_fields.keys() - DRAWN_BY - _HOW)]
 """Settings of `generate` that `rounds` gives itself, or reads in their table alone."""
 
 

@@ -13,20 +13,16 @@ from reasonrag.training.llamafactory.config_files import changes_of, find_config
 from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_training_data
 from reasonrag.training.llamafactory.launcher import Launch
-from reasonrag.training.llamafactory.slurm import SlurmScript
 from reasonrag.training.prepare import Permissions, TrainingJob, prepare_training
 from reasonrag.training.settings import DPO_OF_A_RECIPE, TrainSettings
 from reasonrag.training.stages.sft_dpo import plan_recipe, sft_then_dpo
-from reasonrag.training.stages.training import TrainingResult, given, train_resolved, write_script
+from reasonrag.training.stages.slurm import SlurmScript, write_script
+from reasonrag.training.stages.training import TrainingResult, given, train_resolved
 
 
 @public_call(TrainSettings)
 def train(
-    config: str | Path | None = None,
-    *,
-    dry_run: bool = False,
-    watcher: JobWatcher | None = None,
-    **flags: Any,
+    config: str | Path | None = None, *, dry_run: bool = False, watcher: JobWatcher | None = None, **flags: Any
 ) -> TrainingResult:
     """Train a model on a data set with LLaMA-Factory.
 

@@ -17,7 +17,6 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preference.records import first_error
-from reasonrag.agent.prompting import Prompts
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.model_folder import read_json
@@ -54,8 +53,8 @@ from reasonrag.training.preflight_checks import (
     check_base_model,
     check_config,
     check_config_accepted,
+    check_data,
     check_packages,
-    check_training,
     resolve_cutoff,
 )
 from reasonrag.training.prompt_parity import prompts_of_training
@@ -68,8 +67,6 @@ BF16_CAPABILITY: Final = (8, 0)
 """CUDA compute capability of Ampere, the first with bf16 matrix units."""
 CONFIG_NAME: Final = "train"
 """Name of the configuration in the inspection job."""
-_OFFLOADED: Final = {"optimizer": "optimizer", "parameters": "param"}
-"""What ZeRO can keep on the host: our words, and its own."""
 _LONGEST: Final = 32_768
 """Tokens of a policy's rows where it has no max_length: those of Qwen2.5."""
 _PARTS: Final = ("weights", "reference", "gradients", "optimizer", "activations", "logits")
@@ -171,17 +168,18 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     settings = resolve(DoctorSettings, "doctor", flags)
     file, found = find_config(config, "", POLICY.configs, CRITIC.configs), PreflightFindings()
     changes = changes_of(settings.set)
-    kind = _kind_of(file, file.values | changes)
+    asked, kind = file.values | changes, None
+    if "stage" not in asked:  # else it is LLaMA-Factory's
+        kind = CRITIC if file.place.name == CRITIC.configs or "margin_scale" in asked else POLICY
     if kind and settings.data:
         raise InputError(f"{file.name} is of train-{kind.stage}, whose --dry-run checks the data: leave out --data")
     if settings.prompts and settings.data is None:
         raise InputError("--prompts needs --data: they are compared with those of the data")
     data = read_training_data(settings.data) if settings.data else None
-    prompts = prompts_of_training(settings.data, settings.prompts)[0] if settings.data else None
     if kind:
         values, inspection = _as_kind_does(kind, base_settings(file, changes), found)
     else:
-        values, inspection = _as_train_does(file, changes, data, prompts, found)
+        values, inspection = _as_train_does(file, changes, data, settings.prompts, found)
     stock = inspection.stock if isinstance(inspection, Inspection) else None
     target = _target(settings.gpus, settings.gpu_memory, values, stock.devices if stock else [])
     if stock and target.here and kind is None:
@@ -211,32 +209,29 @@ def _as_train_does(
     file: ConfigFile,
     changes: Mapping[str, Any],
     data: TrainingData | None,
-    prompts: Prompts | None,
+    prompts: Path | None,
     found: PreflightFindings,
 ) -> tuple[dict[str, Any], Inspection | str]:
     """The configuration as far as it is known, and LLaMA-Factory's answer, or why there is none; what `train` objects
-    to goes into `found`."""
-    resolution = resolve_config(file, changes, data, out=None) if data else None
-    values = resolution.config if resolution else base_settings(file, changes)
-    if data and resolution and prompts:
-        check_training(resolution, data, prompts, found)
+    to goes into `found`. prompts: the user's own."""
+    if data:
+        resolution = resolve_config(file, changes, data, out=None)
+        values, rows = resolution.config, resolution.countable
+        asked_with, _ = prompts_of_training(data.directory, prompts)
+        base, _, _ = check_data(values, resolution.entries, data, asked_with, found)
     else:
-        check_config(values, check_base_model(values), found)
-    inspection = _inspected(values, resolution.countable if resolution else None)
+        values, rows = base_settings(file, changes), None
+        base = check_base_model(values)
+    check_config(values, base, found)
+    inspection = _inspected(values, rows)
     judgement = ConfigCheck()
     if isinstance(inspection, Inspection):
         judgement = inspection.configs[CONFIG_NAME]
         check_config_accepted(values, judgement, found)
-    if data and resolution:
+    if data:
         resolve_cutoff(resolution, data, judgement, found)
         found.notes += resolution.notes
     return values, inspection
-
-
-def _kind_of(file: ConfigFile, values: Mapping[str, Any]) -> Kind | None:
-    """None: it is LLaMA-Factory's."""
-    of_critic = file.place.name == CRITIC.configs or "margin_scale" in values
-    return None if "stage" in values else CRITIC if of_critic else POLICY
 
 
 def _as_kind_does(
@@ -337,12 +332,16 @@ def _zero(file: object) -> dict[str, Any]:
     read = file if isinstance(file, Mapping) else read_json(Path(str(file))) if file else {}
     zero = read.get("zero_optimization")
     said = zero if isinstance(zero, dict) else {}
-    offloaded = {f"offload_{ours}": _is_offloaded(said.get(f"offload_{theirs}")) for ours, theirs in _OFFLOADED.items()}
-    return {"stage": said.get("stage", 0)} | offloaded
 
+    def offloads(what: str) -> bool:
+        where = said.get(f"offload_{what}")
+        return isinstance(where, dict) and where.get("device", "none") != "none"
 
-def _is_offloaded(where: object) -> bool:
-    return isinstance(where, dict) and where.get("device", "none") != "none"
+    return {
+        "stage": said.get("stage", 0),
+        "offload_optimizer": offloads("optimizer"),
+        "offload_parameters": offloads("param"),
+    }
 
 
 def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -> list[MemoryOption]:
@@ -351,9 +350,7 @@ def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -
     plans += [plan_memory(shape, each) for each in alternatives(training) if each.name != training.name]
     return [
         MemoryOption(
-            plan=each,
-            fits=each.fits(target.memory),
-            longest_cutoff=longest_cutoff(shape, each.training, target.memory),
+            plan=each, fits=each.fits(target.memory), longest_cutoff=longest_cutoff(shape, each.training, target.memory)
         )
         for each in plans
     ]

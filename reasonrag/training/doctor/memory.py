@@ -10,6 +10,7 @@ with SDPA; a test holds the count against the real thing.
 
 from __future__ import annotations
 
+from bisect import bisect
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,9 +33,6 @@ VLLM_SHARE: Final = 0.9
 """Of a GPU's memory, which vLLM takes for itself: its gpu_memory_utilization."""
 ADAM_STATE_BYTES: Final = 8
 """Bytes of Adam's two fp32 moments of a trained parameter."""
-
-Stage = Literal["sft", "dpo", "kto", "rm", "policy"]
-Method = Literal["full", "lora", "qlora"]
 
 
 class Zero(BaseModel):
@@ -66,8 +64,8 @@ class TrainingSetup(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    stage: Stage = "dpo"
-    method: Method = "full"
+    stage: Literal["sft", "dpo", "kto", "rm", "policy"] = "dpo"
+    method: Literal["full", "lora", "qlora"] = "full"
     cutoff_len: int = Field(default=2048, gt=0)
     batch: int = Field(default=1, gt=0)
     gpus: int = Field(default=1, gt=0)
@@ -275,12 +273,12 @@ def rows_served(shape: ModelShape, tokens: int, gpu_memory: int) -> float:
 
 def longest_cutoff(shape: ModelShape, training: TrainingSetup, gpu_memory: int) -> int:
     """The largest `cutoff_len` that fits, in steps of 64; 0 if none does. gpu_memory: bytes of each GPU."""
-    low, high = 0, shape.max_position_embeddings // 64
-    while low < high:
-        middle = (low + high + 1) // 2
-        tried = training.model_copy(update={"cutoff_len": 64 * middle})
-        low, high = (middle, high) if plan_memory(shape, tried).fits(gpu_memory) else (low, middle - 1)
-    return 64 * low
+
+    def needed(cutoff_len: int) -> int:
+        return plan_memory(shape, training.model_copy(update={"cutoff_len": cutoff_len})).gpu
+
+    tried = range(64, shape.max_position_embeddings + 1, 64)
+    return 64 * bisect(tried, USABLE_SHARE * gpu_memory, key=needed)
 
 
 def alternatives(training: TrainingSetup) -> list[TrainingSetup]:

@@ -32,13 +32,9 @@ class ModelShape(BaseModel):
     max_position_embeddings: int = Field(default=32_768, gt=0)
 
     @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
-
-    @property
     def key_value_size(self) -> int:
         """Width of keys, and of values."""
-        return self.num_key_value_heads * self.head_dim
+        return self.num_key_value_heads * (self.hidden_size // self.num_attention_heads)
 
     @property
     def linears(self) -> dict[str, tuple[int, int]]:
@@ -106,7 +102,15 @@ def find_shape(model: str) -> ModelShape:
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
-        return _of_a_folder(folder)
+        values = read_model_config(folder)
+        if (kind := values.get("model_type", "qwen2")) != "qwen2":
+            raise InputError(
+                f"{folder / CONFIG}: model_type is {kind!r}; memory can be planned for qwen2 only (Qwen2 and Qwen2.5)"
+            )
+        try:
+            return ModelShape.model_validate(values)
+        except ValidationError as error:
+            raise InputError(f"{folder / CONFIG}: {first_error(error)}") from error
     named = model.rpartition("/")[2].lower().replace("_", "-")
     for size, shape in QWEN2_5.items():
         if named == size.lower() or ("qwen2" in named and f"-{size.lower()}-" in f"{named}-"):
@@ -115,16 +119,3 @@ def find_shape(model: str) -> ModelShape:
         f"the shape of {model!r} is unknown: there is no such folder, and only the sizes of Qwen2.5 are known by name "
         f"({', '.join(QWEN2_5)}). Give the folder of the model, or a name of the same size, as Qwen2.5-7B"
     )
-
-
-def _of_a_folder(folder: Path) -> ModelShape:
-    values = read_model_config(folder)
-    kind = values.get("model_type", "qwen2")
-    if kind != "qwen2":
-        raise InputError(
-            f"{folder / CONFIG}: model_type is {kind!r}; memory can be planned for qwen2 only (Qwen2 and Qwen2.5)"
-        )
-    try:
-        return ModelShape.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{folder / CONFIG}: {first_error(error)}") from error

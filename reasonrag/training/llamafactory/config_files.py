@@ -20,7 +20,6 @@ from reasonrag.data.yaml_text import BoundedLoader, parse_changes, read_yaml
 from reasonrag.errors import InputError, choices
 from reasonrag.files import read_small_text
 
-SUFFIXES = (".yaml", ".yml")
 _WORDS_NOT_TRUTHS = ("save_strategy", "eval_strategy", "logging_strategy")
 """Keys whose value `no` is a word, not false."""
 
@@ -76,7 +75,7 @@ def find_config(name: str | None, *groups: str) -> ConfigFile:
         raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(names)}")
     path, shipped = Path(name), shipped_folder()
     folders = [shipped / each for each in groups or ("",)] if shipped else []
-    bare = path.name.removesuffix(path.suffix if path.suffix in SUFFIXES else "")
+    bare = path.name.removesuffix(path.suffix if path.suffix in (".yaml", ".yml") else "")
     places = [path, *(folder / f"{bare}.yaml" for folder in folders if str(path.parent) == ".")]
     file = next(filter(Path.is_file, places), None)
     if file is None:

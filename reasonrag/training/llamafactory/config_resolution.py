@@ -115,7 +115,9 @@ def resolve_config(
     config |= {"do_train": True, "finetuning_type": config.get("finetuning_type", "lora")}
     config.setdefault("report_to", "none")  # transformers 4 would report to every service that is installed
     stage = str(config["stage"])
-    entry = entry_for(data, stage, changes.get("dataset") or _own_dataset(config, data, stage))
+    named = data.entries.get(str(config.get("dataset")))
+    own = named.name if named and named.ranked == (stage in RANKED_STAGES) else None  # else that of the stage
+    entry = entry_for(data, stage, changes.get("dataset") or own)
     validation = _validation(config, changes, data, entry, notes)
     config |= {"dataset_dir": str(data.directory.resolve()), "dataset": entry.name}
     rows = entry.countable if stage == "sft" else None
@@ -141,13 +143,6 @@ def refuse_secrets(config: Mapping[str, Any]) -> None:
                 f"{name} holds a key, which would be written to files. Set it in the environment instead, as HF_TOKEN, "
                 f"and remove it here: --set {name}=null"
             )
-
-
-def _own_dataset(config: Mapping[str, Any], data: TrainingData, stage: str) -> str | None:
-    """The entry that the file names, if the data have it and it suits the stage; None to use the stage's default."""
-    name = config.get("dataset")
-    entry = data.entries.get(name) if isinstance(name, str) else None
-    return entry.name if entry and entry.ranked == (stage in RANKED_STAGES) else None
 
 
 def _validation(

@@ -24,16 +24,7 @@ from reasonrag.processes.child_environment import child_environment
 from reasonrag.redaction import redact
 
 LLAMA_FACTORY: Final = "LLaMA-Factory"
-REPORTED_PACKAGES: Final = (
-    "llamafactory",
-    "torch",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "datasets",
-    "deepspeed",
-)
+REPORTED_PACKAGES: Final = "llamafactory torch transformers trl peft accelerate datasets deepspeed".split()
 
 
 class Gpu(BaseModel):

@@ -56,15 +56,18 @@ def _devices() -> list[dict[str, Any]]:
 def _judged(config: dict[str, Any], rows: dict[str, Any] | None, by: str) -> dict[str, Any]:
     """error: why its trainer would not train with it. Else see `_tokens`."""
     ours = by != "LLaMA-Factory"
-    kinds, parse = _of_hugging_face(by) if ours else _of_llama_factory()
+    kinds, parse = _arguments_of(by)
     known = _known_keys(kinds)
     for key in config:
         if key not in known:
             nearest = difflib.get_close_matches(key, list(known), n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             return {"error": f"{by} has no argument {key!r}{hint}"}
-    if not ours and (wrong := _unknown_template(config.get("template"))):
-        return {"error": wrong}
+    if not ours:
+        from llamafactory.data.template import TEMPLATES
+
+        if (name := config.get("template")) is not None and name not in TEMPLATES:
+            return {"error": f"LLaMA-Factory has no template {name!r}; that of Qwen2.5 is qwen"}
     if ours:  # which get values as they are: a command line has no word for some, and 1e3 is no whole number there
         config = {key: value for key, value in config.items() if value != [] and not isinstance(value, dict)}
         config |= {key: int(each) for key, each in config.items() if isinstance(each, float) and each.is_integer()}
@@ -74,26 +77,17 @@ def _judged(config: dict[str, Any], rows: dict[str, Any] | None, by: str) -> dic
     return {} if ours else _tokens(config, rows)
 
 
-def _of_llama_factory() -> tuple[Any, Callable[[list[str]], Any]]:
-    """The dataclasses of its arguments, and what parses a command line of them."""
-    from llamafactory.hparams import get_train_args
-    from llamafactory.hparams.parser import _TRAIN_ARGS
+def _arguments_of(by: str) -> tuple[Any, Callable[[list[str]], Any]]:
+    """The dataclasses of a trainer's arguments, and what parses a command line of them."""
+    if by == "LLaMA-Factory":
+        from llamafactory.hparams import get_train_args
+        from llamafactory.hparams.parser import _TRAIN_ARGS
 
-    return _TRAIN_ARGS, get_train_args
-
-
-def _of_hugging_face(by: str) -> tuple[Any, Callable[[list[str]], Any]]:
+        return _TRAIN_ARGS, get_train_args
     import transformers
 
     kind: Any = importlib.import_module("trl").RewardConfig if by == "TRL" else transformers.TrainingArguments
     return kind, transformers.HfArgumentParser(kind).parse_args_into_dataclasses
-
-
-def _unknown_template(name: str | None) -> str | None:
-    from llamafactory.data.template import TEMPLATES
-
-    known = name is None or name in TEMPLATES
-    return None if known else f"LLaMA-Factory has no template {name!r}; that of Qwen2.5 is qwen"
 
 
 def _known_keys(kinds: Any) -> dict[str, Any]:

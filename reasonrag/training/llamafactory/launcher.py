@@ -1,7 +1,7 @@
 """LLaMA-Factory as a child process: its command and environment, its output, and how it is terminated.
 
 Decides what is logged: all output, of progress bars only the last state. Does not know what lines mean; see
-`progress`.
+`metrics`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reasonrag.errors import InputError, ReasonragError
 from reasonrag.progress import JobWatcher
 from reasonrag.redaction import redact
 from reasonrag.training.llamafactory.inspection import environment_of
-from reasonrag.training.progress import TrainingProgress, failure_hint
+from reasonrag.training.metrics import TrainingProgress, failure_hint
 
 PORT: Final = 29500
 """torchrun's own default for the first of several machines."""

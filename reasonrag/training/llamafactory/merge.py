@@ -74,10 +74,14 @@ def merge_adapter(
         text = as_yaml(config, "What LLaMA-Factory's export read, by reasonrag train --merge.")
         write_file(out / _YAML, text.encode(), shared=True)
         watcher.say(f"merging into {out}")
-        command, tokens = cli_command(python, "export", out / _YAML, {}), tokens_for(config)
-        log, environment = out / _LOG, dict[str, str]()
         run_watched(
-            command, "LLaMA-Factory's export", watcher, log=log, python=python, environment=environment, tokens=tokens
+            cli_command(python, "export", out / _YAML, {}),
+            "LLaMA-Factory's export",
+            watcher,
+            log=out / _LOG,
+            python=python,
+            environment={},
+            tokens=tokens_for(config),
         )
         _account(adapter, out, config, came_from, prompts)
     return MergeResult(out=str(out), adapter=str(adapter), base_model=config["model_name_or_path"])

@@ -179,10 +179,10 @@ class _Rounds:
             "run": self.folder(number) / "run",
             "model": self.model(number).name,
             "recipe": "chains" if chains else DEFAULT_RECIPE,
+            "prompts": self.settings.prompts,
             "abort_degenerate": 0.0,  # rounds have rules of their own
             "yes": self.others.get("yes") or number > 1 or None,  # asked once
         }
-        told |= {"prompts": self.settings.prompts} if self.settings.prompts else {}
         found = resolve(GenerateSettings, "generate", {**self.others, **told, **more})
         changes = [*group, *self.changes("recipe")]  # and none of [generate], which are of another recipe
         prices = [f"{self.model(number).name}=0,0", *found.price]
@@ -321,8 +321,8 @@ class _Rounds:
         settings, folder, watcher = self.settings, self.folder(number), self.watcher
         run, data, out = folder / "run", folder / "data", self.model(number + 1)
         base = [f"model_name_or_path={self.model(number)}"]
-        told: dict[str, Any] = {"allow": settings.allow, "allow_eval": settings.allow_eval, "watcher": watcher}
-        told["prompts"] = prompts
+        told: dict[str, Any] = {"allow": settings.allow, "allow_eval": settings.allow_eval, "prompts": prompts}
+        told["watcher"] = watcher
         if not (data / SUMMARY).is_file():
             critics = [settings.critic] if settings.critic else []
             if self.train_critic and self.retrains:
@@ -354,10 +354,9 @@ class _Rounds:
     def reports(self) -> list[Round]:
         """Of the rounds that are done."""
         record = read_stages(self.settings.run)
-        if record and record.recipe != RECIPE:
+        if record is None or record.recipe != RECIPE:
             return []
-        done = [each.result for each in record.stages if each.state == "done"] if record else []
-        return [Round.model_validate(each) for each in done]
+        return [Round.model_validate(each.result) for each in record.stages if each.state == "done"]
 
     def result(self, reports: Sequence[Round] | None = None) -> RoundsResult:
         found, link = list(self.reports() if reports is None else reports), self.settings.run / MODEL

@@ -1,42 +1,43 @@
 """`reasonrag train-policy`: a model learns from its own plain steps by policy gradients.
 
-Decides what a policy learns from. The training itself is `stages.trl`'s, the loss `training_script`'s.
+Decides what a policy learns from: of `rl.jsonl`, the rows that the wanted advantage is defined for. The training itself
+is `stages.trl`'s, the loss `training_script`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import exp
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
+import orjson
+
+from preference.candidate_records import question_key
+from preference.export.formats import FORMATS
 from reasonrag.errors import InputError, NothingToLearn
 from reasonrag.progress import JobWatcher, SilentWatcher
-from reasonrag.rendering import Part, counted
+from reasonrag.rendering import counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.output_directory import TrainingRecord
-from reasonrag.training.policy.rows import ADVANTAGE_NAMES, equal_groups, policy_file, read_policy_rows, scores_differ
 from reasonrag.training.policy.training_script import Loss
-from reasonrag.training.provenance import evaluation_of
 from reasonrag.training.settings import TrainPolicySettings
 from reasonrag.training.stages.training import TrainingResult, given
 from reasonrag.training.stages.trl import POLICY, Rows, plan_training, prepare, train_prepared
 
+AdvantageName = Literal["outcome", "prorag", "sibling", "tree-grpo"]
+ADVANTAGE_NAMES: Final = get_args(AdvantageName)
+OF_ATTEMPTS: Final = ("outcome", "prorag", "tree-grpo")
+"""They compare whole attempts, which a search does not draw fairly."""
 DEFAULTS: Final = {"advantage": "outcome", "beta": 0.3} | Loss().model_dump()
 HOME: Final = Path("policies")
-
-
-class PolicyResult(TrainingResult):
-    """What `train-policy` did; the object of `train-policy --json`."""
-
-    def _next(self) -> Iterator[Part]:
-        yield evaluation_of(Path(self.out))
 
 
 @public_call(TrainPolicySettings)
 def train_policy(
     config: str | Path | None = None, *, dry_run: bool = False, watcher: JobWatcher | None = None, **flags: Any
-) -> PolicyResult:
+) -> TrainingResult:
     """Train a model on the plain steps that it took itself (`pairs --format rl`), by policy gradients.
 
     Raises InputError before anything is started, TrainingFailed if the training exits with an error, KeyboardInterrupt
@@ -53,7 +54,12 @@ def train_policy(
     settings = resolve(TrainPolicySettings, "train-policy", given(config, flags))
     plan = plan_training(POLICY, settings, HOME)
     plan.config.update(with_defaults(plan.config))
-    file = policy_file(plan.data.directory)
+    file = plan.data.directory / FORMATS["rl"].file_name("train")
+    if not file.is_file():
+        raise InputError(
+            f"{plan.data.directory} has no {file.name}, which a policy is trained on: reasonrag pairs RUN --format rl "
+            "--validation 0"
+        )
     advantage = plan.config["advantage"]
     rows, questions, without = read_policy_rows(file, advantage, str(plan.config["model_name_or_path"]))
     equal, beta = equal_groups(rows), plan.config["beta"] if advantage == "prorag" else 0
@@ -67,7 +73,7 @@ def train_policy(
     if equal:
         but = ", but by the critic's scores" if advantage == "prorag" else ""
         prepared.record.notes.append(f"{counted(equal, 'question')} with no advantage teach nothing{but}")
-    return train_prepared(prepared, watcher or SilentWatcher(), _facts, PolicyResult, dry_run=dry_run)
+    return train_prepared(prepared, watcher or SilentWatcher(), _facts, TrainingResult, dry_run=dry_run)
 
 
 def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,3 +94,88 @@ def _facts(record: TrainingRecord) -> dict[str, Any]:
     if untaught := record.lengths["untaught"]:
         record.notes.append(f"{counted(untaught, 'row')} of advantage 0 taught nothing")
     return {}
+
+
+# -- rows --------------------------------------------------------------------------------------------------------
+
+
+def read_policy_rows(
+    file: Path, advantage: AdvantageName, base: str
+) -> tuple[list[dict[str, Any]], frozenset[str], int]:
+    """The rows as `training_script` takes them, the keys of their questions, and how many rows do not have this
+    advantage.
+
+    base: the model that is trained, which must have said what is in the rows. Raises InputError for rows of another
+    model, of a search or without scores where the advantage needs others, and for a damaged file.
+    """
+    rows = [*_rows(file)]
+    if not rows:
+        raise NothingToLearn(f"{file} has no rows; summary.json beside it says what was left out")
+    try:
+        _check(rows, file, advantage, base)
+        found = [each for row in rows if (each := _wanted(row, advantage))["advantage"] is not None]
+        keys = frozenset(question_key(row["question"]) for row in rows)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file}: a row has no {error}; make it again: reasonrag pairs RUN --format rl") from error
+    if not found:
+        raise NothingToLearn(f"{file}: no row has an advantage {advantage}: it needs states with several steps")
+    return found, keys, len(rows) - len(found)
+
+
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise InputError(f"{file}, line {number} is not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise InputError(f"{file}, line {number} is no row")
+            yield row
+
+
+def _check(rows: list[dict[str, Any]], file: Path, advantage: AdvantageName, base: str) -> None:
+    """Raises InputError."""
+    if any(row["value_model"] for row in rows):
+        raise InputError(f"{file} is of a run with a value model: the steps of one model, continued by another")
+    said_by = {str(row["teacher"]) for row in rows}
+    if others := {each for each in said_by if Path(each).name != Path(base).name}:
+        raise InputError(
+            f"{file} holds what {', '.join(sorted(others))} said, and {base} is to learn: a policy learns from its own "
+            "steps. Draw them from it, served under the name of its folder: reasonrag generate --recipe chains --model "
+            f"{Path(base).name} --base-url URL"
+        )
+    groups = {row["group"] for row in rows}
+    if advantage in OF_ATTEMPTS and None in groups:
+        raise InputError(
+            f"advantage {advantage} compares whole attempts, and {file} has steps of a searched tree, which are no "
+            "fair draws: take a run of --recipe chains, or advantage sibling"
+        )
+    if advantage in OF_ATTEMPTS and min(groups) < 2:  # noqa: PLR2004 - two can differ
+        raise InputError(f"{file} has one attempt a question, which has nothing to be compared with: search.group=8")
+    lacking = sum(row["score"] is None for row in rows)
+    if advantage == "prorag" and lacking:
+        raise InputError(
+            f"advantage prorag needs a critic's score of every step, and {lacking:,} of {len(rows):,} rows of {file} "
+            "have none: reasonrag pairs RUN --format rl --critic CRITIC, of other questions"
+        )
+
+
+def _wanted(row: Mapping[str, Any], advantage: AdvantageName) -> dict[str, Any]:
+    """Its advantage is None where this one is not defined for it."""
+    return {
+        **{name: row[name] for name in ("prompt", "completion", "draws")},
+        "group": f"{row['config_hash']} {row['seed']} {row['question_id']}",
+        "advantage": row["advantages"]["outcome" if advantage == "prorag" else advantage],
+        "score": 1 / (1 + exp(-row["score"])) if advantage == "prorag" else None,
+    }
+
+
+def scores_differ(rows: list[dict[str, Any]]) -> bool:
+    """Whether the critic's scores differ within some group, without which they teach nothing."""
+    return len({(row["group"], row["score"]) for row in rows}) > len({row["group"] for row in rows})
+
+
+def equal_groups(rows: list[dict[str, Any]]) -> int:
+    """Questions whose rows all have the advantage 0: they teach nothing by it."""
+    return len({row["group"] for row in rows} - {row["group"] for row in rows if row["advantage"]})

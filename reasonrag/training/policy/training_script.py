@@ -14,6 +14,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +22,9 @@ from pydantic import BaseModel, ConfigDict
 
 from mcts.advantages import prorag
 from reasonrag.serving.chat_template import open_tokenizer
-from reasonrag.training.stages.trl import ProcessJob
-from reasonrag.training.stages.trl_process import arguments_of, base_of, teller, train_to_the_end, write_facts
+from reasonrag.training.stages.trl import ProcessJob, arguments_of, base_of, teller, train_to_the_end, write_facts
 
 IGNORED = -100
-
-
-class PolicyFacts(BaseModel):
-    """What the parent reads and removes. rows: replies, each as often as it was drawn. left_out: rows longer than
-    max_length. empty: without a word to learn. untaught: of advantage 0, which no gradient comes from without a
-    penalty. tokens: of replies, those that have a gradient. entropy, distance: of the base, per own token: means of
-    -log p, and of log p - log p of the model `start`, 0 where that is the base."""
-
-    model_config = ConfigDict(frozen=True)
-
-    rows: int
-    left_out: int
-    empty: int
-    untaught: int
-    tokens: int
-    longest_row: int
-    entropy: float
-    distance: float
 
 
 class Loss(BaseModel):
@@ -156,9 +138,7 @@ def policy_trainer(model: Any, arguments: Any, rows: Sequence[Any], pad: int, lo
             shared = num_items_in_batch is not None and self.args.average_tokens_across_devices
             return found * self.accelerator.num_processes if shared else found
 
-    def collate(part: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return collated(part, pad)
-
+    collate = partial(collated, pad=pad)
     return PolicyTrainer(model=model, args=arguments, train_dataset=rows, data_collator=collate, **more)
 
 
@@ -200,17 +180,21 @@ def main(job_file: Path) -> None:
     trainer = policy_trainer(model, arguments, rows, pad, loss, callbacks=[teller(job.out)], processing_class=tokenizer)
     if train_to_the_end(trainer, job, tokenizer) is None:
         return
-    facts = PolicyFacts(
-        rows=len(rows),
-        left_out=sum(len(each["input_ids"]) > limit for each in every),
-        empty=sum(not each["own"] for each in every),
-        untaught=len(fitting) - len(taught),
-        tokens=sum(each["own"] for each in rows),
-        longest_row=max(len(each["input_ids"]) for each in rows),
-        entropy=-_per_token(fitting, "old"),
-        distance=_per_token(fitting, "old") - _per_token(fitting, "start") if start else 0.0,
+    # The parent reads and removes these. entropy, distance: of the base, per own token: means of -log p, and of
+    # log p - log p of the model `start`, 0 where that is the base
+    write_facts(
+        job,
+        {
+            "rows": len(rows),  # replies, each as often as it was drawn
+            "left_out": sum(len(each["input_ids"]) > limit for each in every),  # longer than max_length
+            "empty": sum(not each["own"] for each in every),  # without a word to learn
+            "untaught": len(fitting) - len(taught),  # of advantage 0: no gradient without a penalty
+            "tokens": sum(each["own"] for each in rows),  # of replies, those that have a gradient
+            "longest_row": max(len(each["input_ids"]) for each in rows),
+            "entropy": -_per_token(fitting, "old"),
+            "distance": _per_token(fitting, "old") - _per_token(fitting, "start") if start else 0.0,
+        },
     )
-    write_facts(job, facts)
 
 
 if __name__ == "__main__":

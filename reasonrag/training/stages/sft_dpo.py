@@ -19,10 +19,10 @@ from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import ConfigFile, changes_of, find_config, shipped_names
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
 from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
-from reasonrag.training.llamafactory.slurm import SlurmScript
 from reasonrag.training.prepare import TrainingJob, identity_of, prepare_training
 from reasonrag.training.stages.runner import FOLDER, Stage, check_stages, run_stages
-from reasonrag.training.stages.training import TrainingResult, train_resolved, write_script
+from reasonrag.training.stages.slurm import SlurmScript, write_script
+from reasonrag.training.stages.training import TrainingResult, train_resolved
 
 RECIPE: Final = "sft-dpo"
 SFT, DPO = "sft", "dpo"
@@ -127,7 +127,13 @@ def sft_then_dpo(recipe: Recipe, *, dry_run: bool, script: SlurmScript | None = 
     warmed_up = check_stages(recipe.out, RECIPE, stages).stages[0]
     last = recipe.last(warmed_up=warmed_up.state == "done")
     if dry_run:
-        return _plan(train_resolved(recipe.first, job, dry_run=True), train_resolved(last, job, dry_run=True))
+        first, found = (train_resolved(each, job, dry_run=True) for each in (recipe.first, last))
+        note = f"model_name_or_path is the result of the stage {SFT}"
+        found.record.notes = [*first.record.notes, *found.record.notes, note]
+        found.record.set_aside = [*first.record.set_aside, *found.record.set_aside]
+        found.objections = [*first.objections, *found.objections]
+        found.stages = {SFT: first.record.resolved, DPO: found.record.resolved}
+        return found
     if script:
         prepare_training(recipe.first, job, strict=True)
         return write_script(prepare_training(last, job, strict=True), job.launch, script)
@@ -136,13 +142,3 @@ def sft_then_dpo(recipe: Recipe, *, dry_run: bool, script: SlurmScript | None = 
     record = run_stages(recipe.out, RECIPE, stages, job.watcher.say)
     found = recipe.final or recipe.train_on_pairs()
     return found.model_copy(update={"stages": {each.name: each.result for each in record.stages}})
-
-
-def _plan(first: TrainingResult, last: TrainingResult) -> TrainingResult:
-    """What both trainings would read, and what would be refused."""
-    note = f"model_name_or_path is the result of the stage {SFT}"
-    last.record.notes = [*first.record.notes, *last.record.notes, note]
-    last.record.set_aside = [*first.record.set_aside, *last.record.set_aside]
-    last.objections = [*first.objections, *last.objections]
-    last.stages = {SFT: first.record.resolved, DPO: last.record.resolved}
-    return last

@@ -1,18 +1,17 @@
 """One training: a resolved configuration and a data set become a model that says what it is.
 
-Puts the parts together: check (`prepare`), launch (`llamafactory.launcher`), watch (`progress`), report (`metrics`,
+Puts the parts together: check (`prepare`), launch (`llamafactory.launcher`), watch and report (`metrics`,
 `model_card`). Decides whether a training is new, resumed or already finished. A critic's training runs and ends by
 `run_trainer` and `sum_up`, too.
 """
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Literal, Self
 
 import orjson
 from pydantic import BaseModel
@@ -20,24 +19,18 @@ from pydantic import BaseModel
 from preference.export.private_files import write_file
 from reasonrag.agent.prompting import PROMPTS, save_prompts
 from reasonrag.curation.publish_blockers import Blocker
-from reasonrag.files import writing
-from reasonrag.processes.train_python import PYTHON_VARIABLE
 from reasonrag.progress import JobWatcher
-from reasonrag.redaction import redact, secrets
 from reasonrag.rendering import Aside, Line, Part, Table, next_command, warned
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
-from reasonrag.training.llamafactory.launcher import Launch, cli_command, run_watched
-from reasonrag.training.llamafactory.slurm import SlurmScript
+from reasonrag.training.llamafactory.launcher import cli_command, run_watched
 from reasonrag.training.metrics import METRICS, SHOWN_METRICS, TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, OutputDirectory, TrainingRecord, utc_now
 from reasonrag.training.prepare import Startable, TrainingJob, identity_of, prepare_training
 from reasonrag.training.provenance import Provenance, evaluation_of
 
-DEFAULT_GPUS_PER_NODE: Final = 8
-"""Assumed for a cluster node when --gpus-per-node is not given and this machine has no GPU."""
 TrainingState = Literal["trained", "finished already", "dry run", "script written"]
 
 
@@ -101,7 +94,7 @@ class TrainingResult(BaseModel):
             yield Line(f"model: {out}; card: {out / CARD}; numbers: {out / METRICS}")
 
     def _next(self) -> Iterator[Part]:
-        stage, kind = self.record.resolved["stage"], self.record.resolved["finetuning_type"]
+        stage, kind = self.record.data["stage"], self.record.resolved.get("finetuning_type")
         if kind == "lora" and stage != "rm":
             yield next_command("train", "--merge", self.out, "--out", f"{self.out}-merged")
         elif stage != "rm":
@@ -162,10 +155,15 @@ def _run(
         overrides = {"resume_from_checkpoint": str(checkpoint)} if checkpoint else {"overwrite_output_dir": "true"}
         return cli_command(Path(record.python), "train", output.own / TRAIN_YAML, overrides)
 
+    header = (
+        f"What LLaMA-Factory reads, resolved by reasonrag train from {record.config} and {record.data['directory']}.\n"
+        f"Hash {record.config_hash}. The command is in training.json. To change something, run reasonrag train again "
+        "with another --out."
+    ).replace("\r", " ")
     resumes = record.resolved["stage"] != "rm" and not record.resolved.get(
         "save_only_model"
     )  # else LLaMA-Factory cannot
-    trainer = Trainer("LLaMA-Factory", _header(record), command, watcher, resumes=resumes, holds=lock)
+    trainer = Trainer("LLaMA-Factory", header, command, watcher, resumes=resumes, holds=lock)
     run_trainer(trainer, output, prepared, before)
 
 
@@ -230,29 +228,3 @@ def sum_up(output: OutputDirectory, record: TrainingRecord, provenance: Provenan
         write_file(output.folder / CARD, card.encode(), shared=True)
     record.state = "finished"
     output.write_record(record)
-
-
-def _header(record: TrainingRecord) -> str:
-    return (
-        f"What LLaMA-Factory reads, resolved by reasonrag train from {record.config} and {record.data['directory']}.\n"
-        f"Hash {record.config_hash}. The command is in training.json. To change something, run reasonrag train again "
-        "with another --out."
-    ).replace("\r", " ")
-
-
-def write_script(prepared: Startable, launch: Launch, script: SlurmScript) -> TrainingResult:
-    """Write the batch script. Raises InputError where it cannot be written."""
-    record, out = prepared.record, Path(prepared.record.resolved["output_dir"])
-    gpus = launch.gpus_per_node or len(record.gpus)
-    if not gpus:
-        gpus = DEFAULT_GPUS_PER_NODE
-        record.notes.append(f"--gpus-per-node: {gpus} assumed, because this machine has no GPU")
-    exported = {PYTHON_VARIABLE: record.python}
-    exported |= {name: os.environ[name] for name in ("HF_HOME", "HF_HUB_OFFLINE", "PYTHONPATH") if os.environ.get(name)}
-    exported = {name: value for name, value in exported.items() if redact(value) == value and value not in secrets()}
-    text = script.text(launch, gpus=gpus, exported=exported, out=out, here=Path.cwd())
-    with writing(script.place):
-        script.place.parent.mkdir(parents=True, exist_ok=True)
-        out.mkdir(parents=True, exist_ok=True)  # Slurm writes its log there and makes no folder
-        write_file(script.place, text.encode(), shared=True)
-    return TrainingResult(state="script written", out=str(out), record=record, script=str(script.place))

@@ -7,6 +7,8 @@ the kind's; here stands what the two kinds are called and need. Knows neither to
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +26,7 @@ from reasonrag.errors import InputError, NothingToLearn
 from reasonrag.files import file_digest, read_small
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash
+from reasonrag.serving.loading import SMALL
 from reasonrag.serving.local_server import count_gpus, driver_gpus
 from reasonrag.training.llamafactory.config_files import changes_of, find_config
 from reasonrag.training.llamafactory.config_resolution import base_settings
@@ -204,10 +207,8 @@ def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
         resolved=plan.config,
         settings={"nodes": 1, "gpus_per_node": count_gpus()},
         data=about | counts | dict(rows.facts),
-        lengths={},
         notes=found.notes,
         set_aside=[f"{each.flag} {each.name}" for each in found.objections if each not in standing],
-        command=[],
         environment={"PYTHONPATH": str(Path(__file__).parents[3])},
         python=sys.executable,
         versions=provenance.versions,
@@ -298,3 +299,62 @@ def _job(prepared: Prepared, rows: Path, checkpoint: Path | None) -> ProcessJob:
         ours={key: config[key] for key in plan.kind.ours if key in config},
         resume=str(checkpoint) if checkpoint else None,
     )
+
+
+# -- the process -------------------------------------------------------------------------------------------------
+
+
+def arguments_of(job: ProcessJob, kind: Any, **ours: Any) -> Any:
+    """The trainer's arguments, of class `kind`. Ends the process where it does not take them."""
+    ours |= {"output_dir": job.out, "report_to": "none", "remove_unused_columns": False}
+    try:
+        return kind(**job.arguments | ours)
+    except (TypeError, ValueError) as error:
+        raise SystemExit(f"the trainer does not take this configuration: {error}") from error
+
+
+def base_of(job: ProcessJob, kind: Any, arguments: Any, **more: Any) -> Any:
+    """The base model, by the `kind` of transformers' Auto classes that it is to be."""
+    import torch
+    from transformers import set_seed
+
+    set_seed(arguments.seed)  # before a new head, whose weights are random
+    dtype = torch.bfloat16 if arguments.bf16 and job.lora else torch.float32
+    model = kind.from_pretrained(job.base, dtype=dtype, trust_remote_code=False, **more)
+    if arguments.use_cpu and model.num_parameters() < SMALL and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    return model
+
+
+def teller(out: str) -> Any:
+    """A callback that writes what is logged in the form in which LLaMA-Factory does, which the parent reads."""
+    from transformers import TrainerCallback
+
+    class Told(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
+            if state.is_world_process_zero:
+                line = {"current_steps": state.global_step, "total_steps": state.max_steps, **(logs or {})}
+                with (Path(out) / "trainer_log.jsonl").open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+
+    return Told()
+
+
+def train_to_the_end(trainer: Any, job: ProcessJob, tokenizer: Any) -> Any:
+    """Train and save a whole model; returns it, or None where another process saves."""
+    done = trainer.train(resume_from_checkpoint=job.resume)
+    trainer.save_state()
+    trainer.save_metrics("all", done.metrics | (trainer.evaluate() if job.held_out else {}), combined=False)
+    if not trainer.is_world_process_zero():
+        return None
+    trained = trainer.accelerator.unwrap_model(trainer.model)
+    if job.lora:
+        trained = trained.merge_and_unload()
+    trained.eval()
+    trained.save_pretrained(job.out)
+    tokenizer.save_pretrained(job.out)
+    return trained
+
+
+def write_facts(job: ProcessJob, facts: Mapping[str, Any]) -> None:
+    (Path(job.out) / FACTS).write_bytes(orjson.dumps(facts))

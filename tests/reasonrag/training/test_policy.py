@@ -15,7 +15,7 @@ import reasonrag
 from mcts.advantages import z_scores
 from preference.export.formats import rl_rows
 from reasonrag.errors import InputError
-from reasonrag.training.policy.rows import read_policy_rows
+from reasonrag.training.policy.train import read_policy_rows
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.word_world import ATTEMPTS, QUESTIONS, WORDS, attempts_of, model, tokenizer
 
