@@ -36,7 +36,7 @@ LINES = {
     "scale": 567,
     "serving": 1198,
     "studies": 1288,
-    "training": 5608,
+    "training": 5606,
     "viewing": 2704,
     "tests": 49153,
     "benchmarks": 9909,

@@ -149,7 +149,7 @@ def _run(
     prepared: Startable, output: OutputDirectory, before: TrainingRecord | None, watcher: JobWatcher, lock: int
 ) -> None:
     """Have LLaMA-Factory train to the end. Raises what `run_trainer` does."""
-    record = prepared.record
+    record, config = prepared.record, prepared.record.resolved
 
     def command(checkpoint: Path | None) -> list[str]:
         overrides = {"resume_from_checkpoint": str(checkpoint)} if checkpoint else {"overwrite_output_dir": "true"}
@@ -160,9 +160,7 @@ def _run(
         f"Hash {record.config_hash}. The command is in training.json. To change something, run reasonrag train again "
         "with another --out."
     ).replace("\r", " ")
-    resumes = record.resolved["stage"] != "rm" and not record.resolved.get(
-        "save_only_model"
-    )  # else LLaMA-Factory cannot
+    resumes = config["stage"] != "rm" and not config.get("save_only_model")  # else LLaMA-Factory cannot
     trainer = Trainer("LLaMA-Factory", header, command, watcher, resumes=resumes, holds=lock)
     run_trainer(trainer, output, prepared, before)
 
