@@ -24,6 +24,7 @@ _CALLS = {
     "check_renderer": "training.prompt_parity",
     "compare": "evaluation.compare",
     "corpus_build": "data.documents.build",
+    "corpus_questions": "curation.question_writing.writing",
     "doctor": "training.doctor.doctor",
     "estimate": "exploration.cost_estimate",
     "evaluate": "evaluation.evaluate",

@@ -17,7 +17,7 @@ import typer
 
 from reasonrag import __version__
 from reasonrag.critics.commands import evaluate_critic, train_critic
-from reasonrag.curation.commands import audit, import_published, pairs, review, warm_up
+from reasonrag.curation.commands import audit, import_published, pairs, questions, review, warm_up
 from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.evaluation.commands import ask, compare, evaluate
@@ -35,7 +35,9 @@ from reasonrag.training.commands import doctor, rounds, train, train_policy
 from reasonrag.viewing.commands import show, stats, view
 
 _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
-corpus_app = typer.Typer(cls=HelpOfGroup, help="Build a corpus from your own documents.", **_PLAIN)
+corpus_app = typer.Typer(
+    cls=HelpOfGroup, help="Build a corpus from your own documents, and write questions from it.", **_PLAIN
+)
 index_app = typer.Typer(cls=HelpOfGroup, help="Build, check and serve an index of a corpus.", **_PLAIN)
 GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
     "Explore": {
@@ -105,7 +107,7 @@ def _mount(group: typer.Typer, commands: Mapping[str, Command | typer.Typer], pa
             group.command(name, cls=HelpOfCommand, rich_help_panel=panel)(command)
 
 
-_mount(corpus_app, {"build": corpus.build})
+_mount(corpus_app, {"build": corpus.build, "questions": questions})
 _mount(index_app, {"build": index.build, "check": index.check, "serve": index.serve})
 for panel, mounted in GROUPS.items():
     _mount(app, mounted, panel)

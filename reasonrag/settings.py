@@ -37,8 +37,8 @@ one of 60,000 characters."""
 _SHOWN = 500
 """Characters of a value in a message about it."""
 COMMANDS = tuple(
-    "generate pairs warm-up import audit review publish calibrate tune corpus index serve train train-critic "
-    "train-policy rounds evaluate-critic evaluate compare ask doctor show view".split()
+    "generate pairs warm-up import audit review publish calibrate tune corpus corpus-questions index serve train "
+    "train-critic train-policy rounds evaluate-critic evaluate compare ask doctor show view".split()
 )
 """Commands with a table in the settings file."""
 Record = TypeVar("Record", bound="Settings")

@@ -31,6 +31,8 @@ from reasonrag.llm.offline import rehearsed_judge
 _PUBLISHED: dict[str, Callable[[str, list[str]], float]] = {"builder_f1": builder_f1, "prorag_f1": prorag_f1}
 OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1", "choice", *_PUBLISHED})
 """Outcomes decided by gold answers."""
+RIGHT_FROM = 0.5
+"""Judge's score from which an answer counts as right: on its scale 50 of 100, half right (prompts/answer.txt)."""
 JUDGED_FROM = -(10**6)
 """Sample number of an answer's judgement, below those of all judgements of steps."""
 EVIDENT_F1_VERSION = 3

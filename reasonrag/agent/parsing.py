@@ -26,6 +26,7 @@ _TYPES: dict[str, ActionType] = {tag: tag for tags in TURN_TAGS.values() for tag
 
 _NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:/\s*100|%)?")
 _POSITION = re.compile(r"[0-9]{1,4}")
+_SUPPORT = re.compile(r"\s*([0-9]{1,4})\s*:\s*(none|[0-9]{1,4}(?:[\s,]+[0-9]{1,4})*)\s*", re.IGNORECASE)
 _INSIDE_A_TAG = re.compile(r"<(\w+)>[^<]*</\1>")
 _TAG = re.compile(r"<\s*+(/?)\s*+(query|evidence|answer)\s*+>", re.IGNORECASE)
 
@@ -209,6 +210,34 @@ def parse_pick(text: str, ending: Ending, *, candidates: int) -> tuple[int, int]
         return None
     better, worse = map(int, words)
     return (better, worse) if better != worse and min(better, worse) >= 1 and max(better, worse) <= candidates else None
+
+
+def parse_support(text: str, ending: Ending, *, sentences: int, passages: int) -> list[frozenset[int]] | None:
+    """A judgement's passages that support each sentence, numbers from 1; None if a sentence has no entry, or a wrong
+    one."""
+    found = dict[int, frozenset[int]]()
+    for entry in re.split(r"[;\n]+", _inside("support", text, ending).strip("; \n")):
+        if not (said := _SUPPORT.fullmatch(entry)):
+            return None
+        found[int(said[1])] = frozenset(map(int, re.findall(r"\d+", said[2])))
+    named = frozenset[int]().union(*found.values())
+    whole = sorted(found) == list(range(1, sentences + 1)) and all(1 <= each <= passages for each in named)
+    return [found[number] for number in sorted(found)] if whole else None
+
+
+def parse_question(text: str, ending: Ending) -> tuple[str, str] | None:
+    """A written question and its answer, both empty where the writer has none; None if it cannot be read."""
+    question, answer = _inside("question", text, ending), _inside("answer", text, ending)
+    if answer.casefold() == question.casefold() == "none":
+        return "", ""
+    return (" ".join(question.split()), " ".join(answer.split())) if question and answer else None
+
+
+def parse_answers(text: str, ending: Ending) -> list[str] | None:
+    """A reader's answers, one on each line, none where it does not know; None if they cannot be read."""
+    lines = [" ".join(each.split()) for each in _inside("answers", text, ending).splitlines()]
+    found = [each.removeprefix("- ") for each in lines if each]
+    return [each for each in found if each.casefold().rstrip(".") != "unknown"] if found else None
 
 
 def _inside(tag: str, text: str, ending: Ending) -> str:

@@ -34,10 +34,14 @@ _TURNS = ("begin", "think", "read", "conclude", "reader")
 think."""
 _OF_EVERY_RUN = ("think", "read", "conclude", "reader", "repair", "vary", "judge", "rank")
 """Prompts that are part of every run's hash, used or not, of those that the agent has."""
-_COMMON = ("repair", "vary", "judge", "rank", "answer", "rubric", "pick", "rephrase", "narrate", "short", "long")
+_COMMON = (
+    *("repair", "vary", "judge", "rank", "answer", "rubric", "support", "prefer", "pick"),
+    *("rephrase", "narrate", "question", "check", "short", "long"),
+)
 """Prompts of every agent: of the repair turn, of the turn that asks for a different step (vary), of the judges (of
-steps judge, which scores, rank and pick; of answers rubric, and answer without one), of who writes warm-up rows
-(rephrase, narrate), and what stands at `STYLE`."""
+steps judge, which scores, rank and pick; of answers rubric, and answer without one, support of their sentences, and
+prefer of two), of who writes warm-up rows (rephrase, narrate) and questions (question; check is of their reader), and
+what stands at `STYLE`."""
 PROMPT_NAMES = (*_TURNS, *_COMMON)
 OF_THE_AGENT = (*_TURNS, "short", "long", "repair")
 """The prompts that a running agent uses: those that a model's folder keeps."""
@@ -50,8 +54,8 @@ PROMPTS = "prompts"
 BASELINES = "baselines"
 """Folder of the other methods' prompts, below the prompts; `evaluation.methods.baseline_prompts` reads it."""
 
-_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking|pick)\s*>", re.IGNORECASE)
-_NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*>", re.IGNORECASE)
+_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking|pick|support)\s*>", re.IGNORECASE)
+_NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick|support)\s*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -338,6 +342,30 @@ def render_answer(
     return _judges(prompts["rubric" if rubric else "answer"], lines)
 
 
+def render_support(
+    prompts: Prompts, question: str, sentences: Sequence[str], passages: Sequence[Passage]
+) -> tuple[Message, Message]:
+    """The prompt for finding the passages that support each sentence of an answer."""
+    lines = [f"Sentence {number}: {inert(folded(each))}" for number, each in enumerate(sentences, start=1)]
+    return _judges(prompts["support"], _known(question, (), passages) + lines)
+
+
+def render_preference(prompts: Prompts, question: str, answers: Sequence[str]) -> tuple[Message, Message]:
+    """The prompt for choosing the better one of two answers."""
+    lines = [f"Candidate {number}: {inert(folded(each))}" for number, each in enumerate(answers, start=1)]
+    return _judges(prompts["prefer"], _known(question, ()) + lines)
+
+
+def render_writing(prompts: Prompts, passages: Sequence[Passage]) -> tuple[Message, Message]:
+    """The prompt for writing a question that needs all of the passages."""
+    return _judges(prompts["question"], _passages(passages))
+
+
+def render_reading(prompts: Prompts, question: str, passages: Sequence[Passage]) -> tuple[Message, Message]:
+    """The prompt for answering a question from passages alone, or from none."""
+    return _judges(prompts["check"], _known(question, (), passages))
+
+
 def _judges(system: str, lines: Sequence[str]) -> tuple[Message, Message]:
     return Message(role="system", content=system), Message(role="user", content="\n".join(lines))
 
@@ -345,11 +373,14 @@ def _judges(system: str, lines: Sequence[str]) -> tuple[Message, Message]:
 def _known(question: str, golden_answers: Sequence[str], passages: Sequence[Passage] = ()) -> list[str]:
     """A judge's inputs besides the reasoning, each on its own line without line breaks, so that no text can imitate our
     line labels."""
-    shown = [
+    return [f"Question: {inert(folded(question))}", *_golden(golden_answers), *_passages(passages)]
+
+
+def _passages(passages: Sequence[Passage]) -> list[str]:
+    return [
         f"Passage {number}: {inert(folded(each.title))}: {inert(folded(each.text))}"
         for number, each in enumerate(passages, start=1)
     ]
-    return [f"Question: {inert(folded(question))}", *_golden(golden_answers), *shown]
 
 
 def _golden(answers: Sequence[str]) -> list[str]:

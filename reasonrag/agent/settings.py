@@ -33,7 +33,7 @@ class AgentSettings(Settings):
     )
     prompts: Path | None = setting(
         "Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt repair.txt "
-        "vary.txt reader.txt judge.txt rank.txt answer.txt rubric.txt; or DATA/prompts of imported data",
+        "vary.txt reader.txt judge.txt rank.txt answer.txt rubric.txt support.txt; or DATA/prompts of imported data",
         Panel.MODEL,
     )
     style: AnswerStyle = setting(

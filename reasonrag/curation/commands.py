@@ -8,7 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.curation.pairs_settings import PairsSettings
-from reasonrag.curation.settings import CheckSettings, ImportSettings, ReviewSettings, WarmUpSettings
+from reasonrag.curation.settings import (
+    CheckSettings,
+    ImportSettings,
+    QuestionWritingSettings,
+    ReviewSettings,
+    WarmUpSettings,
+)
 from reasonrag.errors import InputError
 from reasonrag.files import bytes_of
 from reasonrag.options import FAILED, Json, options, print_result
@@ -68,6 +74,35 @@ def warm_up(
     made = make_rows(watcher=TerminalWatcher(), dry_run=dry_run, **flags)
     print_result(made, warm_up_parts, as_json=as_json)
     if made.warm_up["failed"]:
+        raise typer.Exit(FAILED)
+
+
+@options(
+    QuestionWritingSettings,
+    without=("corpus", "max_wait"),
+    example="reasonrag corpus questions corpora/handbook.jsonl --count 300 --model gpt-4o",
+)
+def questions(
+    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="File that corpus build wrote")],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET), COMMON
+    ] = False,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Write questions from a corpus: some to explore and train on, some held out to evaluate on.
+
+    A teacher writes a question, its answer and the passages it rests on. What a search alone or a reader without them
+    answers is left out, with its cause. The same command continues what was stopped. Exit status 1 if the teacher
+    failed on some question.
+    """
+    from reasonrag.curation.question_writing.writing import QuestionsSummary, corpus_questions
+    from reasonrag.terminal import TerminalWatcher
+
+    made = corpus_questions(corpus, watcher=TerminalWatcher(), dry_run=dry_run, **flags)
+    print_result(made, QuestionsSummary.shown, as_json=as_json)
+    if made.failed:
         raise typer.Exit(FAILED)
 
 

@@ -11,8 +11,8 @@ from preference.export.summary import VALIDATION_SHARE
 from reasonrag.agent.settings import OURS, AgentName
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.llm.settings import MAX_REPLY_TOKENS, BudgetSettings, LimitSettings, ModelSettings
-from reasonrag.retrieval.settings import ReadingSettings
-from reasonrag.settings import Panel, Places, Seed, Settings, Words, list_of_places, setting
+from reasonrag.retrieval.settings import TOP_K, ReadingSettings, RetrievalSettings
+from reasonrag.settings import Panel, Places, Seed, Settings, Share, Words, list_of_places, setting
 
 KeptApart: TypeAlias = Annotated[float, Field(ge=0, lt=1), Panel.OUTPUT]
 """A share of the questions."""
@@ -89,3 +89,33 @@ class WarmUpSettings(
         "Maximum tokens per completion, reasoning tokens included", Panel.MODEL, default=2 * MAX_REPLY_TOKENS, ge=1
     )
     seed: Seed = setting("Seed of the requests, of the passages shown and of the validation split", default=0)
+
+
+class QuestionWritingSettings(LimitSettings, BudgetSettings, ModelSettings, RetrievalSettings):
+    """Settings of `corpus questions`."""
+
+    corpus: Path = Field(description="File of a corpus, as corpus build writes it")
+    out: Path = setting(
+        "File of the questions; journal and left-out questions go to the folder of the same name",
+        Panel.OUTPUT,
+        default=Path("questions.jsonl"),
+        common=True,
+    )
+    held_out: Path | None = setting(
+        "File of the held-out questions [default: held-out.jsonl beside --out]", Panel.OUTPUT
+    )
+    count: int = setting("Questions to keep, held-out ones included", Panel.DATA, default=300, ge=1, common=True)
+    multi_hop: Share = setting("Share of the questions that need two to four passages", Panel.DATA, default=0.5)
+    held_out_share: KeptApart = setting(
+        "Share of the questions that are held out, with their documents", Panel.DATA, default=0.2
+    )
+    top_k: int = setting(
+        "Passages of the search that must not suffice for a question of several hops",
+        Panel.RETRIEVAL,
+        default=TOP_K,
+        ge=1,
+    )
+    prompts: Path | None = setting(
+        "Folder with your own prompts: question.txt writes, check.txt answers from passages", Panel.MODEL
+    )
+    seed: Seed = setting("Seed of the requests, of the passages and of the held-out documents", default=0)

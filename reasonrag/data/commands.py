@@ -72,5 +72,4 @@ def _parts(summary: CorpusSummary) -> Iterator[Part]:
         if len(each) > _SHOWN_FILES:
             yield Line(f"and {len(each) - _SHOWN_FILES:,} more, in {about}")
     yield Line(f"wrote {summary.out} ({counted(summary.passages, 'passage')}); summary: {about}")
-    data = ("--questions", "QUESTIONS.jsonl", "--corpus", summary.out)
-    yield next_command("generate", *data, "--model", "offline", "--run", "runs/trial")
+    yield next_command("corpus", "questions", summary.out, "--model", "offline")

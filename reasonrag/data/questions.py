@@ -29,7 +29,7 @@ from reasonrag.data.dataset_fields import UnreadColumns, question_record
 from reasonrag.data.gold_passages import GoldPassages, gold_passages
 from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.errors import InputError
-from reasonrag.files import numbered_lines, reading
+from reasonrag.files import numbered_lines, read_small_text, reading
 from reasonrag.ranks import Shard
 from reasonrag.rendering import counted
 
@@ -131,6 +131,18 @@ def criteria(rubric: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in rubric.splitlines() if line.strip())
 
 
+def read_rubric(path: Path) -> tuple[str, ...]:
+    """The criteria in a file. Raises InputError where there are none."""
+    try:
+        with reading(f"the rubric {path}"):
+            found = criteria(read_small_text(path))
+    except UnicodeDecodeError as error:
+        raise InputError(f"the rubric {path} is not UTF-8 text: {error}") from error
+    if not found:
+        raise InputError(f"the rubric {path} is empty; write what an answer must do, one criterion per line")
+    return found
+
+
 Check = Callable[[Question], object]
 """Raises ValueError for a question the run cannot use."""
 
@@ -139,8 +151,8 @@ def require_golden_answers(question: Question) -> None:
     """Raises ValueError for a question without gold answers."""
     if not question.golden_answers:
         raise ValueError(
-            "golden_answers: all are blank or missing, so no answer can be right; without gold answers, let generate "
-            "judge answers: --outcome judge, or --outcome rubric"
+            "golden_answers: all are blank or missing, so no answer can be right; without gold answers, answers are "
+            "judged: generate --outcome judge or rubric, evaluate --judge MODEL"
         )
 
 

@@ -1,8 +1,7 @@
 """What an evaluation does with each question: an answer by a method, and a judgement of it.
 
-The judge sees the reply with the answer and none of the steps before, so that all methods are judged alike; its prompt
-is `answer.txt`. A question that fails at a model, at the retriever or by a bug of ours is a prediction with its cause.
-Does not know how an answer is found, how a run proceeds, nor whether the judge is right.
+A question that fails at a model, at the retriever or by a bug of ours is a prediction with its cause.
+Does not know how an answer is found or judged, nor how a run proceeds.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from reasonrag.agent.model_calls import Judgement, ModelCaller
-from reasonrag.agent.prompting import render_answer
 from reasonrag.concurrency import work_off
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, ReasonragError
-from reasonrag.evaluation.methods.method import Attempt, Method
-from reasonrag.evaluation.predictions import Prediction
+from reasonrag.evaluation.judges.answer_judge import EvaluationJudge
+from reasonrag.evaluation.methods.method import Method
+from reasonrag.evaluation.predictions import AnswerSupport, Prediction
 from reasonrag.evaluation.reported_metrics import failed_prediction, score_attempt
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
@@ -45,14 +43,14 @@ class QuestionOutcome:
 class Answering:
     """The work of an evaluation on its questions; see `reasonrag.run.engine.Work`.
 
-    method_of: the method with some model, a critic's and a reader's if there are any. judge_of: what asks the judge.
-    most_replies: of the method to one question. described: so many owed questions, in words. outcomes: by question id,
-    of those that are done.
+    method_of: the method with some model, a critic's and a reader's if there are any. judge_of: the judge with some
+    model. most_replies: of the method to one question. described: so many owed questions, in words. outcomes: by
+    question id, of those that are done.
     """
 
     questions: Sequence[Question]
     method_of: Callable[[ChatModel, ChatModel | None, ChatModel | None], Method]
-    judge_of: Callable[[ChatModel], ModelCaller]
+    judge_of: Callable[[ChatModel], EvaluationJudge]
     at_once: int
     most_replies: int
     described: Callable[[int], str]
@@ -102,33 +100,24 @@ class Answering:
                 failed_prediction(question, *asked.failure(error, "question", {"question_id": question.id}))
             )
 
-        def scored(judged: float | None = None) -> Prediction:
+        def scored(judged: float | None = None, support: AnswerSupport | None = None) -> Prediction:
             spent = model.spent + reader.spent if reader else model.spent
-            return score_attempt(question, attempt, spent, judged=judged, scored=critic.spent if critic else None)
+            by_critic = critic.spent if critic else None
+            return score_attempt(question, attempt, spent, judged=judged, support=support, scored=by_critic)
 
         if judge is None:
             return QuestionOutcome(scored())
         if attempt.answer is None:  # which no judge is shown
             return QuestionOutcome(scored(0.0))
         try:
-            judgement = await judged(self.judge_of(judge), question, attempt)
+            said = self.judge_of(judge)
+            score, support = await said.score(question, attempt), await said.support(question, attempt)
         except ModelError as error:
             failure = asked.failure(error, "judgement", {"question_id": question.id}, part=True)
             return QuestionOutcome(scored(), unjudged=failure.cause)
-        unjudged = (judgement.cause or "unreadable") if judgement.value is None else None
-        return QuestionOutcome(scored(judgement.value), judge.spent, unjudged)
-
-
-async def judged(judge: ModelCaller, question: Question, attempt: Attempt) -> Judgement[float]:
-    """The score of an attempt that has an answer, in [0, 1]. Raises ModelError."""
-    prompt = render_answer(
-        judge.prompts,
-        question=question.question,
-        thoughts=(attempt.steps[-1].response,),
-        answer=attempt.answer or "",
-        golden_answers=question.golden_answers,
-    )
-    return await judge.score(question.id, prompt, 0)
+        missing = [each.cause or "unreadable" for each in (score, support) if each and each.value is None]
+        prediction = scored(score.value, support.value if support else None)
+        return QuestionOutcome(prediction, judge.spent, next(iter(missing), None))
 
 
 def _expected(usages: Sequence[Tokens], most_calls: int) -> ExpectedUsage:

@@ -59,7 +59,7 @@ def ask(
         raise typer.Exit(FAILED)
 
 
-@options(CompareSettings, example="reasonrag compare evals/base evals/student")
+@options(CompareSettings, example="reasonrag compare evals/base evals/student --judge gpt-4o")
 def compare(
     runs: Annotated[
         list[Path] | None, typer.Argument(metavar="RUN", help="Folders of evaluations; the first is the reference")
@@ -71,13 +71,15 @@ def compare(
     """Compare evaluations of the same questions with the first one: differences with intervals, wins, losses.
 
     Writes compare.json and compare.md. A gain counts only if cover-EM gains, too. Give several seeds
-    of one condition as --group NAME=RUN,RUN.
+    of one condition as --group NAME=RUN,RUN. Exit status 1 if some judgement failed.
     """
     from reasonrag.evaluation.compare import compare_into
     from reasonrag.evaluation.pages.comparison_page import comparison_parts
     from reasonrag.rendering import warned
-    from reasonrag.terminal import show
+    from reasonrag.terminal import TerminalWatcher, show
 
-    comparison, written = compare_into(runs or [], flags)
+    comparison, written = compare_into(runs or [], flags, watcher=TerminalWatcher())
     show(warned(comparison.warnings))
     print_result(comparison, lambda found: comparison_parts(found, written), as_json=as_json)
+    if any(each.preferences and each.preferences.failed for each in comparison.pairs):
+        raise typer.Exit(FAILED)

@@ -155,7 +155,7 @@ _EXPLAIN: dict[str, Callable[[Report], object]] = {
     "agent": lambda run: (run.asked.agent or OURS) if run.method == "agent" else None,
     "reader": lambda run: run.asked.reader if run.asked.reader != run.model else "its model",
     "repair turns": lambda run: "one" if run.repair else "none",
-    "judge": lambda run: run.judge,
+    "judge": lambda run: f"{run.judge} without gold answers" if run.judge_saw_gold is False else run.judge,
     "critic": lambda run: run.critic,
     "draws (--best-of or --vote)": lambda run: run.best_of or run.vote,
 }

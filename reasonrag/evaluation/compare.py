@@ -16,6 +16,8 @@ import orjson
 
 from preference.export.private_files import INDENTED, write_file
 from preference.statistics import COMPARISON_LEVEL
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import Condition, common_questions, comparability_warnings, read_conditions
 from reasonrag.evaluation.comparison_report import (
@@ -28,9 +30,16 @@ from reasonrag.evaluation.comparison_report import (
     PairedComparison,
     WinLossCounts,
 )
+from reasonrag.evaluation.judges.pairwise import (
+    PairwiseJudge,
+    PairwiseJudgements,
+    Preferences,
+    answer_pairs,
+    judge_pairs,
+)
 from reasonrag.evaluation.pages.comparison_page import PAGE, render_comparison
 from reasonrag.evaluation.predictions import Prediction
-from reasonrag.evaluation.reported_metrics import METRICS
+from reasonrag.evaluation.reported_metrics import METRICS, capitalized
 from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import (
     RESAMPLES,
@@ -42,21 +51,37 @@ from reasonrag.evaluation.significance import (
     mcnemar_text,
     paired_differences,
 )
+from reasonrag.llm.budget import Caps
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.offline import rehearsed_judge
+from reasonrag.llm.settings import BudgetSettings, LimitSettings
+from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.redaction import mask_secrets_in, secrets
 from reasonrag.rendering import interval_text
+from reasonrag.run.engine import Budget
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
 TESTED = ("em", "cover_em")
-"""Metrics that decide the verdict."""
+"""Metrics that decide the verdict where every question has gold answers."""
 
 
 @public_call(CompareSettings)
-def compare(runs: Sequence[str | Path] = (), *, out: str | Path | None = None, **flags: Any) -> Comparison:
+def compare(
+    runs: Sequence[str | Path] = (),
+    *,
+    out: str | Path | None = None,
+    judge_chat_model: ChatModel | None = None,
+    watcher: Watcher | None = None,
+    **flags: Any,
+) -> Comparison:
     """Compare evaluations with the first of them, and write `compare.json` and `compare.md`.
 
-    Raises InputError for evaluations that are not comparable.
+    Raises InputError for evaluations that are not comparable; with a judge also RunStopped, and KeyboardInterrupt after
+    Ctrl-C: what was judged is kept, and the same call goes on.
 
     Example:
         >>> comparison = reasonrag.compare(["evals/rag", "evals/agent"], out="evals/compared")
@@ -66,17 +91,28 @@ def compare(runs: Sequence[str | Path] = (), *, out: str | Path | None = None, *
     Args:
         runs: directories of `evaluate`; the first is compared with the others.
         out: where to write; none: `compare-A-B` beside the first.
+        judge_chat_model: used instead of the judge that the settings would open.
+        watcher: is told what happens while answers are judged; none: silent.
     """
-    return compare_into(runs, flags | {"out": out})[0]
+    return compare_into(runs, flags | {"out": out}, judge_chat_model, watcher)[0]
 
 
-def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[Comparison, Path]:
+def compare_into(
+    runs: Sequence[str | Path],
+    flags: Mapping[str, Any],
+    judge: ChatModel | None = None,
+    watcher: Watcher | None = None,
+) -> tuple[Comparison, Path]:
     """Like `compare`; also returns where it was written."""
     settings = resolve(CompareSettings, "compare", flags)
     conditions = read_conditions([Path(each) for each in runs], settings.group)
     questions, left_out = common_questions(conditions)
     reference, *others = conditions
-    first = reference.first.report
+    first, out, judged = reference.first.report, settings.out or default_out(conditions), None
+    if judge or settings.judge:
+        pairs = answer_pairs(conditions, questions)
+        asked = _judge(settings, judge)
+        judged = run_to_end(judge_pairs(pairs, asked, out, watcher or SilentWatcher()))
     comparison = Comparison(
         dataset=first.dataset,
         split=first.split,
@@ -86,11 +122,12 @@ def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[
         bootstrap=RESAMPLES,
         seed=RESAMPLING_SEED,
         conditions=[_condition(each, questions) for each in conditions],
-        pairs=[_PairComparer(reference, each, questions).pair() for each in others],
-        warnings=comparability_warnings(conditions, left_out),
+        pairs=[_PairComparer(reference, each, questions, judged, place).pair() for place, each in enumerate(others)],
+        cost_usd=judged.cost_usd if judged else None,
+        warnings=comparability_warnings(conditions, left_out) + _judge_warnings(judged),
         versions=versions(),
     )
-    out, record = settings.out or default_out(conditions), comparison.model_dump(mode="json")
+    record = comparison.model_dump(mode="json")
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_file(out / PAGE, render_comparison(comparison).encode())
@@ -98,6 +135,19 @@ def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[
     except OSError as error:
         raise InputError(f"cannot write the comparison to {out}: {error.strerror}; choose another --out") from error
     return comparison, out
+
+
+def _judge(settings: CompareSettings, chat_model: ChatModel | None) -> PairwiseJudge:
+    """The judge that the settings name, or the caller's own. Raises InputError for prompts that cannot be read."""
+    own, name = settings.judge_model, chat_model.name if chat_model else settings.judge or ""
+    spec = ModelSpec.of(own, settings.part(LimitSettings), name)
+    spec = spec.second(own, name, name_flag="--judge", key_variable=JUDGE_KEY_VARIABLE).likeliest("judge")
+    budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
+    return PairwiseJudge(spec, load_prompts(settings.prompts), budget, own.price, chat_model)
+
+
+def _judge_warnings(judged: PairwiseJudgements | None) -> list[str]:
+    return rehearsed_judge(judged.judge.spec.name, "preferences", "--judge") if judged else []
 
 
 def default_out(conditions: Sequence[Condition]) -> Path:
@@ -126,12 +176,34 @@ def _mean(values: Values) -> float | None:
 
 
 class _PairComparer:
-    """Compares one condition with the reference on these questions."""
+    """Compares one condition with the reference on these questions.
 
-    def __init__(self, reference: Condition, other: Condition, questions: Sequence[str]) -> None:
+    judged: what a judge said of their answers. place: of the other among the others.
+    """
+
+    def __init__(
+        self,
+        reference: Condition,
+        other: Condition,
+        questions: Sequence[str],
+        judged: PairwiseJudgements | None = None,
+        place: int = 0,
+    ) -> None:
         self.reference, self.other, self.questions = reference, other, questions
         self.values = {name: (reference.values(name, questions), other.values(name, questions)) for name in METRICS}
-        self.em, self.cover = (changes(*self.values[name]) for name in TESTED)
+        self.preferences: Preferences | None = None
+        if judged:
+            seeds = max(len(reference.seeds), len(other.seeds))
+            preferred, self.preferences = judged.of_condition(place, seeds, len(questions))
+            self.values["preference"] = 1 - preferred, preferred
+        self.decide = _deciding({name: len(changes(*sides)) for name, sides in self.values.items()}, len(questions))
+        self.change, self.second = (self._changes(name) for name in (self.decide[0], self.decide[-1]))
+
+    def _changes(self, name: str) -> Values:
+        """Of every question; 0 where it has no value."""
+        one, other = self.values[name]
+        change: Values = np.nan_to_num(np.round(other.mean(axis=0) - one.mean(axis=0), 12))
+        return change
 
     def pair(self) -> PairedComparison:
         deltas = self._deltas(METRICS, np.arange(len(self.questions)))
@@ -141,15 +213,19 @@ class _PairComparer:
             reference=self.reference.name,
             other=self.other.name,
             verdict=verdict,
-            sentence=sentence(verdict, deltas, tests, reference=self.reference.name, other=self.other.name),
+            sentence=sentence(
+                verdict, deltas, tests, reference=self.reference.name, other=self.other.name, decided_by=self.decide[0]
+            ),
             metrics=deltas,
+            decided_by=self.decide[0],
+            preferences=self.preferences,
             tests=tests,
             outcomes=self._outcomes(np.arange(len(self.questions))),
             by_type=self._parts(lambda each: each.type),
             by_hops=self._parts(lambda each: each.hops),
             changed=self.reference.first.config.changed_to(self.other.first.config),
-            wins=self._ids(self.em > 0),
-            losses=self._ids(self.em < 0),
+            wins=self._ids(self.change > 0),
+            losses=self._ids(self.change < 0),
         )
 
     def _deltas(self, names: Iterable[str], columns: np.ndarray[Any, Any]) -> dict[str, MetricDelta]:
@@ -158,13 +234,13 @@ class _PairComparer:
         return {name: each for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS}
 
     def _tests(self) -> dict[str, float]:
-        found = {name: mcnemar(*self.values[name]) for name in ("accuracy", *TESTED)}
+        found = {name: mcnemar(*self.values[name]) for name in ("accuracy", *self.decide)}
         return {name: p for name, p in found.items() if p is not None}
 
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> ComparisonVerdict:
         if all(np.array_equal(one, other, equal_nan=True) for one, other in self.values.values()):
             return "identical"
-        em, cover = (significant_direction(name, deltas, tests) for name in TESTED)
+        em, cover = (significant_direction(name, deltas, tests) for name in (self.decide[0], self.decide[-1]))
         if em == 0:
             return "no_difference"
         if em > 0:
@@ -172,7 +248,7 @@ class _PairComparer:
         return "loss" if cover < 0 else "style_loss"
 
     def _outcomes(self, columns: np.ndarray[Any, Any]) -> WinLossCounts:
-        em, alike = self.em[columns], self.cover[columns] == 0
+        em, alike = self.change[columns], self.second[columns] == 0
         return WinLossCounts(
             wins=int((em > 0).sum()),
             losses=int((em < 0).sum()),
@@ -188,9 +264,8 @@ class _PairComparer:
         parts = {}
         for each in present:
             columns = np.flatnonzero([one == each for one in said])
-            parts[str(each)] = ComparisonPart(
-                questions=len(columns), metrics=self._deltas(OF_PARTS, columns), outcomes=self._outcomes(columns)
-            )
+            deltas = self._deltas(dict.fromkeys((*OF_PARTS, self.decide[0])), columns)
+            parts[str(each)] = ComparisonPart(questions=len(columns), metrics=deltas, outcomes=self._outcomes(columns))
         return parts
 
     def _ids(self, chosen: np.ndarray[Any, Any]) -> list[str]:
@@ -200,16 +275,33 @@ class _PairComparer:
 # -- the sentence ----------------------------------------------------------------------------------------------
 
 
+def _deciding(valued: Mapping[str, int], questions: int) -> tuple[str, ...]:
+    """The metrics that decide the verdict. valued: questions with a value in both, by metric."""
+    if valued["em"] < questions:
+        found = next((name for name in ("preference", "judged_right") if valued[name] > valued["em"]), None)
+        if found:
+            return (found,)
+    return TESTED
+
+
 def significant_direction(metric: str, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> int:
     """1 or -1 if a metric is significantly higher or lower, by its interval and by its test; else 0."""
     return deltas[metric].side if metric in tests and tests[metric] <= 1 - COMPARISON_LEVEL else 0
 
 
 def sentence(
-    verdict: ComparisonVerdict, deltas: dict[str, MetricDelta], tests: dict[str, float], *, reference: str, other: str
+    verdict: ComparisonVerdict,
+    deltas: dict[str, MetricDelta],
+    tests: dict[str, float],
+    *,
+    reference: str,
+    other: str,
+    decided_by: str = "em",
 ) -> str:
     """The result in a sentence that claims no more than intervals and tests support."""
-    em = f"EM: {other} - {reference} = {in_points(deltas['em'], tests.get('em'))}"
+    difference, p = deltas[decided_by], tests.get(decided_by)
+    name = METRICS[decided_by].name
+    em = f"{capitalized(name)}: {other} - {reference} = {in_points(difference, p)}"
     cover = in_points(deltas["cover_em"])
     side = significant_direction("cover_em", deltas, tests)
     verb = {0: "does not change significantly", 1: "gains", -1: "loses"}[side]
@@ -218,19 +310,21 @@ def sentence(
         "style_gain": f"{other} is higher, which may be answer style and does not count as a gain",
         "loss": f"{other} is worse",
         "style_loss": f"{other} is lower, which may be answer style",
-        "no_difference": f"not significant. {_why_not_significant(deltas['em'], tests.get('em'))}",
+        "no_difference": f"not significant. {_why_not_significant(difference, p, name)}",
     }
     if verdict == "identical":
         return f"{other} and {reference} have the same scores on every question."
+    if decided_by != "em":
+        return f"{em}: {said[verdict]}."
     return f"{em}: {said[verdict]}. Cover-EM {verb}: {cover}."
 
 
-def _why_not_significant(em: MetricDelta, p: float | None) -> str:
+def _why_not_significant(em: MetricDelta, p: float | None, name: str) -> str:
     """Why a difference is not significant, and which one would have been detectable."""
     if em.low is None or em.high is None or p is None:
         return "No question has a score in both"
     if em.value == em.low == em.high == 0:
-        return "EM is the same on every question"
+        return f"{capitalized(name)} is the same on every question"
     if em.side:
         return "Too few questions change that way"
     return f"With n = {em.n:,} the smallest detectable difference is about {50 * (em.high - em.low):.1f} points"

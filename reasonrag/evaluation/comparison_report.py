@@ -10,7 +10,8 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from preference.records import Record
+from preference.records import AbsentIfNone, Record
+from reasonrag.evaluation.judges.pairwise import Preferences
 from reasonrag.evaluation.significance import MetricDelta
 
 COMPARISON: Final = "compare.json"
@@ -19,18 +20,19 @@ OF_PARTS: Final = ("em", "f1", "cover_em")
 """Metrics of the answer: always shown, and by question type and hops, too."""
 
 ComparisonVerdict = Literal["identical", "gain", "style_gain", "loss", "style_loss", "no_difference"]
-"""gain, loss: EM differs significantly, and cover-EM in the same direction. style_gain, style_loss: EM does and
-cover-EM does not, which may be the wording of answers. no_difference: EM does not. identical: no metric differs on any
-question.
+"""gain, loss: EM differs significantly, and cover-EM in the same direction; or the metric that decides in its place
+does. style_gain, style_loss: EM does and cover-EM does not, which may be the wording of answers. no_difference: the
+metric that decides does not. identical: no metric differs on any question.
 
 Significantly: the interval excludes 0, and the test agrees (p at most 1 - confidence). A few questions that all went
 one way have an interval without 0, because no resample contains a loss; the test accounts for how few they are."""
 
 
 class WinLossCounts(Record):
-    """Counts of questions with a higher, lower or equal EM in the other condition (mean over several seeds).
+    """Counts of questions with a higher, lower or equal EM in the other condition (mean over several seeds), or of the
+    metric that decides in its place.
 
-    style_wins, style_losses: those with equal cover-EM.
+    style_wins, style_losses: those with equal cover-EM; 0 where another metric decides.
     """
 
     wins: int
@@ -67,8 +69,13 @@ class PairedComparison(Record):
     verdict: ComparisonVerdict
     sentence: str
     metrics: dict[str, MetricDelta]
+    decided_by: str = "em"
+    """The metric of verdict and counts: EM if every question has gold answers; else preference or judged_right, where
+    there is one."""
+    preferences: AbsentIfNone[Preferences] = None
+    """With --judge."""
     tests: dict[str, float]
-    """p of McNemar's test of EM and cover-EM, and of accuracy where questions have options."""
+    """p of McNemar's test of the metrics that decide, and of accuracy where questions have options."""
     outcomes: WinLossCounts
     by_type: dict[str, ComparisonPart] = Field(default_factory=dict)
     by_hops: dict[str, ComparisonPart] = Field(default_factory=dict)
@@ -95,5 +102,7 @@ class Comparison(Record):
     conditions: list[ConditionSummary]
     """The first is the reference."""
     pairs: list[PairedComparison]
+    cost_usd: AbsentIfNone[float] = None
+    """Of the judgements, over all sessions."""
     warnings: list[str] = Field(default_factory=list)
     versions: dict[str, str] = Field(default_factory=dict)

@@ -22,10 +22,11 @@ from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import style_identity
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.datasets import find_data
-from reasonrag.data.questions import Question, QuestionFile, require_golden_answers
+from reasonrag.data.questions import Question, QuestionFile, read_rubric, require_golden_answers
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.answering import CRITIC, JUDGE, MODEL, READER, Answering, QuestionOutcome
+from reasonrag.evaluation.judges.answer_judge import EvaluationJudge
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, load_baseline_prompts
 from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.method import Method
@@ -112,6 +113,9 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
         watcher.say(f"run directory: {folder}")
     if (folder / ROLLOUTS).exists():
         raise InputError(f"{folder} is a run of generate; choose another --run for its evaluation")
+    judged = bool(settings.judge or parts.judge_chat_model)
+    if settings.rubric and not judged:
+        raise InputError(f"--rubric {settings.rubric} is for a judge: add --judge MODEL, or leave it out")
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
     searched = settings.chosen_method.searches
     if parts.retriever is None and not searched:
@@ -119,7 +123,7 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
     retrieval = settings.part(RetrievalSettings)
     source, corpus = find_data(
         settings.part(QuestionSettings),
-        require_golden_answers,
+        (lambda question: question.rubric) if judged else require_golden_answers,
         retrieval.index_home,
         seed=settings.seed,
         needs_corpus=searched and not retrieval.has_corpus,
@@ -138,7 +142,8 @@ async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) 
         checks += lineage.held_against(model.asked, settings.allow)
     model = await model.opened(parts, corpus, begun=has_answers(folder), effort=recorded_effort(folder))
     asked = conditions_of_method(settings.chosen_method, model.asked)
-    setup = _Setup(folder, model, source, questions, judge, critic, found, asked, checks)
+    rubric = read_rubric(settings.rubric) if settings.rubric else ()
+    setup = _Setup(folder, model, source, questions, judge, rubric, critic, found, asked, checks)
     warn_all(setup.warnings, watcher)
     return await _carried_out(setup, parts, watcher)
 
@@ -152,6 +157,7 @@ class _Setup:
     source: QuestionFile
     questions: list[Question]
     judge: ModelSpec | None
+    rubric: tuple[str, ...]
     critic: AskedCritic | None
     critic_warnings: list[str]
     asked: EvaluationConditions
@@ -176,6 +182,11 @@ class _Setup:
         found = [each.message for each in self.checks if each.outcome == "allowed"]
         found += self.critic_warnings
         found += rehearsed_judge(self.judge.name, "judge scores", "--judge") if self.judge else []
+        if self.judge and not any(each.golden_answers for each in self.questions):
+            found.append(
+                "no question has gold answers, so nothing tells how often the judge is right: give some of them gold "
+                "answers, and the report shows how often it agrees with these"
+            )
         found += [self.model.lineage.unknown] if self.model.lineage.unknown else []
         if is_training_split(self.source.split):
             found.append(
@@ -229,9 +240,15 @@ class _Setup:
         agent = self.model.agent(model, reader, repair=self.settings.repair)
         return method_for(self.method, agent, self.baseline_prompts, Critic(critic) if critic else None)
 
-    def judge_of(self, model: ChatModel) -> ModelCaller:
+    @property
+    def judge_sees_gold(self) -> bool:
+        """Only where every question has gold answers: all answers are judged alike."""
+        return all(each.golden_answers for each in self.questions)
+
+    def judge_of(self, model: ChatModel) -> EvaluationJudge:
         assert self.judge is not None  # noqa: S101 - there is a model of it
-        return ModelCaller(model, self.model.prompts, self.judge.sampling, self.settings.seed)
+        caller = ModelCaller(model, self.model.prompts, self.judge.sampling, self.settings.seed)
+        return EvaluationJudge(caller, self.judge_sees_gold, self.rubric, self.settings.style)
 
 
 async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
@@ -281,6 +298,7 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
         method=settings.method,
         model=setup.model.spec.name,
         judge=setup.judge.name if setup.judge else None,
+        judge_saw_gold=setup.judge_sees_gold if setup.judge else None,
         best_of=settings.best_of,
         critic=setup.critic.found.name if setup.critic else None,
         vote=settings.vote,

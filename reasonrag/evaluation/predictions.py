@@ -56,10 +56,25 @@ class CriticUsage(Record):
     prompt_tokens: int
 
 
+class AnswerSupport(Record):
+    """Sentences of a long answer, and its citations, as a judge finds support for them in what was read.
+
+    supported: sentences that some passage supports. cited: those that cite one of these. citations: names of passages
+    in square brackets, of which right_citations support their sentence.
+    """
+
+    sentences: int
+    supported: int
+    cited: int
+    citations: int
+    right_citations: int
+
+
 class Prediction(Record):
     """A line of `predictions.jsonl`.
 
-    Scores are null if the question failed (`error`); 0 if there are replies but no answer.
+    Scores are null if the question failed (`error`); 0 if there are replies but no answer. Those by gold answers are
+    null where there are none.
     """
 
     schema_version: Literal["reasonrag.predictions/1"] = PREDICTIONS_SCHEMA
@@ -77,6 +92,8 @@ class Prediction(Record):
     cover_em: float | None = None
     judged: float | None = None
     """Score of --judge in [0, 1], 0 without an answer; null without a judge or without a readable score."""
+    support: AbsentIfNone[AnswerSupport] = None
+    """Of a long answer, with --judge."""
     gold_recall: float | None = None
     """Share of the gold passages that were shown; null if the question has none."""
     searches: int = 0

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from preference.export.private_files import write_json
-from preference.records import AbsentIfEmpty, Record
+from preference.records import AbsentIfEmpty, AbsentIfNone, Record
 from reasonrag.errors import InputError
 from reasonrag.evaluation.predictions import WRITTEN_AT_THE_END
 from reasonrag.files import read_record
@@ -122,6 +122,8 @@ class Report(Record):
     method: str
     model: str
     judge: str | None = None
+    judge_saw_gold: AbsentIfNone[bool] = None
+    """Whether the judge was shown the gold answers; not if some question has none."""
     best_of: int | None = None
     """Replies that were drawn in every state, of which `critic` chose one."""
     critic: str | None = None

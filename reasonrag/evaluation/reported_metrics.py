@@ -12,16 +12,14 @@ from typing import NamedTuple
 
 from preference import cover_em, exact_match, f1_score, token_precision, token_recall
 from preference.records import QuestionError
+from reasonrag.agent.outcomes import RIGHT_FROM
 from reasonrag.data.multiple_choice import choice_accuracy, in_words
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
-from reasonrag.evaluation.predictions import CriticUsage, Prediction
+from reasonrag.evaluation.predictions import AnswerSupport, CriticUsage, Prediction
 from reasonrag.evaluation.report import MetricMean, QuestionGroup
 from reasonrag.evaluation.significance import mean_interval
 from reasonrag.llm.budget import Tokens
-
-RIGHT_FROM = 0.5
-"""Judge score from which an answer counts as right; on the judge's scale 50 of 100, half right (prompts/answer.txt)."""
 
 
 class Metric(NamedTuple):
@@ -32,6 +30,18 @@ class Metric(NamedTuple):
     value: Callable[[Prediction], float | None]
     of_groups: bool = False
     counts: bool = False
+
+
+def _judge_agrees(prediction: Prediction) -> float | None:
+    if None in (prediction.judged, prediction.cover_em, prediction.answer):
+        return None
+    return float((prediction.judged >= RIGHT_FROM) == (prediction.cover_em == 1))  # type: ignore[operator]  # not None
+
+
+def _share(prediction: Prediction, part: str, whole: str) -> float | None:
+    """Of a long answer whose support was judged, and that has any of these."""
+    found = prediction.support
+    return getattr(found, part) / getattr(found, whole) if found and getattr(found, whole) else None
 
 
 METRICS = {
@@ -47,6 +57,11 @@ METRICS = {
         "judged right", lambda each: None if each.judged is None else float(each.judged >= RIGHT_FROM), of_groups=True
     ),
     "judge_score": Metric("judge's score", lambda each: each.judged),
+    "preference": Metric("preferred by the judge", lambda _: None),
+    "judge_agrees": Metric("judge agrees with cover-EM", _judge_agrees),
+    "faithfulness": Metric("sentences supported", lambda each: _share(each, "supported", "sentences"), of_groups=True),
+    "citation_recall": Metric("sentences rightly cited", lambda each: _share(each, "cited", "sentences")),
+    "citation_precision": Metric("citations right", lambda each: _share(each, "right_citations", "citations")),
     "gold_recall": Metric("gold passages found", lambda each: each.gold_recall, of_groups=True),
     "no_answer": Metric("no answer", lambda each: float(each.answer is None), of_groups=True),
     "malformed": Metric("unreadable reply", lambda each: float(each.malformed)),
@@ -64,25 +79,38 @@ METRICS = {
         counts=True,
     ),
 }
-"""Every metric by its name in records, in the order in which they are shown. no_answer (nothing to score), malformed (a
+"""Every metric by its name in records, in the order in which they are shown. preference: of two answers to a question,
+by compare --judge; no answer has it by itself. judge_agrees: of answers to
+questions with gold answers, whether judge and cover-EM say the same of them. no_answer (nothing to score), malformed (a
 reply could not be parsed, even after its repair turn) and repaired (the repair turn mended a reply) average to shares
 of questions."""
+
+
+def capitalized(name: str) -> str:
+    """A metric's name at the beginning of a sentence."""
+    return name[0].upper() + name[1:]
 
 
 # -- one question ------------------------------------------------------------------------------------------------------
 
 
 def score_attempt(
-    question: Question, attempt: Attempt, spent: Tokens, *, judged: float | None = None, scored: Tokens | None = None
+    question: Question,
+    attempt: Attempt,
+    spent: Tokens,
+    *,
+    judged: float | None = None,
+    support: AnswerSupport | None = None,
+    scored: Tokens | None = None,
 ) -> Prediction:
     """The prediction of a question that was answered or attempted.
 
-    spent: tokens of the evaluated model. judged: the judge's score of the answer, if one was asked. scored: tokens of
-    the critic, if there is one.
+    spent: tokens of the evaluated model. judged, support: what the judge says of the answer, if one was asked. scored:
+    tokens of the critic, if there is one.
     """
     answer, golden_answers = attempt.answer, question.golden_answers
-    em, f1, covers = 0.0, 0.0, 0.0
-    if answer is not None:
+    em, f1, covers = (0.0, 0.0, 0.0) if golden_answers else (None, None, None)
+    if answer is not None and golden_answers:
         said = in_words(question.question, answer)
         em, f1, covers = (score(said, golden_answers) for score in (exact_match, f1_score, cover_em))
     return _of(question).model_copy(
@@ -92,6 +120,7 @@ def score_attempt(
             "f1": f1,
             "cover_em": covers,
             "judged": judged,
+            "support": support,
             "gold_recall": _gold_recall(question, attempt),
             "searches": attempt.searches,
             "calls": spent.calls,
@@ -121,8 +150,10 @@ def _of(question: Question) -> Prediction:
     )
 
 
-def _of_answer(score: Callable[[str, Sequence[str]], float], prediction: Prediction) -> float:
-    """A score that needs the answer and its gold answers alone; 0 without an answer."""
+def _of_answer(score: Callable[[str, Sequence[str]], float], prediction: Prediction) -> float | None:
+    """A score that needs the answer and its gold answers alone; 0 without an answer, None without gold answers."""
+    if not prediction.golden_answers:
+        return None
     if prediction.answer is None:
         return 0.0
     return score(in_words(prediction.question, prediction.answer), prediction.golden_answers)

@@ -17,7 +17,7 @@ from reasonrag.data.yaml_text import parse_changes
 from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.choice import ALLOWABLE, ConditionName, MethodChoice, MethodName
 from reasonrag.files import EVALUATION_HOME
-from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
+from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings, Prices
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings, RetrievalSettings
 from reasonrag.settings import (
     COMMON,
@@ -32,6 +32,18 @@ from reasonrag.settings import (
     names_of_settings,
     setting,
 )
+
+
+class JudgeSettings(Settings):
+    """How a judge of answers is asked."""
+
+    judge_base_url: Words = setting(
+        "Endpoint of the judge; its key is read from REASONRAG_JUDGE_API_KEY [default: that of the model, or "
+        "OPENAI_BASE_URL]",
+        Panel.JUDGE,
+        default=[],
+    )
+    judge_extra_body: ExtraBody = setting("JSON object of extra fields for every request to the judge", Panel.JUDGE)
 
 
 class AskSettings(
@@ -99,7 +111,7 @@ class AskSettings(
         return self.passage_order or BEST_FIRST
 
 
-class EvaluateSettings(AskSettings):
+class EvaluateSettings(JudgeSettings, AskSettings):
     """Settings of `evaluate`."""
 
     run: Annotated[Path | None, Panel.EXECUTION, COMMON] = Field(
@@ -153,14 +165,16 @@ class EvaluateSettings(AskSettings):
         default=True,
     )
     judge: str | None = setting(
-        "Model that scores every answer against the gold answers: a model name, or offline", Panel.JUDGE, common=True
-    )
-    judge_base_url: Words = setting(
-        "Endpoint of the judge; its key is read from REASONRAG_JUDGE_API_KEY [default: --base-url]",
+        "Model that scores every answer: by the gold answers, or where some question has none by what was read; of "
+        "long answers also which sentences are supported, and their citations. A model name, or offline",
         Panel.JUDGE,
-        default=[],
+        common=True,
     )
-    judge_extra_body: ExtraBody = setting("JSON object of extra fields for every request to the judge", Panel.JUDGE)
+    rubric: Path | None = setting(
+        "Text file with criteria for an answer, one per line: --judge scores by it, or by the question's own "
+        "metadata.rubric",
+        Panel.JUDGE,
+    )
     allow: Annotated[list[ConditionName], BeforeValidator(names_of_settings)] = setting(
         f"Warn, but go on, if this differs from training; repeatable: {', '.join(ALLOWABLE)}",
         Panel.CONSISTENCY,
@@ -182,7 +196,7 @@ class EvaluateSettings(AskSettings):
         return self.critic is not None
 
 
-class CompareSettings(Settings):
+class CompareSettings(JudgeSettings, LimitSettings, BudgetSettings):
     """Settings of `compare`."""
 
     out: Path | None = setting("Output folder [default: compare-A-B beside the first evaluation]")
@@ -191,3 +205,21 @@ class CompareSettings(Settings):
         "compared after single runs",
         default=[],
     )
+    judge: str | None = setting(
+        "Model that chooses the better one of two answers, in both orders: a model name, or offline. For questions "
+        "without gold answers, and for long answers",
+        Panel.JUDGE,
+        common=True,
+    )
+    prompts: Path | None = setting("Folder with your own prompts; the judge's is prefer.txt", Panel.JUDGE)
+    price: Prices = setting(
+        "NAME=IN,OUT: price of the judge, in dollars per million prompt tokens and completion tokens [default: the "
+        "list price]",
+        Panel.BUDGET,
+        default=[],
+    )
+
+    @property
+    def judge_model(self) -> ModelSettings:
+        """The judge's settings as those of a model."""
+        return ModelSettings(base_url=self.judge_base_url, extra_body=self.judge_extra_body, price=self.price)

@@ -22,12 +22,11 @@ from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.agent.reader import find_reader
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.datasets import check_names, find_data
-from reasonrag.data.questions import QuestionFile, criteria
+from reasonrag.data.questions import QuestionFile, read_rubric
 from reasonrag.data.settings import QuestionSettings
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import READER, TEACHER, VALUE_MODEL, RunIdentity
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.files import read_small_text, reading
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
@@ -257,13 +256,4 @@ def _find_rule(recipe: Recipe, rubric: Path | None, function: OutcomeFunction | 
         raise InputError(f"--rubric {rubric} goes with --outcome rubric; add that, or leave it out")
     if function is not None:
         return OutcomeRule(name_of_function(function), function=function)
-    if rubric is None:
-        return OutcomeRule(recipe.outcome)
-    try:
-        with reading(f"the rubric {rubric}"):
-            found = criteria(read_small_text(rubric))
-    except UnicodeDecodeError as error:
-        raise InputError(f"the rubric {rubric} is not UTF-8 text: {error}") from error
-    if not found:
-        raise InputError(f"the rubric {rubric} is empty; write what an answer must do, one criterion per line")
-    return OutcomeRule(recipe.outcome, found)
+    return OutcomeRule(recipe.outcome, read_rubric(rubric) if rubric else ())

@@ -30,10 +30,15 @@ STUDENT = "offline-student"
 
 MOST_COMPARED = 200
 """Number of gold answers or candidates that are considered."""
+MOST_WORDS = 0.7
+"""Share of a sentence's words that a passage must have to support it."""
 LIKELY, UNLIKELY = round(math.log(0.95), 6), round(math.log(0.2), 6)
 _TOKEN = re.compile(r"\s*(?:</?\w+>|\w+|[^\w\s])|\s+")
 _TAGS = ("query", "evidence", "answer")
-_GIVEN = re.compile(r"^(Correct answer|Reasoning|Answer|Candidate [0-9]+|Criterion [0-9]+): (.*)$", re.MULTILINE)
+_GIVEN = re.compile(
+    r"^(Correct answer|Reasoning|Answer|Candidate [0-9]+|Criterion [0-9]+|Passage [0-9]+|Sentence [0-9]+): (.*)$",
+    re.MULTILINE,
+)
 """A judge's inputs besides the question, by the label at the beginning of their line."""
 
 _VALUE = re.compile(r" \[search: mean value ([0-9.]+), visits [0-9]+\]$")
@@ -100,7 +105,7 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
     identity = [[(m.role, m.content) for m in messages], seed, choice]
     dice = random.Random(hashlib.sha256(orjson.dumps(identity)).digest())
     prompt = parse_prompt(messages)
-    if judged := {"judge": _score, "rank": _ranking, "pick": _pick}.get(prompt.turn):
+    if judged := {"judge": _score, "rank": _ranking, "pick": _pick, "support": _support}.get(prompt.turn):
         return judged(prompt, dice)
     turn = _Turn(temperature, dice)
     replies: dict[str, Callable[[ParsedPrompt], str]] = {
@@ -109,6 +114,8 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
         "narrate": lambda asked: _listed(
             "steps", [f"{_LEADS[kind]} {to}" for kind, to in _STEP.findall(asked.question)]
         ),
+        "write": turn.write,
+        "check": lambda asked: _listed_plainly(turn.answer(turn.having_read(asked))),
         "read": turn.read,
         "conclude": turn.answer,
         "answer": lambda asked: turn.answer(turn.having_read(asked)),
@@ -122,7 +129,9 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
         "conclude_calls": lambda asked: turn.answer(turn.having_found(asked)),
         "claim": lambda asked: turn.act(asked, claims=True),
         "settle": lambda asked: _as_json(turn.answer(turn.having_found(asked))),
-        "reader": lambda asked: _answer(Proposal((turn.having_found(asked).said("evidence")[-1:] or ["None"])[0], 0.0)),
+        "reader": lambda asked: _answer(
+            Proposal((turn.having_found(asked).said("evidence")[-1:] or ["None"])[0], 0.0), asked
+        ),
     }
     return replies.get(prompt.turn, turn.think)(prompt)
 
@@ -153,7 +162,7 @@ class _Turn:
         answers = habits.early_answers(prompt)
         drawn = self._draw(habits.queries(prompt) + answers)
         if drawn in answers:
-            return _answer(drawn)
+            return _answer(drawn, prompt)
         lead = "The evidence so far does not settle it." if prompt.evidence else "Nothing is known yet."
         return f"{lead} So the next query is <query>{drawn.text}</query>"
 
@@ -171,7 +180,17 @@ class _Turn:
         return f"Based on the query, the relevant evidence is <evidence>{chosen}</evidence>"
 
     def answer(self, prompt: ParsedPrompt) -> str:
-        return _answer(self._draw(habits.answers(prompt)))
+        return _answer(self._draw(habits.answers(prompt)), prompt)
+
+    def write(self, prompt: ParsedPrompt) -> str:
+        """A question about a gap in a sentence of the last passage: the last name or number in it."""
+        title, text = (prompt.passages or (("", ""),))[-1]
+        sentence = self.dice.choice(habits.sentences(text))
+        names = [each for each in WORD.findall(sentence)[1:] if each[0].isupper() or each[0].isdigit()]
+        if not names:
+            return "<question>none</question> So the answer is <answer>none</answer>"
+        question = f"{title.rpartition(' > ')[2]}: what is missing in {sentence.replace(names[-1], '...')!r}"
+        return f"<question>{question}?</question> So the answer is <answer>{names[-1]}</answer>"
 
     def having_read(self, prompt: ParsedPrompt) -> ParsedPrompt:
         """The prompt with evidence extracted from its passages."""
@@ -249,6 +268,11 @@ def _as_question(note: str) -> str:
     return f"What is the {asked} of {thing}?" if noted else note
 
 
+def _listed_plainly(said: str) -> str:
+    """The answer of a reply as a reader gives it."""
+    return f"<answers>\n{tagged('answer', said)[0]}\n</answers>"
+
+
 def _listed(tag: str, lines: Iterable[str]) -> str:
     numbered = [f"{number}. {each}" for number, each in enumerate(lines, start=1)]
     return "\n".join([f"<{tag}>", *numbered, f"</{tag}>"])
@@ -280,6 +304,18 @@ def _pick(prompt: ParsedPrompt, dice: random.Random) -> str:
     return f"Judged by where they lead. So the pick is <pick>{picked}</pick>"
 
 
+def _support(prompt: ParsedPrompt, _dice: random.Random) -> str:
+    """The passages that have most of a sentence's words."""
+    given = [(*name.split(), stems(text[:MOST_READ])) for name, text in _GIVEN.findall(prompt.question) if " " in name]
+    passages = [(number, words) for kind, number, words in given if kind == "Passage"]
+    found = [
+        f"{number}: {' '.join(each for each, known in passages if share(words, known) >= MOST_WORDS) or 'none'}"
+        for kind, number, words in given
+        if kind == "Sentence"
+    ]
+    return f"Judged by the words they share. So the support is <support>{'; '.join(found)}</support>"
+
+
 def _qualities(prompt: ParsedPrompt, dice: random.Random) -> dict[str, float]:
     """Noisy quality of every candidate by its number: its value in the search, where that is shown."""
     given = dict(_GIVEN.findall(prompt.question))
@@ -309,5 +345,10 @@ def _quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> flo
     return 0.3 + 0.4 * any(gold.casefold() in reasoning.casefold() for gold in golden)
 
 
-def _answer(option: Proposal) -> str:
-    return f"So the answer is <answer>{option.text}</answer>"
+def _answer(option: Proposal, prompt: ParsedPrompt) -> str:
+    """Where a long answer is wanted, the sentence of the evidence that says it."""
+    said = option.text
+    if prompt.long:
+        sentences = [each for text in prompt.evidence for each in habits.sentences(text)]
+        said = next((each for each in sentences if said in each), f"The answer is {said}.")
+    return f"So the answer is <answer>{said}</answer>"

@@ -147,6 +147,7 @@ TAKE_SETTINGS = {
     "reasonrag/scale/ray_ranks.__init__": "has those of one rank",
     "reasonrag/scale/ray_ranks.explore_on_ray": "the body of the public call, on Ray",
     "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",
+    "reasonrag/curation/question_writing/writing._write": "the body of the public call",
     "reasonrag/studies/calibrate._calibrate": "the body of the public call",
     "reasonrag/studies/tune._tune": "the body of the public call",
     "reasonrag/studies/tune._command": "tells those of a suggestion",

@@ -58,7 +58,7 @@ class RecordedOffline(ScriptedModel):
 def turn(request: ChatRequest) -> str:
     """Which turn a request is, by what it stops at."""
     turns = {"</query>": "think", "</evidence>": "read", "</answer>": "conclude"}
-    return (turns | {"</score>": "score", "</ranking>": "rank"})[request.sampling.stop[0]]
+    return (turns | {"</score>": "score", "</ranking>": "rank", "</support>": "support"})[request.sampling.stop[0]]
 
 
 def _in_order(replies: Iterable[Completion | str]) -> Script:

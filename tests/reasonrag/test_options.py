@@ -117,14 +117,14 @@ def test_every_flag_of_every_command_has_a_help_text() -> None:
     """A setting without a description would be a flag that says nothing."""
     silent = [(words, flag.name) for words, each in COMMANDS.items() for flag in each.params if not flag.help]
     assert not silent
-    assert len(COMMANDS) == 28
+    assert len(COMMANDS) == 29
 
 
 OF_EACH_COMMAND = set(
     "--agent --allow --allow-critic --allow-eval --base-model --base-url --concurrency --corpus --critic "
-    "--data --dataset --dry-run --encoder --gpu --group --index --index-home --limit --max-calls --max-cost "
+    "--data --dataset --dry-run --encoder --gpu --group --index --index-home --judge --limit --max-calls --max-cost "
     "--max-reply-tokens --max-steps --min-confidence --model --out --port --price --prompts --questions --recipe "
-    "--replace --run --sample --seed --set --split --temperature --top-k --validation --workers".split()
+    "--replace --rubric --run --sample --seed --set --split --temperature --top-k --validation --workers".split()
 )
 """Flags whose help says more of each command than what they mean in all of them."""
 

@@ -19,8 +19,8 @@ OF_TRAINING = ("doctor", "train", "train_critic", "evaluate_critic", "train_poli
 """Their examples need an environment that trains."""
 IN_ORDER = tuple(
     "estimate generate merge load_rollouts pairs load_pairs audit show stats view review_report review_sample "
-    "calibrate tune ask evaluate compare corpus_build index_build index_check search Environment index_serve "
-    "import_published publish check_renderer warm_up".split()
+    "calibrate tune ask evaluate compare corpus_build corpus_questions index_build index_check search Environment "
+    "index_serve import_published publish check_renderer warm_up".split()
 )
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from reasonrag.evaluation.comparison_report import COMPARISON, OF_PARTS, Comparison, ComparisonPart, PairedComparison
+from reasonrag.evaluation.judges.pairwise import Preferences
 from reasonrag.evaluation.pages.report_page import metric_name, number
-from reasonrag.evaluation.reported_metrics import METRICS
+from reasonrag.evaluation.reported_metrics import METRICS, capitalized
 from reasonrag.evaluation.significance import MetricDelta, mcnemar_text
-from reasonrag.rendering import Line, Part, Table, counted, markdown_page, percent, warned
+from reasonrag.rendering import Line, Part, Table, counted, markdown_page, percent, warned, written
 
 PAGE: Final = "compare.md"
 RULE = (
@@ -32,7 +33,8 @@ def comparison_parts(comparison: Comparison, out: Path) -> Iterator[Part]:
     """A table per pair, the verdict, the settings that differ, and the files. Types and hops are in the page."""
     for pair in comparison.pairs:
         yield from _pair(pair, comparison)
-    yield RULE
+    if any(pair.decided_by == "em" for pair in comparison.pairs):
+        yield RULE
     yield Line(f"wrote {out / PAGE} and {COMPARISON}")
 
 
@@ -52,21 +54,24 @@ def _page(comparison: Comparison) -> Iterator[Part]:
         f"{', not corrected for multiple comparisons' if len(comparison.pairs) > 1 else ''}. {RULE}"
     )
     yield from warned(comparison.warnings)
+    judged = any(each.metrics["judged_right"] is not None for each in comparison.conditions)
+    shown = (*OF_PARTS, *(["judged_right"] if judged else []))
     yield Table(
         "Conditions",
         [
-            (each.name, each.method, each.model, len(each.runs), *(number(one, each.metrics[one]) for one in OF_PARTS))
+            (each.name, each.method, each.model, len(each.runs), *(number(one, each.metrics[one]) for one in shown))
             for each in comparison.conditions
         ],
-        ("condition", "method", "model", "runs", *map(metric_name, OF_PARTS)),
+        ("condition", "method", "model", "runs", *map(metric_name, shown)),
     )
-    scores = [f"{METRICS[name].name} difference in points ({level} CI)" for name in OF_PARTS]
     for pair in comparison.pairs:
         yield from _pair(pair, comparison)
         for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
             if parts:
-                head = (title, "questions", *scores, "wins", "losses", "ties")
-                yield Table(f"{pair.other} by {title}", map(_row, parts, parts.values()), head)
+                names = dict.fromkeys((*OF_PARTS, pair.decided_by))
+                scores = [f"{METRICS[name].name} difference in points ({level} CI)" for name in names]
+                rows = [_row(name, part, names) for name, part in parts.items()]
+                yield Table(f"{pair.other} by {title}", rows, (title, "questions", *scores, "wins", "losses", "ties"))
 
 
 def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
@@ -84,16 +89,33 @@ def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
         ],
         ("metric", "questions", pair.reference, pair.other, f"difference ({percent(comparison.confidence)} CI)"),
     )
+    if judged := pair.preferences:
+        yield _judged(judged, pair)
     outcomes = pair.outcomes
     style = f"{outcomes.style_wins:,} wins and {outcomes.style_losses:,} losses have equal cover-EM"
+    style = style if pair.decided_by == "em" else "not every question has gold answers, so EM does not decide"
     of_choices = f" Accuracy: {mcnemar_text(pair.tests['accuracy'])}." if "accuracy" in pair.tests else ""
-    yield f"EM: {outcomes.wins:,} wins, {outcomes.losses:,} losses, {outcomes.ties:,} ties; {style}.{of_choices}"
+    name = METRICS[pair.decided_by].name
+    yield (
+        f"{capitalized(name)}: {outcomes.wins:,} wins, {outcomes.losses:,} losses, {outcomes.ties:,} ties; "
+        f"{style}.{of_choices}"
+    )
     yield pair.sentence
     if pair.changed:
         yield f"Settings that differ: {'; '.join(pair.changed)}."
 
 
-def _row(name: str, part: ComparisonPart) -> Sequence[object]:
+def _judged(found: Preferences, pair: PairedComparison) -> str:
+    failed = f", of which {found.failed:,} failed (the same command asks for them again)" if found.failed else ""
+    return (
+        f"{found.judge} prefers {pair.other} {found.preferred:,} times and {pair.reference} "
+        f"{found.reference_preferred:,} times; {counted(found.ties, 'tie')}, {found.turned:,} of them because it chose "
+        f"another answer in each order; {found.unjudged:,} without a judgement{failed}. Where by cover-EM one answer "
+        f"is right and the other wrong, it prefers the right one: {written(found.agrees_with_gold)}."
+    )
+
+
+def _row(name: str, part: ComparisonPart, metrics: Iterable[str]) -> Sequence[object]:
     outcomes = part.outcomes
-    shown = [difference_text(metric, part.metrics[metric]) for metric in OF_PARTS]
+    shown = [difference_text(metric, part.metrics.get(metric, MetricDelta(n=0))) for metric in metrics]
     return name, part.questions, *shown, outcomes.wins, outcomes.losses, outcomes.ties

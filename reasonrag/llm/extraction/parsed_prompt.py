@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from preference import Message
 
@@ -14,11 +14,14 @@ MOST_READ = 50_000
 """Characters considered of a question, thoughts, evidence or reasoning: comparing names takes quadratic time."""
 _QUESTION, _THOUGHTS = "Question: ", "\nPrevious Thoughts: "
 _REFERENCE, _END = ". Reference: <reference>", "</reference>"
-_JUDGES = ("judge", "rank", "pick")
+_JUDGES = ("judge", "rank", "pick", "support")
 _TURNS_BY_TAG = (
     ("<score>", "judge"),
     ("<ranking>", "rank"),
     ("<pick>", "pick"),
+    ("<support>", "support"),
+    ("<question>", "write"),
+    ("<answers>", "check"),
     ("<route>", "route"),
     ("<questions>", "rephrase"),
     ("<steps>", "narrate"),
@@ -40,6 +43,8 @@ _HISTORY_LINE = re.compile(r"^(?:(Query|Reader): (.*)|Document \[[0-9]+\] \(Titl
 """Of agents that reply in JSON: a query, a reader's answer to it, or title and text of a document that it found."""
 _CALL, _NO_SEARCH = re.compile(r'<tool_call>\n.*"query": "(.*)"\}\}\n</tool_call>'), "\nNo search is left"
 """A call of a search tool, and the line that asks for an answer after the last one."""
+_LONG = "complete sentences"
+"""In a prompt that wants a long answer."""
 _JSON_TURNS = (('{"answer": "the answer", "query"', "claim"), ('{"query"', "act"), ('{"answer"', "settle"))
 """The first object shown in a system prompt decides the turn of such an agent."""
 
@@ -47,13 +52,15 @@ _JSON_TURNS = (('{"answer": "the answer", "query"', "claim"), ('{"query"', "act"
 @dataclass(frozen=True)
 class ParsedPrompt:
     """A parsed prompt. passages: title and text of each. For a judge, `question` is everything that it is shown.
-    found: the queries of an agent that is shown all passages again, each with those that it found."""
+    found: the queries of an agent that is shown all passages again, each with those that it found. long: whether the
+    answer is to be in sentences."""
 
     turn: str
     question: str
     thoughts: str
     passages: tuple[tuple[str, str], ...]
     found: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    long: bool = False
 
     def said(self, tag: str) -> list[str]:
         """Contents of this tag in the thoughts, in order."""
@@ -71,7 +78,11 @@ def tagged(tag: str, text: str) -> list[str]:
 
 
 def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
-    """Read turn, question, thoughts and passages from the first system and user turn."""
+    """Read turn, question, thoughts, passages and style of the answer from the first system and user turn."""
+    return replace(_parsed(messages), long=any(_LONG in m.content for m in messages if m.role == "system"))
+
+
+def _parsed(messages: Sequence[Message]) -> ParsedPrompt:
     system = next((m.content for m in messages if m.role == "system"), "")
     user = next((m.content for m in messages if m.role == "user"), "")
     turn = next((name for tag, name in _TURNS_BY_TAG if tag in system), "conclude")
@@ -93,6 +104,9 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
         if turn == "conclude":
             turn = "reason" if _LAST_LINE in system else "answer"
         return ParsedPrompt(turn, asked["question"][:MOST_READ], said, tuple(_PASSAGE_LINE.findall(user)))
+    if turn in ("write", "check"):
+        first = user.partition("\n")[0].removeprefix(_QUESTION)
+        return ParsedPrompt(turn, first[:MOST_READ], "", tuple(_PASSAGE_LINE.findall(user)))
     if not user.startswith(_QUESTION):
         shown = user if turn in _JUDGES else user[:MOST_READ]
         return ParsedPrompt(turn, question=shown, thoughts="", passages=())

@@ -1,0 +1,458 @@
+"""`reasonrag corpus questions`: a teacher writes questions from a corpus, and filters keep the sound ones.
+
+Decides how many are written at a time: as many as are missing and some more, until enough are kept or nothing is left
+to ask about. Train and held-out questions come from different documents. What a chain or a fault is, is decided in
+`chains` and `filters`; whether a question is worth asking, nobody decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import orjson
+from pydantic import BaseModel
+
+from preference.export.private_files import atomic_replacement, write_json
+from preference.export.summary import SUMMARY
+from reasonrag.agent.model_calls import ModelCaller
+from reasonrag.agent.parsing import parse_answers, parse_question
+from reasonrag.agent.prompting import Prompts, load_prompts, render_reading, render_writing
+from reasonrag.concurrency import run_to_end
+from reasonrag.curation.question_writing.chains import (
+    MOST_PASSAGES,
+    Source,
+    chains,
+    document_of,
+    held_out_documents,
+    singles,
+)
+from reasonrag.curation.question_writing.filters import Checks, Fault, KeptQuestions, Written, fault_of_text
+from reasonrag.curation.settings import QuestionWritingSettings
+from reasonrag.data.compressed import plain_corpus
+from reasonrag.data.corpus import Corpus, Passage, scan_corpus
+from reasonrag.errors import InputError, ModelError, RetrievalError
+from reasonrag.files import CONFIG, writing
+from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.endpoint.endings import ending_of
+from reasonrag.llm.expected_usage import ExpectedUsage
+from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
+from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
+from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.rendering import Line, Part, Table, counted, dollars_or_unknown, next_command, warned
+from reasonrag.retrieval.opening import open_retriever
+from reasonrag.retrieval.settings import RetrievalSettings
+from reasonrag.run.consent import cost_in_words
+from reasonrag.run.engine import Asked, Budget, Role, Run, claimed, open_run
+from reasonrag.run_config import RunConfig, has_answers, recorded_effort, shown_settings
+from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
+
+FILTERED = "filtered.jsonl"
+_TEACHER = "model"
+_MORE = 1.5
+"""So many times what is missing is written at a time."""
+_GIVEN_UP = 20
+"""So many questions in a row of which none is kept end it."""
+_READINGS = 3
+"""Of a question by a fresh reader, at most."""
+_SHORT_REPLY_TOKENS = 20
+
+
+class QuestionsSummary(BaseModel):
+    """What `corpus questions` wrote; the content of `summary.json`."""
+
+    out: str
+    held_out: str | None
+    """None where the corpus has one document, which cannot be divided."""
+    folder: str
+    """Of the journal, the failures and the filtered questions."""
+    corpus: str
+    model: str
+    asked_for: int
+    kept: dict[str, int] = {}
+    """By `single` and `multi-hop`, both files together."""
+    wanted: dict[str, int] = {}
+    """So many of each were asked for."""
+    kept_held_out: int = 0
+    written: int = 0
+    filtered: dict[str, int] = {}
+    """Left out, by cause (`filters.Cause`)."""
+    failed: int = 0
+    """Without a reply; the same command asks again."""
+    documents: int = 0
+    documents_held_out: int = 0
+    calls: int = 0
+    cost_usd: float | None = None
+    expected: str = ""
+    """The cost, of a dry run."""
+    warnings: list[str] = []
+
+    def shown(self) -> Iterator[Part]:
+        rows: dict[str, object] = {
+            "kept": tuple(f"{kind} {self.kept.get(kind, 0):,} of {many:,}" for kind, many in self.wanted.items()),
+            "of them held out": f"{self.kept_held_out:,}, of {counted(self.documents_held_out, 'document')}",
+            "written": f"{self.written:,}, {self.asked_for:,} asked for",
+            "left out": self.filtered,
+            "failed": self.failed or "",
+            "cost": f"{dollars_or_unknown(self.cost_usd)}, {counted(self.calls, 'completion')}",
+        }
+        rows = {"documents": self.documents, "expected cost": self.expected} if self.expected else rows
+        yield Table(f"questions from {self.corpus}  writer {self.model}", rows.items())
+        yield from warned(self.warnings)
+        if self.expected:
+            return
+        yield from (Line(f"wrote {each}") for each in (self.out, self.held_out) if each)
+        yield Line(f"left out, with causes: {Path(self.folder) / FILTERED}")
+        if sum(self.kept.values()):
+            model = ["--model", OFFLINE] if self.model == OFFLINE else []
+            data = ("--questions", self.out, "--corpus", self.corpus)
+            yield next_command("generate", *data, *model, "--run", "runs/own")
+
+
+@public_call(QuestionWritingSettings)
+def corpus_questions(
+    corpus: str | Path,
+    *,
+    chat_model: ChatModel | None = None,
+    dry_run: bool = False,
+    watcher: Watcher | None = None,
+    **flags: Any,
+) -> QuestionsSummary:
+    """Write questions with their answers and gold passages from a corpus: some for training, some held out.
+
+    Raises InputError for a corpus that cannot be read and for files of others in the way; RunStopped where a cap or a
+    lost endpoint ended it, KeyboardInterrupt after Ctrl-C: what was answered is kept, and the same call goes on.
+
+    Example:
+        >>> made = reasonrag.corpus_questions("corpora/handbook.jsonl", count=2, model="offline")
+        >>> made.asked_for
+        2
+
+    Args:
+        corpus: file of a corpus, as `corpus_build` writes it.
+        chat_model: the teacher, used instead of the one that the settings would open.
+        dry_run: estimate the cost, send no request.
+        watcher: is told what happens while it goes on; none: silent.
+    """
+    settings = resolve(QuestionWritingSettings, "corpus-questions", flags | {"corpus": Path(corpus)})
+    return run_to_end(_write(settings, chat_model, watcher or SilentWatcher(), dry_run=dry_run))
+
+
+class _Wanted(NamedTuple):
+    """What is to be written, and where. multi_hop, held_out_share: shares of the questions."""
+
+    corpus: Path
+    out: Path
+    held_out: Path
+    questions: int
+    multi_hop: float
+    held_out_share: float
+    seed: int
+
+    @property
+    def folder(self) -> Path:
+        return self.out.with_suffix("")
+
+    def refuse_other_files(self) -> None:
+        """Raises InputError for files in the way that this command did not write."""
+        for each in (self.out, self.held_out):
+            if each.exists() and not (self.folder / CONFIG).exists():
+                raise InputError(f"{each} exists and is not of this command: not replaced; choose another --out")
+
+
+async def _write(
+    settings: QuestionWritingSettings, chat_model: ChatModel | None, told: Watcher, *, dry_run: bool
+) -> QuestionsSummary:
+    place = settings.held_out or settings.out.with_name("held-out.jsonl")
+    wanted = _Wanted(
+        *(settings.corpus, settings.out, place, settings.count, settings.multi_hop, settings.held_out_share),
+        seed=settings.seed,
+    )
+    folder = wanted.folder
+    wanted.refuse_other_files()
+    name = chat_model.name if chat_model else model_name(settings.part(ModelSettings), of_atlas=False)
+    spec = ModelSpec.of(settings.part(ModelSettings), settings.part(LimitSettings), name)
+    check_prices(told.say, spec, given=settings.price, capped=settings.max_cost is not None)
+    source, corpus_sha256, passages = _passages(wanted, settings.index_home, told)
+    held = held_out_documents(passages, wanted.held_out_share, wanted.seed)
+    prompts = load_prompts(settings.prompts)
+    groups = _groups(wanted, passages, held)
+    async with AsyncExitStack() as opened:
+
+        async def open_model() -> ChatModel:
+            nonlocal chat_model
+            chat_model = chat_model or spec.open(opened, say=told.say)
+            return chat_model
+
+        if dry_run:
+            writing_all = _Writing(spec, prompts, settings.seed, None)
+            writing_all.sources = [each for group in groups for each in islice(group.sources, group.wanted)]
+            [expected] = await writing_all.expected(writing_all.sources)
+            cost, _ = cost_in_words([(spec, spec.expected(expected))], Caps.of(settings.part(BudgetSettings)), Tokens())
+            return _summary(wanted, spec, passages, held, groups).model_copy(update={"expected": cost})
+        begun = has_answers(folder)
+        spec = await spec.settled(None if begun else await open_model(), recorded_effort(folder))
+        retriever = await open_retriever(
+            settings.part(RetrievalSettings), source, opened, named=True, top_k=settings.top_k, say=told.say
+        )
+        decides = {name: getattr(settings, name) for name in ("multi_hop", "held_out_share", "top_k", "seed")}
+        decides |= {"model": spec.name, "sampling": spec.sampling.shown, "retriever": retriever.identity}
+        decides |= {"corpus": corpus_sha256, "prompts": prompts.hash_with("question", "check")}
+        config = RunConfig.of(decides, {"settings": shown_settings(settings)})
+        work = _Writing(spec, prompts, settings.seed, Checks(retriever, settings.top_k))
+        opened.enter_context(claimed(folder, config, flag="--out"))
+        budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
+        run = await opened.enter_async_context(
+            open_run(folder, {_TEACHER: Role(spec, open_model)}, told, budget, recorded_in=folder)
+        )
+        await _fill(groups, work, run)
+        summary = _summary(wanted, spec, passages, held, groups).model_copy(
+            update={"failed": len(work.failed), "calls": run.models.spent.calls, "cost_usd": run.models.cost}
+        )
+        with writing(wanted.out):
+            _write_files(wanted, groups, summary)
+    return summary
+
+
+def _passages(wanted: _Wanted, home: Path, told: Watcher) -> tuple[Path, str, list[Passage]]:
+    """The corpus as a plain file, its hash, and its passages, of a large one so many as are looked at."""
+    path = plain_corpus(wanted.corpus, home, say=told.say)
+    scan = scan_corpus(path, say=told.say)
+    rows, all_of_it = list(range(len(scan.offsets))), Corpus(path, scan.offsets)
+    if len(rows) > MOST_PASSAGES:
+        told.say(f"questions are written from {MOST_PASSAGES:,} of {len(rows):,} passages, drawn by the seed")
+        rows = sorted(random.Random(wanted.seed).sample(rows, MOST_PASSAGES))
+    return path, scan.sha256, [all_of_it[each] for each in rows]
+
+
+# -- what is written, and what is kept -------------------------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    """What came of a source: a question, unless none could be read, and what is wrong with it."""
+
+    source: Source
+    written: Written | None
+    fault: Fault | None = None
+
+    @property
+    def id(self) -> str:
+        return _id_of(self.source)
+
+    def row(self, model: str) -> dict[str, Any]:
+        """A line of the questions; with its cause, of those that were left out."""
+        hops, gold = self.source.hops, [each.id for each in self.source.passages]
+        about = {"type": "multi-hop" if hops > 1 else "single", "hops": hops, "gold_ids": gold, "written_by": model}
+        asked = {"question": self.written.question, "golden_answers": [self.written.answer]} if self.written else {}
+        wrong = {"cause": self.fault.cause, "detail": self.fault.detail} if self.fault else {}
+        return {"id": self.id, **asked, "metadata": about, **wrong}
+
+
+def _id_of(source: Source) -> str:
+    return hashlib.sha256(source.name.encode()).hexdigest()[:16]
+
+
+@dataclass
+class _Group:
+    """The questions of a kind and a side. wanted: so many are to be kept."""
+
+    held_out: bool
+    kind: Literal["single", "multi-hop"]
+    wanted: int
+    sources: Iterator[Source]
+    kept: list[Outcome] = field(default_factory=list)
+    left_out: list[Outcome] = field(default_factory=list)
+    in_vain: int = 0
+
+    def next_sources(self) -> list[Source]:
+        """To be written next; none once enough are kept, or nothing comes of it any more."""
+        missing = self.wanted - len(self.kept)
+        if missing <= 0 or self.in_vain >= _GIVEN_UP:
+            return []
+        return list(islice(self.sources, round(_MORE * missing) + 1))
+
+    def take(self, outcome: Outcome, known: KeptQuestions) -> None:
+        """Keep it, or leave it out with its cause."""
+        written, fault = outcome.written, outcome.fault
+        if written and not fault:
+            if same := known.same_as(written, outcome.source.passages):
+                fault = Fault("duplicate", f"as {same}")
+            elif len(self.kept) == self.wanted:
+                fault = Fault("surplus")
+        if fault or not written:
+            self.left_out.append(outcome._replace(fault=fault))
+            self.in_vain += 1
+            return
+        known.add(outcome.id, written, outcome.source.passages)
+        self.kept.append(outcome)
+        self.in_vain = 0
+
+
+def _groups(wanted: _Wanted, passages: Sequence[Passage], held: set[str]) -> list[_Group]:
+    groups, of_held = list[_Group](), round(wanted.questions * wanted.held_out_share) if held else 0
+    for held_out, count in ((False, wanted.questions - of_held), (True, of_held)):
+        mine = [each for each in passages if (document_of(each) in held) == held_out]
+        several = round(count * wanted.multi_hop)
+        groups += [
+            _Group(held_out, "single", count - several, singles(mine, held_out=held_out, seed=wanted.seed)),
+            _Group(held_out, "multi-hop", several, chains(mine, held_out=held_out, seed=wanted.seed)),
+        ]
+    return groups
+
+
+async def _fill(groups: Sequence[_Group], work: _Writing, run: Run) -> None:
+    """Write questions until each group has enough, or nothing is left. Raises what `Run.complete` does."""
+    known = KeptQuestions()
+    while wave := [(group, each) for group in groups for each in group.next_sources()]:
+        work.sources = [each for _, each in wave]
+        await run.complete(work, work)
+        run.budget = run.budget._replace(yes=True)  # agreed to, for all that is still to be written
+        for group, source in wave:
+            if outcome := work.outcomes.get(_id_of(source)):
+                group.take(outcome, known)
+
+
+@dataclass
+class _Writing:
+    """The teacher's work on some sources; see `reasonrag.run.engine.Work`. outcomes, failed: by id of the question, of
+    all that were worked on."""
+
+    spec: ModelSpec
+    prompts: Prompts
+    seed: int
+    checks: Checks | None
+    sources: list[Source] = field(default_factory=list)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    noun: str = "question"
+
+    @property
+    def at_once(self) -> int:
+        return self.spec.limits.concurrency
+
+    def items(self) -> list[Source]:
+        return self.sources
+
+    def question_of(self, item: Source) -> str:
+        return _id_of(item)
+
+    async def do(self, item: Source, asked: Asked) -> None:
+        try:
+            self.outcomes[_id_of(item)] = await self._outcome(item, asked.models[_TEACHER])
+            self.failed.discard(_id_of(item))
+        except (ModelError, RetrievalError) as error:
+            asked.failure(error, "question", {"question_id": _id_of(item)})
+            self.failed.add(_id_of(item))
+
+    async def _outcome(self, item: Source, model: ChatModel) -> Outcome:
+        """Raises ModelError and RetrievalError."""
+        assert self.checks is not None  # noqa: S101 - only a dry run has none
+        writer, reader = self._caller(model, self.spec.sampling), self._caller(model, self._likeliest)
+        said = await writer.judgement(
+            _id_of(item),
+            render_writing(self.prompts, item.passages),
+            item.draw,
+            tag="answer",
+            wanted="the answer, after <question>..</question> with the question; or none in both",
+            read=lambda reply: parse_question(reply.text, ending_of(reply)),
+        )
+        if said.value is None:
+            return Outcome(item, None, Fault("unreadable", (said.unreadable or "")[:200]))
+        written = Written(*said.value)
+        if not written.question:
+            return Outcome(item, None, Fault("no_question", "the writer finds none that needs all of its passages"))
+
+        async def read(question: str, passages: Sequence[Passage]) -> list[str] | None:
+            found = await reader.judgement(
+                _id_of(item),
+                render_reading(self.prompts, question, passages),
+                0,
+                tag="answers",
+                wanted="every right answer on a line of its own, or unknown",
+                read=lambda reply: parse_answers(reply.text, ending_of(reply)),
+            )
+            return found.value
+
+        fault = fault_of_text(written, item.passages) or await self.checks.fault(written, item.passages, read)
+        return Outcome(item, written, fault)
+
+    def _caller(self, model: ChatModel, sampling: Sampling) -> ModelCaller:
+        return ModelCaller(model, self.prompts, sampling, self.seed)
+
+    @property
+    def _likeliest(self) -> Sampling:
+        return self.spec.sampling.model_copy(update={"temperature": 0.0})
+
+    def described(self, count: int) -> str:
+        return f"{counted(count, self.noun)} to write first, and more in place of those that are left out"
+
+    async def expected(self, owed: Iterable[Source], *_: object, **__: object) -> list[ExpectedUsage]:
+        """At the high end half of them are left out, and others are written."""
+        prompts = [render_writing(self.prompts, each.passages) for each in owed]
+        replies = (1 + _READINGS) * len(prompts)
+        usage = ExpectedUsage.of_replies(prompts * (1 + _READINGS), lines=replies, shortest=_SHORT_REPLY_TOKENS)
+        return [usage.times(0.5, 2)]
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def _write_files(wanted: _Wanted, groups: Sequence[_Group], summary: QuestionsSummary) -> None:
+    wanted.out.parent.mkdir(parents=True, exist_ok=True)
+    files = {wanted.out: [each for group in groups if not group.held_out for each in group.kept]}
+    if summary.held_out:
+        files[wanted.held_out] = [each for group in groups if group.held_out for each in group.kept]
+    files[wanted.folder / FILTERED] = [each for group in groups for each in group.left_out]
+    for path, outcomes in files.items():
+        with atomic_replacement(path) as file:
+            for each in outcomes:
+                file.write(orjson.dumps(each.row(summary.model), option=orjson.OPT_APPEND_NEWLINE))
+    write_json(wanted.folder / SUMMARY, summary.model_dump())
+
+
+def _summary(
+    wanted: _Wanted, spec: ModelSpec, passages: Sequence[Passage], held: set[str], groups: Sequence[_Group]
+) -> QuestionsSummary:
+    kept, asked_for = Counter[str](), Counter[str]()
+    for each in groups:
+        kept[each.kind] += len(each.kept)
+        asked_for[each.kind] += each.wanted
+    left_out, warnings = [each for group in groups for each in group.left_out], list[str]()
+    if wanted.held_out_share and not held:
+        warnings.append("the corpus is one document, which cannot be divided: no question is held out")
+    if spec.name == OFFLINE:
+        warnings.append(
+            "the writer is offline, which makes a gap in a sentence: for a rehearsal only; how good a writer's "
+            "questions are, and how many are kept, only a language model can show"
+        )
+    elif kept.total() < wanted.questions and left_out:
+        warnings.append(
+            f"{kept.total():,} of {counted(wanted.questions, 'question')}: the corpus has no more to ask about, or too "
+            "many were left out; see the causes, and give more documents or another --model"
+        )
+    return QuestionsSummary(
+        out=str(wanted.out),
+        held_out=str(wanted.held_out) if held else None,
+        folder=str(wanted.folder),
+        corpus=str(wanted.corpus),
+        model=spec.name,
+        asked_for=wanted.questions,
+        kept=dict(kept),
+        wanted=dict(asked_for),
+        kept_held_out=sum(len(each.kept) for each in groups if each.held_out),
+        written=kept.total() + len(left_out),
+        filtered=dict(Counter(each.fault.cause for each in left_out if each.fault).most_common()),
+        documents=len(set(map(document_of, passages))),
+        documents_held_out=len(held),
+        warnings=warnings,
+    )
