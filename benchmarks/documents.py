@@ -1,8 +1,8 @@
 """What is read of an office's files: by `corpus build`, and by libraries that read documents.
 
-Of the 60 files of `made_documents.py`: content that was kept, boilerplate that was kept, right titles and seconds. With
-Of the 60 files of `made_documents.py`: content kept, boilerplate kept, right titles and seconds. With
-page must keep and texts `without` that it must not. Each reader runs where it is installed beside reasonrag:
+Of the 60 files of `made_documents.py`: content kept, boilerplate kept, right titles and seconds. With --pages real web
+pages too, of which --truth says what each must keep and what it must not. Each reader runs where it is installed beside
+reasonrag:
 
     python benchmarks/documents.py reasonrag
     python benchmarks/documents.py trafilatura

@@ -225,12 +225,16 @@ def parse_support(text: str, ending: Ending, *, sentences: int, passages: int) -
     return [found[number] for number in sorted(found)] if whole else None
 
 
-def parse_question(text: str, ending: Ending) -> tuple[str, str] | None:
-    """A written question and its answer, both empty where the writer has none; None if it cannot be read."""
-    question, answer = _inside("question", text, ending), _inside("answer", text, ending)
+def parse_question(text: str, ending: Ending, *, passages: int) -> tuple[str, str, list[int]] | None:
+    """A written question, its answer and the numbers (from 1) of the passages it rests on, all empty where the writer
+    has none; None if it cannot be read."""
+    question, named, answer = (_inside(each, text, ending) for each in ("question", "passages", "answer"))
     if answer.casefold() == question.casefold() == "none":
-        return "", ""
-    return (" ".join(question.split()), " ".join(answer.split())) if question and answer else None
+        return "", "", []
+    numbers = sorted({int(each) for each in re.findall(r"[0-9]{1,4}", named)})
+    if not (question and answer and numbers and numbers[0] > 0 and numbers[-1] <= passages):
+        return None
+    return " ".join(question.split()), " ".join(answer.split()), numbers
 
 
 def parse_answers(text: str, ending: Ending) -> list[str] | None:

@@ -184,13 +184,15 @@ class _Turn:
 
     def write(self, prompt: ParsedPrompt) -> str:
         """A question about a gap in a sentence of the last passage: the last name or number in it."""
+        number = len(prompt.passages)
         title, text = (prompt.passages or (("", ""),))[-1]
         sentence = self.dice.choice(habits.sentences(text))
         names = [each for each in WORD.findall(sentence)[1:] if each[0].isupper() or each[0].isdigit()]
         if not names:
             return "<question>none</question> So the answer is <answer>none</answer>"
         question = f"{title.rpartition(' > ')[2]}: what is missing in {sentence.replace(names[-1], '...')!r}"
-        return f"<question>{question}?</question> So the answer is <answer>{names[-1]}</answer>"
+        resting = f"<passages>{' '.join(map(str, range(1, number + 1)))}</passages>"
+        return f"<question>{question}?</question> {resting} So the answer is <answer>{names[-1]}</answer>"
 
     def having_read(self, prompt: ParsedPrompt) -> ParsedPrompt:
         """The prompt with evidence extracted from its passages."""

@@ -6,11 +6,14 @@ sides. Knows no model.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+import orjson
 
 from reasonrag.data.corpus import Passage
 
@@ -30,19 +33,27 @@ _WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]{4,}")
 
 
 class Source(NamedTuple):
-    """Passages to write a question from. draw: number of the attempt with them."""
+    """Passages to write a question from. draw: number of the attempt with them. of: passages that were shown, if the
+    question rests on some of them only."""
 
     passages: tuple[Passage, ...]
     held_out: bool
     draw: int
+    of: tuple[Passage, ...] = ()
 
     @property
     def hops(self) -> int:
         return len(self.passages)
 
     @property
-    def name(self) -> str:
-        return " + ".join(each.id for each in self.passages) + (f" ({self.draw})" if self.draw else "")
+    def id(self) -> str:
+        """Of the question: 16 hexadecimal digits."""
+        shown = [each.id for each in self.of or self.passages]
+        return hashlib.sha256(orjson.dumps([shown, self.draw])).hexdigest()[:16]
+
+    def resting_on(self, numbers: Iterable[int]) -> Source:
+        """Numbers from 1."""
+        return self._replace(passages=tuple(self.passages[each - 1] for each in numbers), of=self.passages)
 
 
 def document_of(passage: Passage) -> str:

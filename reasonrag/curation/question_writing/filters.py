@@ -25,13 +25,15 @@ Cause = Literal[
     "answer_in_question",
     "names_its_passage",
     "known_without_passages",
+    "one_passage_suffices",
     "one_search_suffices",
     "several_answers",
     "not_answered",
     "duplicate",
     "surplus",
 ]
-"""Why a question is not kept. no_question: the writer found none that needs all passages. known_without_passages,
+"""Why a question is not kept. no_question: the writer found none. one_passage_suffices: of several passages that it
+was shown, the writer names one that the question rests on. known_without_passages,
 not_answered, several_answers: what a fresh reader said. one_search_suffices: of several hops, the reader answers from
 the passages that one search with the question finds. surplus: more were written at a time than were asked for."""
 SAME_FROM = 0.6

@@ -7,7 +7,6 @@ to ask about. Train and held-out questions come from different documents. What a
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -245,21 +244,13 @@ class Outcome(NamedTuple):
     written: Written | None
     fault: Fault | None = None
 
-    @property
-    def id(self) -> str:
-        return _id_of(self.source)
-
     def row(self, model: str) -> dict[str, Any]:
         """A line of the questions; with its cause, of those that were left out."""
         hops, gold = self.source.hops, [each.id for each in self.source.passages]
         about = {"type": "multi-hop" if hops > 1 else "single", "hops": hops, "gold_ids": gold, "written_by": model}
         asked = {"question": self.written.question, "golden_answers": [self.written.answer]} if self.written else {}
         wrong = {"cause": self.fault.cause, "detail": self.fault.detail} if self.fault else {}
-        return {"id": self.id, **asked, "metadata": about, **wrong}
-
-
-def _id_of(source: Source) -> str:
-    return hashlib.sha256(source.name.encode()).hexdigest()[:16]
+        return {"id": self.source.id, **asked, "metadata": about, **wrong}
 
 
 @dataclass
@@ -293,7 +284,7 @@ class _Group:
             self.left_out.append(outcome._replace(fault=fault))
             self.in_vain += 1
             return
-        known.add(outcome.id, written, outcome.source.passages)
+        known.add(outcome.source.id, written, outcome.source.passages)
         self.kept.append(outcome)
         self.in_vain = 0
 
@@ -318,7 +309,7 @@ async def _fill(groups: Sequence[_Group], work: _Writing, run: Run) -> None:
         await run.complete(work, work)
         run.budget = run.budget._replace(yes=True)  # agreed to, for all that is still to be written
         for group, source in wave:
-            if outcome := work.outcomes.get(_id_of(source)):
+            if outcome := work.outcomes.get(source.id):
                 group.take(outcome, known)
 
 
@@ -344,37 +335,43 @@ class _Writing:
         return self.sources
 
     def question_of(self, item: Source) -> str:
-        return _id_of(item)
+        return item.id
 
     async def do(self, item: Source, asked: Asked) -> None:
         try:
-            self.outcomes[_id_of(item)] = await self._outcome(item, asked.models[_TEACHER])
-            self.failed.discard(_id_of(item))
+            self.outcomes[item.id] = await self._outcome(item, asked.models[_TEACHER])
+            self.failed.discard(item.id)
         except (ModelError, RetrievalError) as error:
-            asked.failure(error, "question", {"question_id": _id_of(item)})
-            self.failed.add(_id_of(item))
+            asked.failure(error, "question", {"question_id": item.id})
+            self.failed.add(item.id)
 
     async def _outcome(self, item: Source, model: ChatModel) -> Outcome:
         """Raises ModelError and RetrievalError."""
         assert self.checks is not None  # noqa: S101 - only a dry run has none
         writer, reader = self._caller(model, self.spec.sampling), self._caller(model, self._likeliest)
         said = await writer.judgement(
-            _id_of(item),
+            item.id,
             render_writing(self.prompts, item.passages),
             item.draw,
             tag="answer",
-            wanted="the answer, after <question>..</question> with the question; or none in both",
-            read=lambda reply: parse_question(reply.text, ending_of(reply)),
+            wanted=f"the answer, after <question>..</question> and <passages>..</passages>, numbers up to {item.hops}",
+            read=lambda reply: parse_question(reply.text, ending_of(reply), passages=item.hops),
         )
         if said.value is None:
             return Outcome(item, None, Fault("unreadable", (said.unreadable or "")[:200]))
-        written = Written(*said.value)
-        if not written.question:
-            return Outcome(item, None, Fault("no_question", "the writer finds none that needs all of its passages"))
+        question, answer, numbers = said.value
+        if not question:
+            return Outcome(item, None, Fault("no_question", "the writer finds none"))
+        several, written = item.hops > 1, Written(question, answer)
+        item = item.resting_on(numbers)
+        if several and item.hops == 1:
+            return Outcome(
+                item, written, Fault("one_passage_suffices", "the writer names one passage that it rests on")
+            )
 
         async def read(question: str, passages: Sequence[Passage]) -> list[str] | None:
             found = await reader.judgement(
-                _id_of(item),
+                item.id,
                 render_reading(self.prompts, question, passages),
                 0,
                 tag="answers",

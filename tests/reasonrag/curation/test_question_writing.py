@@ -57,7 +57,9 @@ class Teacher:
         born = dict(re.findall(r"(\w+) was born in (\w+),", shown))
         if "<question>" in system:
             question, answer = self.write(*self._question(heads, born))
-            return f"<question>{question}</question>\nSo the answer is <answer>{answer}</answer>"
+            resting = " ".join(str(n) for n in range(1, shown.count("Passage ") + 1))
+            told = f"<question>{question}</question>\n<passages>{resting}</passages>"
+            return f"{told}\nSo the answer is <answer>{answer}</answer>"
         asked = shown.partition("\n")[0].removeprefix("Question: ")
         office, person = re.search(r"Office \d", asked), re.search(r"Person\w", asked)
         who = heads.get(office.group(), "") if office else person.group() if person else ""
@@ -254,6 +256,24 @@ def test_a_failed_question_is_counted_and_asked_again() -> None:
     assert made.failed > 0
     assert made.kept == {"single": 0, "multi-hop": 0}
     assert written(Teacher()).failed == 0
+
+
+def test_a_question_rests_on_the_passages_that_the_writer_names() -> None:
+    """And is no question of several hops where it names one."""
+
+    def say(request: ChatRequest, _position: int) -> str:
+        system, shown = (each.content for each in request.messages[:2])
+        if "<question>" not in system:
+            return "<answers>\nunknown\n</answers>"
+        number = shown.splitlines().index(next(each for each in shown.splitlines() if "born" in each)) + 1
+        [town] = re.findall(r"born in (\w+),", shown)[:1]
+        return f"<question>Where?</question><passages>{number}</passages>So the answer is <answer>{town}</answer>"
+
+    made = package.corpus_questions(
+        handbook(), chat_model=ScriptedModel(say), count=2, multi_hop=1.0, held_out_share=0.0, out="questions.jsonl"
+    )
+    assert made.filtered["one_passage_suffices"] > 0
+    assert {len(each["metadata"]["gold_ids"]) for each in rows("questions/filtered.jsonl")} == {1}
 
 
 def test_files_of_others_are_not_replaced() -> None:
