@@ -79,8 +79,8 @@ class World:
 
 @dataclass
 class Teacher:
-    """The scripted `ChatModel`. errs: share of a reader's replies that are wrong. planted: kind of each question, by its
-    text."""
+    """The scripted `ChatModel`. errs: share of a reader's replies that are wrong. planted: kind of each question, by
+    its text."""
 
     world: World
     errs: float
