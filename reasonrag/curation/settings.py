@@ -102,7 +102,7 @@ class QuestionWritingSettings(LimitSettings, BudgetSettings, ModelSettings, Retr
         common=True,
     )
     held_out: Path | None = setting(
-        "File of the held-out questions [default: held-out.jsonl beside --out]", Panel.OUTPUT
+        "File of the held-out questions [default: held-out.jsonl, or <name of --out>-held-out.jsonl]", Panel.OUTPUT
     )
     count: int = setting("Questions to keep, held-out ones included", Panel.DATA, default=300, ge=1, common=True)
     multi_hop: Share = setting("Share of the questions that need two to four passages", Panel.DATA, default=0.5)

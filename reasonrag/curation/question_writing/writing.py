@@ -43,9 +43,9 @@ from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.expected_usage import ExpectedUsage
-from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
+from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
+from reasonrag.llm.settings import DEFAULT_TEACHER, BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import Line, Part, Table, counted, dollars_or_unknown, next_command, warned
 from reasonrag.retrieval.opening import open_retriever
@@ -172,14 +172,15 @@ class _Wanted(NamedTuple):
 async def _write(
     settings: QuestionWritingSettings, chat_model: ChatModel | None, told: Watcher, *, dry_run: bool
 ) -> QuestionsSummary:
-    place = settings.held_out or settings.out.with_name("held-out.jsonl")
+    stem = "held-out" if settings.out.stem == "questions" else f"{settings.out.stem}-held-out"
+    place = settings.held_out or settings.out.with_stem(stem)
     wanted = _Wanted(
         *(settings.corpus, settings.out, place, settings.count, settings.multi_hop, settings.held_out_share),
         seed=settings.seed,
     )
     folder = wanted.folder
     wanted.refuse_other_files()
-    name = chat_model.name if chat_model else model_name(settings.part(ModelSettings), of_atlas=False)
+    name = chat_model.name if chat_model else settings.model or DEFAULT_TEACHER
     spec = ModelSpec.of(settings.part(ModelSettings), settings.part(LimitSettings), name)
     check_prices(told.say, spec, given=settings.price, capped=settings.max_cost is not None)
     source, corpus_sha256, passages = _passages(wanted, settings.index_home, told)
