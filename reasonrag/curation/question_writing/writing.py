@@ -61,7 +61,7 @@ _TEACHER = "model"
 _MORE = 1.5
 """So many times what is missing is written at a time."""
 _GIVEN_UP = 20
-"""So many questions in a row of which none is kept end it."""
+"""So many in a row of which none is kept, or all fail, end it."""
 _READINGS = 3
 """Of a question by a fresh reader, at most."""
 _SHORT_REPLY_TOKENS = 20
@@ -312,6 +312,8 @@ async def _fill(groups: Sequence[_Group], work: _Writing, run: Run) -> None:
         for group, source in wave:
             if outcome := work.outcomes.get(source.id):
                 group.take(outcome, known)
+            else:
+                group.in_vain += 1
 
 
 @dataclass

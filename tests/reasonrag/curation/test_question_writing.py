@@ -253,7 +253,7 @@ def test_a_failed_question_is_counted_and_asked_again() -> None:
     teacher = Teacher()
     teacher.ill = True
     made = written(teacher)
-    assert made.failed > 0
+    assert 0 < made.failed == len(teacher.model.requests) < 60
     assert made.kept == {"single": 0, "multi-hop": 0}
     assert written(Teacher()).failed == 0
 
