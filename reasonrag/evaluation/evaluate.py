@@ -240,10 +240,10 @@ class _Setup:
         agent = self.model.agent(model, reader, repair=self.settings.repair)
         return method_for(self.method, agent, self.baseline_prompts, Critic(critic) if critic else None)
 
-    @property
+    @cached_property
     def judge_sees_gold(self) -> bool:
-        """Only where every question has gold answers: all answers are judged alike."""
-        return all(each.golden_answers for each in self.questions)
+        """Only where every question of the file has gold answers: all answers are judged alike, whatever --limit is."""
+        return all(each.golden_answers for each in self.source.limited(None))
 
     def judge_of(self, model: ChatModel) -> EvaluationJudge:
         assert self.judge is not None  # noqa: S101 - there is a model of it
