@@ -11,14 +11,14 @@ import asyncio
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Protocol
 
 from mcts.recipe import JUDGED_OUTCOMES
 from preference import Message
-from preference.answer_scores import builder_f1, evident_f1, in_language, prorag_f1
+from preference.answer_scores import builder_f1, evident_f1, in_language, label_cover_em, prorag_f1
 from preference.records import OF_THE_STATE
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Judgement
@@ -89,6 +89,19 @@ def _evident_f1(step: AgentStep, language: str | None) -> float:
 
 def _answer_of(step: AgentStep) -> str | None:
     return step.content if step.action_type == "answer" else None
+
+
+def rubric_identity(rubric: Sequence[str]) -> dict[str, str]:
+    """What records tell of the criteria of a run; nothing without any."""
+    return {"rubric_sha256": hashlib.sha256("\n".join(rubric).encode()).hexdigest()} if rubric else {}
+
+
+def judge_agrees(score: float | None, answer: str | None, golden_answers: Sequence[str]) -> bool | None:
+    """Whether a judge's score and the gold answers both call an answer right, or both wrong; None where one of them
+    says nothing. By gold answers it is right where one stands in it, as labels compare words."""
+    if score is None or answer is None or not golden_answers:
+        return None
+    return (score >= RIGHT_FROM) == (label_cover_em(answer, golden_answers) == 1)
 
 
 def counts(step: AgentStep, *, unreadable: str, forced_answers: str) -> bool:
@@ -198,9 +211,7 @@ class OutcomeRule:
         """What decides this outcome and is in neither recipe, prompts nor questions."""
         if self.name == "evident_f1":
             return {"outcome_rule": EVIDENT_F1_VERSION}
-        if not self.rubric:
-            return {}
-        return {"rubric_sha256": hashlib.sha256("\n".join(self.rubric).encode()).hexdigest()}
+        return {**rubric_identity(self.rubric)}
 
     def check(self, question: Question) -> None:
         """Raises ValueError for a question whose answers cannot be valued."""

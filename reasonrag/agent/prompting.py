@@ -54,8 +54,9 @@ PROMPTS = "prompts"
 BASELINES = "baselines"
 """Folder of the other methods' prompts, below the prompts; `evaluation.methods.baseline_prompts` reads it."""
 
-_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking|pick|support)\s*>", re.IGNORECASE)
-_NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick|support)\s*>", re.IGNORECASE)
+_OUR_TAGS = re.compile(r"<\s*(/?)\s*(query|evidence|answer|reference|score|ranking|pick)\s*>", re.IGNORECASE)
+_NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*>", re.IGNORECASE)
+_TAGS_OF_JUDGES = re.compile(r"<\s*(/?)\s*(support|question|passages|answers)\s*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -367,7 +368,8 @@ def render_reading(prompts: Prompts, question: str, passages: Sequence[Passage])
 
 
 def _judges(system: str, lines: Sequence[str]) -> tuple[Message, Message]:
-    return Message(role="system", content=system), Message(role="user", content="\n".join(lines))
+    shown = _TAGS_OF_JUDGES.sub(r"(\1\2)", "\n".join(lines))
+    return Message(role="system", content=system), Message(role="user", content=shown)
 
 
 def _known(question: str, golden_answers: Sequence[str], passages: Sequence[Passage] = ()) -> list[str]:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from preference.export.summary import VALIDATION_SHARE
 from reasonrag.agent.settings import OURS, AgentName
 from reasonrag.data.settings import QuestionSettings
-from reasonrag.llm.settings import MAX_REPLY_TOKENS, BudgetSettings, LimitSettings, ModelSettings
+from reasonrag.llm.settings import DEFAULT_TEACHER, MAX_REPLY_TOKENS, BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.retrieval.settings import TOP_K, ReadingSettings, RetrievalSettings
 from reasonrag.settings import Panel, Places, Seed, Settings, Share, Words, list_of_places, setting
 
@@ -95,6 +95,9 @@ class QuestionWritingSettings(LimitSettings, BudgetSettings, ModelSettings, Retr
     """Settings of `corpus questions`."""
 
     corpus: Path = Field(description="File of a corpus, as corpus build writes it")
+    model: str | None = setting(
+        f"Model that writes and reads, or offline [default: {DEFAULT_TEACHER}]", Panel.MODEL, common=True
+    )
     out: Path = setting(
         "File of the questions; journal and left-out questions go to the folder of the same name",
         Panel.OUTPUT,

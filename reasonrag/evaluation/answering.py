@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from reasonrag.concurrency import work_off
 from reasonrag.data.questions import Question
@@ -16,6 +17,7 @@ from reasonrag.errors import ModelError, ReasonragError
 from reasonrag.evaluation.judges.answer_judge import EvaluationJudge
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.predictions import AnswerSupport, Prediction
+from reasonrag.evaluation.report import SUPPORT
 from reasonrag.evaluation.reported_metrics import failed_prediction, score_attempt
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
@@ -31,12 +33,12 @@ MODEL, JUDGE, READER, CRITIC = "model", "judge", "reader", "critic"
 class QuestionOutcome:
     """The result of one question.
 
-    judge: what its judgement has cost. unjudged: why its answer has no score although a judge was asked.
+    judge: what its judgement has cost. unjudged: why its answer has no score, or no support, though a judge was asked.
     """
 
     prediction: Prediction
     judge: Tokens = field(default_factory=Tokens)
-    unjudged: str | None = None
+    unjudged: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -109,15 +111,17 @@ class Answering:
             return QuestionOutcome(scored())
         if attempt.answer is None:  # which no judge is shown
             return QuestionOutcome(scored(0.0))
-        try:
-            said = self.judge_of(judge)
-            score, support = await said.score(question, attempt), await said.support(question, attempt)
-        except ModelError as error:
-            failure = asked.failure(error, "judgement", {"question_id": question.id}, part=True)
-            return QuestionOutcome(scored(), unjudged=failure.cause)
-        missing = [each.cause or "unreadable" for each in (score, support) if each and each.value is None]
-        prediction = scored(score.value, support.value if support else None)
-        return QuestionOutcome(prediction, judge.spent, next(iter(missing), None))
+        by, found, unjudged = self.judge_of(judge), dict[str, Any](), list[str]()
+        for what, judged in (("judged", by.score), ("support", by.support)):
+            try:
+                judgement = await judged(question, attempt)
+            except ModelError as error:
+                cause = asked.failure(error, "judgement", {"question_id": question.id}, part=True).cause
+            else:
+                found[what] = judgement and judgement.value
+                cause = (judgement.cause or "unreadable") if judgement and judgement.value is None else ""
+            unjudged += [cause if what == "judged" else SUPPORT + cause] if cause else []
+        return QuestionOutcome(scored(**found), judge.spent, unjudged)
 
 
 def _expected(usages: Sequence[Tokens], most_calls: int) -> ExpectedUsage:

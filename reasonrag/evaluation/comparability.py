@@ -156,6 +156,7 @@ _EXPLAIN: dict[str, Callable[[Report], object]] = {
     "reader": lambda run: run.asked.reader if run.asked.reader != run.model else "its model",
     "repair turns": lambda run: "one" if run.repair else "none",
     "judge": lambda run: f"{run.judge} without gold answers" if run.judge_saw_gold is False else run.judge,
+    "rubric": lambda run: (run.rubric_sha256 or "none")[:16] if run.judge else None,
     "critic": lambda run: run.critic,
     "draws (--best-of or --vote)": lambda run: run.best_of or run.vote,
 }

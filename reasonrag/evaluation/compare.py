@@ -30,13 +30,7 @@ from reasonrag.evaluation.comparison_report import (
     PairedComparison,
     WinLossCounts,
 )
-from reasonrag.evaluation.judges.pairwise import (
-    PairwiseJudge,
-    PairwiseJudgements,
-    Preferences,
-    answer_pairs,
-    judge_pairs,
-)
+from reasonrag.evaluation.judges.pairwise import PairwiseJudge, PairwiseJudgements, Preferences, judge_pairs
 from reasonrag.evaluation.pages.comparison_page import PAGE, render_comparison
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.reported_metrics import METRICS, capitalized
@@ -62,7 +56,7 @@ from reasonrag.redaction import mask_secrets_in, secrets
 from reasonrag.rendering import interval_text
 from reasonrag.run.engine import Budget
 from reasonrag.run_config import versions
-from reasonrag.settings import resolve
+from reasonrag.settings import flag_of, resolve
 from reasonrag.signatures import public_call
 
 TESTED = ("em", "cover_em")
@@ -110,9 +104,12 @@ def compare_into(
     reference, *others = conditions
     first, out, judged = reference.first.report, settings.out or default_out(conditions), None
     if judge or settings.judge:
-        pairs = answer_pairs(conditions, questions)
         asked = _judge(settings, judge)
-        judged = run_to_end(judge_pairs(pairs, asked, out, watcher or SilentWatcher()))
+        judged = run_to_end(judge_pairs(conditions, questions, asked, out, watcher or SilentWatcher()))
+    elif alone := [
+        name for name in ("judge_base_url", "judge_extra_body", "prompts", "price") if getattr(settings, name)
+    ]:
+        raise InputError(f"{flag_of(alone[0])} is for a judge: add --judge MODEL, or leave it out")
     comparison = Comparison(
         dataset=first.dataset,
         split=first.split,
@@ -122,9 +119,10 @@ def compare_into(
         bootstrap=RESAMPLES,
         seed=RESAMPLING_SEED,
         conditions=[_condition(each, questions) for each in conditions],
-        pairs=[_PairComparer(reference, each, questions, judged, place).pair() for place, each in enumerate(others)],
+        pairs=[_PairComparer(reference, each, questions, judged).pair() for each in others],
         cost_usd=judged.cost_usd if judged else None,
-        warnings=comparability_warnings(conditions, left_out) + _judge_warnings(judged),
+        warnings=comparability_warnings(conditions, left_out)
+        + (rehearsed_judge(judged.judge.spec.name, "preferences", "--judge") if judged else []),
         versions=versions(),
     )
     record = comparison.model_dump(mode="json")
@@ -144,10 +142,6 @@ def _judge(settings: CompareSettings, chat_model: ChatModel | None) -> PairwiseJ
     spec = spec.second(own, name, name_flag="--judge", key_variable=JUDGE_KEY_VARIABLE).likeliest("judge")
     budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
     return PairwiseJudge(spec, load_prompts(settings.prompts), budget, own.price, chat_model)
-
-
-def _judge_warnings(judged: PairwiseJudgements | None) -> list[str]:
-    return rehearsed_judge(judged.judge.spec.name, "preferences", "--judge") if judged else []
 
 
 def default_out(conditions: Sequence[Condition]) -> Path:
@@ -178,7 +172,7 @@ def _mean(values: Values) -> float | None:
 class _PairComparer:
     """Compares one condition with the reference on these questions.
 
-    judged: what a judge said of their answers. place: of the other among the others.
+    judged: what a judge said of their answers.
     """
 
     def __init__(
@@ -186,15 +180,13 @@ class _PairComparer:
         reference: Condition,
         other: Condition,
         questions: Sequence[str],
-        judged: PairwiseJudgements | None = None,
-        place: int = 0,
+        judged: PairwiseJudgements | None,
     ) -> None:
         self.reference, self.other, self.questions = reference, other, questions
         self.values = {name: (reference.values(name, questions), other.values(name, questions)) for name in METRICS}
         self.preferences: Preferences | None = None
         if judged:
-            seeds = max(len(reference.seeds), len(other.seeds))
-            preferred, self.preferences = judged.of_condition(place, seeds, len(questions))
+            preferred, self.preferences = judged.of_condition(reference, other, questions)
             self.values["preference"] = 1 - preferred, preferred
         self.decide = _deciding({name: len(changes(*sides)) for name, sides in self.values.items()}, len(questions))
         self.change, self.second = (self._changes(name) for name in (self.decide[0], self.decide[-1]))
@@ -229,9 +221,12 @@ class _PairComparer:
         )
 
     def _deltas(self, names: Iterable[str], columns: np.ndarray[Any, Any]) -> dict[str, MetricDelta]:
-        chosen = {name: tuple(side[:, columns] for side in self.values[name]) for name in names}
-        found = paired_differences([(one, other) for one, other in chosen.values()])
-        return {name: each for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS}
+        chosen = {name: (one[:, columns], two[:, columns]) for name in names for one, two in [self.values[name]]}
+        alone = {name: chosen[name] for name in chosen if name == "preference"}  # the only one without seeds
+        found = dict[str, MetricDelta]()
+        for some in (alone, {name: each for name, each in chosen.items() if name not in alone}):
+            found |= zip(some, paired_differences([*some.values()]), strict=True)
+        return {name: found[name] for name in chosen if found[name].n or name in OF_PARTS}
 
     def _tests(self) -> dict[str, float]:
         found = {name: mcnemar(*self.values[name]) for name in ("accuracy", *self.decide)}

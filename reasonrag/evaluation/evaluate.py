@@ -19,6 +19,7 @@ from typing import Any
 from preference.candidate_records import is_training_split
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.model_calls import ModelCaller
+from reasonrag.agent.outcomes import rubric_identity
 from reasonrag.agent.prompting import style_identity
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.datasets import find_data
@@ -282,7 +283,7 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
     predictions = [each.prediction for each in outcomes]
     causes = Counter(each.error.cause for each in predictions if each.error)
     answered = [each for each in predictions if each.error is None]
-    unjudged = Counter(each.unjudged for each in outcomes if each.unjudged)
+    unjudged = Counter(cause for each in outcomes for cause in each.unjudged)
     unreadable = _parse_failures(answered)
     only_reasoning = unreadable.get("reasoning_cut", 0) + unjudged["reasoning_cut"]
     return Report(
@@ -299,6 +300,7 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
         model=setup.model.spec.name,
         judge=setup.judge.name if setup.judge else None,
         judge_saw_gold=setup.judge_sees_gold if setup.judge else None,
+        rubric_sha256=rubric_identity(setup.rubric).get("rubric_sha256"),
         best_of=settings.best_of,
         critic=setup.critic.found.name if setup.critic else None,
         vote=settings.vote,

@@ -18,8 +18,11 @@ from reasonrag.files import read_record
 
 REPORT: Final = "report.json"
 REPORT_SCHEMA: Final = "reasonrag.evaluation/1"
-UNREADABLE: Final = ("unreadable", "reasoning_cut")
-"""Causes for a missing score: the judge's reply has none, even after its repair turn; or is nothing but reasoning."""
+UNREADABLE: Final = ("unreadable", "reasoning_cut", "too_long")
+"""Causes for a missing score or support: the judge's reply has none, even after its repair turn; is nothing but
+reasoning; or the answer has too many sentences."""
+SUPPORT: Final = "support_"
+"""Begins a cause for missing support."""
 
 
 class MetricMean(Record):
@@ -118,12 +121,15 @@ class Report(Record):
     """Questions that failed at the model or retriever."""
     failures_by_cause: dict[str, int] = Field(default_factory=dict)
     unjudged_by_cause: dict[str, int] = Field(default_factory=dict)
-    """Answers that the judge did not score, by cause; all but those in UNREADABLE are retried."""
+    """Answers that the judge gave no score or (`support_`) no support, by cause; all but those in UNREADABLE are
+    retried."""
     method: str
     model: str
     judge: str | None = None
     judge_saw_gold: AbsentIfNone[bool] = None
     """Whether the judge was shown the gold answers; not if some question has none."""
+    rubric_sha256: AbsentIfNone[str] = None
+    """Of the criteria of --rubric."""
     best_of: int | None = None
     """Replies that were drawn in every state, of which `critic` chose one."""
     critic: str | None = None
@@ -159,7 +165,9 @@ class Report(Record):
     @property
     def owed(self) -> int:
         """What the same command retries: failed questions and failed judgements."""
-        return self.failed + sum(count for cause, count in self.unjudged_by_cause.items() if cause not in UNREADABLE)
+        return self.failed + sum(
+            count for cause, count in self.unjudged_by_cause.items() if cause.removeprefix(SUPPORT) not in UNREADABLE
+        )
 
     def write(self, folder: Path) -> None:
         """Write `report.json` atomically."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from preference import cover_em, exact_match, f1_score, token_precision, token_recall
 from preference.records import QuestionError
-from reasonrag.agent.outcomes import RIGHT_FROM
+from reasonrag.agent.outcomes import RIGHT_FROM, judge_agrees
 from reasonrag.data.multiple_choice import choice_accuracy, in_words
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
@@ -32,10 +32,9 @@ class Metric(NamedTuple):
     counts: bool = False
 
 
-def _judge_agrees(prediction: Prediction) -> float | None:
-    if None in (prediction.judged, prediction.cover_em, prediction.answer):
-        return None
-    return float((prediction.judged >= RIGHT_FROM) == (prediction.cover_em == 1))  # type: ignore[operator]  # not None
+def _agrees(prediction: Prediction) -> float | None:
+    agrees = judge_agrees(prediction.judged, prediction.answer, prediction.golden_answers)
+    return None if agrees is None else float(agrees)
 
 
 def _share(prediction: Prediction, part: str, whole: str) -> float | None:
@@ -58,7 +57,7 @@ METRICS = {
     ),
     "judge_score": Metric("judge's score", lambda each: each.judged),
     "preference": Metric("preferred by the judge", lambda _: None),
-    "judge_agrees": Metric("judge agrees with cover-EM", _judge_agrees),
+    "judge_agrees": Metric("judge agrees with gold", _agrees, of_groups=True),
     "faithfulness": Metric("sentences supported", lambda each: _share(each, "supported", "sentences"), of_groups=True),
     "citation_recall": Metric("sentences rightly cited", lambda each: _share(each, "cited", "sentences")),
     "citation_precision": Metric("citations right", lambda each: _share(each, "right_citations", "citations")),
@@ -80,8 +79,8 @@ METRICS = {
     ),
 }
 """Every metric by its name in records, in the order in which they are shown. preference: of two answers to a question,
-by compare --judge; no answer has it by itself. judge_agrees: of answers to
-questions with gold answers, whether judge and cover-EM say the same of them. no_answer (nothing to score), malformed (a
+by compare --judge; no answer has it by itself. judge_agrees: see
+`agent.outcomes`. no_answer (nothing to score), malformed (a
 reply could not be parsed, even after its repair turn) and repaired (the repair turn mended a reply) average to shares
 of questions."""
 

@@ -12,13 +12,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from mcts.recipe import JUDGED_OUTCOMES
-from preference import FinalScore, RolloutRecord, Usage, cover_em
+from preference import FinalScore, RolloutRecord, Usage
 from preference.best_path import ends_of
 from preference.candidate_records import is_training_split
 from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE, AbsentIfNone, shared_fields
-from preference.statistics import Share, share_of
-from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, RIGHT_FROM, answers_rehearsed
+from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed, judge_agrees
 from reasonrag.errors import CapReached, DegenerateRun, InputError, RunStopped
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.files import FAILURES, ROLLOUTS, read_record
@@ -135,9 +134,9 @@ class RunSummary(RunFacts):
     """Means over the continuations of questions with gold answers; null without any."""
     mean_outcome: float | None
     """Mean of the answer quality that search and labels use, over all questions."""
-    judge_agrees: AbsentIfNone[Share] = None
-    """Where a judge scores answers: share of those to questions with gold answers of which judge and cover-EM say the
-    same; from half of its scale on the judge calls an answer right."""
+    judge_agrees: AbsentIfNone[dict[str, int]] = None
+    """Where a judge scores answers: those to questions with gold answers of which these say the same (`same`) and
+    something else (`other`); from half of its scale on the judge calls an answer right."""
     questions_mixed: int
     """Questions whose outcomes are neither all right nor all wrong: those that can give a training signal."""
     degenerate: dict[str, int]
@@ -189,8 +188,8 @@ class RunSummary(RunFacts):
         if self.outcome not in OF_GOLDEN_ANSWERS:
             yield f"mean {self.outcome} outcome", self.mean_outcome
         if self.judge_agrees:
-            unknown = "not known: no question has any"
-            yield "judge agrees with gold answers", self.judge_agrees if self.judge_agrees.of else unknown
+            same, of = self.judge_agrees["same"], sum(self.judge_agrees.values())
+            yield "judge agrees with gold answers", f"on {same:,} of {of:,}" if of else "not known: there are none"
         yield "mixed outcomes", counted(self.questions_mixed, "question")
         yield "degenerate", self.degenerate
         yield "unreadable replies", self.parse_failures_by_cause
@@ -213,7 +212,9 @@ def count_run(rollouts: Iterable[RolloutRecord], facts: RunFacts) -> RunSummary:
         **known | shared_fields(facts, RunFacts),
         failed=len(counts.failures),
         failures_by_cause=dict(Counter(counts.failures.values()).most_common()),
-        judge_agrees=share_of(*counts.judged) if facts.outcome in JUDGED_OUTCOMES else None,
+        judge_agrees={"same": counts.agreements[True], "other": counts.agreements[False]}
+        if facts.outcome in JUDGED_OUTCOMES
+        else None,
         warnings=answers_rehearsed(facts.model, facts.outcome, reward=facts.reward)
         + ([] if is_training_split(facts.split) else [HELD_OUT.format(facts.split)])
         + counts.warnings(facts.max_reply_tokens, cut_from=recorded_cut(facts.refused_parameters)),
@@ -263,8 +264,8 @@ class RunCounts:
     quality: float = 0.0
     f1: float = 0.0
     em: float = 0.0
-    judged: tuple[int, int] = (0, 0)
-    """Answers of which judge and gold answers say the same, of those with both."""
+    agreements: Counter[bool | None] = field(default_factory=Counter)
+    """Answers by what `agent.outcomes.judge_agrees` says of them."""
     questions_mixed: int = 0
     signs: SignCounts = field(default_factory=SignCounts)
     searches: int = 0
@@ -291,8 +292,9 @@ class RunCounts:
         self.quality += sum(each.quality for each in finals)
         self.f1 += sum(each.f1 or 0.0 for each in finals)
         self.em += sum(each.em or 0.0 for each in finals)
-        agrees = list(_judge_agrees(rollout))
-        self.judged = self.judged[0] + sum(agrees), self.judged[1] + len(agrees)
+        for node in rollout.nodes:
+            if node.action_type == "answer" and node.outcome:
+                self.agreements[judge_agrees(node.outcome.value, node.content, rollout.golden_answers)] += 1
         self.questions_mixed += ends_of(rollout) == "mixed"
         self.signs.add(observed_signs(rollout))
         found = {node.parent_id: node.passages for node in rollout.nodes if node.passages is not None}
@@ -362,14 +364,6 @@ def _shown(causes: Mapping[str, int]) -> str:
 
 def mean(total: float, count: int) -> float | None:
     return total / count if count else None
-
-
-def _judge_agrees(rollout: RolloutRecord) -> Iterator[bool]:
-    """Of each judged answer to a question with gold answers: whether these say the same."""
-    for node in rollout.nodes if rollout.golden_answers else ():
-        if node.action_type == "answer" and node.outcome and node.outcome.value is not None:
-            right = cover_em(node.content or "", rollout.golden_answers) == 1
-            yield (node.outcome.value >= RIGHT_FROM) == right
 
 
 def counted_ends(rollout: RolloutRecord) -> list[FinalScore]:

@@ -272,6 +272,7 @@ class JournaledModel:
                 completions = _at_most(request, said)
                 line = journal_line(request.question_id, keys[: len(said)], completions, model=self.recorded_as)
             await self._journal.append(line)
+            self._journal.delivered_by[self.recorded_as] += Tokens.of(completions)  # where another session goes on
             self.ledger.settle(completions)
         finally:
             self.ledger.give_back(reserved)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,8 +25,10 @@ DRAWS = 3
 """Questions asked for of the same passages."""
 HOPS = (2, 2, 2, 3, 3, 4)
 """Lengths of chains, by how often they are tried."""
-_SHORTEST = 40
+SHORTEST = 40
 """Characters of a passage that has something to ask about."""
+_OF_A_FILE = re.compile(r"(.+)#[0-9a-f]{12}", re.DOTALL)
+"""Ids that `corpus build` gives."""
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 _WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]{4,}")
 """Chinese and Japanese, where a name is any four characters in a row."""
@@ -57,23 +59,22 @@ class Source(NamedTuple):
 
 
 def document_of(passage: Passage) -> str:
-    """Of a corpus that `corpus build` wrote, the file; of another, what has the title up to the first heading."""
-    return passage.id.rpartition("#")[0] or passage.title.partition(" > ")[0]
+    """Of a corpus that `corpus build` wrote, the file; of another, what has the title up to the first heading, or it is
+    the passage itself."""
+    file = _OF_A_FILE.fullmatch(passage.id)
+    return (file and file[1]) or passage.title.partition(" > ")[0] or passage.id
 
 
 def held_out_documents(passages: Sequence[Passage], share: float, seed: int) -> set[str]:
     """Documents with about this share of the passages, at least one of several; none of a single document."""
-    documents = sorted(set(map(document_of, passages)))
-    random.Random(f"{seed} held out").shuffle(documents)
-    wanted, found = share * len(passages), set[str]()
-    sizes: dict[str, int] = defaultdict(int)
-    for each in passages:
-        sizes[document_of(each)] += 1
-    for name in documents[:-1] if share else ():
-        if sum(map(sizes.__getitem__, found)) >= wanted:
-            break
-        found.add(name)
-    return found
+    sizes = Counter(map(document_of, passages))
+    names = random.Random(f"{seed} held out").sample(sorted(sizes), len(sizes)) if share and len(sizes) > 1 else []
+    wanted, taken, found = share * len(passages), 0, set[str]()
+    for name in names:
+        if abs(taken + sizes[name] - wanted) < abs(taken - wanted):
+            taken += sizes[name]
+            found.add(name)
+    return found if len(found) < len(names) and found else set(sorted(names, key=sizes.__getitem__)[:1])
 
 
 def singles(passages: Sequence[Passage], *, held_out: bool, seed: int) -> Iterator[Source]:
@@ -81,7 +82,7 @@ def singles(passages: Sequence[Passage], *, held_out: bool, seed: int) -> Iterat
     of: dict[str, list[Passage]] = defaultdict(list)
     dice = random.Random(f"{seed} single")
     for each in dice.sample(passages, len(passages)):
-        if len(each.text) >= _SHORTEST:
+        if len(each.text) >= SHORTEST:
             of[document_of(each)].append(each)
     for draw in range(DRAWS):
         for turn in range(max(map(len, of.values()), default=0)):
@@ -105,18 +106,17 @@ def chains(passages: Sequence[Passage], *, held_out: bool, seed: int) -> Iterato
 
 
 def _links(passages: Sequence[Passage]) -> list[list[int]]:
-    """Of each passage, those that share a rare name with it, the rarest first."""
-    holders: dict[str, list[int]] = defaultdict(list)
+    """Of each passage, those that share a rare name with it."""
+    holders = defaultdict[str, list[int]](list)
     for number, passage in enumerate(passages):
         for name in names_in(passage):
             if len(holders[name]) <= RARE:  # one more tells that it is not rare
                 holders[name].append(number)
-    linked: list[dict[int, None]] = [{} for _ in passages]
-    for _, found in sorted(holders.items(), key=lambda each: len(each[1])):
-        if 1 < len(found) <= RARE:
-            for one in found:
-                linked[one].update(dict.fromkeys(each for each in found if each != one))
-    return [list(each) for each in linked]
+    linked: list[set[int]] = [set() for _ in passages]
+    for found in holders.values():
+        for one in found if len(found) <= RARE else ():
+            linked[one].update(found)
+    return [sorted(each - {number}) for number, each in enumerate(linked)]
 
 
 def names_in(passage: Passage) -> set[str]:

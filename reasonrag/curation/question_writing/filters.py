@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from preference import cover_em, f1_score
+from preference import f1_score
 from preference.answer_scores import VERDICTS, comparable, holds
 from reasonrag.curation.question_matching import QuestionIndex
 from reasonrag.data.corpus import Passage
@@ -33,21 +33,24 @@ Cause = Literal[
     "surplus",
 ]
 """Why a question is not kept. no_question: the writer found none. one_passage_suffices: of several passages that it
-was shown, the writer names one that the question rests on. known_without_passages,
-not_answered, several_answers: what a fresh reader said. one_search_suffices: of several hops, the reader answers from
-the passages that one search with the question finds. surplus: more were written at a time than were asked for."""
+was shown, the writer names one that the question rests on. known_without_passages, not_answered, several_answers: what
+a fresh reader said; the last from its passages and what one search finds, too. one_search_suffices: of several hops,
+the reader answers from the passages that one search with the question finds. surplus: more were written at a time than
+were asked for."""
 SAME_FROM = 0.6
 """F1 from which two answers say the same, if neither contains the other."""
+_THING = r"(?:passage|excerpt|snippet|context|text|document|paragraph)s?"
 _NAMES_ITS_PASSAGE = re.compile(
-    r"\b(?:the|this|that|these|given)\s+(?:\w+\s+)?(?:passage|excerpt|snippet|context)s?\b|\bpassage \d"
-    r"|\b(?:given|above|following|provided|(?:according to|in|from)\s+(?:the|this))\s+(?:text|document|paragraph)s?\b"
-    r"|\b(?:Passage|Textstelle|(?:laut|im|aus dem|in diesem|vorliegende[nr]?|obige[nr]?)\s+"
-    r"(?:Text(?:es)?|Abschnitts?|Dokuments?|Auszugs?|Absatz(?:es)?))\b"
-    r"|[\u672c\u8be5\u4e0a\u4e0b\u6b64\u8fd9](?:\u6587|\u6bb5)|\u6839\u636e(?:\u4ee5\u4e0a|\u4e0a\u8ff0|\u6587)"
-    r"| > ",
+    rf"\b(?:according to|in|from) (?:the|this|these) (?:(?:given|above|following|provided) )?{_THING}\b"
+    rf"|\b(?:given|above|following|provided) {_THING}\b|\bthis (?:passage|excerpt|snippet|text)\b|\bpassage \d"
+    rf"|\bthe {_THING} (?:say|state|mention|describe)s?\b"
+    r"|\b(?:laut|im|aus dem|in diesem|in der|vorliegende[nr]?|obige[nr]?) "
+    r"(?:Text(?:es)?|Abschnitts?|Dokuments?|Auszugs?|Absatz(?:es)?|Passage|Textstelle)\b"
+    r"|(?<![\u65e5])[\u672c\u8be5\u4e0a\u4e0b\u6b64](?:\u6587|\u6bb5)(?![\u5316\u4ef6\u5b57\u660e])"
+    r"|\u8fd9\u6bb5|\u6839\u636e(?:\u4ee5\u4e0a|\u4e0a\u8ff0)",
     re.IGNORECASE,
 )
-"""In English, German and Chinese; and the sign between the headings of a title."""
+"""In English, German and Chinese."""
 
 
 class Written(NamedTuple):
@@ -71,7 +74,9 @@ def fault_of_text(written: Written, passages: Sequence[Passage]) -> Fault | None
     """What the text of question and answer shows, if it is a fault."""
     question, answer = written
     if found := _NAMES_ITS_PASSAGE.search(question):
-        return Fault("names_its_passage", f"it says {found.group().strip()!r}")
+        return Fault("names_its_passage", f"it says {found.group()!r}")
+    if title := next((each.title for each in passages if " > " in each.title and each.title in question), ""):
+        return Fault("names_its_passage", f"it says {title!r}")
     if comparable(answer) in VERDICTS or not any(holds(each.contents, answer) for each in passages):
         return Fault("answer_not_in_passage", "the answer is not in its passages word for word")
     if holds(question, answer):
@@ -80,7 +85,7 @@ def fault_of_text(written: Written, passages: Sequence[Passage]) -> Fault | None
 
 
 def same_answer(said: str, answer: str) -> bool:
-    return bool(cover_em(said, [answer]) or cover_em(answer, [said])) or f1_score(said, [answer]) >= SAME_FROM
+    return holds(said, answer) or holds(answer, said) or f1_score(said, [answer]) >= SAME_FROM
 
 
 @dataclass(frozen=True)
@@ -93,26 +98,30 @@ class Checks:
     async def fault(self, written: Written, passages: Sequence[Passage], read: Reader) -> Fault | None:
         """Raises ModelError and RetrievalError."""
         question, answer = written
-        if said := _matching(known := await read(question, ()), answer):
-            return Fault("known_without_passages", f"without any passage a reader says {said!r}")
         found = await self.retriever.retrieve(question, self.top_k)
         gold = {each.id for each in passages}
-        alone = len(passages) > 1 and any(holds(each.contents, answer) for each in found)
-        if alone and (said := _matching(await read(question, found), answer)):
-            return Fault("one_search_suffices", f"from what one search finds a reader says {said!r}")
-        shown = [*passages, *(each for each in found if each.id not in gold)]
-        answers = await read(question, shown)
-        if answers is None or known is None:
-            return Fault("unreadable", "a reader's reply has no readable answers")
-        if _matching(answers, answer) is None:
-            return Fault("not_answered", f"from its passages a reader says {'; '.join(answers) or 'nothing'}")
-        if other := next((each for each in answers if not same_answer(each, answer)), None):
-            return Fault("several_answers", f"a reader also says {other!r}")
+        others = [each for each in found if each.id not in gold]
+        heard: dict[tuple[str, ...], list[str] | None] = {}
+        may_suffice = len(passages) > 1 and any(holds(each.contents, answer) for each in found)
+        for shown in ((), found if may_suffice else None, passages, [*passages, *others] if others else None):
+            if shown is None:
+                continue
+            key = tuple(each.id for each in shown)
+            answers = heard[key] if key in heard else await read(question, shown)  # no draw is asked for twice
+            heard[key] = answers
+            said = next((each for each in answers or () if same_answer(each, answer)), None)
+            other = next((each for each in answers or () if not same_answer(each, answer)), None)
+            if answers is None:
+                return Fault("unreadable", "a reader's reply has no readable answers")
+            if not shown and said:
+                return Fault("known_without_passages", f"without any passage a reader says {said!r}")
+            if shown is found and said:
+                return Fault("one_search_suffices", f"from what one search finds a reader says {said!r}")
+            if shown is passages and not said:
+                return Fault("not_answered", f"from its passages a reader says {'; '.join(answers) or 'nothing'}")
+            if shown and shown is not found and other:
+                return Fault("several_answers", f"a reader also says {other!r}")
         return None
-
-
-def _matching(answers: Sequence[str] | None, answer: str) -> str | None:
-    return next((each for each in answers or () if same_answer(each, answer)), None)
 
 
 class KeptQuestions:

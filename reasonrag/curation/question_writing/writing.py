@@ -27,6 +27,7 @@ from reasonrag.agent.prompting import Prompts, load_prompts, render_reading, ren
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.question_writing.chains import (
     MOST_PASSAGES,
+    SHORTEST,
     Source,
     chains,
     document_of,
@@ -36,9 +37,9 @@ from reasonrag.curation.question_writing.chains import (
 from reasonrag.curation.question_writing.filters import Checks, Fault, KeptQuestions, Written, fault_of_text
 from reasonrag.curation.settings import QuestionWritingSettings
 from reasonrag.data.compressed import plain_corpus
-from reasonrag.data.corpus import Corpus, Passage, scan_corpus
+from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Corpus, Passage, scan_corpus
 from reasonrag.errors import InputError, ModelError, RetrievalError
-from reasonrag.files import CONFIG, writing
+from reasonrag.files import read_record, writing
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endings import ending_of
@@ -112,7 +113,7 @@ class QuestionsSummary(BaseModel):
             return
         yield from (Line(f"wrote {each}") for each in (self.out, self.held_out) if each)
         yield Line(f"left out, with causes: {Path(self.folder) / FILTERED}")
-        if sum(self.kept.values()):
+        if sum(self.kept.values()) > self.kept_held_out:
             model = ["--model", OFFLINE] if self.model == OFFLINE else []
             data = ("--questions", self.out, "--corpus", self.corpus)
             yield next_command("generate", *data, *model, "--run", "runs/own")
@@ -162,10 +163,21 @@ class _Wanted(NamedTuple):
     def folder(self) -> Path:
         return self.out.with_suffix("")
 
-    def refuse_other_files(self) -> None:
-        """Raises InputError for files in the way that this command did not write."""
+    def check_places(self) -> None:
+        """Raises InputError for files in the way that this command did not write, and for places that are the same."""
+        if not self.out.suffix:
+            raise InputError(
+                f"--out {self.out} needs a suffix, as in {self.out}.jsonl: the folder {self.out} is beside it"
+            )
+        if (
+            self.held_out.absolute() == self.out.absolute()
+            or self.folder.absolute() in self.held_out.absolute().parents
+        ):
+            raise InputError(f"--held-out {self.held_out}: give a file of its own, outside {self.folder}")
+        advice = "Restore it, or choose another --out"
+        earlier = read_record(self.folder / SUMMARY, QuestionsSummary, advice)
         for each in (self.out, self.held_out):
-            if each.exists() and not (self.folder / CONFIG).exists():
+            if each.exists() and not (earlier and str(each) in (earlier.out, earlier.held_out)):
                 raise InputError(f"{each} exists and is not of this command: not replaced; choose another --out")
 
 
@@ -179,7 +191,7 @@ async def _write(
         seed=settings.seed,
     )
     folder = wanted.folder
-    wanted.refuse_other_files()
+    wanted.check_places()
     name = chat_model.name if chat_model else settings.model or DEFAULT_TEACHER
     spec = ModelSpec.of(settings.part(ModelSettings), settings.part(LimitSettings), name)
     check_prices(told.say, spec, given=settings.price, capped=settings.max_cost is not None)
@@ -196,7 +208,7 @@ async def _write(
 
         if dry_run:
             writing_all = _Writing(spec, prompts, settings.seed, None)
-            writing_all.sources = [each for group in groups for each in islice(group.sources, group.wanted)]
+            writing_all.sources = [each for group in groups for each in group.next_sources()]
             [expected] = await writing_all.expected(writing_all.sources)
             cost, _ = cost_in_words([(spec, spec.expected(expected))], Caps.of(settings.part(BudgetSettings)), Tokens())
             return _summary(wanted, spec, passages, held, groups).model_copy(update={"expected": cost})
@@ -232,7 +244,10 @@ def _passages(wanted: _Wanted, home: Path, told: Watcher) -> tuple[Path, str, li
     if len(rows) > MOST_PASSAGES:
         told.say(f"questions are written from {MOST_PASSAGES:,} of {len(rows):,} passages, drawn by the seed")
         rows = sorted(random.Random(wanted.seed).sample(rows, MOST_PASSAGES))
-    return path, scan.sha256, [all_of_it[each] for each in rows]
+    found = [each for each in map(all_of_it.__getitem__, rows) if len(each.text) <= LONG_PASSAGE_CHARS]
+    if len(found) < len(rows):
+        told.say(f"no question is written from {counted(len(rows) - len(found), 'passage')} of this length")
+    return path, scan.sha256, found
 
 
 # -- what is written, and what is kept -------------------------------------------------------------------------
@@ -413,11 +428,11 @@ def _write_files(wanted: _Wanted, groups: Sequence[_Group], summary: QuestionsSu
     if summary.held_out:
         files[wanted.held_out] = [each for group in groups if group.held_out for each in group.kept]
     files[wanted.folder / FILTERED] = [each for group in groups for each in group.left_out]
+    write_json(wanted.folder / SUMMARY, summary.model_dump())  # first: it says whose the files are
     for path, outcomes in files.items():
         with atomic_replacement(path) as file:
             for each in outcomes:
                 file.write(orjson.dumps(each.row(summary.model), option=orjson.OPT_APPEND_NEWLINE))
-    write_json(wanted.folder / SUMMARY, summary.model_dump())
 
 
 def _summary(
@@ -435,10 +450,11 @@ def _summary(
             "the writer is offline, which makes a gap in a sentence: for a rehearsal only; how good a writer's "
             "questions are, and how many are kept, only a language model can show"
         )
-    elif kept.total() < wanted.questions and left_out:
+    if kept.total() < wanted.questions:
         warnings.append(
-            f"{kept.total():,} of {counted(wanted.questions, 'question')}: the corpus has no more to ask about, or too "
-            "many were left out; see the causes, and give more documents or another --model"
+            f"{kept.total():,} of {counted(wanted.questions, 'question')}: the corpus has no more to ask about (not "
+            f"passages under {SHORTEST} characters, and for several hops those that share a rare name), or too many in "
+            "a row were left out or failed; see the causes, and give more documents or another --model"
         )
     return QuestionsSummary(
         out=str(wanted.out),

@@ -9,7 +9,8 @@ whether the judge is right.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from reasonrag.agent.model_calls import Judgement, ModelCaller
@@ -21,8 +22,8 @@ from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.predictions import AnswerSupport
 from reasonrag.llm.endpoint.endings import ending_of
 
-MOST_SENTENCES = 50
-"""Of an answer; what follows them is not looked at."""
+MOST_SENTENCES = 100
+"""Of an answer whose support is judged: a judge that is shown more loses count."""
 _CITED = r"(?:\s*\[[^\[\]]*\])*"
 _SENTENCE = re.compile(rf"\S.*?(?:[.!?]{_CITED}(?=\s|$)|[。！？]{_CITED}|$)", re.DOTALL)  # noqa: RUF001 - Chinese
 _CITATION = re.compile(r"\[([^\[\]]+)\]")
@@ -56,7 +57,9 @@ class EvaluationJudge:
         """Support of the sentences of a long answer; None of a short one. Raises ModelError."""
         if (question.style or self.style) != "long" or attempt.answer is None:
             return None
-        sentences = _SENTENCE.findall(attempt.answer)[:MOST_SENTENCES]
+        sentences = _SENTENCE.findall(attempt.answer)
+        if len(sentences) > MOST_SENTENCES:
+            return Judgement(None, calls=0, cause="too_long")
         if not (sentences and attempt.read):  # nothing that a judge could find
             return Judgement(_counted(sentences, [frozenset()] * len(sentences), attempt.read), calls=0)
         judgement = await self.caller.judgement(
@@ -75,12 +78,12 @@ class EvaluationJudge:
 
 def _counted(sentences: Sequence[str], support: Sequence[frozenset[int]], passages: Sequence[Passage]) -> AnswerSupport:
     """support: numbers of the passages that support each sentence, from 1."""
-    names: dict[str, int] = {}
+    names = defaultdict[str, set[int]](set)
     for number, passage in enumerate(passages, start=1):
         for name in (str(number), passage.id, passage.title):
-            names.setdefault(name.strip().casefold(), number)
-    cited = [[names.get(each.strip().casefold()) for each in _CITATION.findall(text)] for text in sentences]
-    right = [[each in found for each in named] for named, found in zip(cited, support, strict=True)]
+            names[name.strip().casefold()].add(number)
+    cited = [[names.get(each, set()) for each in _cited_in(text, names)] for text in sentences]
+    right = [[bool(each & found) for each in named] for named, found in zip(cited, support, strict=True)]
     return AnswerSupport(
         sentences=len(sentences),
         supported=sum(map(bool, support)),
@@ -88,3 +91,9 @@ def _counted(sentences: Sequence[str], support: Sequence[frozenset[int]], passag
         citations=sum(map(len, cited)),
         right_citations=sum(map(sum, right)),
     )
+
+
+def _cited_in(sentence: str, names: Container[str]) -> Iterator[str]:
+    """What stands in its brackets; if that is no name, its parts between commas and semicolons."""
+    for cited in _CITATION.findall(sentence.casefold()):
+        yield from [cited.strip()] if cited.strip() in names else map(str.strip, re.split("[,;]", cited))

@@ -8,15 +8,17 @@ is right, and nothing of the way. Does not know what a difference means.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from preference import Message
+from preference.answer_scores import label_cover_em
 from preference.records import Record
 from preference.statistics import Share, share_of
 from reasonrag.agent.model_calls import Judgement, ModelCaller
@@ -36,37 +38,41 @@ from reasonrag.run.engine import Asked, Budget, Role, claimed, open_run
 
 _JUDGE = "judge"
 _SHORT_REPLY_TOKENS = 10
-REFERENCE, OTHER, TIE = 0.0, 1.0, 0.5
-"""Values of a preference: the share of it that the other side has."""
-_CHOSEN: dict[tuple[int, int] | str, float] = {"none": TIE, (1, 2): REFERENCE, (2, 1): OTHER}
-"""Of a pick where the reference stands first."""
+_TIE = 0.5
+_IN_ORDER: dict[tuple[int, int] | str, float] = {"none": _TIE, (1, 2): 0.0, (2, 1): 1.0}
+_EXCHANGED = {picked: 1 - share for picked, share in _IN_ORDER.items()}
+"""Of a pick, the share of the preference that the second answer has, in both orders."""
+_COUNTED = {0.0: "reference_preferred", 1.0: "preferred", _TIE: "ties"}
 
 
 class Preferences(Record):
     """What the judge prefers, counted over pairs of answers; with several seeds a question has a pair for each.
 
-    preferred: the other condition's answer; reference_preferred: the reference's. turned: ties for which each order had
-    another answer chosen. unjudged: without a readable judgement; failed: of these, those that the same command asks
-    for again. agrees_with_gold: how often the right answer is preferred, where by cover-EM one is right and one wrong.
+    preferred: the other condition's answer; reference_preferred: the reference's. by_rule: of all these, those decided
+    without asking: an answer against none, and equal ones. turned: ties for which each order had another answer chosen.
+    unjudged: without a readable judgement; failed: of these, those that the same command asks for again.
+    agrees_with_gold: of the pairs asked about of which by their gold answers one is right and one wrong, the share
+    where the judge prefers the right one.
     """
 
     judge: str
-    preferred: int
-    reference_preferred: int
-    ties: int
-    turned: int
-    unjudged: int
-    failed: int
+    preferred: int = 0
+    reference_preferred: int = 0
+    ties: int = 0
+    by_rule: int = 0
+    turned: int = 0
+    unjudged: int = 0
+    failed: int = 0
     agrees_with_gold: Share
 
 
 class AnswerPair(NamedTuple):
-    """Answers of the reference and of another condition, by their places among the conditions, to one question."""
+    """Two different answers to a question, in the order of the alphabet, so that each two are asked about once."""
 
-    other: int
-    seed: int
-    question: int
-    sides: tuple[Prediction, Prediction]
+    question_id: str
+    question: str
+    first: str
+    second: str
 
 
 @dataclass(frozen=True)
@@ -80,19 +86,19 @@ class PairwiseJudge:
     model: ChatModel | None = None
 
 
-_Verdict: TypeAlias = tuple[float | None, float | None]
-"""A preference in each of both orders; None where it could not be read."""
-
-
 @dataclass(frozen=True)
 class PairwiseJudgements:
-    """The work of a comparison's judge; see `reasonrag.run.engine.Work`. verdicts: by pair, of those that are done."""
+    """The work of a comparison's judge; see `reasonrag.run.engine.Work`.
+
+    verdicts: by pair, of those that are done, in each of both orders the share that the second answer has; None where a
+    reply could not be read.
+    """
 
     pairs: Sequence[AnswerPair]
     judge: PairwiseJudge
     cost_usd: float | None = None
-    verdicts: dict[tuple[int, int, int], _Verdict] = field(default_factory=dict)
-    noun: str = "pair of answers"
+    verdicts: dict[AnswerPair, tuple[float | None, float | None]] = field(default_factory=dict)
+    noun: str = "answer pair"
 
     @property
     def at_once(self) -> int:
@@ -102,45 +108,34 @@ class PairwiseJudgements:
         return self.pairs
 
     def question_of(self, item: AnswerPair) -> str:
-        return item.sides[0].question_id
+        return item.question_id
 
     async def do(self, item: AnswerPair, asked: Asked) -> None:
-        answers = [each.answer for each in item.sides]
-        if answers[0] == answers[1] or None in answers:
-            known = TIE if answers[0] == answers[1] else float(answers[0] is None)
-            self.verdicts[item[:3]] = known, known
-            return
         caller = ModelCaller(asked.models[_JUDGE], self.judge.prompts, self.judge.spec.sampling, seed=0)
-        question = self.question_of(item)
+        shares = list[float | None]()
         try:
-            said: list[Judgement[tuple[int, int] | Literal["none"]]] = [
-                await caller.judgement(
-                    question,
+            for messages, chosen in zip(self._messages(item), (_IN_ORDER, _EXCHANGED), strict=True):
+                said: Judgement[tuple[int, int] | Literal["none"]] = await caller.judgement(
+                    item.question_id,
                     messages,
                     0,
                     tag="pick",
                     wanted="the numbers 1 and 2, the better one first, or none",
                     read=lambda reply: parse_pick(reply.text, ending_of(reply), candidates=2),
                 )
-                for messages in self._messages(item)
-            ]
+                shares.append(None if said.value is None else chosen[said.value])
+                if said.unreadable is not None:
+                    cause = said.cause or "unreadable"
+                    asked.note("preference", question_id=item.question_id, cause=cause, message=said.unreadable)
         except ModelError as error:
-            asked.failure(error, "preference", {"question_id": question})
-            return
-        for each in said:
-            if each.unreadable is not None:
-                asked.note(
-                    "preference", question_id=question, cause=each.cause or "unreadable", message=each.unreadable
-                )
-        first, second = (None if each.value is None else _CHOSEN[each.value] for each in said)
-        self.verdicts[item[:3]] = first, None if second is None else 1 - second
+            asked.failure(error, "preference", {"question_id": item.question_id})
+        else:
+            self.verdicts[item] = shares[0], shares[1]
 
     def _messages(self, item: AnswerPair) -> list[tuple[Message, ...]]:
-        """In both orders: the reference first, then the other."""
-        one, other = (each.answer or "" for each in item.sides)
-        return [
-            render_preference(self.judge.prompts, item.sides[0].question, each) for each in ((one, other), (other, one))
-        ]
+        """In both orders."""
+        answers = item[2:]
+        return [render_preference(self.judge.prompts, item.question, each) for each in (answers, answers[::-1])]
 
     def described(self, count: int) -> str:
         return f"{counted(count, self.noun)}, each in both orders"
@@ -149,65 +144,71 @@ class PairwiseJudgements:
         prompts = [each for item in owed for each in self._messages(item)]
         return [ExpectedUsage.of_replies(prompts, lines=len(prompts), shortest=_SHORT_REPLY_TOKENS)]
 
-    def value(self, pair: AnswerPair) -> float | None:
-        """The preference: REFERENCE, OTHER or TIE; None without a readable judgement."""
-        first, second = self.verdicts.get(pair[:3], (None, None))
+    def of_condition(
+        self, reference: Condition, other: Condition, questions: Sequence[str]
+    ) -> tuple[Values, Preferences]:
+        """The share of a preference that the other condition has, shape (1, questions), of several seeds the mean; nan
+        without a judgement. And what was counted."""
+        values, counts, right = np.full((1, len(questions)), np.nan), Counter[str](), list[bool]()
+        for place, question in enumerate(questions):
+            shares = list[float]()
+            for one, two in _sides(reference, other, question):
+                share, how = self._share(one, two)
+                counts.update(how)
+                if share is None:
+                    continue
+                counts[_COUNTED[share]] += 1
+                shares.append(share)
+                sides = [label_cover_em(each.answer or "", each.golden_answers) for each in (one, two)]
+                right += [share == sides[1]] * ("by_rule" not in how and sides[0] != sides[1])
+            if shares:
+                values[0, place] = sum(shares) / len(shares)
+        agrees = share_of(sum(right), len(right))
+        return values, Preferences(judge=self.judge.spec.name, agrees_with_gold=agrees, **counts)
+
+    def _share(self, one: Prediction, two: Prediction) -> tuple[float | None, list[str]]:
+        """What the second has of a preference, None without a judgement; and as what it counts besides."""
+        pair = _asked_about(one, two)
+        if pair is None:
+            return _TIE if one.answer == two.answer else float(one.answer is None), ["by_rule"]
+        first, second = self.verdicts.get(pair, (None, None))
         if first is None or second is None:
-            return None
-        return first if first == second else TIE
-
-    def of_condition(self, other: int, seeds: int, questions: int) -> tuple[Values, Preferences]:
-        """Preferences for one of the other conditions, shape (seeds, questions), nan without one; and their counts."""
-        pairs = [each for each in self.pairs if each.other == other]
-        values = np.full((seeds, questions), np.nan)
-        for each in pairs:
-            if (found := self.value(each)) is not None:
-                values[each.seed, each.question] = found
-        known = [(each, found) for each in pairs if (found := self.value(each)) is not None]
-        right = [(found, (one.cover_em, two.cover_em)) for (*_, (one, two)), found in known]
-        decided = [found == right_one for found, (one, right_one) in right if {one, right_one} == {0.0, 1.0}]
-        given = [found for _, found in known]
-        counts = Preferences(
-            judge=self.judge.spec.name,
-            preferred=given.count(OTHER),
-            reference_preferred=given.count(REFERENCE),
-            ties=given.count(TIE),
-            turned=sum(set(self.verdicts.get(each[:3], ())) == {REFERENCE, OTHER} for each in pairs),
-            unjudged=len(pairs) - len(known),
-            failed=sum(each[:3] not in self.verdicts for each in pairs),
-            agrees_with_gold=share_of(sum(decided), len(decided)),
-        )
-        return values, counts
+            return None, ["unjudged"] + ["failed"] * (pair not in self.verdicts)
+        if first != second:
+            return _TIE, ["turned"] * (_TIE not in (first, second))
+        return first if pair.first == one.answer else 1 - first, []
 
 
-def answer_pairs(conditions: Sequence[Condition], questions: Sequence[str]) -> list[AnswerPair]:
-    """Of the first condition with each other; a seed with the seed of the same place, the fewer ones again."""
-    reference, *others = conditions
-    return [
-        AnswerPair(place, seed, number, (ours.predictions[each], theirs.predictions[each]))
-        for place, other in enumerate(others)
-        for seed in range(max(len(reference.seeds), len(other.seeds)))
-        for ours, theirs in [(side.seeds[seed % len(side.seeds)] for side in (reference, other))]
-        for number, each in enumerate(questions)
-    ]
+def _sides(one: Condition, other: Condition, question: str) -> Iterator[tuple[Prediction, Prediction]]:
+    """Of a question under each seed; one with that of the same place, the fewer ones again."""
+    for seed in range(max(len(one.seeds), len(other.seeds))):
+        yield tuple(each.seeds[seed % len(each.seeds)].predictions[question] for each in (one, other))  # type: ignore[misc]  # two
+
+
+def _asked_about(one: Prediction, two: Prediction) -> AnswerPair | None:
+    """None where nothing is to be asked: an answer is better than none, and equal ones are a tie."""
+    if one.answer is None or two.answer is None or one.answer == two.answer:
+        return None
+    return AnswerPair(one.question_id, one.question, *sorted((one.answer, two.answer)))
 
 
 async def judge_pairs(
-    pairs: Sequence[AnswerPair], judge: PairwiseJudge, out: Path, watcher: Watcher
+    conditions: Sequence[Condition], questions: Sequence[str], judge: PairwiseJudge, out: Path, watcher: Watcher
 ) -> PairwiseJudgements:
-    """Have every pair judged, with journal and failures in `out`.
+    """Have the first condition's answers judged beside those of each other, with journal and failures in `out`.
 
     Raises InputError where the judge cannot be asked, RunStopped where a cap or a lost endpoint ended it,
     KeyboardInterrupt where Ctrl-C did: answers are kept, and the same call goes on.
     """
-    capped = judge.budget.caps.cost is not None
-    check_prices(watcher.say, judge.spec, given=judge.prices, capped=capped)
+    check_prices(watcher.say, judge.spec, given=judge.prices, capped=judge.budget.caps.cost is not None)
+    reference, *others = conditions
+    sides = [each for other in others for question in questions for each in _sides(reference, other, question)]
+    work = PairwiseJudgements([*dict.fromkeys(pair for each in sides if (pair := _asked_about(*each)))], judge)
     async with AsyncExitStack() as opened:
 
         async def open_model() -> ChatModel:
             return judge.model or judge.spec.open(opened, say=watcher.say)
 
-        work = PairwiseJudgements(pairs, judge)
         with claimed(out, flag="--out"):
             async with open_run(out, {_JUDGE: Role(judge.spec, open_model)}, watcher, judge.budget) as run:
                 await run.complete(work, work)

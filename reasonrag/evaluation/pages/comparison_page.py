@@ -55,7 +55,7 @@ def _page(comparison: Comparison) -> Iterator[Part]:
     )
     yield from warned(comparison.warnings)
     judged = any(each.metrics["judged_right"] is not None for each in comparison.conditions)
-    shown = (*OF_PARTS, *(["judged_right"] if judged else []))
+    shown = (*OF_PARTS, *(["judged_right", "judge_agrees"] if judged else []))
     yield Table(
         "Conditions",
         [
@@ -110,8 +110,9 @@ def _judged(found: Preferences, pair: PairedComparison) -> str:
     return (
         f"{found.judge} prefers {pair.other} {found.preferred:,} times and {pair.reference} "
         f"{found.reference_preferred:,} times; {counted(found.ties, 'tie')}, {found.turned:,} of them because it chose "
-        f"another answer in each order; {found.unjudged:,} without a judgement{failed}. Where by cover-EM one answer "
-        f"is right and the other wrong, it prefers the right one: {written(found.agrees_with_gold)}."
+        f"another answer in each order; {found.unjudged:,} without a judgement{failed}. {found.by_rule:,} of all were "
+        "decided without asking: equal answers, and an answer against none. Where by gold answers one is right and the "
+        f"other wrong, the judge prefers the right one: {written(found.agrees_with_gold)}."
     )
 
 

@@ -143,7 +143,7 @@ def _costs(report: Report) -> Iterator[tuple[str, object]]:
     if report.judge:
         tokens = f"{usage.judge_prompt_tokens:,} tokens in, {usage.judge_completion_tokens:,} out"
         unjudged = report.unjudged_by_cause
-        without = f"; without a score: {counts_text(unjudged)}" if unjudged else ""
+        without = f"; missing: {counts_text(unjudged)}" if unjudged else ""
         without += "; shown no gold answers, as not every question has them" if report.judge_saw_gold is False else ""
         yield f"judged by {report.judge}", f"{usage.judge_calls:,} completions, {tokens}{without}"
     if report.critic:

@@ -123,32 +123,40 @@ def test_a_chain_goes_by_names_that_few_passages_have_and_into_other_documents()
 
 
 def test_documents_are_held_out_whole_and_take_turns() -> None:
-    told = [Passage(f"{'ab' if n < 8 else 'cdef'[n - 8]}.md#{n}", "t", "x" * 50) for n in range(12)]
+    told = [Passage(f"{'ab'[n % 2] if n < 8 else 'cdef'[n - 8]}.md#{n:012}", "t", "x" * 50) for n in range(12)]
     held = held_out_documents(told, 0.3, seed=2)
     assert 0 < len(held) < 5
-    assert held_out_documents(told[:8], 0.3, seed=2) == set()
+    assert held_out_documents(told[:8:2], 0.3, seed=2) == set()
+    large = [Passage(f"{'small' if n < 2 else 'large'}.md#{n:012}", "t", "x" * 50) for n in range(40)]
+    assert {tuple(held_out_documents(large, 0.2, seed=n)) for n in range(9)} == {("small.md",)}
     assert held_out_documents(told, 0.0, seed=2) == set()
     first = [document_of(each.passages[0]) for each in singles(told, held_out=False, seed=0)][:5]
     assert len(set(first)) == 5
 
 
-OF_ANOTHER_CORPUS = {"Title": "Title", "Leave > Parents": "Leave"}
+OF_ANOTHER_CORPUS = {"Title": "Title", "Leave > Parents": "Leave", "": "Issue #12"}
 
 
 @pytest.mark.parametrize("title", OF_ANOTHER_CORPUS)
 def test_a_passage_without_a_file_belongs_to_the_document_of_its_title(title: str) -> None:
-    assert document_of(Passage("7", title, "text")) == OF_ANOTHER_CORPUS[title]
+    assert document_of(Passage("Issue #12", title, "text")) == OF_ANOTHER_CORPUS[title]
 
 
 # -- faults ----------------------------------------------------------------------------------------------------
 
 OFFICE = [
-    Passage("o", "Post room", "Parcels are kept in the post room for ten days. Herr Ümit Öz leitet sie. 保管十天。")
+    Passage(
+        "o", "House > Post room", "Parcels are kept in the post room for ten days. Herr Ümit Öz leitet sie. 保管十天。"
+    )
 ]
 TEXTS: dict[str, tuple[str, str, str | None]] = {
     "sound": ("How long are parcels kept?", "ten days", None),
     "sound, about a document": ("Who signs the document of a new employee?", "Ümit Öz", None),
     "sound, about a source": ("What is the source of the Danube?", "Ümit Öz", None),
+    "sound, a Passage by name": ("Who sailed the Northwest Passage first?", "Ümit Öz", None),
+    "sound, a passage to sail": ("Who found the first passage through the ice?", "Ümit Öz", None),
+    "sound, culture of Japan": ("日本文化部的包裹保管多久?", "保管十天", None),
+    "sound, a sign": ("Is 5 > 3 in the post room?", "Ümit Öz", None),
     "sound, German": ("Wer leitet die Poststelle?", "Ümit Öz", None),
     "sound, Chinese": ("包裹保管多久？", "保管十天", None),  # noqa: RUF001
     "not in it": ("How long are parcels kept?", "two weeks", "answer_not_in_passage"),
@@ -276,11 +284,79 @@ def test_a_question_rests_on_the_passages_that_the_writer_names() -> None:
     assert {len(each["metadata"]["gold_ids"]) for each in rows("questions/filtered.jsonl")} == {1}
 
 
-def test_files_of_others_are_not_replaced() -> None:
-    Path("questions.jsonl").write_text("mine")
-    with pytest.raises(InputError, match=r"questions\.jsonl exists and is not of this command"):
-        written(Teacher())
-    assert Path("questions.jsonl").read_text() == "mine"
+PLACES: dict[str, tuple[dict[str, Any], str]] = {
+    "a file of others": ({"out": "mine.jsonl"}, r"mine\.jsonl exists and is not of this command"),
+    "held out, over a file of others": ({"held_out": "mine.jsonl"}, r"mine\.jsonl exists and is not of this command"),
+    "both the same": ({"held_out": "questions.jsonl"}, "give a file of its own"),
+    "inside the folder": ({"held_out": "questions/filtered.jsonl"}, "give a file of its own"),
+    "no suffix": ({"out": "questions"}, "needs a suffix"),
+}
+
+
+@pytest.mark.parametrize("case", PLACES)
+def test_nothing_is_written_over_anything_else_and_nothing_is_asked_before(case: str) -> None:
+    """Also where the command has written elsewhere before."""
+    flags, said = PLACES[case]
+    Path("mine.jsonl").write_text("mine")
+    written(Teacher())
+    before, silent = Path("questions.jsonl").read_bytes(), Teacher()
+    with pytest.raises(InputError, match=said):
+        written(silent, **flags)
+    assert (Path("questions.jsonl").read_bytes(), Path("mine.jsonl").read_text()) == (before, "mine")
+    assert not silent.model.requests
+
+
+def test_a_cap_counts_what_was_delivered_in_every_round_of_writing() -> None:
+    """Those that are left out have others written in their place."""
+    bad = Teacher(lambda question, answer: (question, answer if "A" in question or "B" in question else "Atlantis"))
+    with pytest.raises(CapReached):
+        written(bad, max_calls=20, multi_hop=0.0)
+    assert len(bad.model.requests) <= 20
+    free = Teacher(bad.write)
+    made = written(free, multi_hop=0.0)
+    assert made.calls == len(bad.model.requests) + len(free.model.requests)
+
+
+def test_a_reader_who_cannot_be_read_passes_nothing() -> None:
+    """At none of its readings."""
+    teacher = Teacher()
+
+    def say(request: ChatRequest, position: int) -> str:
+        said = teacher._say(request, position)
+        shown = request.messages[1].content
+        return "well .." if "<answers>" in said and shown.count("Passage ") > 3 else said
+
+    made = package.corpus_questions(
+        handbook(), chat_model=ScriptedModel(say), count=4, multi_hop=1.0, held_out_share=0.0, out="q.jsonl", top_k=20
+    )
+    assert made.kept["multi-hop"] == 0
+    assert set(made.filtered) <= {"unreadable", "no_question"}
+
+
+def test_a_question_needs_no_passage_beside_those_that_it_names() -> None:
+    """What the search finds beside them does not count for the answer."""
+
+    def say(request: ChatRequest, _position: int) -> str:
+        system, shown = (each.content for each in request.messages[:2])
+        if "<question>" in system:
+            told = "<question>Where was the head of Office 3 born?</question><passages>1 2</passages>"
+            [town] = re.findall(r"born in (\w+),", shown)[:1] or ["none"]
+            return f"{told}So the answer is <answer>{town}</answer>"
+        towns = re.findall(r"born in (\w+),", shown) if shown.count("Passage ") > 2 else []
+        return "<answers>\n{}\n</answers>".format("\n".join(towns) or "unknown")
+
+    made = package.corpus_questions(
+        handbook(), chat_model=ScriptedModel(say), count=2, multi_hop=1.0, held_out_share=0.0, out="q.jsonl", top_k=1
+    )
+    assert made.kept["multi-hop"] == 0
+    assert "not_answered" in made.filtered
+
+
+def test_where_nothing_can_be_asked_the_result_says_why() -> None:
+    corpus = write_passages(Path("short.jsonl"), [("a#1", "A", "Too short."), ("b#1", "B", "Also short.")])
+    made = package.corpus_questions(corpus, chat_model=Teacher().model, count=5, out="q.jsonl")
+    assert (made.written, made.kept) == (0, {"single": 0, "multi-hop": 0})
+    assert any("0 of 5 questions: the corpus has no more to ask about" in each for each in made.warnings)
 
 
 def test_the_command_says_what_the_offline_writer_cannot_show_and_what_it_would_cost(reasonrag: Reasonrag) -> None:

@@ -140,6 +140,7 @@ OF_SENTENCES: dict[str, tuple[str, dict[int, str], tuple[int, int, int, int, int
     "a citation behind the full stop": ("Soft. [cats] They purr.", {1: "1"}, (2, 1, 1, 1, 1)),
     "a passage that was not read": ("Soft [Dogs].", {1: "1"}, (1, 1, 0, 1, 0)),
     "a passage that does not say so": ("Soft [Cats].", {}, (1, 0, 0, 1, 0)),
+    "two passages at once": ("Soft [1, Cats]. Warm [Cats; Dogs].", {1: "1", 2: "1"}, (2, 2, 2, 4, 3)),
     "no citation": ("Soft. Warm! Really?", {2: "1"}, (3, 1, 0, 0, 0)),
     "Chinese": ("猫很软。猫会叫[Cats]。", {2: "1"}, (2, 1, 1, 1, 1)),
     "numbers with a point": ("It has 3.5 legs.", {}, (1, 0, 0, 0, 0)),
@@ -174,9 +175,48 @@ def test_support_that_cannot_be_read_is_counted_and_not_taken(said: str, evaluat
 
     judge = ScriptedModel(say, name="judge")
     report = evaluated(rows=QUESTIONS[1:2], answers={"What are": "Soft. Warm."}, judge_chat_model=judge, style="long")
-    assert (report.unjudged_by_cause, report.owed) == ({"unreadable": 1}, 0)
+    assert (report.unjudged_by_cause, report.owed) == ({"support_unreadable": 1}, 0)
     assert report.metrics["judge_score"].value == 0.9
     assert "faithfulness" not in report.metrics
+
+
+def test_a_score_is_kept_where_the_support_fails(evaluated: Evaluated) -> None:
+    """And the support alone is asked for again."""
+
+    def says(request: ChatRequest, _position: int) -> str:
+        if turn(request) == "support":
+            raise ModelError("the judge is ill", cause="http_500")
+        return "<score>90</score>"
+
+    judge = ScriptedModel(says, name="judge")
+    report = evaluated(rows=QUESTIONS[1:2], judge_chat_model=judge, style="long")
+    assert (report.unjudged_by_cause, report.owed) == ({"support_http_500": 1}, 1)
+    assert (report.metrics["judge_score"].value, report.usage.judge_calls) == (0.9, 1)
+    again = judging()
+    assert evaluated(rows=QUESTIONS[1:2], judge_chat_model=again, style="long").owed == 0
+    assert [turn(each) for each in again.requests] == ["support"]
+
+
+def test_an_answer_of_too_many_sentences_has_no_support_and_is_counted(evaluated: Evaluated) -> None:
+    report = evaluated(rows=QUESTIONS[1:2], answers={"What are": "Soft. " * 101}, style="long")
+    assert report.unjudged_by_cause == {"support_too_long": 1}
+    assert "faithfulness" not in report.metrics
+
+
+def test_another_rubric_may_explain_a_difference(evaluated: Evaluated) -> None:
+    Path("one.txt").write_text("is short")
+    Path("two.txt").write_text("is long")
+    evaluated("evals/a", rubric="one.txt")
+    evaluated("evals/b", rubric="two.txt")
+    assert any("used rubric" in each for each in package.compare(["evals/a", "evals/b"]).warnings)
+
+
+CHINESE = {"id": "z", "question": "年假几天?", "golden_answers": ["十五天"]}
+
+
+def test_the_judges_agreement_with_gold_goes_by_words_of_every_script(evaluated: Evaluated) -> None:
+    report = evaluated(rows=[CHINESE, *QUESTIONS[1:]], answers=ANSWERS | {"年假": "年假为十五天。"})
+    assert report.metrics["judge_agrees"].value == 1.0
 
 
 # -- which of two answers is better ----------------------------------------------------------------------------
@@ -241,6 +281,49 @@ def test_an_answer_is_better_than_none(evaluated: Evaluated) -> None:
     found = compared(["evals/a", "evals/b"], judge).preferences
     assert found is not None
     assert (found.reference_preferred, judge.requests) == (3, [])
+
+
+def seeds(evaluated: Evaluated, name: str, given: list[dict[str, str]]) -> str:
+    """A group of evaluations of one condition."""
+    for number, answers in enumerate(given):
+        evaluated(f"evals/{name}{number}", answers=answers, seed=number)
+    return f"{name}={','.join(f'evals/{name}{number}' for number in range(len(given)))}"
+
+
+@pytest.mark.parametrize("many", [(2, 3), (3, 1), (1, 2), (2, 2)])
+def test_groups_of_any_size_are_compared_by_the_mean_over_their_seeds(
+    many: tuple[int, int], evaluated: Evaluated
+) -> None:
+    """No answer is asked about twice: all seeds of a condition answer alike."""
+    groups = [seeds(evaluated, "x", [ANSWERS] * many[0]), seeds(evaluated, "y", [BETTER] * many[1])]
+    judge = preferring(longer)
+    [pair] = package.compare(group=groups, judge_chat_model=judge).pairs
+    assert pair.preferences is not None
+    assert sum((pair.preferences.preferred, pair.preferences.reference_preferred, pair.preferences.ties)) == 3 * max(
+        many
+    )
+    delta = pair.metrics["preference"]
+    assert (delta.n, delta.value, pair.wins, pair.losses) == (3, 0.0, ["a"], ["b"])
+    assert delta.low is not None
+    assert delta.high is not None
+    assert -1 <= delta.low <= 0 <= delta.high <= 1
+    assert len(judge.requests) == 4
+
+
+def test_what_needs_no_judge_is_decided_by_rule_and_is_no_merit_of_the_judge(evaluated: Evaluated) -> None:
+    """Nor does it need a key or an endpoint."""
+    rows = QUESTIONS[:1]
+    evaluated("evals/a", rows=rows, answers={"Where": "Paris"})
+    evaluated("evals/b", rows=rows, chat_model=ScriptedModel(lambda *_: "I cannot say."))
+    [pair] = package.compare(["evals/a", "evals/b"], judge="gpt-4o", judge_base_url=["http://127.0.0.1:9"]).pairs
+    assert pair.preferences is not None
+    assert (pair.preferences.by_rule, pair.preferences.reference_preferred) == (1, 1)
+    assert pair.preferences.agrees_with_gold.of == 0
+
+
+def test_settings_of_a_judge_need_one(two: list[str]) -> None:
+    with pytest.raises(InputError, match="`prompts` is for a judge: add `judge` MODEL"):
+        package.compare(two, prompts="nowhere")
 
 
 def test_the_judge_is_held_against_gold_answers_where_one_answer_is_right(evaluated: Evaluated) -> None:
