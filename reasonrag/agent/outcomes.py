@@ -104,6 +104,17 @@ def judge_agrees(score: float | None, answer: str | None, golden_answers: Sequen
     return (score >= RIGHT_FROM) == (label_cover_em(answer, golden_answers) == 1)
 
 
+FEWEST_JUDGED, POOR = 10, 0.75
+"""Answers from which the agreement of a judge with gold answers is told, and the share below which it is a warning."""
+
+
+def poor_judge(judge: str, agreed: int, of: int) -> list[str]:
+    """A warning where a judge often contradicts the gold answers."""
+    if of < FEWEST_JUDGED or agreed >= POOR * of:
+        return []
+    return [f"{judge} agrees with gold answers on only {agreed:,} of {of:,} answers: do not rely on its scores"]
+
+
 def counts(step: AgentStep, *, unreadable: str, forced_answers: str) -> bool:
     """Whether the end of a path has an outcome at all, by these fields of the recipe."""
     if step.parse_error:

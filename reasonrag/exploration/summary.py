@@ -17,7 +17,7 @@ from preference.best_path import ends_of
 from preference.candidate_records import is_training_split
 from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE, AbsentIfNone, shared_fields
-from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed, judge_agrees
+from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, answers_rehearsed, judge_agrees, poor_judge
 from reasonrag.errors import CapReached, DegenerateRun, InputError, RunStopped
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.files import FAILURES, ROLLOUTS, read_record
@@ -189,7 +189,8 @@ class RunSummary(RunFacts):
             yield f"mean {self.outcome} outcome", self.mean_outcome
         if self.judge_agrees:
             same, of = self.judge_agrees["same"], sum(self.judge_agrees.values())
-            yield "judge agrees with gold answers", f"on {same:,} of {of:,}" if of else "not known: there are none"
+            agrees = f"on {counted(same, 'answer')} of {of:,} in the trees" if of else "not known: there are none"
+            yield "judge agrees with gold answers", agrees
         yield "mixed outcomes", counted(self.questions_mixed, "question")
         yield "degenerate", self.degenerate
         yield "unreadable replies", self.parse_failures_by_cause
@@ -216,6 +217,7 @@ def count_run(rollouts: Iterable[RolloutRecord], facts: RunFacts) -> RunSummary:
         if facts.outcome in JUDGED_OUTCOMES
         else None,
         warnings=answers_rehearsed(facts.model, facts.outcome, reward=facts.reward)
+        + (poor_judge(facts.model, counts.agreements[True], counts.agreements[True] + counts.agreements[False]))
         + ([] if is_training_split(facts.split) else [HELD_OUT.format(facts.split)])
         + counts.warnings(facts.max_reply_tokens, cut_from=recorded_cut(facts.refused_parameters)),
         versions=versions(),

@@ -7,6 +7,7 @@ to ask about. Train and held-out questions come from different documents. What a
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,13 +20,14 @@ from typing import Any, Literal, NamedTuple
 import orjson
 from pydantic import BaseModel
 
-from preference.export.private_files import atomic_replacement, write_json
+from preference.export.private_files import write_file, write_json
 from preference.export.summary import SUMMARY
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import parse_answers, parse_question
 from reasonrag.agent.prompting import Prompts, load_prompts, render_reading, render_writing
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.question_writing.chains import (
+    DRAWS,
     MOST_PASSAGES,
     SHORTEST,
     Source,
@@ -91,6 +93,10 @@ class QuestionsSummary(BaseModel):
     """Without a reply; the same command asks again."""
     documents: int = 0
     documents_held_out: int = 0
+    passages: int = 0
+    """Those that questions can be asked about."""
+    sha256: dict[str, str] = {}
+    """Of the two files of questions."""
     calls: int = 0
     cost_usd: float | None = None
     expected: str = ""
@@ -100,13 +106,15 @@ class QuestionsSummary(BaseModel):
     def shown(self) -> Iterator[Part]:
         rows: dict[str, object] = {
             "kept": tuple(f"{kind} {self.kept.get(kind, 0):,} of {many:,}" for kind, many in self.wanted.items()),
-            "of them held out": f"{self.kept_held_out:,}, of {counted(self.documents_held_out, 'document')}",
+            "of them held out": f"{self.kept_held_out:,}, for which {self.documents_held_out:,} of "
+            f"{counted(self.documents, 'document')} are held out",
             "written": f"{self.written:,}, {self.asked_for:,} asked for",
             "left out": self.filtered,
             "failed": self.failed or "",
             "cost": f"{dollars_or_unknown(self.cost_usd)}, {counted(self.calls, 'completion')}",
         }
-        rows = {"documents": self.documents, "expected cost": self.expected} if self.expected else rows
+        of = f"{self.passages:,} in {counted(self.documents, 'document')}, each asked about up to {DRAWS} times"
+        rows = {"passages": of, "expected cost": self.expected} if self.expected else rows
         yield Table(f"questions from {self.corpus}  writer {self.model}", rows.items())
         yield from warned(self.warnings)
         if self.expected:
@@ -116,7 +124,8 @@ class QuestionsSummary(BaseModel):
         if sum(self.kept.values()) > self.kept_held_out:
             model = ["--model", OFFLINE] if self.model == OFFLINE else []
             data = ("--questions", self.out, "--corpus", self.corpus)
-            yield next_command("generate", *data, *model, "--run", "runs/own")
+            stem = Path(self.out).stem
+            yield next_command("generate", *data, *model, "--run", f"runs/{'own' if stem == 'questions' else stem}")
 
 
 @public_call(QuestionWritingSettings)
@@ -176,9 +185,14 @@ class _Wanted(NamedTuple):
             raise InputError(f"--held-out {self.held_out}: give a file of its own, outside {self.folder}")
         advice = "Restore it, or choose another --out"
         earlier = read_record(self.folder / SUMMARY, QuestionsSummary, advice)
+        known = earlier.sha256 if earlier else {}
         for each in (self.out, self.held_out):
-            if each.exists() and not (earlier and str(each) in (earlier.out, earlier.held_out)):
+            if each.exists() and str(each) not in known:
                 raise InputError(f"{each} exists and is not of this command: not replaced; choose another --out")
+            if each.exists() and hashlib.sha256(each.read_bytes()).hexdigest() != known[str(each)]:
+                raise InputError(
+                    f"{each} was changed since it was written: not replaced; move it, or choose another --out"
+                )
 
 
 async def _write(
@@ -211,7 +225,7 @@ async def _write(
             writing_all.sources = [each for group in groups for each in group.next_sources()]
             [expected] = await writing_all.expected(writing_all.sources)
             cost, _ = cost_in_words([(spec, spec.expected(expected))], Caps.of(settings.part(BudgetSettings)), Tokens())
-            return _summary(wanted, spec, passages, held, groups).model_copy(update={"expected": cost})
+            return _summary(wanted, spec, passages, held, groups).model_copy(update={"expected": cost, "warnings": []})
         begun = has_answers(folder)
         spec = await spec.settled(None if begun else await open_model(), recorded_effort(folder))
         retriever = await open_retriever(
@@ -232,8 +246,7 @@ async def _write(
             update={"failed": len(work.failed), "calls": run.models.spent.calls, "cost_usd": run.models.cost}
         )
         with writing(wanted.out):
-            _write_files(wanted, groups, summary)
-    return summary
+            return _write_files(wanted, groups, summary)
 
 
 def _passages(wanted: _Wanted, home: Path, told: Watcher) -> tuple[Path, str, list[Passage]]:
@@ -422,17 +435,23 @@ class _Writing:
 # -- files -----------------------------------------------------------------------------------------------------
 
 
-def _write_files(wanted: _Wanted, groups: Sequence[_Group], summary: QuestionsSummary) -> None:
+def _write_files(wanted: _Wanted, groups: Sequence[_Group], summary: QuestionsSummary) -> QuestionsSummary:
+    """The summary with what tells later whether a file was changed; it is there before they are."""
     wanted.out.parent.mkdir(parents=True, exist_ok=True)
-    files = {wanted.out: [each for group in groups if not group.held_out for each in group.kept]}
+    kept = {wanted.out: [each for group in groups if not group.held_out for each in group.kept]}
     if summary.held_out:
-        files[wanted.held_out] = [each for group in groups if group.held_out for each in group.kept]
-    files[wanted.folder / FILTERED] = [each for group in groups for each in group.left_out]
-    write_json(wanted.folder / SUMMARY, summary.model_dump())  # first: it says whose the files are
-    for path, outcomes in files.items():
-        with atomic_replacement(path) as file:
-            for each in outcomes:
-                file.write(orjson.dumps(each.row(summary.model), option=orjson.OPT_APPEND_NEWLINE))
+        kept[wanted.held_out] = [each for group in groups if group.held_out for each in group.kept]
+    left_out = {wanted.folder / FILTERED: [each for group in groups for each in group.left_out]}
+    content = {
+        path: b"".join(orjson.dumps(each.row(summary.model), option=orjson.OPT_APPEND_NEWLINE) for each in outcomes)
+        for path, outcomes in (kept | left_out).items()
+    }
+    digests = {str(path): hashlib.sha256(content[path]).hexdigest() for path in kept}
+    summary = summary.model_copy(update={"sha256": digests})
+    write_json(wanted.folder / SUMMARY, summary.model_dump())
+    for path, text in content.items():
+        write_file(path, text)
+    return summary
 
 
 def _summary(
@@ -469,6 +488,7 @@ def _summary(
         written=kept.total() + len(left_out),
         filtered=dict(Counter(each.fault.cause for each in left_out if each.fault).most_common()),
         documents=len(set(map(document_of, passages))),
+        passages=sum(len(each.text) >= SHORTEST for each in passages),
         documents_held_out=len(held),
         warnings=warnings,
     )

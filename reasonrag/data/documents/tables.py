@@ -76,8 +76,9 @@ def _sections(heading: tuple[str, ...], rows: Sequence[Iterable[object]]) -> Ite
     heading = (*heading, *above[:1])
     if above[1:]:
         yield Section(heading, "\n".join(above[1:]))
+    names = [name.replace("_", " ") for name in table[head]]  # so that a search finds their words
     for cells in table[head + 1 :]:
-        named = zip_longest(table[head], cells, fillvalue="")
+        named = zip_longest(names, cells, fillvalue="")
         yield Section(heading, "\n".join(f"{name}: {cell}" if name else cell for name, cell in named if cell))
 
 

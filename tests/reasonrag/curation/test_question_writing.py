@@ -306,6 +306,20 @@ def test_nothing_is_written_over_anything_else_and_nothing_is_asked_before(case:
     assert not silent.model.requests
 
 
+def test_what_a_user_changed_is_not_replaced() -> None:
+    written(Teacher())
+    with Path("questions.jsonl").open("a") as file:
+        file.write('{"id": "mine", "question": "Who?"}\n')
+    with pytest.raises(InputError, match="was changed since it was written: not replaced"):
+        written(Teacher())
+
+
+def test_a_dry_run_says_how_much_there_is_to_ask_about_and_warns_of_nothing() -> None:
+    made = package.corpus_questions(handbook(), model="gpt-4o", count=300, dry_run=True)
+    assert (made.passages, made.documents, made.warnings) == (20, 20, [])
+    assert "requests to gpt-4o" in made.expected
+
+
 def test_a_cap_counts_what_was_delivered_in_every_round_of_writing() -> None:
     """Those that are left out have others written in their place."""
     bad = Teacher(lambda question, answer: (question, answer if "A" in question or "B" in question else "Atlantis"))

@@ -8,13 +8,17 @@ import orjson
 import pytest
 
 import reasonrag as package
+from reasonrag.agent.outcomes import poor_judge
 from reasonrag.curation.pairs_settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.llm.chat import ChatRequest
 from reasonrag.settings import resolve
 from reasonrag.training.settings import TrainSettings
-from tests.helpers.command_line import Reasonrag
+from tests.helpers.command_line import CORPUS, Reasonrag
+from tests.helpers.jsonl import write_passages
+from tests.helpers.scripted_model import ScriptedModel
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,6 +36,29 @@ def test_a_function_that_is_corrected_gets_the_answers_that_were_paid_for() -> N
     assert (run.done, run.failed) == (1, 0)
     assert run.session_cached_calls > 0
     assert run.warnings == []
+
+
+def test_a_judge_is_held_against_gold_answers_where_there_are_some() -> None:
+    """And a poor one is a warning."""
+    rows = [
+        {"id": "a", "question": "Where does the Seine flow?", "golden_answers": ["Paris"]},
+        {"id": "b", "question": "What are cats like?"},
+    ]
+    Path("mixed.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    corpus = write_passages(Path("corpus.jsonl"), CORPUS)
+
+    def say(request: ChatRequest, _position: int) -> str:
+        if request.sampling.stop == ("</score>",):
+            return "<score>90</score>"
+        return f"So the answer is <answer>{'Lyon' if 'Seine' in request.messages[1].content else 'Soft'}</answer>"
+
+    run = package.generate(
+        questions="mixed.jsonl", corpus=corpus, outcome="judge", run="runs/j", chat_model=ScriptedModel(say)
+    )
+    assert run.judge_agrees is not None
+    assert run.judge_agrees["same"] == 0 < run.judge_agrees["other"]
+    assert poor_judge("m", 7, 10) != []
+    assert poor_judge("m", 8, 10) == poor_judge("m", 0, 9) == []
 
 
 def test_steps_by_hops_need_hops_and_are_the_steps_that_a_model_is_asked_with(tmp_path: Path) -> None:

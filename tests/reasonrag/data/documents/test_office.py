@@ -39,6 +39,7 @@ def test_a_word_file_has_its_styles_headings_and_its_tables_rows() -> None:
         ("Tarif;Beitrag\nBasis;12,30\n", ["Tarif: Basis\nBeitrag: 12,30"]),
         ('a,b\n"x, y","one\ntwo"\n', ["a: x, y\nb: one two"]),
         ("a,b\n1,2,3\n", ["a: 1\nb: 2\n3"]),
+        ("annual_premium_eur,b\n1_2,2\n", ["annual premium eur: 1_2\nb: 2"]),
         ("one column\nof text\n", ["one column\nof text"]),
         ("Preis\n1,20\n2,30\n", ["Preis\n1,20\n2,30"]),
         ("# by a tool, version 3\nsep=;\na;b\n1;2\n", ["a: 1\nb: 2"]),
