@@ -208,16 +208,15 @@ def count_run(rollouts: Iterable[RolloutRecord], facts: RunFacts) -> RunSummary:
     counts = RunCounts()
     for rollout in rollouts:
         counts.add(rollout)
+    judged, agreed, contradicted = facts.outcome in JUDGED_OUTCOMES, counts.agreements[True], counts.agreements[False]
     known = shared_fields(counts.usage, RunSummary) | shared_fields(counts, RunSummary) | counts.of_trees
     return RunSummary(
         **known | shared_fields(facts, RunFacts),
         failed=len(counts.failures),
         failures_by_cause=dict(Counter(counts.failures.values()).most_common()),
-        judge_agrees={"same": counts.agreements[True], "other": counts.agreements[False]}
-        if facts.outcome in JUDGED_OUTCOMES
-        else None,
+        judge_agrees={"same": agreed, "other": contradicted} if judged else None,
         warnings=answers_rehearsed(facts.model, facts.outcome, reward=facts.reward)
-        + (poor_judge(facts.model, counts.agreements[True], counts.agreements[True] + counts.agreements[False]))
+        + (poor_judge(facts.model, agreed, agreed + contradicted) if judged else [])
         + ([] if is_training_split(facts.split) else [HELD_OUT.format(facts.split)])
         + counts.warnings(facts.max_reply_tokens, cut_from=recorded_cut(facts.refused_parameters)),
         versions=versions(),
