@@ -332,16 +332,17 @@ def question_key(question: str) -> str:
 
 
 Line = TypeVar("Line", StateRecord, QuestionRecord)
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
-def read_lines(path: Path, kind: type[Line]) -> Iterator[Line]:
+def read_lines(path: Path, kind: type[AnyRecord]) -> Iterator[AnyRecord]:
     """All records of a file, one at a time. Raises MalformedCandidatesError at the first malformed line."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             yield parse_line(line, kind, where=f"{path}, line {number}")
 
 
-def parse_line(line: bytes, kind: type[Line], *, where: str) -> Line:
+def parse_line(line: bytes, kind: type[AnyRecord], *, where: str) -> AnyRecord:
     """One line. Raises MalformedCandidatesError naming `where`."""
     try:
         return kind.model_validate_json(line)

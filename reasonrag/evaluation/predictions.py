@@ -6,21 +6,23 @@ Knows no method and no means over questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
 
 import orjson
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from preference.candidate_records import MalformedCandidatesError, read_lines
 from preference.export.private_files import atomic_replacement
-from preference.records import AbsentIfEmpty, AbsentIfNone, Items, PassageRef, QuestionError, Record, first_error
+from preference.records import AbsentIfEmpty, AbsentIfNone, Items, PassageRef, QuestionError, Record
 from reasonrag.errors import InputError
 from reasonrag.files import reading
 
 PREDICTIONS: Final = "predictions.jsonl"
 PREDICTIONS_SCHEMA: Final = "reasonrag.predictions/1"
 WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it after the last question; run the same command to continue"
+REWRITES: Final = "Run the command that made it again: it rewrites the file from its journal, without new requests"
 
 
 class PredictedStep(Record):
@@ -125,19 +127,10 @@ def read_predictions(path: Path) -> list[Prediction]:
     """
     file = path / PREDICTIONS if path.is_dir() else path
     with reading(file, missing=f"there is no {file}; {WRITTEN_AT_THE_END}"):
-        return list(_read(file))
-
-
-def _read(file: Path) -> Iterator[Prediction]:
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield Prediction.model_validate_json(line)
-            except ValidationError as error:
-                raise InputError(
-                    f"{file}, line {number} is not a line of {PREDICTIONS_SCHEMA}: {first_error(error)}. Run the "
-                    "command that made it again: it rewrites the file from its journal, without new requests"
-                ) from error
+        try:
+            return list(read_lines(file, Prediction))
+        except MalformedCandidatesError as error:
+            raise InputError(f"{error}. {REWRITES}") from error
 
 
 def write_predictions(folder: Path, predictions: Iterable[Prediction]) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field
 from preference.export.private_files import write_json
 from preference.records import AbsentIfEmpty, AbsentIfNone, Record
 from reasonrag.errors import InputError
-from reasonrag.evaluation.predictions import WRITTEN_AT_THE_END
+from reasonrag.evaluation.predictions import REWRITES, WRITTEN_AT_THE_END
 from reasonrag.files import read_record
 
 REPORT: Final = "report.json"
@@ -177,8 +177,7 @@ class Report(Record):
 def read_report(path: Path) -> Report:
     """The report of a run directory, or of the file itself. Raises InputError if it is missing or damaged."""
     file = path / REPORT if path.is_dir() else path
-    again = "Run the command that made it again: it rewrites the file from its journal, without new requests"
-    found = read_record(file, Report, again)
+    found = read_record(file, Report, REWRITES)
     if found is None:
         raise InputError(f"there is no {file}; {WRITTEN_AT_THE_END}")
     return found
