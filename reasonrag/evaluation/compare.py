@@ -39,7 +39,6 @@ from reasonrag.evaluation.significance import (
     RESAMPLES,
     RESAMPLING_SEED,
     MetricDelta,
-    Values,
     changes,
     mcnemar,
     mcnemar_text,
@@ -50,7 +49,7 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import rehearsed_judge
-from reasonrag.llm.settings import BudgetSettings, LimitSettings
+from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.redaction import mask_secrets_in, secrets
 from reasonrag.rendering import interval_text
@@ -137,7 +136,8 @@ def compare_into(
 
 def _judge(settings: CompareSettings, chat_model: ChatModel | None) -> PairwiseJudge:
     """The judge that the settings name, or the caller's own. Raises InputError for prompts that cannot be read."""
-    own, name = settings.judge_model, chat_model.name if chat_model else settings.judge or ""
+    own = ModelSettings(base_url=settings.judge_base_url, extra_body=settings.judge_extra_body, price=settings.price)
+    name = chat_model.name if chat_model else settings.judge or ""
     spec = ModelSpec.of(own, settings.part(LimitSettings), name)
     spec = spec.second(own, name, name_flag="--judge", key_variable=JUDGE_KEY_VARIABLE).likeliest("judge")
     budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
@@ -153,20 +153,19 @@ def default_out(conditions: Sequence[Condition]) -> Path:
 
 def _condition(condition: Condition, questions: Sequence[str]) -> ConditionSummary:
     report = condition.first.report
-    found = {name: condition.values(name, questions) for name in METRICS}
+    means = dict[str, float | None]()
+    for name in METRICS:
+        values = condition.values(name, questions)
+        known = values[:, ~np.isnan(values).any(axis=0)]
+        means[name] = round(float(known.mean()), 12) if known.size else None
     return ConditionSummary(
         name=condition.name,
         runs=[str(each.path) for each in condition.seeds],
         method=report.method,
         model=report.model,
         seeds=[each.report.seed for each in condition.seeds],
-        metrics={name: _mean(values) for name, values in found.items()},
+        metrics=means,
     )
-
-
-def _mean(values: Values) -> float | None:
-    known = values[:, ~np.isnan(values).any(axis=0)]
-    return round(float(known.mean()), 12) if known.size else None
 
 
 class _PairComparer:
@@ -189,25 +188,20 @@ class _PairComparer:
             preferred, self.preferences = judged.of_condition(reference, other, questions)
             self.values["preference"] = 1 - preferred, preferred
         self.decide = _deciding({name: len(changes(*sides)) for name, sides in self.values.items()}, len(questions))
-        self.change, self.second = (self._changes(name) for name in (self.decide[0], self.decide[-1]))
-
-    def _changes(self, name: str) -> Values:
-        """Of every question; 0 where it has no value."""
-        one, other = self.values[name]
-        change: Values = np.nan_to_num(np.round(other.mean(axis=0) - one.mean(axis=0), 12))
-        return change
+        deciding = (self.values[name] for name in (self.decide[0], self.decide[-1]))
+        self.change, self.second = (  # of every question; 0 where it has no value
+            np.nan_to_num(np.round(theirs.mean(axis=0) - ours.mean(axis=0), 12)) for ours, theirs in deciding
+        )
 
     def pair(self) -> PairedComparison:
         deltas = self._deltas(METRICS, np.arange(len(self.questions)))
-        tests = self._tests()
+        tests = {name: p for name in ("accuracy", *self.decide) if (p := mcnemar(*self.values[name])) is not None}
         verdict = self._verdict(deltas, tests)
         return PairedComparison(
             reference=self.reference.name,
             other=self.other.name,
             verdict=verdict,
-            sentence=sentence(
-                verdict, deltas, tests, reference=self.reference.name, other=self.other.name, decided_by=self.decide[0]
-            ),
+            sentence=self._sentence(verdict, deltas, tests),
             metrics=deltas,
             decided_by=self.decide[0],
             preferences=self.preferences,
@@ -216,8 +210,8 @@ class _PairComparer:
             by_type=self._parts(lambda each: each.type),
             by_hops=self._parts(lambda each: each.hops),
             changed=self.reference.first.config.changed_to(self.other.first.config),
-            wins=self._ids(self.change > 0),
-            losses=self._ids(self.change < 0),
+            wins=[id_ for id_, change in zip(self.questions, self.change, strict=True) if change > 0],
+            losses=[id_ for id_, change in zip(self.questions, self.change, strict=True) if change < 0],
         )
 
     def _deltas(self, names: Iterable[str], columns: np.ndarray[Any, Any]) -> dict[str, MetricDelta]:
@@ -227,10 +221,6 @@ class _PairComparer:
         for some in (alone, {name: each for name, each in chosen.items() if name not in alone}):
             found |= zip(some, paired_differences([*some.values()]), strict=True)
         return {name: found[name] for name in chosen if found[name].n or name in OF_PARTS}
-
-    def _tests(self) -> dict[str, float]:
-        found = {name: mcnemar(*self.values[name]) for name in ("accuracy", *self.decide)}
-        return {name: p for name, p in found.items() if p is not None}
 
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> ComparisonVerdict:
         if all(np.array_equal(one, other, equal_nan=True) for one, other in self.values.values()):
@@ -263,11 +253,28 @@ class _PairComparer:
             parts[str(each)] = ComparisonPart(questions=len(columns), metrics=deltas, outcomes=self._outcomes(columns))
         return parts
 
-    def _ids(self, chosen: np.ndarray[Any, Any]) -> list[str]:
-        return [self.questions[int(each)] for each in np.flatnonzero(chosen)]
+    def _sentence(self, verdict: ComparisonVerdict, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> str:
+        """The result in a sentence that claims no more than intervals and tests support."""
+        reference, other, decided_by = self.reference.name, self.other.name, self.decide[0]
+        difference, p, name = deltas[decided_by], tests.get(decided_by), METRICS[decided_by].name
+        said: dict[ComparisonVerdict, str] = {
+            "gain": f"{other} is better",
+            "style_gain": f"{other} is higher, which may be answer style and does not count as a gain",
+            "loss": f"{other} is worse",
+            "style_loss": f"{other} is lower, which may be answer style",
+            "no_difference": f"not significant. {_why_not_significant(difference, p, name)}",
+        }
+        if verdict == "identical":
+            return f"{other} and {reference} have the same scores on every question."
+        found = f"{capitalized(name)}: {other} - {reference} = {in_points(difference, p)}: {said[verdict]}."
+        if decided_by != "em":
+            return found
+        side = significant_direction("cover_em", deltas, tests)
+        verb = {0: "does not change significantly", 1: "gains", -1: "loses"}[side]
+        return f"{found} Cover-EM {verb}: {in_points(deltas['cover_em'])}."
 
 
-# -- the sentence ----------------------------------------------------------------------------------------------
+# -- what is said of it ----------------------------------------------------------------------------------------------
 
 
 def _deciding(valued: Mapping[str, int], questions: int) -> tuple[str, ...]:
@@ -282,36 +289,6 @@ def _deciding(valued: Mapping[str, int], questions: int) -> tuple[str, ...]:
 def significant_direction(metric: str, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> int:
     """1 or -1 if a metric is significantly higher or lower, by its interval and by its test; else 0."""
     return deltas[metric].side if metric in tests and tests[metric] <= 1 - COMPARISON_LEVEL else 0
-
-
-def sentence(
-    verdict: ComparisonVerdict,
-    deltas: dict[str, MetricDelta],
-    tests: dict[str, float],
-    *,
-    reference: str,
-    other: str,
-    decided_by: str = "em",
-) -> str:
-    """The result in a sentence that claims no more than intervals and tests support."""
-    difference, p = deltas[decided_by], tests.get(decided_by)
-    name = METRICS[decided_by].name
-    em = f"{capitalized(name)}: {other} - {reference} = {in_points(difference, p)}"
-    cover = in_points(deltas["cover_em"])
-    side = significant_direction("cover_em", deltas, tests)
-    verb = {0: "does not change significantly", 1: "gains", -1: "loses"}[side]
-    said: dict[ComparisonVerdict, str] = {
-        "gain": f"{other} is better",
-        "style_gain": f"{other} is higher, which may be answer style and does not count as a gain",
-        "loss": f"{other} is worse",
-        "style_loss": f"{other} is lower, which may be answer style",
-        "no_difference": f"not significant. {_why_not_significant(difference, p, name)}",
-    }
-    if verdict == "identical":
-        return f"{other} and {reference} have the same scores on every question."
-    if decided_by != "em":
-        return f"{em}: {said[verdict]}."
-    return f"{em}: {said[verdict]}. Cover-EM {verb}: {cover}."
 
 
 def _why_not_significant(em: MetricDelta, p: float | None, name: str) -> str:

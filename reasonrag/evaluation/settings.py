@@ -218,8 +218,3 @@ class CompareSettings(JudgeSettings, LimitSettings, BudgetSettings):
         Panel.BUDGET,
         default=[],
     )
-
-    @property
-    def judge_model(self) -> ModelSettings:
-        """The judge's settings as those of a model."""
-        return ModelSettings(base_url=self.judge_base_url, extra_body=self.judge_extra_body, price=self.price)
