@@ -76,10 +76,9 @@ class Answering:
         answered = list[Asked]()
 
         async def answer(question: Question) -> None:
-            stand_ins: dict[str, ChatModel] = {
-                role: OfflineCritic() if role == CRITIC else OfflineTeacher() for role in roles
-            }
-            asked = Asked(0, {role: ItemModel(each, 0) for role, each in stand_ins.items()})
+            asked = Asked(
+                0, {role: ItemModel(OfflineCritic() if role == CRITIC else OfflineTeacher(), 0) for role in roles}
+            )
             with suppress(ReasonragError):  # of the retriever: the evaluation will meet it, and tell
                 await self._outcome(question, asked)
                 answered.append(asked)

@@ -34,7 +34,7 @@ from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
-from reasonrag.evaluation.predictions import Prediction, write_predictions
+from reasonrag.evaluation.predictions import write_predictions
 from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, EvaluationUsage, Report
 from reasonrag.evaluation.reported_metrics import grouped_means, metric_means
 from reasonrag.evaluation.settings import EvaluateSettings
@@ -284,7 +284,8 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
     causes = Counter(each.error.cause for each in predictions if each.error)
     answered = [each for each in predictions if each.error is None]
     unjudged = Counter(cause for each in outcomes for cause in each.unjudged)
-    unreadable = _parse_failures(answered)
+    parse_errors = Counter(step.parse_error for each in answered for step in each.steps if step.parse_error is not None)
+    unreadable = dict(parse_errors.most_common())
     only_reasoning = unreadable.get("reasoning_cut", 0) + unjudged["reasoning_cut"]
     return Report(
         run=str(setup.folder),
@@ -326,11 +327,6 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
         settings=setup.shown_settings,
         versions=versions(),
     )
-
-
-def _parse_failures(predictions: Iterable[Prediction]) -> dict[str, int]:
-    steps = (step for each in predictions for step in each.steps)
-    return dict(Counter(step.parse_error for step in steps if step.parse_error is not None).most_common())
 
 
 def _spent(outcomes: Iterable[QuestionOutcome]) -> EvaluationUsage:

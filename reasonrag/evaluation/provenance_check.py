@@ -23,15 +23,6 @@ from reasonrag.serving.local_server import VllmOptions
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, TrainingConditions, question_keys, read_provenance
 
-UNKNOWN = (
-    "the training of {name} is unknown, so overlap with its training questions and its prompts were not checked; give "
-    "--trained-on DIR, its folder or its data set"
-)
-UNKNOWN_QUESTIONS = (
-    "{sources} does not record the training questions of {name}, so overlap with them was not checked; give "
-    "--trained-on DIR, its data set"
-)
-
 _Source: TypeAlias = tuple[Path, Provenance]
 
 
@@ -74,11 +65,17 @@ class ProvenanceCheck:
     @property
     def unknown(self) -> str | None:
         """A warning if the provenance is missing or incomplete."""
-        if not self.sources:
-            return UNKNOWN.format(name=self.subject.name) if self.subject.known else None
-        if any(each.questions for _, each in self.sources):
+        if any(each.questions for _, each in self.sources) or not (self.sources or self.subject.known):
             return None
-        return UNKNOWN_QUESTIONS.format(sources=" ".join(str(each) for each, _ in self.sources), name=self.subject.name)
+        if self.sources:
+            return (
+                f"{' '.join(str(each) for each, _ in self.sources)} does not record the training questions of "
+                f"{self.subject.name}, so overlap with them was not checked; give --trained-on DIR, its data set"
+            )
+        return (
+            f"the training of {self.subject.name} is unknown, so overlap with its training questions and its prompts "
+            "were not checked; give --trained-on DIR, its folder or its data set"
+        )
 
     def warnings(self, questions: Sequence[Question], asked: EvaluationConditions) -> list[str]:
         """All mismatches with these questions and conditions as warnings, none as an error."""

@@ -107,7 +107,7 @@ def score_attempt(
     spent: tokens of the evaluated model. judged, support: what the judge says of the answer, if one was asked. scored:
     tokens of the critic, if there is one.
     """
-    answer, golden_answers = attempt.answer, question.golden_answers
+    answer, golden_answers, gold = attempt.answer, question.golden_answers, question.gold
     em, f1, covers = (0.0, 0.0, 0.0) if golden_answers else (None, None, None)
     if answer is not None and golden_answers:
         said = in_words(question.question, answer)
@@ -120,7 +120,7 @@ def score_attempt(
             "cover_em": covers,
             "judged": judged,
             "support": support,
-            "gold_recall": _gold_recall(question, attempt),
+            "gold_recall": None if gold is None else len(gold.found_in(attempt.read)) / len(gold.keys),
             "searches": attempt.searches,
             "calls": spent.calls,
             "prompt_tokens": spent.prompt,
@@ -158,11 +158,6 @@ def _of_answer(score: Callable[[str, Sequence[str]], float], prediction: Predict
     return score(in_words(prediction.question, prediction.answer), prediction.golden_answers)
 
 
-def _gold_recall(question: Question, attempt: Attempt) -> float | None:
-    gold = question.gold
-    return None if gold is None else len(gold.found_in(attempt.read)) / len(gold.keys)
-
-
 # -- many questions ----------------------------------------------------------------------------------------------------
 
 
@@ -174,25 +169,19 @@ def metric_means(predictions: Iterable[Prediction]) -> dict[str, MetricMean]:
 
 
 def _mean_of(values: Iterable[float | None]) -> MetricMean:
-    """The mean of the values that are not None."""
+    """The mean of the values that are not None, in ten significant digits: in these the order of a sum is not seen."""
     known = [each for each in values if each is not None]
     ends = mean_interval(known)
-    mean, low, high = (None, None, None) if ends is None else (_rounded(each) for each in ends)
+    mean, low, high = (None, None, None) if ends is None else (float(f"{each:.10g}") for each in ends)
     return MetricMean(value=mean, low=low, high=high, n=len(known))
 
 
 def grouped_means(predictions: Sequence[Prediction], key: Callable[[Prediction], object]) -> dict[str, QuestionGroup]:
     """The metrics of groups by `key`, sorted; questions with key None are in no group."""
     answered = [each for each in predictions if each.error is None]
-    keys = sorted({found for each in answered if (found := key(each)) is not None}, key=_order)
-    members = {each: [one for one in answered if key(one) == each] for each in keys}
+    found = {each for one in answered if (each := key(one)) is not None}
+    members = {
+        each: [one for one in answered if key(one) == each]
+        for each in sorted(found, key=lambda each: (isinstance(each, str), each))
+    }
     return {str(each): QuestionGroup(questions=len(ones), metrics=metric_means(ones)) for each, ones in members.items()}
-
-
-def _order(key: object) -> tuple[bool, object]:
-    return isinstance(key, str), key
-
-
-def _rounded(value: float) -> float:
-    """Rounded to ten significant digits, so that the order of summation does not matter."""
-    return float(f"{value:.10g}")

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.data.corpus import Passage
@@ -16,7 +15,7 @@ from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.adaptive_rag import adaptive_rag
 from reasonrag.evaluation.methods.baseline import BaselineAttempt
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, baseline_hash, in_style
-from reasonrag.evaluation.methods.choice import BaselineName, MethodChoice, StepBudget
+from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.flare import flare
 from reasonrag.evaluation.methods.ircot import ircot
 from reasonrag.evaluation.methods.iter_retgen import iter_retgen
@@ -25,7 +24,6 @@ from reasonrag.evaluation.methods.method import Attempt, Method
 from reasonrag.evaluation.methods.search_r1 import search_r1
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.llm.critic import Critic
-from reasonrag.retrieval.retriever import Retriever
 
 
 class NoRetriever:
@@ -51,19 +49,17 @@ _BASELINES = _WITHOUT_ROUTES | {"adaptive-rag-prompted": partial(adaptive_rag, _
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline as a method. caller: of the evaluated model."""
+    """A baseline as a method. agent: whose model it asks and whose retriever it searches."""
 
-    name: BaselineName
-    caller: ModelCaller
+    choice: MethodChoice
+    agent: Agent
     prompts: BaselinePrompts
-    retriever: Retriever
-    top_k: int
-    budget: StepBudget
 
     async def answer(self, question: Question) -> Attempt:
-        prompts = in_style(self.prompts, self.caller.prompts, question.style)
-        at = BaselineAttempt(question, self.caller, prompts, self.retriever, self.top_k, self.budget)
-        answer = await _BASELINES[self.name](at)
+        agent, caller = self.agent, self.agent.caller
+        prompts = in_style(self.prompts, caller.prompts, question.style)
+        at = BaselineAttempt(question, caller, prompts, agent.retriever, agent.top_k, self.choice.budget)
+        answer = await _BASELINES[self.choice.name](at)
         return Attempt(answer, tuple(at.steps), at.searches, tuple(at.read.values()))
 
 
@@ -71,7 +67,7 @@ def method_for(choice: MethodChoice, agent: Agent, prompts: BaselinePrompts, cri
     """The method. agent: the one that is evaluated; a baseline asks its model and searches its retriever. critic:
     chooses among draws."""
     if choice.name != "agent":
-        return Baseline(choice.name, agent.caller, prompts, agent.retriever, agent.top_k, choice.budget)
+        return Baseline(choice, agent, prompts)
     return MajorityVote(LinearAgent(agent), choice.vote) if choice.vote else LinearAgent(agent, critic, choice.draws)
 
 

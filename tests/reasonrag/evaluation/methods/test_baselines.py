@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from preference import exact_match
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import ParseError, parse_tagged
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.protocols.known import renderer_hash
@@ -56,11 +55,10 @@ MethodOf = Callable[..., Method]
 
 
 def make(name: BaselineName, model: ChatModel, retriever: IndexRetriever, **changes: Any) -> Method:
-    """A baseline with some model, over the four passages. repair: whether unreadable replies are repaired."""
-    sampling, repair = Sampling(temperature=0.0, top_p=0.9, max_tokens=64), changes.pop("repair", True)
-    caller = ModelCaller(model, AGENT_PROMPTS, sampling, 5, repair=repair)
-    parts = {"prompts": PROMPTS, "retriever": retriever, "top_k": 2, "budget": BUDGET} | changes
-    return Baseline(name, caller, **parts)
+    """A baseline with some model, over the four passages. steps: its budget. changes: of the agent."""
+    sampling, steps = Sampling(temperature=0.0, top_p=0.9, max_tokens=64), changes.pop("steps", BUDGET.completions)
+    parts = {"top_k": 2, "max_steps": steps, "seed": 5} | changes
+    return Baseline(MethodChoice(name, steps), Agent(model, retriever, AGENT_PROMPTS, sampling, **parts), PROMPTS)
 
 
 @pytest.fixture
@@ -216,7 +214,7 @@ async def test_search_r1_searches_until_it_answers(method_of: MethodOf) -> None:
     cannot read it is told: that is its repair turn, which stays in the conversation and takes nothing of the budget."""
     made_up = f"{SEARCH} <information>made up</information>"
     model = ScriptedModel(["I do not know.", made_up, SEARCH, "<think>Paris.</think> " + ANSWER])
-    attempt = await method_of("search-r1", model, budget=StepBudget(5, 2)).answer(QUESTION)
+    attempt = await method_of("search-r1", model, steps=5).answer(QUESTION)
     assert (attempt.answer, attempt.searches) == ("Seine", 2)
     assert [step.content for step in attempt.steps] == [*["capital of France"] * 2, "Seine"]
     assert [step.repaired for step in attempt.steps] == [True, False, False]
@@ -388,7 +386,7 @@ async def test_the_offline_teacher_understands_every_baseline(
     """It answers nearly always, sometimes rightly, and the loops of Search-R1 and IRCoT end by themselves."""
     questions, retriever = atlas
     budget = StepBudget.of(9)
-    method = method_of(name, OfflineTeacher(), retriever=retriever, top_k=3, budget=budget)
+    method = method_of(name, OfflineTeacher(), retriever=retriever, top_k=3, steps=budget.completions)
     attempts = [await method.answer(each) for each in questions]
     answered = [each for each in attempts if each.answer]
     assert len(answered) >= 0.8 * len(questions)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from reasonrag import evaluate
-from reasonrag.agent.model_calls import ModelCaller
+from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.evaluation.methods.baseline_prompts import load_baseline_prompts
-from reasonrag.evaluation.methods.choice import StepBudget
+from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.flare import BETA, THETA
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.methods.opening import Baseline
@@ -54,8 +54,9 @@ async def attempted(
 ) -> tuple[Attempt, list[str], ScriptedModel]:
     """An attempt with these replies, what it searched, and its model."""
     model, recorded = ScriptedModel(replies), Recorded(retriever)
-    caller = ModelCaller(model, load_prompts(), Sampling(temperature=0.0, top_p=1.0, max_tokens=64), 5)
-    flare = Baseline("flare", caller, load_baseline_prompts(), recorded, 1, StepBudget.of(steps))
+    sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=64)
+    agent = Agent(model, recorded, load_prompts(), sampling, top_k=1, max_steps=steps, seed=5)
+    flare = Baseline(MethodChoice("flare", steps), agent, load_baseline_prompts())
     return await flare.answer(QUESTION), recorded.queries, model
 
 
