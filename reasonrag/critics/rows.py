@@ -68,14 +68,6 @@ def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
 
 
 def _pair(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "state": messages_of(row),
-        "chosen": row["chosen"],
-        "rejected": row["rejected"],
-        "margin": max(0.0, _margin(row)),  # a judge may disagree with the values, and an import has none
-    }
-
-
-def _margin(row: dict[str, Any]) -> float:
-    """As labelled: of a pair whose sides `pairs --flip` exchanged, that of the exchanged sides."""
-    return float(row["margin"] or 0.0) * (-1 if row.get("flipped") else 1)
+    found = {"state": messages_of(row), "chosen": row["chosen"], "rejected": row["rejected"]}
+    margin = float(row["margin"] or 0.0) * (-1 if row.get("flipped") else 1)  # `pairs --flip` exchanged the sides
+    return found | {"margin": max(0.0, margin)}  # a judge may disagree with the values, and an import has none

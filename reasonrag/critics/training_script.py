@@ -12,25 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from reasonrag.critics.chat_template import critic_tokenizer, on_trial
 from reasonrag.serving.chat_template import open_tokenizer
 from reasonrag.training.stages.trl import ProcessJob, arguments_of, base_of, teller, train_to_the_end, write_facts
-
-
-class TrainingFacts(BaseModel):
-    """What the parent reads and removes. longest_row: tokens, of those that were not left out as too long."""
-
-    model_config = ConfigDict(frozen=True)
-
-    rows: int
-    held_out_rows: int
-    left_out: int
-    longest_row: int
-    end_token: str
-    trial_score: float
-    trial_tokens: int
 
 
 def main(job_file: Path) -> None:
@@ -67,16 +51,18 @@ def main(job_file: Path) -> None:
         return
     lengths = [len(each[name]) for each in (*rows, *held_out) for name in each if name.endswith("ids")]
     score, tokens = on_trial(trained, tokenizer)
-    facts = TrainingFacts(
-        rows=len(rows),
-        held_out_rows=len(held_out),
-        left_out=left_out + left_out_there,
-        longest_row=max(lengths),
-        end_token=tokenizer.eos_token,
-        trial_score=score,
-        trial_tokens=tokens,
+    write_facts(
+        job,
+        {
+            "rows": len(rows),
+            "held_out_rows": len(held_out),
+            "left_out": left_out + left_out_there,
+            "longest_row": max(lengths),  # in tokens, of those that were not left out
+            "end_token": tokenizer.eos_token,
+            "trial_score": score,
+            "trial_tokens": tokens,
+        },
     )
-    write_facts(job, facts.model_dump())
 
 
 def _tokenized(path: Path, tokenizer: Any, job: ProcessJob, limit: int) -> tuple[list[dict[str, Any]], int]:

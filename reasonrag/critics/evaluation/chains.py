@@ -51,9 +51,9 @@ def shuffled(chains: Sequence[Chain]) -> Iterator[tuple[Chain, Chain]]:
     golden = list({chain.question: chain for chain in reversed(chains) if chain.won}.values())
     for chain, other in zip(golden, golden[1:] + golden[:1], strict=True) if len(golden) > 1 else ():
         types = {step.action_type for step in other.steps}
-        said = {kind: cycle([each.response for each in other.steps if each.action_type == kind]) for kind in types}
+        said = {kind: cycle([each.step for each in other.steps if each.action_type == kind]) for kind in types}
         if {step.action_type for step in chain.steps} <= types:
-            steps = (replace(step, response=next(said[step.action_type])) for step in chain.steps)
+            steps = (replace(step, step=next(said[step.action_type])) for step in chain.steps)
             yield chain, Chain(won=False, steps=tuple(steps))
 
 

@@ -29,15 +29,15 @@ from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer, rollouts_in
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.critic import CriticVerdict, FoundCritic, StepText, critic_spec, find_critic, text_of
+from reasonrag.llm.critic import CriticVerdict, FoundCritic, StepText, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
-from reasonrag.run.scoring import AskedCritic, StepToScore, score_steps
+from reasonrag.run.scoring import AskedCritic, score_steps
 from reasonrag.run_config import shown_settings, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.provenance import Provenance, read_provenance
+from reasonrag.training.provenance import read_provenance
 
 Key = TypeVar("Key", str, int)
 TIMEOUT_S = 300.0
@@ -90,8 +90,10 @@ def evaluate_critic(
         report = report.model_copy(update=known | {"trained_on": provenance.splits if provenance else []})
         write_page(out, report)
         write_json(out / REPORT, report.model_dump(mode="json"))
-    if report.verdict != "undecided":
-        _keep_verdict(Path(critic).expanduser(), provenance, report)
+    if report.verdict != "undecided" and provenance and provenance.critic:
+        verdict = CriticVerdict(failures=tuple(report.failures), evaluation=report.out)
+        facts = provenance.critic.model_copy(update={"verdict": verdict})
+        provenance.model_copy(update={"critic": facts}).write(Path(critic).expanduser())
     return report
 
 
@@ -106,14 +108,6 @@ def _outcome_critic(against: str) -> FoundCritic:
     return found
 
 
-def _keep_verdict(folder: Path, provenance: Provenance | None, report: CriticEvaluation) -> None:
-    """Write it into the critic's folder."""
-    if provenance and provenance.critic:
-        verdict = CriticVerdict(failures=tuple(report.failures), evaluation=report.out)
-        facts = provenance.critic.model_copy(update={"verdict": verdict})
-        provenance.model_copy(update={"critic": facts}).write(folder)
-
-
 @dataclass
 class _Asked:
     """A critic, and what it said."""
@@ -121,12 +115,8 @@ class _Asked:
     critic: AskedCritic
     scores: dict[StepText, float] = field(default_factory=dict)
 
-    @property
-    def found(self) -> FoundCritic:
-        return self.critic.found
-
     def score(self, step: JudgedStep) -> float | None:
-        return self.scores.get(text_of(step.prompt, step.response))
+        return self.scores.get(step.text)
 
     def right(self, pair: JudgedPair) -> float | None:
         """Whether the truly better step scores higher; None without both scores."""
@@ -175,7 +165,7 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
             raise InputError(f"there is no {rollouts_in(run)}; give a run directory of reasonrag generate")
         with explained_records():
             for rollout in islice(read_rollouts(rollouts_in(run)), limit):
-                if any(each.found.trained_on(rollout.question) for each in asked):
+                if any(each.critic.found.trained_on(rollout.question) for each in asked):
                     told.seen += 1
                 elif rollout.error is None:
                     told.questions += 1
@@ -206,10 +196,7 @@ async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
     controls = [side for pair in stateless for side in pair.sides]
     controls += [step for chain in (*chains, *(other for _, other in mixed)) for step in chain.steps]
     every = [[*steps, *controls], steps]  # of the critic, and of the outcome model
-    owed = [
-        (each.critic, [StepToScore(step.question_id, step.prompt, step.response) for step in wanted])
-        for each, wanted in zip(plan.asked, every, strict=False)
-    ]
+    owed = [(each.critic, wanted) for each, wanted in zip(plan.asked, every, strict=False)]
     told = await score_steps(owed, plan.out, plan.max_calls, watcher)
     for each, scores in zip(plan.asked, told.by_critic, strict=True):
         each.scores = scores
@@ -221,8 +208,8 @@ async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
 
 def _without_user(step: JudgedStep) -> JudgedStep:
     """The step in a state with empty turns after the first."""
-    kept = (turn if turn.role == "system" else turn.model_copy(update={"content": ""}) for turn in step.prompt)
-    return replace(step, prompt=tuple(kept))
+    kept = (turn if turn.role == "system" else turn.model_copy(update={"content": ""}) for turn in step.state)
+    return replace(step, state=tuple(kept))
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------
@@ -240,8 +227,8 @@ def _measured(plan: _Plan, pairs: Sequence[JudgedPair], stateless: Sequence[Judg
         return {each: plan.over([pair for pair in pairs if key(pair) == each], critic.right) for each in keys}
 
     return CriticEvaluation(
-        critic=critic.found.name,
-        against=against.found.name if against else None,
+        critic=critic.critic.found.name,
+        against=against.critic.found.name if against else None,
         runs=[each.told.model_copy(update={"accuracy": plan.over(each.pairs, critic.right)}) for each in plan.trees],
         questions=sum(each.told.questions for each in plan.trees),
         accuracy=plan.over(pairs, critic.right),
@@ -251,7 +238,7 @@ def _measured(plan: _Plan, pairs: Sequence[JudgedPair], stateless: Sequence[Judg
         outcome_model=plan.over(pairs, against.right) if against else None,
         advantage=plan.over(pairs, ahead) if against else None,
         step_only=plan.over(stateless, critic.right),
-        shorter=plan.over(pairs, lambda pair: pair_accuracy(*(-float(len(each.response)) for each in pair.sides))),
+        shorter=plan.over(pairs, lambda pair: pair_accuracy(*(-float(len(each.step)) for each in pair.sides))),
     )
 
 

@@ -7,29 +7,27 @@ else the tree's own values with enough observations. Asks no critic and computes
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
 import orjson
 
-from preference import Message, RolloutNode, RolloutRecord
+from preference import RolloutNode, RolloutRecord
 from preference.labelling import distinct_steps, labelled_states
 from preference.records import ActionType
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
+from reasonrag.run.scoring import StepToScore
 from reasonrag.studies.revaluation import PLACE, REPORT
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedStep:
-    """A step and where it was taken."""
+@dataclass(frozen=True)
+class JudgedStep(StepToScore):
+    """A step, what it is, and where it was taken."""
 
     question: str
-    question_id: str
-    prompt: tuple[Message, ...]
-    response: str
     action_type: ActionType | None
     layer: int
 
@@ -73,18 +71,29 @@ def judged_pairs(
     """The pairs of a tree. fresh: of its run; if that is empty, pairs are valued by the tree. enough: observations from
     which on a value of the tree counts."""
     if fresh:
-        yield from _fresh_pairs(rollout, fresh.get(rollout.question_id, []))
-    else:
-        kept = {step.id for state in labelled_states(rollout) for step in distinct_steps(state)}
-        yield from _tree_pairs(rollout, [node for node in rollout.nodes[1:] if node.id in kept], enough)
+        nodes = {node.id: node for node in rollout.nodes[1:] if is_step(node)}
+        for chosen, rejected, high, low in fresh.get(rollout.question_id, []):
+            if chosen in nodes and rejected in nodes and high != low:
+                yield _pair(rollout, nodes[chosen], nodes[rejected], high - low)
+        return
+    kept = {step.id for state in labelled_states(rollout) for step in distinct_steps(state)}
+    by_state: defaultdict[int, list[tuple[RolloutNode, float]]] = defaultdict(list)
+    for node in rollout.nodes[1:]:
+        value = true_value(node, enough) if node.id in kept and is_step(node) else None
+        if value is not None and node.action_type is not None:
+            by_state[node.parent_id or 0].append((node, value))
+    for siblings in by_state.values():
+        for (one, higher), (other, lower) in combinations(siblings, 2):
+            if higher != lower:
+                yield _pair(rollout, one, other, higher - lower)
 
 
 def judged_step(rollout: RolloutRecord, node: RolloutNode) -> JudgedStep:
     return JudgedStep(
-        question=rollout.question,
         question_id=rollout.question_id,
-        prompt=tuple(node.prompt or ()),
-        response=node.response or "",
+        state=tuple(node.prompt or ()),
+        step=node.response or "",
+        question=rollout.question,
         action_type=node.action_type,
         layer=node.layer or 0,
     )
@@ -94,25 +103,6 @@ def _pair(rollout: RolloutRecord, one: RolloutNode, other: RolloutNode, margin: 
     """margin: of the first over the other."""
     better, worse = (one, other) if margin > 0 else (other, one)
     return JudgedPair(judged_step(rollout, better), judged_step(rollout, worse), abs(margin))
-
-
-def _fresh_pairs(rollout: RolloutRecord, fresh: Iterable[FreshPair]) -> Iterator[JudgedPair]:
-    nodes = {node.id: node for node in rollout.nodes[1:] if is_step(node)}
-    for chosen, rejected, high, low in fresh:
-        if chosen in nodes and rejected in nodes and high != low:
-            yield _pair(rollout, nodes[chosen], nodes[rejected], high - low)
-
-
-def _tree_pairs(rollout: RolloutRecord, kept: Iterable[RolloutNode], enough: float) -> Iterator[JudgedPair]:
-    by_state: defaultdict[int, list[tuple[RolloutNode, float]]] = defaultdict(list)
-    for node in kept:
-        value = true_value(node, enough)
-        if value is not None and node.action_type is not None and is_step(node):
-            by_state[node.parent_id or 0].append((node, value))
-    for siblings in by_state.values():
-        for (one, higher), (other, lower) in combinations(siblings, 2):
-            if higher != lower:
-                yield _pair(rollout, one, other, higher - lower)
 
 
 def is_step(node: RolloutNode) -> bool:

@@ -16,7 +16,6 @@ from reasonrag.rendering import Line, Part, Table, counted
 
 REPORT: Final = "critic_evaluation.json"
 PAGE: Final = "critic_evaluation.html"
-SCHEMA: Final = "reasonrag.critic-evaluation/1"
 CLEAR_GAP: Final = 0.3
 """Pairs with a larger true gap decide."""
 GAP: Final = f"{CLEAR_GAP:g}".removeprefix("0")
@@ -51,7 +50,7 @@ class RunResult(BaseModel):
 class CriticEvaluation(BaseModel):
     """Content of `critic_evaluation.json`."""
 
-    schema_version: Literal["reasonrag.critic-evaluation/1"] = SCHEMA
+    schema_version: Literal["reasonrag.critic-evaluation/1"] = "reasonrag.critic-evaluation/1"
     critic: str
     trained_on: list[str] = Field(default_factory=list)
     """dataset/split; empty where its folder does not say."""
