@@ -24,7 +24,7 @@ LINES = {
     "preference": 5352,
     "hall": 3789,
     "agent": 3119,
-    "critics": 1193,
+    "critics": 1187,
     "curation": 5564,
     "data": 3644,
     "evaluation": 4225,

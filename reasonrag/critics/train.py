@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from reasonrag.critics.rows import Fold, critic_files, read_rows
 from reasonrag.critics.settings import TrainCriticSettings
@@ -21,9 +21,6 @@ from reasonrag.signatures import public_call
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.stages.training import TrainingResult, given
 from reasonrag.training.stages.trl import CRITIC, Plan, Rows, plan_training, prepare, train_prepared
-
-HOME: Final = Path("critics")
-_FROM_BEST: Final = "load_best_model_at_end"
 
 
 class CriticResult(TrainingResult):
@@ -65,7 +62,7 @@ def train_critic(
     """
     settings = resolve(TrainCriticSettings, "train-critic", given(config, flags))
     watcher = watcher or SilentWatcher()
-    plan = plan_training(CRITIC, settings, HOME)
+    plan = plan_training(CRITIC, settings, Path("critics"))
     if not settings.folds:
         return _train(plan, None, watcher, dry_run=dry_run)
     parts = [Fold(number, settings.folds) for number in range(1, settings.folds + 1)]
@@ -84,7 +81,7 @@ def _train(plan: Plan, fold: Fold | None, watcher: JobWatcher, *, dry_run: bool)
         rows.rows,
         held_out.rows,
         files,
-        rows.questions | (held_out.questions if plan.config.get(_FROM_BEST) else frozenset()),
+        rows.questions | (held_out.questions if plan.config.get("load_best_model_at_end") else frozenset()),
         {"labels": "+".join(sorted(rows.labels))},  # outcome only if all rows are labelled by it
         {"fold": [fold.number, fold.count] if fold else None},
     )

@@ -40,7 +40,6 @@ from reasonrag.signatures import public_call
 from reasonrag.training.provenance import read_provenance
 
 Key = TypeVar("Key", str, int)
-TIMEOUT_S = 300.0
 MOST_CONTROLS = 500
 """Pairs that are shown without their state: enough for two digits."""
 
@@ -74,7 +73,7 @@ def evaluate_critic(
     watcher = watcher or SilentWatcher()
     found, against = find_critic(str(critic)), _outcome_critic(settings.against) if settings.against else None
     out = settings.out or Path(critic).expanduser() / "evaluation"
-    limits = Limits(settings.concurrency, TIMEOUT_S)
+    limits = Limits(settings.concurrency, timeout=300.0)
     asked = [
         _Asked(AskedCritic(each, critic_spec(each, limits), model))
         for each, model in ((found, critic_model), (against, outcome_model))

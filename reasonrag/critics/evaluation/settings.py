@@ -9,8 +9,6 @@ from pydantic import Field
 
 from reasonrag.settings import Concurrency, MaxCalls, Panel, PlaceOrName, Seed, Settings, setting
 
-RESAMPLES = 2000
-
 
 class EvaluateCriticSettings(Settings):
     """Settings of `evaluate-critic`."""
@@ -32,7 +30,7 @@ class EvaluateCriticSettings(Settings):
         gt=0,
     )
     bootstrap: Annotated[int, Field(ge=1, le=1_000_000)] = setting(
-        "Bootstrap resamples of questions per interval", Panel.STATISTICS, default=RESAMPLES
+        "Bootstrap resamples of questions per interval", Panel.STATISTICS, default=2000
     )
     seed: Seed = setting("Seed of resamples, and of pairs scored without their state", Panel.STATISTICS, default=0)
     concurrency: Concurrency = setting("HTTP requests in flight", default=32)
