@@ -86,7 +86,7 @@ class Answering:
         await work_off(spread(owed, count), answer, at_once=self.at_once)
         if not answered:
             return []
-        most = {MODEL: self.most_replies, JUDGE: 1, CRITIC: self.most_replies, READER: self.most_replies}
+        most = {role: 1 if role == JUDGE else self.most_replies for role in roles}
         spent = {role: [each.models[role].spent for each in answered] for role in roles}
         return [_expected(each, most[role]).times(fresh, count) for role, each in spent.items()]
 

@@ -34,8 +34,6 @@ from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
-QUESTION_ID = "asked"
-
 
 class _CappedModel(WrappedModel):
     """A `ChatModel` whose spending is counted and capped, without a journal."""
@@ -114,7 +112,7 @@ def ask(
     settings = resolve(AskSettings, "ask", flags | named)
     if not question.strip():
         raise InputError("the question is blank")
-    asked = Question(id=QUESTION_ID, question=question.strip())
+    asked = Question(id="asked", question=question.strip())
     heard = watcher or SilentWatcher()
 
     async def answered() -> AgentAnswer:

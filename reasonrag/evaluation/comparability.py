@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from reasonrag.agent.settings import OURS
+from reasonrag.agent.step_budget import most_searches
 from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
-from reasonrag.evaluation.methods.choice import StepBudget
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.reported_metrics import METRICS
@@ -52,8 +52,7 @@ class Condition:
     def values(self, metric: str, questions: Sequence[str]) -> Values:
         """Shape (seeds, questions); nan without a value."""
         of = METRICS[metric].value
-        rows = [[of(seed.predictions[each]) for each in questions] for seed in self.seeds]
-        return np.array(rows, dtype=np.float64).reshape(len(self.seeds), len(questions))
+        return np.array([[of(seed.predictions[each]) for each in questions] for seed in self.seeds], dtype=np.float64)
 
 
 def read_conditions(runs: Sequence[Path], groups: Sequence[str]) -> list[Condition]:
@@ -148,7 +147,7 @@ _EXPLAIN: dict[str, Callable[[Report], object]] = {
     "retriever": lambda run: run.asked.retriever,
     "prompts (renderer)": lambda run: run.asked.renderer,
     "max-steps": lambda run: run.asked.max_steps,
-    "searches (budget)": lambda run: run.asked.top_k and StepBudget.of(run.asked.max_steps, run.asked.agent).searches,
+    "searches (budget)": lambda run: run.asked.top_k and most_searches(run.asked.max_steps, run.asked.agent),
     "max-passage-chars": lambda run: run.asked.max_passage_chars or "none",
     "passage order": lambda run: run.asked.passage_order or BEST_FIRST,
     "answer style": lambda run: run.asked.style or SHORT,

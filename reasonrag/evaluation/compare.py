@@ -59,7 +59,7 @@ from reasonrag.settings import flag_of, resolve
 from reasonrag.signatures import public_call
 
 TESTED = ("em", "cover_em")
-"""Metrics that decide the verdict where every question has gold answers."""
+"""Metrics that decide the verdict, unless another one is known of more questions than these."""
 
 
 @public_call(CompareSettings)
@@ -187,7 +187,9 @@ class _PairComparer:
         if judged:
             preferred, self.preferences = judged.of_condition(reference, other, questions)
             self.values["preference"] = 1 - preferred, preferred
-        self.decide = _deciding({name: len(changes(*sides)) for name, sides in self.values.items()}, len(questions))
+        valued = {name: len(changes(*sides)) for name, sides in self.values.items()}  # questions with a value in both
+        instead = [name for name in ("preference", "judged_right") if valued[name] > valued["em"]]
+        self.decide = (instead[0],) if instead else TESTED
         deciding = (self.values[name] for name in (self.decide[0], self.decide[-1]))
         self.change, self.second = (  # of every question; 0 where it has no value
             np.nan_to_num(np.round(theirs.mean(axis=0) - ours.mean(axis=0), 12)) for ours, theirs in deciding
@@ -275,15 +277,6 @@ class _PairComparer:
 
 
 # -- what is said of it ----------------------------------------------------------------------------------------------
-
-
-def _deciding(valued: Mapping[str, int], questions: int) -> tuple[str, ...]:
-    """The metrics that decide the verdict. valued: questions with a value in both, by metric."""
-    if valued["em"] < questions:
-        found = next((name for name in ("preference", "judged_right") if valued[name] > valued["em"]), None)
-        if found:
-            return (found,)
-    return TESTED
 
 
 def significant_direction(metric: str, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> int:

@@ -15,7 +15,6 @@ from reasonrag.evaluation.judges.pairwise import Preferences
 from reasonrag.evaluation.significance import MetricDelta
 
 COMPARISON: Final = "compare.json"
-COMPARISON_SCHEMA: Final = "reasonrag.comparison/1"
 OF_PARTS: Final = ("em", "f1", "cover_em")
 """Metrics of the answer: always shown, and by question type and hops, too."""
 
@@ -89,7 +88,7 @@ class PairedComparison(Record):
 class Comparison(Record):
     """Content of `compare.json`."""
 
-    schema_version: Literal["reasonrag.comparison/1"] = COMPARISON_SCHEMA
+    schema_version: Literal["reasonrag.comparison/1"] = "reasonrag.comparison/1"
     dataset: str
     split: str
     questions: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from preference.candidate_records import is_training_split
+from preference.export.private_files import write_json
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.outcomes import rubric_identity
@@ -35,7 +36,7 @@ from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_meth
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
 from reasonrag.evaluation.predictions import write_predictions
-from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, EvaluationUsage, Report
+from reasonrag.evaluation.report import REPORT, ConditionCheck, EvaluationConditions, EvaluationUsage, Report
 from reasonrag.evaluation.reported_metrics import grouped_means, metric_means
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.evaluation.significance import RESAMPLES, RESAMPLING_SEED
@@ -256,14 +257,13 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
     """Answer every question, from the journal or by asking, and write the report. Raises RunStopped; KeyboardInterrupt
     for Ctrl-C."""
     settings, folder = setup.settings, setup.folder
-    limited = settings.limit is not None
     work = Answering(
         setup.questions,
         setup.method_of,
         setup.judge_of,
         settings.concurrency,
         setup.most_replies,
-        lambda owed: setup.source.described(owed, len(setup.questions), limited=limited),
+        lambda owed: setup.source.described(owed, len(setup.questions), limited=settings.limit is not None),
     )
     with claimed(folder, setup.config):
         budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
@@ -273,7 +273,7 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         report = _report(setup, outcomes, run)
         warn_all(report.warnings[len(setup.warnings) :], watcher)  # the others were said before the first request
         write_predictions(folder, [each.prediction for each in outcomes])
-        report.write(folder)
+        write_json(folder / REPORT, report.model_dump(mode="json"))
         write_page(folder, report)
     return report
 
@@ -329,13 +329,12 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
     )
 
 
-def _spent(outcomes: Iterable[QuestionOutcome]) -> EvaluationUsage:
-    known = list(outcomes)
-    judgements = sum((each.judge for each in known), start=Tokens())
-    scored = [each.prediction.critic for each in known if each.prediction.critic]
+def _spent(outcomes: Sequence[QuestionOutcome]) -> EvaluationUsage:
+    judgements = sum((each.judge for each in outcomes), start=Tokens())
+    scored = [each.prediction.critic for each in outcomes if each.prediction.critic]
     answers = ("calls", "prompt_tokens", "completion_tokens", "reasoning_tokens")
     return EvaluationUsage(
-        **{name: sum(getattr(each.prediction, name) for each in known) for name in answers},
+        **{name: sum(getattr(each.prediction, name) for each in outcomes) for name in answers},
         judge_calls=judgements.calls,
         judge_prompt_tokens=judgements.prompt,
         judge_completion_tokens=judgements.completion,

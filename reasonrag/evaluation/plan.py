@@ -203,12 +203,13 @@ def _found(settings: AskSettings, chat_model: ChatModel | None) -> EvaluatedMode
         base = settings.base_model or found.base_model
         if found.is_adapter and base is None:
             raise InputError(f"{folder} is an adapter that does not name its base model; give --base-model")
+        critic_beside = isinstance(settings, EvaluateSettings) and settings.critic is not None
         return EvaluatedModel(
             f"{found.name}@{fingerprint(found, base)}",
             folder,
             served_here=True,
             base_model=settings.base_model,
-            vllm=VllmOptions(settings.tensor_parallel, settings.max_model_len, beside=settings.critic_here),
+            vllm=VllmOptions(settings.tensor_parallel, settings.max_model_len, beside=critic_beside),
         )
     if name.startswith((".", "~", os.sep)) or (os.sep in name and not os.environ.get("OPENAI_BASE_URL")):
         raise InputError(
@@ -257,15 +258,14 @@ def find_step_critic(
     model: whose steps it scores. questions: of what the critic will be shown. Raises InputError for one that may not be
     used.
     """
-    if not (settings.critic or chat_model):
-        return None, []
     warnings = list[str]()
     if chat_model is not None:
         found = FoundCritic(chat_model.name)
+    elif settings.critic:
+        found, renderer, allowed = find_critic(settings.critic), model.asked.renderer, settings.allow_critic
+        check_critic(found, renderer=renderer, questions=questions, allowed=allowed, warn=warnings.append)
     else:
-        found, allowed = find_critic(settings.critic or ""), settings.allow_critic
-        renderer, warn = model.asked.renderer, warnings.append
-        check_critic(found, renderer=renderer, questions=questions, allowed=allowed, warn=warn)
+        return None, warnings
     return AskedCritic(found, critic_spec(found, model.spec.limits), chat_model), warnings
 
 
@@ -290,11 +290,17 @@ def asked_as_trained(
 ) -> tuple[AnyAskSettings, str | None]:
     """The settings with what the training says where the user says nothing, and what was taken, in words.
 
+    A condition is taken of which the training had one known value, other than the usual one.
+
     sources: what is known of the training, by the folder it was read from. allowed: conditions that may differ from it
         and so are not taken from it.
     """
     taken = {} if "renderer" in allowed else _prompts(settings, sources)
-    taken |= _conditions(settings, sources, {*_CONDITIONS} - {*settings.model_fields_set, *allowed})
+    for name in (each for each in _CONDITIONS if each not in (*settings.model_fields_set, *allowed)):
+        values = {value for _, source in sources for value in getattr(source.asked, name)}
+        usual = settings.chosen_method.steps if name == "max_steps" else getattr(settings, name)
+        if len(values) == 1 and (value := values.pop()) not in (None, usual):
+            taken[name] = value
     said = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in taken.items())
     return settings.model_copy(update=taken), f"asking as it was trained: {said}" if said else None
 
@@ -310,16 +316,3 @@ def _prompts(settings: AskSettings, sources: Sequence[tuple[Path, Provenance]]) 
                 packaged = renderer_hash(load_prompts(agent=load_prompts(beside).agent))
                 return {"prompts": beside} if fits and renderer != packaged else {}
     return {}
-
-
-def _conditions(
-    settings: AskSettings, sources: Sequence[tuple[Path, Provenance]], names: Collection[str]
-) -> dict[str, Any]:
-    """Those of the conditions of which the training had one known value, other than the usual one."""
-    found = {}
-    for name in (each for each in _CONDITIONS if each in names):
-        values = {value for _, source in sources for value in getattr(source.asked, name)}
-        usual = settings.chosen_method.steps if name == "max_steps" else getattr(settings, name)
-        if len(values) == 1 and (value := values.pop()) not in (None, usual):
-            found[name] = value
-    return found

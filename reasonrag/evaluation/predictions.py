@@ -20,7 +20,6 @@ from reasonrag.errors import InputError
 from reasonrag.files import reading
 
 PREDICTIONS: Final = "predictions.jsonl"
-PREDICTIONS_SCHEMA: Final = "reasonrag.predictions/1"
 WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it after the last question; run the same command to continue"
 REWRITES: Final = "Run the command that made it again: it rewrites the file from its journal, without new requests"
 
@@ -79,7 +78,7 @@ class Prediction(Record):
     null where there are none.
     """
 
-    schema_version: Literal["reasonrag.predictions/1"] = PREDICTIONS_SCHEMA
+    schema_version: Literal["reasonrag.predictions/1"] = "reasonrag.predictions/1"
     question_id: str
     question: str
     golden_answers: Items[str]

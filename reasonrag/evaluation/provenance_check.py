@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 from preference.export import formats, summary
 from reasonrag.data.item_files import explained_records
@@ -22,8 +21,6 @@ from reasonrag.model_folder import PROVENANCE
 from reasonrag.serving.local_server import VllmOptions
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, TrainingConditions, question_keys, read_provenance
-
-_Source: TypeAlias = tuple[Path, Provenance]
 
 
 @dataclass(frozen=True)
@@ -48,12 +45,12 @@ class ProvenanceCheck:
     """The known provenance of a model, by the folder it was read from; empty if none is known."""
 
     subject: EvaluatedModel
-    sources: Sequence[_Source] = field(default=())
+    sources: Sequence[tuple[Path, Provenance]] = field(default=())
 
     @classmethod
     def of(cls, subject: EvaluatedModel, trained_on: Path | None) -> ProvenanceCheck:
         """Raises InputError for a --trained-on without provenance, for damaged files and for a reward model."""
-        sources: list[_Source] = []
+        sources: list[tuple[Path, Provenance]] = []
         if subject.folder is not None and (own := read_provenance(subject.folder)) is not None:
             if own.stage == "rm":
                 raise InputError(f"{subject.folder} is a reward model: it scores replies and writes none to evaluate")
@@ -130,25 +127,24 @@ class ProvenanceCheck:
 
         split: the questions' own, as dataset/split; None for a single question.
         """
-        name = SEEN
         keys = [each for _, each in self.sources if each.questions]
         if not keys:
-            return ConditionCheck(name=name, outcome="unknown")
+            return ConditionCheck(name=SEEN, outcome="unknown")
         texts = [each.question for each in questions]
         seen = {text for each in keys for text in each.trained_on(texts)}
         if not seen:
-            return ConditionCheck(name=name, outcome="same")
+            return ConditionCheck(name=SEEN, outcome="same")
         of_splits = sorted({found for each in keys for found in each.splits})
         trained = f"its training questions are of {', '.join(of_splits)}" if of_splits else "split unknown"
         count = sum(text in seen for text in texts)
         which = f"{count:,} of the {len(texts):,} questions of {split}" if split else "this question"
         message = f"{self.subject.name} was trained on {which} ({trained})"
-        if name not in allowed:
+        if SEEN not in allowed:
             raise InputError(
                 f"{message}: it would be evaluated on its training questions. Choose another --split or other "
-                f"questions; or, if intended, --allow {name.replace('_', '-')}"
+                f"questions; or, if intended, --allow {SEEN.replace('_', '-')}"
             )
-        return ConditionCheck(name=name, outcome="allowed", message=message)
+        return ConditionCheck(name=SEEN, outcome="allowed", message=message)
 
 
 def _read(folder: Path) -> Provenance:

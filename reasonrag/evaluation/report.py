@@ -10,14 +10,12 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from preference.export.private_files import write_json
 from preference.records import AbsentIfEmpty, AbsentIfNone, Record
 from reasonrag.errors import InputError
 from reasonrag.evaluation.predictions import REWRITES, WRITTEN_AT_THE_END
 from reasonrag.files import read_record
 
 REPORT: Final = "report.json"
-REPORT_SCHEMA: Final = "reasonrag.evaluation/1"
 UNREADABLE: Final = ("unreadable", "reasoning_cut", "too_long")
 """Causes for a missing score or support: the judge's reply has none, even after its repair turn; is nothing but
 reasoning; or the answer has too many sentences."""
@@ -64,7 +62,7 @@ class EvaluationConditions(Record):
     reader: AbsentIfEmpty[str | None] = None
     retriever: str | None
     max_steps: int
-    """At most so many completions, repair turns apart; how many searches those are is `StepBudget`'s."""
+    """At most so many completions, repair turns apart; how many searches those are is `most_searches`'."""
 
 
 class EvaluationUsage(Record):
@@ -107,7 +105,7 @@ class TrainedModel(Record):
 class Report(Record):
     """Content of `report.json`."""
 
-    schema_version: Literal["reasonrag.evaluation/1"] = REPORT_SCHEMA
+    schema_version: Literal["reasonrag.evaluation/1"] = "reasonrag.evaluation/1"
     run: str
     dataset: str
     split: str
@@ -168,10 +166,6 @@ class Report(Record):
         return self.failed + sum(
             count for cause, count in self.unjudged_by_cause.items() if cause.removeprefix(SUPPORT) not in UNREADABLE
         )
-
-    def write(self, folder: Path) -> None:
-        """Write `report.json` atomically."""
-        write_json(folder / REPORT, self.model_dump(mode="json"))
 
 
 def read_report(path: Path) -> Report:

@@ -107,17 +107,12 @@ def score_attempt(
     spent: tokens of the evaluated model. judged, support: what the judge says of the answer, if one was asked. scored:
     tokens of the critic, if there is one.
     """
-    answer, golden_answers, gold = attempt.answer, question.golden_answers, question.gold
-    em, f1, covers = (0.0, 0.0, 0.0) if golden_answers else (None, None, None)
-    if answer is not None and golden_answers:
-        said = in_words(question.question, answer)
-        em, f1, covers = (score(said, golden_answers) for score in (exact_match, f1_score, cover_em))
-    return _of(question).model_copy(
+    answered, gold = _of(question).model_copy(update={"answer": attempt.answer}), question.gold
+    return answered.model_copy(
         update={
-            "answer": answer,
-            "em": em,
-            "f1": f1,
-            "cover_em": covers,
+            "em": _of_answer(exact_match, answered),
+            "f1": _of_answer(f1_score, answered),
+            "cover_em": _of_answer(cover_em, answered),
             "judged": judged,
             "support": support,
             "gold_recall": None if gold is None else len(gold.found_in(attempt.read)) / len(gold.keys),

@@ -102,11 +102,6 @@ class AskSettings(
         return find_recipe(DEFAULT_RECIPE, changes).agent.native
 
     @property
-    def critic_here(self) -> bool:
-        """Whether a critic is served from a folder beside the model."""
-        return False
-
-    @property
     def order(self) -> PassageOrder:
         return self.passage_order or BEST_FIRST
 
@@ -190,10 +185,6 @@ class EvaluateSettings(JudgeSettings, AskSettings):
     def chosen_method(self) -> MethodChoice:
         of_agent = super().chosen_method
         return replace(of_agent, name=self.method, best_of=self.best_of, vote=self.vote, repair=self.repair)
-
-    @property
-    def critic_here(self) -> bool:
-        return self.critic is not None
 
 
 class CompareSettings(JudgeSettings, LimitSettings, BudgetSettings):

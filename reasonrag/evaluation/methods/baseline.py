@@ -17,7 +17,7 @@ from reasonrag.agent.parsing import ParseError, TaggedReply, parse_tagged
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, render_baseline
-from reasonrag.evaluation.methods.choice import StepBudget
+from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.llm.chat import Completion
 from reasonrag.llm.endpoint.endings import ending_of
@@ -30,14 +30,15 @@ Check: TypeAlias = Callable[[TaggedReply], TaggedReply | ParseError]
 
 @dataclass
 class BaselineAttempt:
-    """A baseline at work on a question. prompts: in the question's style. read: different passages, by id."""
+    """A baseline at work on a question. prompts: in the question's style. choice: says how much it may use.
+    read: different passages, by id."""
 
     question: Question
     caller: ModelCaller
     prompts: BaselinePrompts
     retriever: Retriever
     top_k: int
-    budget: StepBudget
+    choice: MethodChoice
     steps: list[PredictedStep] = field(default_factory=list)
     searches: int = 0
     read: dict[str, Passage] = field(default_factory=dict)

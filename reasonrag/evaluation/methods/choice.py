@@ -20,27 +20,11 @@ ALLOWABLE: tuple[ConditionName, ...] = get_args(ConditionName)
 
 
 @dataclass(frozen=True, slots=True)
-class StepBudget:
-    """What one attempt of any method may use at most. completions: repair turns apart. searches: queries sent to the
-    retriever."""
-
-    completions: int
-    searches: int
-
-    @classmethod
-    def of(cls, max_steps: int, agent: str | None = None) -> StepBudget:
-        """That of an agent with this step budget. agent: None: ReasonRAG's."""
-        from reasonrag.agent.step_budget import most_searches  # loads what --help does not need
-
-        return cls(max_steps, most_searches(max_steps, agent))
-
-
-@dataclass(frozen=True, slots=True)
 class MethodChoice:
     """A method by its name.
 
-    steps: see `StepBudget`. best_of: replies in every state, of which a critic takes one. vote: attempts that vote.
-    repair: whether an unreadable reply gets a repair turn.
+    steps: at most so many completions in one attempt of any method, repair turns apart. best_of: replies in every
+    state, of which a critic takes one. vote: attempts that vote. repair: whether an unreadable reply gets another turn.
     """
 
     name: MethodName
@@ -64,13 +48,15 @@ class MethodChoice:
         return self.best_of or self.vote or 1
 
     @property
-    def budget(self) -> StepBudget:
-        """What an attempt may use."""
-        return StepBudget.of(self.steps)
+    def most_searches(self) -> int:
+        """Queries that one attempt may send to the retriever: those of ReasonRAG's agent with so many steps."""
+        from reasonrag.agent.step_budget import most_searches  # loads what --help does not need
+
+        return most_searches(self.steps, None)
 
     def check(self) -> None:
         """Raises InputError for a method that searches, with a budget for no search."""
-        if not self.of_agent and self.searches and not self.budget.searches:
+        if not self.of_agent and self.searches and not self.most_searches:
             raise InputError(
                 f"--max-steps {self.steps} leaves no search to --method {self.name}: N steps are at most N "
                 "completions and (N-1)//2 searches. Give 3 or more"
@@ -81,5 +67,5 @@ class MethodChoice:
         """Most replies of one attempt, repair turns apart."""
         beside_searches = {"iter-retgen": 0, "search-r1": 1, "ircot": 0, "adaptive-rag-prompted": 1}
         if self.name in ("agent", "flare"):
-            return self.budget.completions * self.draws
-        return self.budget.searches + beside_searches[self.name] if self.name in beside_searches else 1
+            return self.steps * self.draws
+        return self.most_searches + beside_searches[self.name] if self.name in beside_searches else 1

@@ -53,7 +53,7 @@ async def flare(at: BaselineAttempt) -> str | None:
         if query:
             shown = await at.search(query)
         drawn = len(at.steps)
-        if drawn >= at.budget.completions - 1 or (at.steps and at.steps[-1].parse_error):
+        if drawn >= at.choice.steps - 1 or (at.steps and at.steps[-1].parse_error):
             return await at.answered(FLARE_ANSWER, shown, sentences, sample=drawn)
         anew = bool(at.steps) and bool(query)
         action, messages = "rewrite" if anew else "draft", at.prompt("flare", shown, sentences)
@@ -64,7 +64,7 @@ async def flare(at: BaselineAttempt) -> str | None:
             continue
         said = tokens_of(reply, reply.content)
         doubtful = any(math.exp(each.logprob) < THETA for each in said)
-        if doubtful and not anew and at.searches < at.budget.searches:
+        if doubtful and not anew and at.searches < at.choice.most_searches:
             query = masked(said) or reply.content.content
             at.steps[-1] = at.steps[-1].model_copy(update={"query": query})
             continue

@@ -33,7 +33,7 @@ async def ircot(at: BaselineAttempt) -> str | None:
         await at.search(query)
         at.read = dict(list(at.read.items())[:MOST_PASSAGES])
         shown = tuple(at.read.values())
-        if at.searches == at.budget.searches or len(shown) == MOST_PASSAGES:
+        if at.searches == at.choice.most_searches or len(shown) == MOST_PASSAGES:
             break
         reply = await at.ask("sentence", at.prompt("ircot", shown, thoughts), ("sentence", "answer"), shown=shown)
         if isinstance(reply.content, ParseError) or reply.content.tag == "answer":

@@ -22,7 +22,7 @@ async def iter_retgen(name: str, at: BaselineAttempt) -> str | None:
     name: `iter-retgen`, or `rag`, whose instruction asks for the answer without reasoning.
     """
     answer, generated = None, ""
-    for iteration in range(1 if name == "rag" else at.budget.searches):
+    for iteration in range(1 if name == "rag" else at.choice.most_searches):
         found = await at.search(f"{at.question.question} {generated}")
         # the same passages make the same prompt, whose next draw must be another one
         answer = await at.answered(name, found, sample=iteration)

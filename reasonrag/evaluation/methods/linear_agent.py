@@ -61,18 +61,15 @@ class LinearAgent:
 
     async def _chosen(self, drafts: Sequence[AgentStep]) -> tuple[AgentStep, PredictedStep]:
         """The best of the drafts, with what is recorded of it."""
-        parsed = [each for each in drafts if not each.parse_error]
+        chosen, parsed = drafts[0], [each for each in drafts if not each.parse_error]
         if self.critic is None:
-            return drafts[0], _recorded(drafts[0])
-        if not parsed:
-            return drafts[0], _recorded(drafts[0]).model_copy(update={"drafts": len(drafts)})
-        state = drafts[0].state
-        scores = await self.critic.scores(
-            drafts[0].prompt, [each.response for each in parsed], question_id=state.question.id
-        )
-        best = max(range(len(parsed)), key=lambda place: (scores[place], -place))
-        recorded = _recorded(parsed[best])
-        return parsed[best], recorded.model_copy(update={"drafts": len(drafts), "score": scores[best]})
+            return chosen, _recorded(chosen)
+        drawn: dict[str, float] = {"drafts": len(drafts)}
+        if parsed:
+            said, question = [each.response for each in parsed], chosen.state.question
+            scores = await self.critic.scores(chosen.prompt, said, question_id=question.id)
+            chosen, drawn["score"] = parsed[scores.index(max(scores))], max(scores)
+        return chosen, _recorded(chosen).model_copy(update=drawn)
 
 
 @dataclass(frozen=True)
@@ -87,15 +84,11 @@ class MajorityVote:
     async def answer(self, question: Question) -> Attempt:
         agent = self.agent.anew()
         attempts = await together(*(agent.attempt(question, sample=number) for number in range(self.votes)))
-        said = [None if each.answer is None else in_words(question.question, each.answer) for each in attempts]
-        given = [None if each is None else normalize_answer(each) for each in said]
-        counted = Counter(each for each in given if each is not None)
-        most = max(counted.values(), default=0)
-        agreed = (place for place, each in enumerate(given) if each is not None and counted[each] == most)
-        chosen = attempts[next(agreed, 0)]
-        return replace(
-            chosen, searches=sum(each.searches for each in attempts), votes=tuple(each.answer for each in attempts)
-        )
+        votes = tuple(each.answer for each in attempts)
+        said = [None if each is None else normalize_answer(in_words(question.question, each)) for each in votes]
+        agreed = Counter(each for each in said if each is not None).most_common(1)  # of equals the one given first
+        chosen = attempts[said.index(agreed[0][0])] if agreed else attempts[0]
+        return replace(chosen, searches=sum(each.searches for each in attempts), votes=votes)
 
 
 def _recorded(step: AgentStep) -> PredictedStep:

@@ -58,7 +58,7 @@ class Baseline:
     async def answer(self, question: Question) -> Attempt:
         agent, caller = self.agent, self.agent.caller
         prompts = in_style(self.prompts, caller.prompts, question.style)
-        at = BaselineAttempt(question, caller, prompts, agent.retriever, agent.top_k, self.choice.budget)
+        at = BaselineAttempt(question, caller, prompts, agent.retriever, agent.top_k, self.choice)
         answer = await _BASELINES[self.choice.name](at)
         return Attempt(answer, tuple(at.steps), at.searches, tuple(at.read.values()))
 

@@ -40,7 +40,7 @@ async def search_r1(at: BaselineAttempt) -> str | None:
             messages,
             ("search", "answer"),
             shown=shown,
-            check=_must_answer if at.searches == at.budget.searches else lambda said: said,
+            check=_must_answer if at.searches == at.choice.most_searches else lambda said: said,
             repair_turn=partial(_repair_turn, at, messages),
         )
         found = reply.content

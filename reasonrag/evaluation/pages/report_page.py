@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from preference.export.private_files import write_file
-from reasonrag.evaluation.methods.choice import StepBudget
+from reasonrag.agent.step_budget import most_searches
 from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, MetricMean, QuestionGroup, Report
 from reasonrag.evaluation.reported_metrics import METRICS
@@ -70,10 +70,10 @@ def _tables(report: Report) -> Iterator[Table]:
 
 def _budget(report: Report) -> Iterator[tuple[str, object]]:
     """Of an attempt, whatever the method."""
-    budget = StepBudget.of(report.asked.max_steps, report.asked.agent)
-    completions = counted(budget.completions * (report.best_of or 1), "completion")
+    searches = most_searches(report.asked.max_steps, report.asked.agent)
+    completions = counted(report.asked.max_steps * (report.best_of or 1), "completion")
     readings = ", readings apart" if report.asked.reader else ""
-    yield "at most", f"{completions} and {counted(budget.searches, 'search')} an attempt{readings}"
+    yield "at most", f"{completions} and {counted(searches, 'search')} an attempt{readings}"
     yield "best of", "" if report.best_of is None else report.best_of
     yield "attempts that vote", "" if report.vote is None else report.vote
     yield "repair turn for an unreadable reply", report.repair

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from preference.export.private_files import write_json
 from preference.records import QuestionError
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import read_conditions
@@ -66,7 +67,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         folder = tmp_path / name
         folder.mkdir()
         write_predictions(folder, lines)
-        report.write(folder)
+        write_json(folder / "report.json", report.model_dump(mode="json"))
         (folder / "config.json").write_bytes(orjson.dumps({"decides_answers": config}))
         return folder
 
