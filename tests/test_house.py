@@ -35,7 +35,7 @@ LINES = {
     "run": 802,
     "scale": 567,
     "serving": 1198,
-    "studies": 1288,
+    "studies": 1283,
     "training": 5606,
     "viewing": 2704,
     "tests": 49944,

@@ -106,14 +106,9 @@ class RecordedRun:
         value = self.recorded(ValueModelSettings) if wanted == self.decides.student else ValueModelSettings()
         own = given.base_url or value.value_base_url
         in_process = not chat_model and wanted in (OFFLINE, STUDENT) and not own
+        price = given.price or self.recorded(ModelSettings).price
         return teacher.second(
-            given.model_copy(
-                update={
-                    "base_url": own,
-                    "extra_body": value.value_extra_body,
-                    "price": given.price or self.recorded(ModelSettings).price,
-                }
-            ),
+            ModelSettings(base_url=own, extra_body=value.value_extra_body, price=price),
             STUDENT if in_process else wanted,
             name_flag="--model",
             key_variable=VALUE_KEY_VARIABLE if value.value_base_url else KEY_VARIABLE,
