@@ -27,7 +27,7 @@ LINES = {
     "critics": 1187,
     "curation": 5564,
     "data": 3644,
-    "evaluation": 4170,
+    "evaluation": 4161,
     "exploration": 2589,
     "llm": 5078,
     "publishing": 1155,
