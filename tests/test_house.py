@@ -26,7 +26,7 @@ LINES = {
     "agent": 3119,
     "critics": 1187,
     "curation": 5564,
-    "data": 3644,
+    "data": 3605,
     "evaluation": 4161,
     "exploration": 2589,
     "llm": 5078,

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import orjson
 
@@ -45,8 +44,7 @@ _THINGS = (
 _COMPANIONS = _TRADES + [f"{quality} Hours" for quality in _QUALITIES]
 
 
-@dataclass(frozen=True, slots=True)
-class Town:
+class Town(NamedTuple):
     name: str
     region: str
     river: str
@@ -54,8 +52,7 @@ class Town:
     population: int
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
+class Person(NamedTuple):
     name: str
     born: int
     birthplace: Town
@@ -63,16 +60,14 @@ class Person:
     occupation: str
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     name: str
     author: Person
     year: int
     genre: str
 
 
-@dataclass(frozen=True, slots=True)
-class Organisation:
+class Organisation(NamedTuple):
     name: str
     founder: Person
     seat: Town
@@ -82,8 +77,7 @@ class Organisation:
 Subject: TypeAlias = Town | Person | Work | Organisation
 
 
-@dataclass(frozen=True, slots=True)
-class County:
+class County(NamedTuple):
     """A self-contained part of the world: no question crosses its border."""
 
     number: int
@@ -108,15 +102,13 @@ def county(number: int) -> County:
     region = _word(number // 4, kind=0, syllables=3) + "ia"
     towns = tuple(
         Town(
-            name=_word(
-                3 * number + i, kind=3, syllables=2, ending=_TOWN_ENDINGS[(3 * number + i) % len(_TOWN_ENDINGS)]
-            ),
+            name=_word(place, kind=3, syllables=2, ending=_TOWN_ENDINGS[place % len(_TOWN_ENDINGS)]),
             region=region,
-            river=_word(3 * number + i, kind=1, syllables=2, ending=dice.choice(_CODAS)),
+            river=_word(place, kind=1, syllables=2, ending=dice.choice(_CODAS)),
             founded=dice.randrange(900, 1600),
             population=dice.randrange(12, 900) * 100,
         )
-        for i in range(3)
+        for place in range(3 * number, 3 * number + 3)
     )
     births = dice.sample(range(1700, 1900), 4)
     people = tuple(_person(4 * number + i, born, towns, dice) for i, born in enumerate(births))

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,8 +55,7 @@ class Passage:
         return f"{self.title}\n{self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusScan:
+class CorpusScan(NamedTuple):
     """Result of one pass over a corpus. `offsets`: byte position of each passage's line, in file order."""
 
     sha256: str
@@ -170,10 +169,7 @@ def parse_passage(line: bytes, *, where: str, unread: UnreadColumns | None = Non
 def passage_of(record: dict[str, Any]) -> Passage | None:
     """The passage of a corpus' record; None if it is none."""
     passage_id, (title, text) = id_of(record), title_and_text(record)
-    if isinstance(passage_id, bool) or not isinstance(passage_id, str | int) or passage_id == "":
-        return None
-    if not (isinstance(title, str) and isinstance(text, str)):
-        return None
-    if not (title.strip() or text.strip()):
-        return None
-    return Passage(id=str(passage_id), title=title.strip(), text=text.strip())
+    is_named = isinstance(passage_id, str | int) and not isinstance(passage_id, bool) and passage_id != ""
+    if is_named and isinstance(title, str) and isinstance(text, str) and (title.strip() or text.strip()):
+        return Passage(id=str(passage_id), title=title.strip(), text=text.strip())
+    return None

@@ -22,7 +22,6 @@ from reasonrag.files import writing
 from reasonrag.rendering import counted
 
 REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
-_USUAL_SPLITS = ("train", "dev", "test", "validation")
 
 
 def fetch_questions(dataset: str, split: str, *, flag: str = "--data-dir") -> tuple[Path, str | None]:
@@ -94,7 +93,8 @@ def data_sets(data_dir: Path) -> list[str]:
     there are none."""
     if not data_dir.is_dir():
         raise InputError(f"there is no data directory {data_dir}")
-    files = {each for name in ("corpus", *_USUAL_SPLITS) for each in data_dir.glob(f"[!.]*/{name}.jsonl")}
+    usual = ("corpus", "train", "dev", "test", "validation")
+    files = {each for name in usual for each in data_dir.glob(f"[!.]*/{name}.jsonl")}
     if not files:
         raise InputError(
             f"{data_dir} has no data sets; put them at <dataset>/<split>.jsonl, with corpus.jsonl beside them unless "

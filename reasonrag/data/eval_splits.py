@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -36,7 +36,6 @@ HUB: Final = "hub"
 ALL: Final = "all"
 """Value of `--allow-eval` for every split."""
 _KEPT_FOR_EVALUATION = {"dev", "eval", "evaluation", "test", "val", "valid", "validation"}
-_NO_QUESTIONS = {"corpus"}
 
 
 class EvalSplit(BaseModel):
@@ -58,8 +57,7 @@ class EvalSplit(BaseModel):
             yield from _questions(Path(self.path))
 
 
-@dataclass(frozen=True, slots=True)
-class EvalQuestion:
+class EvalQuestion(NamedTuple):
     """A question of an evaluation split. answers: empty if the file withholds them."""
 
     id: str
@@ -94,10 +92,6 @@ class EvalSplits:
 def _absolute(path: Path) -> Path:
     """The absolute path without following links: the Hub's cache names files by their links."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow the link
-
-
-def _words(stem: str) -> set[str]:
-    return set(re.split(r"[^a-z]+", stem.lower()))
 
 
 # -- splits named by the user -----------------------------------------------------------------------------------------
@@ -157,12 +151,13 @@ def _question_files(folder: Path, *, any_name: bool = False) -> list[Path]:
     that reasonrag wrote. any_name: also those of other names that begin with a question."""
     found = []
     for path in sorted((*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl"))):
+        words = set(re.split(r"[^a-z]+", path.stem.lower()))
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if is_hidden or _words(path.stem) & _NO_QUESTIONS or is_training_split(path.stem):
+        if is_hidden or "corpus" in words or is_training_split(path.stem):
             continue
         asks = _starts_with_a_question(path)
         is_ours = asks is False and (made_here(folder) or made_here(path.parent))
-        if not is_ours and (_words(path.stem) & _KEPT_FOR_EVALUATION or (any_name and asks)):
+        if not is_ours and (words & _KEPT_FOR_EVALUATION or (any_name and asks)):
             found.append(path)
     return found
 

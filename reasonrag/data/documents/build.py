@@ -106,7 +106,7 @@ def corpus_build(
             raise InputError(f"{settings.folder} is not a folder; give the one that holds your pages")
     out = settings.out or CORPORA / f"{root.name or 'root'}.jsonl"
     _refuse_other_content(out)
-    found = _documents(settings.folder, root)
+    found = _Found.below(root, settings.folder)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -138,16 +138,6 @@ def corpus_build(
     return summary
 
 
-def _documents(folder: Path, root: Path) -> _Found:
-    """Raises InputError where there is none."""
-    found = _Found.below(root)
-    if not found.documents:
-        others = ", ".join(f"{count:,} {what}" for what, count in found.left_out.most_common(_SHOWN_CAUSES))
-        but = f", but {others}" if others else ""
-        raise InputError(f"{folder} has no document ({', '.join(KINDS)}){but}; convert its files to these")
-    return found
-
-
 def _refuse_other_content(out: Path) -> None:
     """Raises InputError for what is there and is not a file, or does not begin with a passage."""
     with reading(out):
@@ -171,8 +161,9 @@ class _Found:
     not_read: list[UnreadFile] = field(default_factory=list)
 
     @classmethod
-    def below(cls, root: Path) -> _Found:
-        """Follows no link, and looks into no hidden folder. Raises InputError for a folder that cannot be read."""
+    def below(cls, root: Path, given: Path) -> _Found:
+        """Follows no link, and looks into no hidden folder. given: the root as the user wrote it. Raises InputError for
+        a folder that cannot be read, and where there is no document."""
         found = cls()
 
         def refused(error: OSError) -> None:
@@ -196,6 +187,10 @@ class _Found:
                     cause = f"{suffix or 'a file without suffix'} is not read"
                     found._leave_out(path.relative_to(root), suffix or "without suffix", cause)
             folders[:] = [name for name in folders if not name.startswith(".") and name not in ours]
+        if not found.documents:
+            others = ", ".join(f"{count:,} {what}" for what, count in found.left_out.most_common(_SHOWN_CAUSES))
+            but = f", but {others}" if others else ""
+            raise InputError(f"{given} has no document ({', '.join(KINDS)}){but}; convert its files to these")
         found.documents.sort(key=lambda path: PurePosixPath(path).parts)
         return found
 

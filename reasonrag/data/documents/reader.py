@@ -21,27 +21,18 @@ from reasonrag.data.documents.tables import csv_document, sheets_document
 from reasonrag.processes.bounded import BoundedProcess, LimitError, WorkError
 from reasonrag.processes.child_environment import child_environment
 
-KINDS = {
-    **dict.fromkeys((".md", ".markdown", ".mkd"), "Markdown"),
-    **dict.fromkeys((".html", ".htm", ".xhtml"), "HTML"),
-    **dict.fromkeys((".txt", ".text"), "plain text"),
-    ".pdf": "PDF",
-    ".docx": "Word",
-    **dict.fromkeys((".xlsx", ".xls", ".ods"), "Excel"),
-    **dict.fromkeys((".csv", ".tsv"), "CSV"),
-    ".eml": "e-mail",
+_PARSERS: dict[str, tuple[Callable[[bytes, str], Document], str]] = {
+    "Markdown": (markdown_document, ".md .markdown .mkd"),
+    "HTML": (html_document, ".html .htm .xhtml"),
+    "plain text": (plain_document, ".txt .text"),
+    "PDF": (pdf_document, ".pdf"),
+    "Word": (word_document, ".docx"),
+    "Excel": (sheets_document, ".xlsx .xls .ods"),
+    "CSV": (csv_document, ".csv .tsv"),
+    "e-mail": (mail_document, ".eml"),
 }
+KINDS = {suffix: kind for kind, (_, suffixes) in _PARSERS.items() for suffix in suffixes.split()}
 """Kinds of documents, by suffix in lower case."""
-_PARSERS: dict[str, Callable[[bytes, str], Document]] = {
-    "Markdown": markdown_document,
-    "HTML": html_document,
-    "plain text": plain_document,
-    "PDF": pdf_document,
-    "Word": word_document,
-    "Excel": sheets_document,
-    "CSV": csv_document,
-    "e-mail": mail_document,
-}
 FILE_BYTES, SECONDS, MEMORY_BYTES = 50_000_000, 300.0, 2 << 30
 """Of a document: its largest size, the longest time to read it, and memory beyond that of the process that reads."""
 _SHOWN = 300
@@ -57,12 +48,7 @@ class DocumentReader:
         self, folder: Path, *, max_chars: int, seconds: float = SECONDS, memory_bytes: int = MEMORY_BYTES
     ) -> None:
         self._process = BoundedProcess(
-            reading,
-            str(folder),
-            max_chars,
-            seconds=seconds,
-            memory_bytes=memory_bytes,
-            environment=child_environment(),
+            reading, str(folder), max_chars, seconds=seconds, memory_bytes=memory_bytes, environment=child_environment()
         )
 
     def read(self, path: str) -> Document:
@@ -120,7 +106,9 @@ def _read(folder: str, path: str) -> Document:
     content = _content(Path(folder) / path)
     if not content.strip():
         raise UnreadableError("empty")
-    document = _document(content, path)
+    name = name_of(os.fsencode(path).decode("utf-8", "backslashreplace"))
+    parse, _ = _PARSERS[kind_of(path)]
+    document = parse(content, name)
     if sum(len(section.text) for section in document.sections) > MOST_TEXT:
         raise UnreadableError(f"more than {MOST_TEXT // 10**6} million characters of text")
     if not any(section.text.strip() for section in document.sections):
@@ -139,8 +127,3 @@ def _content(path: Path) -> bytes:
     if len(content) > FILE_BYTES:
         raise UnreadableError(f"larger than {FILE_BYTES / 1e6:g} MB")
     return content
-
-
-def _document(content: bytes, path: str) -> Document:
-    name = name_of(os.fsencode(path).decode("utf-8", "backslashreplace"))
-    return _PARSERS[kind_of(path)](content, name)
