@@ -60,43 +60,11 @@ class Configuration(BaseModel):
         return found
 
 
-class SearchBudget(Configuration):
-    """When a search ends, and how much of it is in flight."""
+class SearchConfig(Configuration):
+    """Everything about a search that is not the policy: which state is gone on with, how steps are valued, and when the
+    search ends."""
 
-    simulations: int = Field(ge=1, lt=2**31)
-    """Selections of a state before the search ends."""
-    max_calls: int | None = Field(default=None, ge=1, lt=2**31)
-    """Completions the search may use, however many one request carried. Work is handed out only while it is expected to
-    fit, with continuations as long as the mean so far; the last ones may overrun by what they are longer."""
-    wave: int = Field(default=1, ge=1, lt=2**31)
-    """Simulations in flight at once in one tree."""
-
-
-class ValuationConfig(Configuration):
-    """How steps are valued, and how their values are backed up."""
-
-    valuation: Literal["continuation", "score", "rank"]
-    """How a new step is valued: by real continuations to an answer, by one number from outside, or by its rank among
-    its siblings (`chain` only)."""
-    continuations: int = Field(ge=1, lt=STRIDE)
-    """Real continuations sampled from every new non-terminal step; ignored by `score` and `rank`."""
-    value_one: bool = False
-    """Value one new step of a state, drawn at random, instead of all; with descents and continuations only, and without
-    shared estimates."""
-    alpha: float = Field(gt=0, le=1)
-    """Discount of what is backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
-    backup_discount: Literal["answers", "paths", "levels"] = "answers"
-    """What alpha discounts in a backup. `answers`: outcomes, per step from the root to the answer; scores are backed up
-    as they are. `paths`: scores too, per step from the root to the scored step. `levels`: every value, per level that
-    it is backed up above the step that was valued."""
-    merge_equal: bool = True
-    """Equal steps drawn in one state are one node."""
-    keep_continuations: bool = False
-    """Keep the steps of continuations as nodes of the tree."""
-
-
-class SelectionConfig(Configuration):
-    """Which state is gone on with, and how many steps are drawn there."""
+    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "group", "expand")
 
     selection: Literal["uct", "puct", "unit_puct", "mixed", "chain", "group"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
@@ -119,11 +87,32 @@ class SelectionConfig(Configuration):
     share_estimates: bool = False
     """Value equivalent siblings once and let them share the estimate; those that have something in common, by that."""
 
+    valuation: Literal["continuation", "score", "rank"]
+    """How a new step is valued: by real continuations to an answer, by one number from outside, or by its rank among
+    its siblings (`chain` only)."""
+    continuations: int = Field(ge=1, lt=STRIDE)
+    """Real continuations sampled from every new non-terminal step; ignored by `score` and `rank`."""
+    value_one: bool = False
+    """Value one new step of a state, drawn at random, instead of all; with descents and continuations only, and without
+    shared estimates."""
+    alpha: float = Field(gt=0, le=1)
+    """Discount of what is backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
+    backup_discount: Literal["answers", "paths", "levels"] = "answers"
+    """What alpha discounts in a backup. `answers`: outcomes, per step from the root to the answer; scores are backed up
+    as they are. `paths`: scores too, per step from the root to the scored step. `levels`: every value, per level that
+    it is backed up above the step that was valued."""
+    merge_equal: bool = True
+    """Equal steps drawn in one state are one node."""
+    keep_continuations: bool = False
+    """Keep the steps of continuations as nodes of the tree."""
 
-class SearchConfig(SearchBudget, ValuationConfig, SelectionConfig):
-    """Everything about a search that is not the policy."""
-
-    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "group", "expand")
+    simulations: int = Field(ge=1, lt=2**31)
+    """Selections of a state before the search ends."""
+    max_calls: int | None = Field(default=None, ge=1, lt=2**31)
+    """Completions the search may use, however many one request carried. Work is handed out only while it is expected to
+    fit, with continuations as long as the mean so far; the last ones may overrun by what they are longer."""
+    wave: int = Field(default=1, ge=1, lt=2**31)
+    """Simulations in flight at once in one tree."""
 
     @model_validator(mode="after")
     def _values_go_together(self) -> Self:
@@ -549,7 +538,8 @@ class Search(Generic[P]):
 
     def _open_states(self) -> Iterator[Node[P]]:
         """States that still need work and are worth it, by falling expected disagreement, then by age."""
-        length = self._mean_length()
+        answers = self._lengths.total()
+        length = sum(steps * count for steps, count in self._lengths.items()) / answers if answers else 1.0  # mean
         least = least_gain(self.config.max_calls)
         ranked = []
         for node, expected in zip(self.tree.nodes, self._usual_outcome_chances(), strict=True):
@@ -557,12 +547,8 @@ class Search(Generic[P]):
                 continue
             if gain_per_reply(expected, steps_left=length - node.depth - 1) > least:
                 ranked.append((-disagreement(expected), node.id))
-        return filter(self._owes, (self.tree[each] for _, each in sorted(ranked)))  # asked only as they are taken
-
-    def _mean_length(self) -> float:
-        """Mean steps from the root to an answer, every draw counted; 1 before the first."""
-        draws = self._lengths.total()
-        return sum(steps * count for steps, count in self._lengths.items()) / draws if draws else 1.0
+        states = (self.tree[each] for _, each in sorted(ranked))  # asked only as they are taken
+        return (each for each in states if self._wanted_draws(each)[0] > 0 or self._owes_values(each))
 
     def _usual_outcome_chances(self) -> list[float]:
         """For each state by id, the chance that an answer below it has the tree's usual outcome; 0 for an answer.
@@ -608,10 +594,6 @@ class Search(Generic[P]):
         if outcome is None or not self._sought:
             return False
         return outcome >= RIGHT if _all_wrong(self._sought) else outcome not in self._sought
-
-    def _owes(self, node: Node[P]) -> bool:
-        """Whether the state still lacks siblings or values of them."""
-        return self._wanted_draws(node)[0] > 0 or self._owes_values(node)
 
     def _owes_values(self, node: Node[P]) -> bool:
         return any(self._wanted_values(child) for child in self.tree.children(node))
@@ -718,7 +700,7 @@ def _check(work: Work, result: Result[Any]) -> None:
         given, outcomes = len(result.steps), [s.outcome for s in result.steps if s.terminal]
     elif isinstance(work, Continue) and isinstance(result, Continued):
         given, outcomes = len(result.paths), [path[-1].outcome for path in result.paths if path]
-        if not all(path and _ends_once(path) for path in result.paths):
+        if any([n for n, step in enumerate(path, 1) if step.terminal] != [len(path)] for path in result.paths):
             raise ValueError(f"{where}: every continuation must end in its only terminal step")
     elif isinstance(work, Score) and isinstance(result, Scored):
         given, outcomes = 1, [result.value]
@@ -734,7 +716,3 @@ def _check(work: Work, result: Result[Any]) -> None:
     for outcome in outcomes:
         if outcome is not None and not 0 <= outcome <= 1:
             raise ValueError(f"{where}: {outcome} is not in [0, 1]")
-
-
-def _ends_once(path: Sequence[Step[Any]]) -> bool:
-    return path[-1].terminal and not any(step.terminal for step in path[:-1])

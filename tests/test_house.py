@@ -20,10 +20,10 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
-    "mcts": 1716,
+    "mcts": 1694,
     "preference": 5352,
     "hall": 3789,
-    "agent": 3119,
+    "agent": 3100,
     "critics": 1187,
     "curation": 5564,
     "data": 3605,

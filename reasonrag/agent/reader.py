@@ -33,12 +33,12 @@ def find_reader(model: ModelSpec, reader: ModelSettings, agent: str) -> ModelSpe
         if reader.base_url:
             raise InputError("--reader-base-url needs a reader: give --reader-model, or leave it out")
         return None
-    flag, key, name = "--reader-model", READER_KEY_VARIABLE, reader.model
+    flag, name = "--reader-model", reader.model
     if read_by(agent, name, None) is None:
         raise InputError(f"{flag} {name}: {agent} has no reader, search-o1 and re2search have; leave it out")
     if name == model.name:
         raise InputError(f"{flag} {name} is the model itself, which reads by default; leave it out")
-    return model.second(reader, name, name_flag=flag, key_variable=key).likeliest("reader")
+    return model.second(reader, name, name_flag=flag, key_variable=READER_KEY_VARIABLE).likeliest("reader")
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,6 @@ from reasonrag.data.questions import Question
 from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.endpoint.endings import ending_of
 
-_FEWEST = 2
-"""Steps that can be ranked."""
-
 
 def scoring_prompt(prompts: Prompts, step: AgentStep, *, gold: bool) -> tuple[Message, Message]:
     """The prompt for scoring a step at the end of its path. gold: show the gold answers."""
@@ -40,7 +37,7 @@ async def rank_actions(
     Source: RAG-Gym (arXiv 2502.13957), process data. Departure: the steps stand in an order drawn by the seed, not as
     sampled: judges have position biases, and the order of creation reveals how likely a step is.
     """
-    if len(steps) < _FEWEST:
+    if len(steps) <= 1:
         return dict.fromkeys(steps, 1.0), None
     first = next(iter(steps.values()))
     places = [sample_seed(agent.seed, question.id, first.prompt, number) for number in range(len(steps))]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations, groupby
@@ -60,17 +60,23 @@ def is_supported(
         return found.compares(asked) and any(map(about().names_both, chosen_from))
     if literally:
         return True
+    named = _names_in(asked)
+    forms = [answer]
+    if label_em(answer, golden_answers):
+        forms += (each for each in golden_answers if len(comparable(each)) >= SHORTEST_ALIAS)
     return (
-        any(found.holds(each) for each in _other_forms(answer, golden_answers))
+        any(map(found.holds, forms))
         or found.has_date(answer)
         or found.names_person(answer)
-        or (about().names_any(_names_in(asked)) and found.amounts_to(answer, asked))
+        or ((not named or any(map(about().names, named))) and found.amounts_to(answer, asked))
     )
 
 
+_OF_TIME = "older|oldest|younger|youngest|elder|earlier|earliest|later|latest|first|last|before|after|sooner|newer"
+_TIME = re.compile(rf"\b({_OF_TIME}|recently)\b", re.IGNORECASE)
+"""Words of an order that only dates, years and ages tell."""
 _ORDER = re.compile(
-    r"\b(older|oldest|younger|youngest|elder|earlier|earliest|later|latest|first|last|before|after|sooner|newer"
-    r"|longer|longest|shorter|shortest|larger|largest|bigger|biggest|smaller|smallest|taller|tallest"
+    rf"\b({_OF_TIME}|longer|longest|shorter|shortest|larger|largest|bigger|biggest|smaller|smallest|taller|tallest"
     r"|higher|highest|lower|lowest|farther|further|closer|greater|greatest|fewer|fewest|more|most|less|least)\b",
     re.IGNORECASE,
 )
@@ -89,12 +95,6 @@ _SHARED = re.compile(r"\b(both|same|common|shared?)\b", re.IGNORECASE)
 # -- the question ---------------------------------------------------------------------------------------------------
 
 _JOINED, _OR = re.compile(r",? (?:and|or) "), re.compile(r",? or ")
-_TIME = re.compile(
-    r"\b(older|oldest|younger|youngest|elder|earlier|earliest|later|latest|first|last|before|after|recently|sooner"
-    r"|newer)\b",
-    re.IGNORECASE,
-)
-"""Words of an order that only dates, years and ages tell."""
 _LITTLE = frozenset("a an the of de la le du der von van and in on at for to with from & - vs. v.".split())
 _OPENS_A_QUESTION = frozenset(
     "are is was were do does did have has had can could will would which who whom whose what where when why how "
@@ -205,13 +205,6 @@ def _in_figures(normalized: str) -> str:
     return f" {' '.join(_FIGURES.get(word, word) for word in normalized.split())} "
 
 
-def _other_forms(answer: str, golden_answers: Sequence[str]) -> Iterator[str]:
-    """The answer, and its aliases where it equals a gold answer."""
-    yield answer
-    if label_em(answer, golden_answers):
-        yield from (each for each in golden_answers if len(comparable(each)) >= SHORTEST_ALIAS)
-
-
 _MONTHS = "january february march april may june july august september october november december".split()
 _MONTH = "(?P<month>" + "|".join(f"{each[:3]}(?:{each[3:]})?" for each in _MONTHS) + r")\.?"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
@@ -242,11 +235,6 @@ def _numbers(text: str) -> list[float]:
     """The different numbers in a text, in figures or words, in order."""
     figures = [float(each.replace(",", "")) for each in _NUMBER.findall(text)]
     return list(dict.fromkeys([*figures, *(float(_FIGURES[w]) for w in comparable(text).split() if w in _FIGURES)]))
-
-
-def _number_in(answer: str) -> float | None:
-    found = _numbers(answer)
-    return found[0] if len(found) == 1 else None
 
 
 # -- the evidence ---------------------------------------------------------------------------------------------------
@@ -299,10 +287,6 @@ class _Evidence:
             for each, last in zip(pair, lasts, strict=True)
         )
 
-    def names_any(self, things: Sequence[str]) -> bool:
-        """Whether it names one of them, if there are any."""
-        return not things or any(map(self.names, things))
-
     def compares(self, asked: str) -> bool:
         """Whether it can tell an order: one in time needs two numbers, or evidence that compares by itself."""
         said = any(f" {word.lower()} " in each for word in _TIME.findall(asked) for each in self._normalized)
@@ -331,16 +315,16 @@ class _Evidence:
 
     def amounts_to(self, answer: str, asked: str) -> bool:
         """Whether the number that was asked for is a difference, a sum or a count of what it has."""
-        number = _number_in(answer)
-        if number is None or not _QUANTITY.search(asked):
+        numbers = _numbers(answer)
+        if len(numbers) != 1 or not _QUANTITY.search(asked):
             return False
         ways: list[Callable[[float, float], float]] = []
         ways += [lambda left, right: abs(left - right)] if _DIFFERENCE.search(asked) else []
         ways += [lambda left, right: left + right] if _SUM.search(asked) else []
         two = combinations(self._all_numbers, 2)
-        if any(way(*each) == number for each in two for way in ways):
+        if any(way(*each) == numbers[0] for each in two for way in ways):
             return True
-        return number in {_listed(each) for piece in self.pieces for each in SENTENCE_END.split(piece)}
+        return numbers[0] in {_listed(each) for piece in self.pieces for each in SENTENCE_END.split(piece)}
 
 
 @lru_cache(maxsize=2048)  # siblings have read the same
