@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
-from reasonrag.critics.settings import TrainCriticSettings
+from reasonrag.critics.settings import EvaluateCriticSettings, TrainCriticSettings
 from reasonrag.options import FAILED, Config, DryRun, Json, options, print_result
 from reasonrag.training.commands import run_training
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from preference import ExportOptions, PairingRules
-from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
+from reasonrag.critics.settings import EvaluateCriticSettings
 from reasonrag.curation.pairs_settings import PairsSettings
 from reasonrag.data.settings import CorpusSettings
 from reasonrag.errors import InputError

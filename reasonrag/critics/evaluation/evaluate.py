@@ -21,10 +21,9 @@ from reasonrag.concurrency import run_to_end
 from reasonrag.critics.evaluation.chains import Chain, chain_figures, judged_chains, shuffled
 from reasonrag.critics.evaluation.measures import Estimate, clustered_mean, pair_accuracy
 from reasonrag.critics.evaluation.observations import JudgedPair, JudgedStep, fresh_values, judged_pairs
-from reasonrag.critics.evaluation.page import write_page
-from reasonrag.critics.evaluation.report import BUCKETS, CLEAR_GAP, REPORT, CriticEvaluation, RunResult
-from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
+from reasonrag.critics.evaluation.report import BUCKETS, CLEAR_GAP, REPORT, CriticEvaluation, RunResult, write_page
 from reasonrag.critics.evaluation.verdict import decided, remarks_of
+from reasonrag.critics.settings import EvaluateCriticSettings
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer, rollouts_in

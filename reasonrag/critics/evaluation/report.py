@@ -1,18 +1,22 @@
-"""The record of `critic_evaluation.json`, and what is shown of it.
+"""The record of `critic_evaluation.json`, what is shown of it, and its page.
 
-Decides the file's fields. Knows neither what fails a critic (`verdict`) nor how a figure is computed (`measures`).
+Decides the file's fields. The page is made of the record alone: it needs no network and runs no script. Knows neither
+what fails a critic (`verdict`) nor how a figure is computed (`measures`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, Literal
 
+import numpy as np
 from pydantic import BaseModel, Field
 
+from preference.export.private_files import write_file
 from reasonrag.critics.evaluation.measures import Estimate
-from reasonrag.rendering import Line, Part, Table, counted
+from reasonrag.rendering import Line, Part, Table, counted, html_templates
 
 REPORT: Final = "critic_evaluation.json"
 PAGE: Final = "critic_evaluation.html"
@@ -124,3 +128,27 @@ class CriticEvaluation(BaseModel):
         yield "spread of chains at equal outcomes", self.spread_at_equal_outcomes
         lost = f", {self.given_up:,} failed (the same command retries them)" if self.given_up else ""
         yield "asked", f"{counted(self.calls, 'score')}, {self.session_calls:,} new{lost}"
+
+
+# -- its page -----------------------------------------------------------------------------------------------------
+
+BINS = 24
+
+
+def write_page(folder: Path, report: CriticEvaluation) -> None:
+    """Write it atomically."""
+    page = html_templates().get_template("critic_evaluation.html.j2")
+    chains, outcomes = distributions(report, "golden", "shuffled"), distributions(report, "won", "lost")
+    write_file(folder / PAGE, page.render(report=report, chains=chains, outcomes=outcomes).encode())
+
+
+def distributions(report: CriticEvaluation, *kinds: ChainKind) -> dict[str, Any] | None:
+    """Histograms on one axis, as heights of the bars to 1, and its ticks; None unless each has scores."""
+    found = {kind: report.chain_scores.get(kind, []) for kind in kinds}
+    if not all(found.values()):
+        return None
+    edges = np.histogram_bin_edges([score for scores in found.values() for score in scores], BINS)
+    shares = {kind: np.histogram(scores, edges)[0] / len(scores) for kind, scores in found.items()}
+    highest = max(each.max() for each in shares.values())
+    drawn = [(kind, len(found[kind]), fmean(found[kind]), shares[kind] / highest) for kind in kinds]
+    return {"drawn": drawn, "ticks": (edges[0], edges[BINS // 2], edges[-1])}

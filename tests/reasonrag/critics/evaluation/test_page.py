@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from reasonrag.critics.evaluation.measures import Estimate
-from reasonrag.critics.evaluation.page import write_page
-from reasonrag.critics.evaluation.report import ChainKind, CriticEvaluation, RunResult
+from reasonrag.critics.evaluation.report import ChainKind, CriticEvaluation, RunResult, write_page
 from tests.reasonrag.curation.audit.test_page import HOSTILE, tags
 
 SHARE = Estimate(value=0.8, low=0.7, high=0.9, n=40, questions=20)
