@@ -217,10 +217,8 @@ def build_lock(directory: Path, *, say: Callable[[str], None] = lambda _: None) 
     if not directory.name:
         raise InputError(f"{directory} cannot hold an index; give it a directory of its own")
 
-    def taken() -> None:
-        say(f"waiting for another process that builds {directory}")
-
-    with locked(directory.with_name(f".{directory.name}.lock"), directory, taken):
+    waiting = f"waiting for another process that builds {directory}"
+    with locked(directory.with_name(f".{directory.name}.lock"), directory, lambda: say(waiting)):
         yield
 
 

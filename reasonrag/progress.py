@@ -37,19 +37,17 @@ class SessionTally:
     def shown(self) -> str:
         """The state of the session, in one line."""
         rate = self.calls / self.seconds if self.seconds else 0.0
-        parts = [f"{self.failed_questions:,} failed"] if self.failed_questions else []
-        parts += [f"{self.in_flight:,} in flight", f"{rate:,.1f} completions/s"]
-        answered = self.calls + self.cached_calls
-        if self.cached_calls:
-            parts.append(f"{100 * self.cached_calls / answered:.0f} % cached")
-        parts.append(f"{self.tokens:,} tokens")
-        if self.cost:
-            parts.append(dollars(self.cost))
-        if self.failed_calls:
-            parts.append(counted(self.failed_calls, "failed attempt"))
-        if self.waiting_for:
-            parts.append(self.waiting_for)
-        return ", ".join(parts)
+        parts = (
+            self.failed_questions and f"{self.failed_questions:,} failed",
+            f"{self.in_flight:,} in flight",
+            f"{rate:,.1f} completions/s",
+            self.cached_calls and f"{100 * self.cached_calls / (self.calls + self.cached_calls):.0f} % cached",
+            f"{self.tokens:,} tokens",
+            self.cost and dollars(self.cost),
+            self.failed_calls and counted(self.failed_calls, "failed attempt"),
+            self.waiting_for,
+        )
+        return ", ".join(each for each in parts if each)
 
     @classmethod
     def of_all(cls, parts: Sequence[SessionTally]) -> SessionTally:
@@ -70,7 +68,6 @@ class JobWatcher(Protocol):
 
     def say(self, message: str) -> None:
         """Show a message."""
-        ...
 
     def ended(self) -> None: ...
 
@@ -80,17 +77,14 @@ class Watcher(JobWatcher, Protocol):
 
     def warn(self, message: str) -> None:
         """Show a warning that needs attention now, such as degenerate trees."""
-        ...
 
     def confirm(self, question: str) -> bool | None:
         """Whether to go on. None: there is no terminal to ask in; the question was shown as a warning."""
-        ...
 
     def started(self, *, total: int, done: int, noun: str = "question") -> None: ...
 
     def advanced(self, tally: SessionTally) -> None:
         """Called when an item ends, when an attempt fails, and every half second."""
-        ...
 
 
 def warn_all(warnings: Iterable[str], watcher: Watcher) -> None:

@@ -81,11 +81,7 @@ def rank_name(rank: int) -> str:
     return f"{rank:05d}"
 
 
-def _checked(text: str) -> str:
-    return str(Shard.parse(text))
-
-
-ShardText: TypeAlias = Annotated[str, AfterValidator(_checked)]
+ShardText: TypeAlias = Annotated[str, AfterValidator(lambda text: str(Shard.parse(text)))]
 """A setting that is a shard."""
 
 

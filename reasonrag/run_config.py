@@ -135,14 +135,8 @@ class RunConfig(_Kept):
     @classmethod
     def of(cls, decides_answers: dict[str, Any], operational: dict[str, Any]) -> RunConfig:
         """The configuration of what is made now, with its hash and versions."""
-        return cls.model_validate(
-            {
-                "config_hash": config_hash(decides_answers),
-                "decides_answers": decides_answers,
-                "operational": operational,
-                "versions": versions(),
-            }
-        )
+        decided = {"config_hash": config_hash(decides_answers), "decides_answers": decides_answers}
+        return cls.model_validate(decided | {"operational": operational, "versions": versions()})
 
     def with_refusals(self, refused: dict[str, list[str]]) -> RunConfig:
         """The configuration that records these refused parameters, beside those that it has. The lengths from which

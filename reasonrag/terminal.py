@@ -188,9 +188,11 @@ class TerminalWatcher(TerminalMessages):
             self._bar.update(self._bar.task_ids[0], completed=completed)
         elif time.monotonic() - self._last_line >= PLAIN_LINE_EVERY_S:
             self._last_line = time.monotonic()
-            left = self._total - completed
-            remaining = f", {_clock(tally.seconds / tally.questions * left)} left" if tally.questions else ""
-            self.say(f"{completed:,} of {counted(self._total, self._noun)}{remaining}, {tally.shown}")
+            done = f"{completed:,} of {counted(self._total, self._noun)}"
+            if tally.questions:
+                seconds = round(tally.seconds / tally.questions * (self._total - completed))
+                done += f", {timedelta(seconds=seconds)} left"
+            self.say(f"{done}, {tally.shown}")
 
     def ended(self) -> None:
         if self._bar is not None:
@@ -249,8 +251,3 @@ def _print_table(part: rendering.Table) -> None:
     for row in rows:
         table.add_row(*(Text(shown(each), style=_STYLES.get(each, "")) for each in row))
     console.print(table)
-
-
-def _clock(seconds: float) -> str:
-    """`0:12:05`."""
-    return str(timedelta(seconds=round(seconds)))

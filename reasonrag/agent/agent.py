@@ -20,8 +20,7 @@ from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending, first_reading
 from reasonrag.agent.parsing import ParsedReply, ParseError
 from reasonrag.agent.prompting import Prompts, as_thought, render_variation
-from reasonrag.agent.protocols.known import PROTOCOLS
-from reasonrag.agent.protocols.protocol import AgentProtocol
+from reasonrag.agent.protocols.known import PROTOCOLS, AgentProtocol
 from reasonrag.agent.reader import Readings
 from reasonrag.agent.state import Observation, State
 from reasonrag.agent.step_budget import next_turn, steps_of_hops

@@ -17,9 +17,7 @@ class AgentSettings(Settings):
     """What an agent is told, and how long its answers may be."""
 
     agent: AgentName = setting(
-        f"Agent that answers: {', '.join(AGENTS)}; a trained model's folder names its own",
-        Panel.MODEL,
-        default=OURS,
+        f"Agent that answers: {', '.join(AGENTS)}; a trained model's folder names its own", Panel.MODEL, default=OURS
     )
     reader_model: str | None = setting(
         "Model that answers each query of --agent search-o1 or re2search from its passages, at temperature 0; offline: "

@@ -20,12 +20,9 @@ from reasonrag.llm.endpoint.endings import ending_of
 
 def scoring_prompt(prompts: Prompts, step: AgentStep, *, gold: bool) -> tuple[Message, Message]:
     """The prompt for scoring a step at the end of its path. gold: show the gold answers."""
-    return render_judgement(
-        prompts,
-        question=step.state.question.question,
-        thoughts=(*step.state.thoughts, step.response),
-        golden_answers=step.state.question.golden_answers if gold else (),
-    )
+    asked, thoughts = step.state.question, (*step.state.thoughts, step.response)
+    golden_answers = asked.golden_answers if gold else ()
+    return render_judgement(prompts, question=asked.question, thoughts=thoughts, golden_answers=golden_answers)
 
 
 async def rank_actions(

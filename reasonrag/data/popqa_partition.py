@@ -27,9 +27,8 @@ SEED = 0
 
 def is_whole(path: Path) -> bool:
     """Whether a file is PopQA's whole test set, with no file of training questions beside it."""
-    if canonical_dataset(path.parent.name) != POPQA or path.name != "test.jsonl" or not path.is_file():
-        return False
-    if path.with_name("train.jsonl").exists():
+    is_test_file = canonical_dataset(path.parent.name) == POPQA and path.name == "test.jsonl" and path.is_file()
+    if not is_test_file or path.with_name("train.jsonl").exists():
         return False
     with reading(f"the questions {path}"), path.open("rb") as lines:
         return sum(1 for _ in islice(numbered_lines(path, lines), WHOLE + 1)) == WHOLE

@@ -30,7 +30,6 @@ _ALSO_CALLED = {
     "2wiki": "2wikimultihopqa",
     "2wikimqa": "2wikimultihopqa",
     "2wikimultihop": "2wikimultihopqa",
-    "2wikimultihopqa": "2wikimultihopqa",
     "hotpot": "hotpotqa",
     "musiqueans": "musique",
     "naturalquestions": "nq",

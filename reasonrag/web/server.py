@@ -166,22 +166,19 @@ class _Clients:
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits, self.check_host, self.ended = limits, True, False
         self._most = limits.connections or most_connections()
-        self._open: set[_Connection] = set()
+        self.open: set[_Connection] = set()
 
     def admit(self, new: _Connection) -> bool:
         """Whether there is room for a new connection; closes one that waits for its client if needed."""
         if self.ended:
             return False
-        if len(self._open) >= self._most:
-            waiting = [each for each in self._open if not each.working]
+        if len(self.open) >= self._most:
+            waiting = [each for each in self.open if not each.working]
             if not waiting:
                 return False
             min(waiting, key=lambda each: each.ends_at).abort()
-        self._open.add(new)
+        self.open.add(new)
         return True
-
-    def forget(self, connection: _Connection) -> None:
-        self._open.discard(connection)
 
     def end(self) -> None:
         """Admit no more. aiohttp would neither answer nor close a connection that was accepted as the server ends."""
@@ -192,7 +189,7 @@ class _Clients:
         while True:
             await asyncio.sleep(min(_WATCHED_EVERY_S, self.limits.idle_s / 4, self.limits.answer_s / 4))
             now = time.monotonic()
-            for each in [each for each in self._open if each.ends_at < now]:
+            for each in [each for each in self.open if each.ends_at < now]:
                 each.abort()
 
 
@@ -232,7 +229,7 @@ class _Connection(asyncio.Protocol):
             self.ends_at = time.monotonic() + seconds
 
     def abort(self) -> None:
-        self._clients.forget(self)
+        self._clients.open.discard(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -254,7 +251,7 @@ class _Connection(asyncio.Protocol):
         self._served.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._clients.forget(self)
+        self._clients.open.discard(self)
         self._served.connection_lost(exc)
 
 

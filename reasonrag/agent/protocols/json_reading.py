@@ -29,11 +29,8 @@ def documents(state: State, order: PassageOrder) -> Iterator[str]:
     """A line for each query, and one for each document that it found."""
     for seen in filter(None, state.observed):
         yield f"Query: {one_line(seen.query)}"
-        found = in_order(seen.passages, order)
-        for number, each in enumerate(found, start=1):
-            yield document_line(number, each)
-        if not found:
-            yield "No document was found."
+        found = enumerate(in_order(seen.passages, order), start=1)
+        yield from [document_line(*each) for each in found] or ["No document was found."]
 
 
 def answers(state: State) -> Iterator[str]:

@@ -24,13 +24,9 @@ class ReasonRag:
     reads_at_once, has_reader = False, False
 
     def messages(self, prompts: Prompts, state: State, order: PassageOrder) -> tuple[Message, ...]:
+        asked, shown = state.question, in_order(state.passages, order)
         return render_prompt(
-            prompts,
-            state.action,
-            question=state.question.question,
-            thoughts=state.thoughts,
-            passages=in_order(state.passages, order),
-            style=state.question.style,
+            prompts, state.action, question=asked.question, thoughts=state.thoughts, passages=shown, style=asked.style
         )
 
     def stops(self, state: State) -> tuple[str, ...]:
