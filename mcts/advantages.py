@@ -73,9 +73,9 @@ def tree_grpo(steps: Sequence[Drawn]) -> list[float | None]:
     A tree is here what follows one first step. The published trees share the question alone as well, and may branch
     there.
     """
-    trees = defaultdict[Place, list[Drawn]](list)
-    first = _first_steps(steps)
-    for each in _ends(steps):
+    trees, first = defaultdict[Place, list[Drawn]](list), dict[int, Place]()
+    for each in steps:  # a step comes after its parent
+        first[each.id] = first[each.parent] if each.parent else _place(each)
         trees[first[each.id]].append(each)
     inter, intra = _z_of_attempts(steps), dict[int, float]()
     for tree in trees.values():
@@ -149,23 +149,11 @@ def _in_states(
     return [found.get(_place(each)) for each in steps]
 
 
-def _ends(steps: Iterable[Drawn]) -> list[Drawn]:
-    return [each for each in steps if each.outcome is not None]
-
-
 def _z_of_attempts(steps: Iterable[Drawn]) -> dict[int, float]:
     """By the id of their last step."""
-    ends = _ends(steps)
+    ends = [each for each in steps if each.outcome is not None]
     found = z_scores([each.outcome or 0.0 for each in ends], [each.draws for each in ends]) if ends else []
     return dict(zip((each.id for each in ends), found, strict=True))
-
-
-def _first_steps(steps: Sequence[Drawn]) -> dict[int, Place]:
-    """The first step of each step's attempt, by id."""
-    found = dict[int, Place]()
-    for each in steps:  # a step comes after its parent
-        found[each.id] = found[each.parent] if each.parent else _place(each)
-    return found
 
 
 def _through(steps: Sequence[Drawn], ends: Mapping[int, float]) -> list[float | None]:

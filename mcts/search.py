@@ -492,48 +492,32 @@ class Search(Generic[P]):
             self._decided.update(each.id for each in nodes or ())
         if self.config.share_estimates:
             for new in self.tree.nodes[before:]:
-                new.same_as = self._equal_sibling(new)
-                if new.same_as is None:
-                    new.in_common = self._common_findings(new)
+                self._compare(new)
         if valued and path[-1].terminal and self.config.valuation == "continuation":
             reward = self._reward(path[-1], node.depth + len(path))
             counting = self.tree.counting(node, path, nodes, decisive=decisive)
             self._back_up(nodes[-1] if nodes else node, counting, reward)
 
-    def _equal_sibling(self, node: Node[P]) -> int | None:
-        """Id of the earliest sibling that is equivalent to a new step."""
-        if self._equivalent is None or node.parent_id is None:
-            return None
-        for sibling in self.tree.children(self.tree[node.parent_id]):
-            if sibling.id == node.id:
-                return None
-            if sibling.same_as is None and self._equivalent(sibling.payload, node.payload):
-                return sibling.id
-        return None
-
-    def _common_findings(self, node: Node[P]) -> dict[int, float]:
-        """`Node.in_common` of a new step."""
-        if self._in_common is None or node.parent_id is None or node.terminal:
-            return {}
-        siblings = self.tree.children(self.tree[node.parent_id])[:-1]
-        compared = (each for each in siblings if each.same_as is None and not each.terminal)
-        shares = {each.id: self._in_common(each.payload, node.payload) for each in compared}
-        return {each: share for each, share in shares.items() if share > 0}
+    def _compare(self, new: Node[P]) -> None:
+        """Note which earlier sibling a step is equivalent to, else what it has in common with each."""
+        siblings = self.tree.children(self.tree[new.parent_id or ROOT_ID])[:-1]
+        earlier = [each for each in siblings if each.same_as is None]
+        if self._equivalent:
+            equal = (each.id for each in earlier if self._equivalent(each.payload, new.payload))
+            new.same_as = next(equal, None)
+        if self._in_common and new.same_as is None and not new.terminal:
+            shares = {each.id: self._in_common(each.payload, new.payload) for each in earlier if not each.terminal}
+            new.in_common = {each: share for each, share in shares.items() if share > 0}
 
     # -- selection -----------------------------------------------------------------------------
 
     def _descents(self, pending: Counter[int]) -> Iterator[Node[P]]:
         """Endless walks down from the root; yields where each ends: a state to expand, or a leaf."""
+        rule, exploration = self.config.selection, self.config.exploration
         while True:
             node = self.tree.root
             while not node.terminal and self.tree.drawn(node) >= self.config.siblings:
-                node = best_child(
-                    node,
-                    self.tree.children(node),
-                    pending,
-                    rule=self.config.selection,
-                    exploration=self.config.exploration,
-                )
+                node = best_child(node, self.tree.children(node), pending, rule=rule, exploration=exploration)
             yield node
 
     def _open_states(self) -> Iterator[Node[P]]:

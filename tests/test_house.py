@@ -20,10 +20,10 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
-    "mcts": 1694,
+    "mcts": 1666,
     "preference": 5352,
     "hall": 3765,
-    "agent": 3075,
+    "agent": 3068,
     "critics": 1206,
     "curation": 5564,
     "data": 3603,

@@ -69,19 +69,15 @@ def reported(evidence: Iterable[str]) -> list[str]:
     return [each for each in evidence if comparable(each) not in ("", "none")]
 
 
+@lru_cache(maxsize=1 << 14)  # a tree asks this of the same evidence and passages again and again
 def reports(evidence: str, passage: Passage) -> bool:
     """Whether evidence reports from a passage: the passage contains at least one of its sentences, by the same rule.
 
     Evidence that reports nothing (`None`) reports from no passage.
     """
-    return _reports(evidence, passage.title, passage.text)
-
-
-@lru_cache(maxsize=1 << 14)  # a tree asks this of the same evidence and passages again and again
-def _reports(evidence: str, title: str, text: str) -> bool:
     if comparable(evidence) == "none":
         return False
-    source = _normalized(title, text)
+    source = _normalized(passage.title, passage.text)
     return any(_holds(source, each) for each in _sentences(evidence))
 
 

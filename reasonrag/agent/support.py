@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations, groupby
@@ -132,8 +132,7 @@ def _compared(asked: str, joined: re.Pattern[str] = _JOINED) -> list[tuple[str, 
 def _last_name(words: list[str]) -> str:
     """The name that ends the words: capitalised words, numbers, and little words between them."""
     name: list[str] = []
-    for place in range(len(words) - 1, -1, -1):
-        word = words[place]
+    for place, word in reversed([*enumerate(words)]):
         broken = name and word.endswith(_BREAKS)
         opens = place == 0 and word.lower() in _OPENS_A_QUESTION
         if broken or opens or not (_is_capital(word) or (name and word in _LITTLE)):
@@ -318,12 +317,10 @@ class _Evidence:
         numbers = _numbers(answer)
         if len(numbers) != 1 or not _QUANTITY.search(asked):
             return False
-        ways: list[Callable[[float, float], float]] = []
-        ways += [lambda left, right: abs(left - right)] if _DIFFERENCE.search(asked) else []
-        ways += [lambda left, right: left + right] if _SUM.search(asked) else []
-        two = combinations(self._all_numbers, 2)
-        if any(way(*each) == numbers[0] for each in two for way in ways):
-            return True
+        differs, sums = _DIFFERENCE.search(asked), _SUM.search(asked)
+        for one, other in combinations(self._all_numbers, 2):
+            if (differs and abs(one - other) == numbers[0]) or (sums and one + other == numbers[0]):
+                return True
         return numbers[0] in {_listed(each) for piece in self.pieces for each in SENTENCE_END.split(piece)}
 
 
