@@ -1,23 +1,28 @@
 """`reasonrag train-critic`: a configuration and a data set become a critic that says what it was trained on.
 
-Decides what a critic learns from, and that folds make several. The training itself is `stages.trl`'s; neither tokens
-nor losses are known here.
+Decides what a critic learns from, that folds make several, and which questions are in which fold, by a hash of the
+question alone. The training itself is `stages.trl`'s; neither tokens nor losses are known here.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reasonrag.critics.rows import Fold, critic_files, read_rows
+from preference.candidate_records import QuestionRecord, question_key, read_lines
+from preference.export.formats import PAIRS_FILE, SplitName, messages_of, pairs_files
+from preference.export.summary import QUESTIONS
 from reasonrag.critics.settings import TrainCriticSettings
+from reasonrag.errors import InputError
 from reasonrag.llm.critic import CriticFacts
 from reasonrag.progress import JobWatcher, SilentWatcher
 from reasonrag.rendering import Part, next_command
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
+from reasonrag.training.llamafactory.dataset_info import rows_in
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.stages.training import TrainingResult, given
 from reasonrag.training.stages.trl import CRITIC, Plan, Rows, plan_training, prepare, train_prepared
@@ -92,3 +97,66 @@ def _train(plan: Plan, fold: Fold | None, watcher: JobWatcher, *, dry_run: bool)
 def _facts(record: TrainingRecord) -> dict[str, Any]:
     told = {name: value for name, value in record.lengths.items() if name in CriticFacts.model_fields}
     return {"critic": CriticFacts(labels=record.data["labels"], **told)}
+
+
+# -- rows --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One of `count` parts of the questions, from 1; a critic of it is trained on the other parts."""
+
+    number: int
+    count: int
+
+    def holds(self, key: str) -> bool:
+        """key: `question_key` of the question."""
+        lot = int.from_bytes(hashlib.sha256(f"fold {key}".encode()).digest()[:8])
+        return lot % self.count == self.number - 1
+
+
+@dataclass(frozen=True)
+class CriticRows:
+    """Rows as `training_script` takes them. questions: keys of theirs. labels: what they were labelled by."""
+
+    rows: list[dict[str, Any]]
+    questions: frozenset[str]
+    labels: frozenset[str]
+
+
+def critic_files(data: Path) -> list[Path]:
+    """The files that a critic is trained on. Raises InputError where they are missing."""
+    files = pairs_files(data)
+    if "train" not in files:
+        raise InputError(
+            f"{data} has no {PAIRS_FILE}, which a critic is trained on: reasonrag pairs {data} --out {data}"
+        )
+    return [*files.values()]
+
+
+def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
+    """The rows of a split, but for the questions of the fold. Raises InputError for a damaged file."""
+    path = pairs_files(data).get(split)
+    rows, questions, labels = [], set[str](), set[str]()
+    keys = {each.question_id: question_key(each.question) for each in read_lines(data / QUESTIONS, QuestionRecord)}
+    for row in rows_in(path) if path else ():
+        try:
+            key = question_key(row["question"]) if "question" in row else keys[row["question_id"]]
+            if fold and fold.holds(key):
+                continue
+            rows.append(_pair(row))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: a row has no {error}; make it again: reasonrag pairs") from error
+        questions.add(key)
+        labels.add(str(row.get("label")))
+    return CriticRows(rows, frozenset(questions), frozenset(labels))
+
+
+def _pair(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "state": messages_of(row),
+        "chosen": row["chosen"],
+        "rejected": row["rejected"],
+        # of the exchanged sides where `pairs --flip` did so; a judge may disagree with the values, an import has none
+        "margin": max(0.0, float(row["margin"] or 0.0) * (-1 if row.get("flipped") else 1)),
+    }

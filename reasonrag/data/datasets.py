@@ -7,18 +7,22 @@ commit, which the run records, into the Hub client's cache, and then read like l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
+
+import orjson
 
 from reasonrag.data.atlas import SPLITS, write_world
-from reasonrag.data.compressed import fetched
-from reasonrag.data.contexts import corpus_of_contexts, needs_passages
+from reasonrag.data.compressed import fetched, kept
+from reasonrag.data.dataset_fields import passages_with
 from reasonrag.data.popqa_partition import POPQA, TRAIN, WHOLE, is_whole, part_of
 from reasonrag.data.questions import Check, QuestionFile, Sample, open_questions, require_golden_answers
 from reasonrag.data.settings import ATLAS, DATASETS, HUB_SPLITS, QuestionSettings, canonical_dataset
 from reasonrag.errors import InputError, choices
-from reasonrag.files import writing
+from reasonrag.files import numbered_lines, reading, writing
 from reasonrag.rendering import counted
 
 REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
@@ -188,3 +192,45 @@ def find_corpus(settings: QuestionSettings, home: Path, *, needed: bool) -> Path
 def _world(home: Path) -> Path:
     with writing(f"atlas below {home}"):
         return write_world(home)
+
+
+def corpus_of_contexts(file: QuestionFile, home: Path, *, say: Callable[[str], None]) -> Path:
+    """The corpus of all passages that came with the questions of a file: those that hold the answers, and distractors.
+
+    Written once below `home`, of all questions of the file, so that `--limit` and `--sample` change nothing. Raises
+    InputError where there are none, naming the other ways.
+    """
+    rows = file.rows or file.path
+    if next(_all_passages(rows), None) is None:
+        raise InputError(needs_passages(file.name, ", and its questions came without any"))
+    said = f"the passages that came with the questions of {file.name}"
+
+    def write(target: IO[bytes]) -> None:
+        seen: set[bytes] = set()
+        for title, text in _all_passages(rows):
+            contents = f"{title}\n{text}"
+            digest = hashlib.sha256(contents.encode()).digest()[:16]
+            if digest not in seen:
+                seen.add(digest)
+                passage = {"id": f"{file.dataset}_{len(seen) - 1}", "contents": contents}
+                target.write(orjson.dumps(passage, option=orjson.OPT_APPEND_NEWLINE))
+
+    name = f"{file.dataset}-{file.split}-passages"
+    corpus = kept(home, name, {"source": file.sha256}, write, say=say, doing=f"writing {said}")
+    say(f"distractor setting: searching {said} (all of Wikipedia: --corpus wiki-18)")
+    return corpus
+
+
+def needs_passages(what: str, why: str = "") -> str:
+    """The message for questions without passages to search, with all ways to give some."""
+    return (
+        f"{what} needs passages to search{why}: give --corpus wiki-18 (Wikipedia 2018 from the Hub: 21 million "
+        'passages, 14 GB unpacked), --corpus FILE (JSONL, one {"id", "contents": "title\\ntext"} per line), --index '
+        "DIR of a built index, or --retriever http://host:port"
+    )
+
+
+def _all_passages(path: Path) -> Iterator[tuple[str, str]]:
+    with reading(f"the questions {path}"), path.open("rb") as lines:
+        for _, line in numbered_lines(path, lines):
+            yield from passages_with(orjson.loads(line))

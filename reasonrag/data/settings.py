@@ -9,8 +9,8 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
+from reasonrag.data.documents.document import PASSAGE_CHARS
 from reasonrag.data.documents.language import LANGUAGE, Languages
-from reasonrag.data.documents.passages import PASSAGE_CHARS
 from reasonrag.settings import Panel, Settings, Words, setting
 
 HUB_SPLITS: dict[str, tuple[str, ...]] = {

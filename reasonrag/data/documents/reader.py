@@ -12,10 +12,9 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from reasonrag.data.documents.document import Document, Section, UnreadableError, name_of, plain_document
+from reasonrag.data.documents.document import Document, Section, UnreadableError, name_of, passages_of, plain_document
 from reasonrag.data.documents.html import html_document, markdown_document, word_document
 from reasonrag.data.documents.mail import mail_document
-from reasonrag.data.documents.passages import passages_of
 from reasonrag.data.documents.pdf import pdf_document
 from reasonrag.data.documents.tables import csv_document, sheets_document
 from reasonrag.processes.bounded import BoundedProcess, LimitError, WorkError

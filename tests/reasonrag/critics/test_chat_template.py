@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from reasonrag.critics.chat_template import critic_template, critic_tokenizer
+from reasonrag.critics.training_script import critic_template, critic_tokenizer
 
 CHATML = (
     "{% for turn in messages %}<|im_start|>{{ turn['role'] }}\n{{ turn['content'] }}<|im_end|>\n{% endfor %}"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference.candidate_records import question_key
-from reasonrag.critics.rows import Fold, critic_files, read_rows
+from reasonrag.critics.train import Fold, critic_files, read_rows
 from reasonrag.errors import InputError
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import reasonrag
 from preference.candidate_records import QuestionRecord, question_key, read_lines
-from reasonrag.critics.rows import Fold, read_rows
+from reasonrag.critics.train import Fold, read_rows
 from reasonrag.llm.critic import find_critic
 from reasonrag.terminal import show
 from reasonrag.training.provenance import read_provenance

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.data.contexts import corpus_of_contexts, passages_with
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
+from reasonrag.data.dataset_fields import passages_with
+from reasonrag.data.datasets import corpus_of_contexts
 from reasonrag.data.questions import QuestionFile, open_questions
 from reasonrag.errors import InputError
 from tests.helpers.jsonl import write_rows

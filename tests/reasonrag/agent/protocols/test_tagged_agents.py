@@ -16,7 +16,7 @@ from reasonrag.agent.parsing import ParsedReply
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.protocols.known import PROTOCOLS
 from reasonrag.agent.state import Observation, State
-from reasonrag.critics.rows import read_rows as critic_rows
+from reasonrag.critics.train import read_rows as critic_rows
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.hermes import TOOL, check_notation, native_fields, with_calls
 from reasonrag.retrieval.settings import BEST_FIRST

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reasonrag.data.documents.document import Document, Section
-from reasonrag.data.documents.passages import passages_of
+from reasonrag.data.documents.document import Document, Section, passages_of
 
 
 def test_passages_are_even_end_with_sentences_and_bear_their_headings() -> None:
