@@ -59,18 +59,16 @@ def main(job_file: Path) -> None:
         return
     lengths = [len(each[name]) for each in (*rows, *held_out) for name in each if name.endswith("ids")]
     score, tokens = on_trial(trained, tokenizer)
-    write_facts(
-        job,
-        {
-            "rows": len(rows),
-            "held_out_rows": len(held_out),
-            "left_out": left_out + left_out_there,
-            "longest_row": max(lengths),  # in tokens, of those that were not left out
-            "end_token": tokenizer.eos_token,
-            "trial_score": score,
-            "trial_tokens": tokens,
-        },
-    )
+    facts = {  # the parent reads and removes these
+        "rows": len(rows),
+        "held_out_rows": len(held_out),
+        "left_out": left_out + left_out_there,
+        "longest_row": max(lengths),  # tokens, of those that were not left out
+        "end_token": tokenizer.eos_token,
+        "trial_score": score,
+        "trial_tokens": tokens,
+    }
+    write_facts(job, facts)
 
 
 def _tokenized(path: Path, tokenizer: Any, job: ProcessJob, limit: int) -> tuple[list[dict[str, Any]], int]:
