@@ -24,7 +24,7 @@ LINES = {
     "preference": 5352,
     "hall": 3765,
     "agent": 3068,
-    "critics": 1279,
+    "critics": 1154,
     "curation": 5564,
     "data": 3577,
     "evaluation": 4161,
