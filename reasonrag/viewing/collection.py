@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias, TypeVar
+from typing import BinaryIO, Literal, Protocol, TypeAlias, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -77,7 +77,7 @@ class ExploredQuestion:
         return self.questions[0]
 
 
-class Collection(ABC):
+class Collection(Protocol):
     """A run or a data set.
 
     path: as given. teachers: the models that answered, as far as the files beside say so. warnings: what a reader
@@ -96,24 +96,19 @@ class Collection(ABC):
     cut_from: int | None = None
 
     @property
-    @abstractmethod
     def scanned(self) -> float:
         """Share of the file that was read."""
 
-    @abstractmethod
     def scan(self) -> Iterator[ExploredQuestion]:
         """Every question, without the trees of data sets. A number may come twice: for a question that failed and was
         explored later. Raises InputError if a line cannot be read."""
 
-    @abstractmethod
     def at(self, number: int) -> ExploredQuestion:
         """One question with its trees, once it was scanned; safe in any thread."""
 
-    @abstractmethod
     def find(self, question_id: str) -> ExploredQuestion | None:
         """One question by its id, without a scan and without caps on the whole data set; None if it is not here."""
 
-    @abstractmethod
     def ids(self) -> Iterator[str]:
         """The ids of all questions; that of a question that was retried comes more than once. Reads no trees."""
 
@@ -401,24 +396,20 @@ class _TreeIndex:
         ]
         self._finding = threading.Lock()
         self._runs = [(run, _LineFile(file)) for run, file in files.items() if file.is_file()]
-        self._places: dict[_TreeKey, tuple[int, LineSpan]] | None = None
 
     def of(self, questions: Sequence[QuestionRecord]) -> list[ExploredTree]:
         with self._finding:
-            if self._places is None:
-                self._places = self._find()
+            places = self._places
         found = []
         for each in questions:
-            known = each.origin.config_hash, each.origin.seed, each.question_id
-            if known in self._places:
-                number, place = self._places[known]
-                run, lines = self._runs[number]
-                record = _rollout(lines.at(place), str(lines.path))
-                if record is not None:
+            if known := places.get((each.origin.config_hash, each.origin.seed, each.question_id)):
+                run, lines = self._runs[known[0]]
+                if record := _rollout(lines.at(known[1]), str(lines.path)):
                     found.append(ExploredTree(str(run), record))
         return found
 
-    def _find(self) -> dict[_TreeKey, tuple[int, LineSpan]]:
+    @cached_property
+    def _places(self) -> dict[_TreeKey, tuple[int, LineSpan]]:
         places: dict[_TreeKey, tuple[int, LineSpan]] = {}
         for number, (_, lines) in enumerate(self._runs):
             for place, line, where in lines.all():

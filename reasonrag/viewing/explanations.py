@@ -207,6 +207,13 @@ def _discounted(quality: float | None, lengths: Sequence[int], alpha: float, rew
     return f"{text}: {worked}." if worked else f"{text}."
 
 
+_MEANS = {
+    "outcome": ", weighted by visits of the search",
+    "spre_distinct": " over distinct trajectories, each counted once",
+}
+"""Rules whose mean takes no sum to show."""
+
+
 def _continued(
     step: StepRecord, node: RolloutNode | None, record: RolloutRecord | None, rule: str, reward: float | None
 ) -> str:
@@ -220,12 +227,8 @@ def _continued(
     results = results_in_words(Counter(end.came_to for end in node.rollouts))
     found = f"{counted(len(node.rollouts), 'continuation')}: {results}."
     lengths = sorted({end.steps for end in node.rollouts})
-    if rule == "outcome":
-        discount = _discounted(None, lengths, record.recipe.alpha, reward)
-        return f"{found} The mean, weighted by visits of the search.{discount}"
-    if rule == "spre_distinct":
-        discount = _discounted(None, lengths, record.recipe.alpha, reward)
-        return f"{found} The mean over distinct trajectories, each counted once.{discount}"
+    if rule in _MEANS:
+        return f"{found} The mean{_MEANS[rule]}.{_discounted(None, lengths, record.recipe.alpha, reward)}"
     plain = sum(end.quality for end in node.rollouts) / len(node.rollouts)
     even = node.expected_outcome if rule == "spre_even" and node.expected_outcome is not None else plain
     discount = _discounted(even, lengths, record.recipe.alpha, reward)
@@ -290,7 +293,11 @@ def _label(each: Candidate, tree: ExploredTree | None) -> str:
     if pair.margin == 0:
         return "Both have the same reward, so neither is better; the earlier step is listed first."
     better = "The chosen step has the higher reward. " if pair.margin > 0 else ""
-    return f"{better}{_margin(each, pair.margin, tree)}{_shorter(each)}"
+    shorter = (
+        " Without the discount both steps are equal: the chosen one reaches its answers in fewer steps, or was visited "
+        "more often."
+    )
+    return f"{better}{_margin(each, pair.margin, tree)}{shorter if 'efficiency_only' in pair.tags else ''}"
 
 
 def _by_outcome(each: Candidate, margin: float | None, tree: ExploredTree | None) -> str:
@@ -318,15 +325,6 @@ def _margin(each: Candidate, margin: float, tree: ExploredTree | None) -> str:
     scale, form = float(alpha) ** layer, f"({{}} - {{}}) / {alpha}^{layer}"
     worked = _equation(form, (rewards[0], rewards[1]), margin, lambda a, b: (a - b) / scale)
     return f"Margin: {worked}{why}." if worked else f"Margin: {number(margin)}{why}."
-
-
-def _shorter(each: Candidate) -> str:
-    if "efficiency_only" not in each.pair.tags:
-        return ""
-    return (
-        " Without the discount both steps are equal: the chosen one reaches its answers in fewer steps, or was visited "
-        "more often."
-    )
 
 
 def _confidence(each: Candidate, tree: ExploredTree | None) -> str:
@@ -448,7 +446,8 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         f"the limit is {rules.max_row_tokens or 0:,}",
         "duplicate": "another pair of this state has the same content and a margin at least as wide",
         "contradicted": "another pair prefers the opposite, with a margin at least as wide",
-        "state_full": f"this state already has its maximum, {_pairs(rules.max_per_state)} with higher confidence",
+        "state_full": f"this state already has its maximum, {counted(rules.max_per_state or 0, 'pair')} "
+        "with higher confidence",
         "efficiency_only_cap": f"only path lengths differ: capped at {percent(rules.max_efficiency_only)} of the data "
         "set, which pairs with higher confidence fill",
         "style_only_cap": "both answers contain a gold answer, or neither does: capped at "
@@ -509,7 +508,3 @@ def _equal(one: float, other: float) -> bool:
 
 
 _ROUNDING = 1e-9
-
-
-def _pairs(most: int | None) -> str:
-    return "pairs" if most is None else counted(most, "pair")

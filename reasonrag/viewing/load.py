@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from preference import RolloutRecord
+from preference import RolloutRecord, read_rollouts
 from preference.export.formats import Row, SplitName, pairs_files
 from preference.export.parquet import proguide_schema, schema_of
-from preference.records import parse_rollout
 from reasonrag.data.item_files import explained_records, read_items
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import check_finished, reading, rollouts_in
@@ -30,9 +29,8 @@ class Rollouts:
 
     def __iter__(self) -> Iterator[RolloutRecord]:
         try:
-            with explained_records(), reading(self.path), self.path.open("rb") as lines:
-                for number, line in enumerate(lines, start=1):
-                    yield parse_rollout(line, where=f"{self.path}, line {number}")
+            with explained_records(), reading(self.path):
+                yield from read_rollouts(self.path)
         except InputError as error:
             raise error.with_traceback(None) from None
 

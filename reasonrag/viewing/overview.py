@@ -164,17 +164,14 @@ class OverviewCounts:
 
     def overview(self) -> Overview:
         """The overview of these rows."""
-        collection, rows = self._collection, self.rows()
+        collection, rows, run = self._collection, self.rows(), self._run
+        known = self._known | {"teachers": self._known["teachers"] or collection.teachers}
         kept = [pair for row in rows for pair in row.kept]
         dropped = Counter(chain.from_iterable(Counter(row.dropped).elements() for row in rows))
         return Overview(
             kind=collection.kind,
             path=str(collection.path),
-            splits=sorted(self._known["splits"]),
-            recipes=sorted(self._known["recipes"]),
-            rewards=sorted(self._known["rewards"]),
-            agents=sorted(self._known["agents"]),
-            teachers=sorted(self._known["teachers"] or collection.teachers),
+            **{name: sorted(values) for name, values in known.items()},
             questions=len(rows),
             ends=dict(Counter(row.ends for row in rows).most_common()),
             failures_by_cause=dict(Counter(row.cause for row in rows if row.cause).most_common()),
@@ -184,7 +181,7 @@ class OverviewCounts:
             pairs_by_layer=_by_layer(kept),
             pairs_by_label=dict(Counter(pair.label for pair in kept)),
             pairs_by_tag=dict(Counter(tag for pair in kept for tag in pair.tags)),
-            gold_agreement=gold_agreement(Counter((_type(pair), pair.gold) for pair in kept)),
+            gold_agreement=gold_agreement(Counter((pair.type or "unreadable", pair.gold) for pair in kept)),
             mean_margin=_mean([pair.margin for pair in kept]),
             mean_confidence=_mean([pair.confidence for pair in kept]),
             dropped={reason: dropped[reason] for reason in DROP_REASONS if dropped[reason]},
@@ -192,24 +189,18 @@ class OverviewCounts:
             usage=self._usage if self._usage and self._usage.calls else None,
             histograms=_histograms(self._values, kept),
             length_unit=_unit(kept),
-            trees=self._tree_facts() if collection.kind == "run" else None,
+            trees=TreeFacts(steps=run.nodes - run.done, causes=self._where.rows(), **run.of_trees)
+            if collection.kind == "run"
+            else None,
             rules=collection.rules.flags,
             warnings=self._warnings(),
         )
-
-    def _tree_facts(self) -> TreeFacts:
-        run = self._run
-        return TreeFacts(steps=run.nodes - run.done, causes=self._where.rows(), **run.of_trees)
 
     def _warnings(self) -> list[str]:
         if (made := self._collection).kind == "data set":
             return made.warnings
         held_out = [HELD_OUT.format(split) for split in sorted(self._known["splits"]) if not is_training_split(split)]
         return held_out + self._run.warnings(made.max_tokens, cut_from=made.cut_from)
-
-
-def _type(pair: KeptPairSummary) -> str:
-    return pair.type or "unreadable"
 
 
 def _unit(kept: Sequence[KeptPairSummary]) -> Literal["tokens", "words"]:
@@ -220,7 +211,7 @@ def _unit(kept: Sequence[KeptPairSummary]) -> Literal["tokens", "words"]:
 def _by_layer(kept: Iterable[KeptPairSummary]) -> dict[str, dict[str, int]]:
     found: dict[int, Counter[str]] = {}
     for pair in kept:
-        found.setdefault(pair.layer, Counter())[_type(pair)] += 1
+        found.setdefault(pair.layer, Counter())[pair.type or "unreadable"] += 1
     return {str(layer): dict(counts) for layer, counts in sorted(found.items())}
 
 

@@ -12,17 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from preference import (
-    DropReason,
-    FinalScore,
-    Message,
-    PairingRules,
-    QuestionError,
-    RolloutNode,
-    RolloutRecord,
-    StateRecord,
-    Usage,
-)
+from preference import DropReason, Message, PairingRules, QuestionError, RolloutNode, RolloutRecord, StateRecord, Usage
 from preference.candidate_records import Ends, GoldVerdict, LabelName, Tag
 from preference.export.formats import SplitName
 from preference.records import (
@@ -107,7 +97,7 @@ class StepView(BaseModel):
     uncounted: str = ""
     """What `explanations.uncounted_in_words` says of the answers that do not count."""
     ends: list[EndView] = []
-    """The ends of the counted continuations through it, equal ones together."""
+    """The ends of the counted continuations through it, equal ones together, the most frequent first."""
 
 
 class TreeView(BaseModel):
@@ -261,16 +251,13 @@ def _step(node: RolloutNode, record: RolloutRecord, status: StepStatus, texts: _
         type=node.action_type,
         fate=status,
         uncounted=uncounted_in_words(record.uncounted[node.id], record.drawn_otherwise[node.id]),
-        ends=_ends(node.rollouts),
+        ends=[
+            EndView.model_construct(
+                **shared_fields(end, EndView), came_to=end.came_to, quality=end.quality, times=times
+            )
+            for end, times in Counter(node.rollouts).most_common()
+        ],
     )
-
-
-def _ends(rollouts: Sequence[FinalScore]) -> list[EndView]:
-    """The most frequent first."""
-    return [
-        EndView.model_construct(**shared_fields(end, EndView), came_to=end.came_to, quality=end.quality, times=times)
-        for end, times in Counter(rollouts).most_common()
-    ]
 
 
 def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[PassageView] | None:

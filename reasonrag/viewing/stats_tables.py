@@ -19,7 +19,7 @@ from reasonrag.rendering import (
     warned,
 )
 from reasonrag.viewing.explanations import end_words
-from reasonrag.viewing.overview import Overview, TreeFacts
+from reasonrag.viewing.overview import Overview
 
 _LONGEST_EXAMPLE = 200
 """In characters: a query may be as long as a reply."""
@@ -28,12 +28,11 @@ _TYPES = ("query", "evidence", "answer", "unreadable")
 
 def stats_parts(found: Overview) -> Iterator[Part]:
     """The numbers, pairs by depth, then warnings."""
-    facts = found.trees
-    yield Table(f"{found.kind} {found.path}", [*_about(found), *(_of_trees(facts) if facts else ()), *_costs(found)])
+    yield Table(f"{found.kind} {found.path}", [*_about(found), *_costs(found)])
     yield from _layers(found)
-    if facts and facts.causes:
+    if found.trees and found.trees.causes:
         head = ("outcomes", "questions", "golden answer", "example")
-        yield Table("where questions die", _causes(facts.causes), head)
+        yield Table("where questions die", _causes(found.trees.causes), head)
     yield from warned(found.warnings)
     place = shlex.quote(found.path)
     yield Line(f"next: reasonrag show {place} QUESTION_ID, or reasonrag view {place}")
@@ -56,15 +55,13 @@ def _about(found: Overview) -> Iterator[tuple[str, object]]:
     yield from gold_rows(found.gold_agreement)
     yield "needs review", f"{counted(found.doubtful, 'pair')} against gold or uncounted answers, or of same findings"
     yield "dropped", found.dropped
-
-
-def _of_trees(facts: TreeFacts) -> Iterator[tuple[str, object]]:
-    yield "steps in trees", facts.steps
-    yield "continuations", facts.continuations
-    yield "mean F1, EM, outcome", [facts.mean_f1, facts.mean_em, facts.mean_outcome]
-    yield "degenerate", facts.degenerate
-    yield "unreadable replies", facts.parse_failures_by_cause
-    yield "repair turns", facts.repair_turns
+    if facts := found.trees:
+        yield "steps in trees", facts.steps
+        yield "continuations", facts.continuations
+        yield "mean F1, EM, outcome", [facts.mean_f1, facts.mean_em, facts.mean_outcome]
+        yield "degenerate", facts.degenerate
+        yield "unreadable replies", facts.parse_failures_by_cause
+        yield "repair turns", facts.repair_turns
 
 
 def _costs(found: Overview) -> Iterator[tuple[str, object]]:
