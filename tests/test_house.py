@@ -28,7 +28,7 @@ LINES = {
     "curation": 5564,
     "data": 3577,
     "evaluation": 4161,
-    "exploration": 2589,
+    "exploration": 2584,
     "llm": 5078,
     "publishing": 1155,
     "retrieval": 3845,

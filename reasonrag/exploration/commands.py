@@ -19,9 +19,6 @@ from reasonrag.terminal import print_shown
 if TYPE_CHECKING:
     from reasonrag.exploration.summary import StopReason
 
-WITHOUT_A_FLAG = ("index_home", "max_wait")
-"""Settings of `generate` that stand in reasonrag.toml, the environment and Python only."""
-
 
 @options(example="reasonrag init")
 def init() -> None:
@@ -39,7 +36,9 @@ def init() -> None:
 
 
 @options(
-    GenerateSettings, without=WITHOUT_A_FLAG, example="reasonrag generate --dataset hotpotqa --limit 500 --max-cost 20"
+    GenerateSettings,
+    without=("index_home", "max_wait"),  # reasonrag.toml, the environment and Python have them
+    example="reasonrag generate --dataset hotpotqa --limit 500 --max-cost 20",
 )
 def generate(
     context: typer.Context,

@@ -85,7 +85,11 @@ class Exploring:
 
     async def do(self, item: Question, asked: Asked) -> None:
         """Explore a question, and write its line, also of a failure. Raises StorageError."""
-        explorer = self._explorer(item, asked)
+        own = self.agent.anew(asked.models[TEACHER], asked.models.get(READER))
+        others = self.value_agent and self.value_agent.anew(asked.models[VALUE_MODEL])
+        recipe = self.identity.recipe
+        valuer = self.rule.valuer(item, gold=recipe.judge_sees_gold)
+        explorer = Explorer(own, item, recipe, value_agent=others, valuer=valuer)
         try:
             await explorer.run()
             rollout = explorer.record(self.identity)
@@ -99,13 +103,6 @@ class Exploring:
         look = None if rollout.error else Look.at(rollout, undecided=self._decision.is_open)
         self._decision.add(asked.position, look)
         asked.stop = self._degenerate()
-
-    def _explorer(self, question: Question, asked: Asked) -> Explorer:
-        own = self.agent.anew(asked.models[TEACHER], asked.models.get(READER))
-        others = self.value_agent and self.value_agent.anew(asked.models[VALUE_MODEL])
-        recipe = self.identity.recipe
-        valuer = self.rule.valuer(question, gold=recipe.judge_sees_gold)
-        return Explorer(own, question, recipe, value_agent=others, valuer=valuer)
 
     def _degenerate(self) -> DegenerateRun | None:
         """Report signs of degeneracy so far, in question order, because questions that end first are not typical.

@@ -133,23 +133,19 @@ def progress(question: Question, step: AgentStep, after: State | None, *, at_onc
     after: the state a query leads to. at_once: whether no evidence is reported, so that what is shown is all there is.
     """
     needed = len(question.gold.keys) if question.gold else FACTS if _names(question) else 0
-    if step.parse_error or not needed:
+    found = _revealed(question, step, after)
+    if step.parse_error or not needed or found is None:
         return None
     if step.action_type == "evidence":
         before = {each for said in step.state.evidence for each in _reported(question, said, step.state.read)}
-        return len(_reported(question, step.content or "", step.state.passages) - before) / needed
-    found = _newly_shown(question, step, after)
-    return None if found is None else (1.0 if at_once else SHOWN) * len(found) / needed
+        return len(found - before) / needed
+    return (1.0 if at_once else SHOWN) * len(found) / needed
 
 
 def gold_found(question: Question, step: AgentStep, after: State | None) -> int | None:
     """Number of gold passages that a query found first on its path, or that evidence reports; None where that is
     unknown."""
-    if question.gold is None:
-        return None
-    if step.action_type == "evidence":
-        return len(_reported(question, step.content or "", step.state.passages))
-    found = _newly_shown(question, step, after)
+    found = _revealed(question, step, after) if question.gold else None
     return None if found is None else len(found)
 
 
@@ -158,8 +154,11 @@ def _names(question: Question) -> list[str]:
     return [each for each in question.golden_answers if comparable(each) not in (*VERDICTS, "")]
 
 
-def _newly_shown(question: Question, step: AgentStep, after: State | None) -> frozenset[str] | None:
-    """What a query shows first on its path; None if it is none, or it is not known where it leads."""
+def _revealed(question: Question, step: AgentStep, after: State | None) -> frozenset[str] | None:
+    """What evidence reports, or a query shows first on its path; None if it is neither, or it is not known where it
+    leads."""
+    if step.action_type == "evidence":
+        return _reported(question, step.content or "", step.state.passages)
     if step.action_type != "query" or not _reads(after):
         return None
     return _shown(question, after.passages) - _shown(question, step.state.read)
