@@ -127,9 +127,13 @@ def upload(
         info = _open_repository(api, repo, kind, private=private, say=say)
         done.private, done.url = bool(info.private), f"{api.endpoint}/{'datasets/' * (kind.name == 'dataset')}{repo}"
         there = api.list_repo_files(repo, revision=info.sha, repo_type=kind.name)
-        if done.private and private is False:
-            _check_fit(repo, kind, there, paths)
         gone = [path for path in there if kind.is_ours(path) and path not in paths]
+        others = [path for path in there if path not in (*paths, *gone, _OF_THE_HUB)]
+        if others and done.private and private is False:
+            raise ReasonragError(
+                f"{repo} is private and holds files that do not belong to this {kind.shown} ({', '.join(others[:3])}), "
+                "which would become public. Choose another name, remove them, or leave out --public"
+            )
         operations = [*(CommitOperationAdd(each, folder / each) for each in paths), *map(CommitOperationDelete, gone)]
         say(f"sending what {repo} lacks of {counted(len(paths), 'file')}")
         commit = api.create_commit(  # which leaves out files that are there
@@ -168,16 +172,6 @@ def _open_repository(
     if not info.private:
         say(f"{repo} is public already: everyone can read the new files once all are uploaded")
     return info
-
-
-def _check_fit(repo: str, kind: RepositoryKind, there: Sequence[str], paths: Sequence[str]) -> None:
-    """A private repository with unrelated files must not become public. Raises ReasonragError."""
-    others = [path for path in there if path not in paths and not kind.is_ours(path) and path != _OF_THE_HUB]
-    if others:
-        raise ReasonragError(
-            f"{repo} is private and holds files that do not belong to this {kind.shown} ({', '.join(others[:3])}), "
-            "which would become public. Choose another name, remove them, or leave out --public"
-        )
 
 
 @contextmanager

@@ -47,9 +47,8 @@ def cost_in_words(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Cap
     """`about $0.10 to $0.25 for 40 to 80 requests to NAME`, of what the caps leave room for, and the high end."""
     if not expected:
         return "the cost could not be estimated", 0.0
-    whole = expected[0][1]
-    for _, each in expected[1:]:
-        whole += each
+    first, *others = (each for _, each in expected)
+    whole = sum(others, start=first)
     left = whole.share_within(caps, spent)
     known = sum_of_dollars(part.times(*left).dollars(model.price) for model, part in expected if model.price)
     low, high = (known.low, known.high) if known else (0.0, 0.0)

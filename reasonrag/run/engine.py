@@ -107,16 +107,13 @@ class Work(Protocol[Item]):
 
     def items(self) -> Iterable[Item]:
         """In order; called several times."""
-        ...
 
     def question_of(self, item: Item) -> str:
         """The id by which the journal knows it."""
-        ...
 
     async def do(self, item: Item, asked: Asked) -> None:
         """Work on an item, and keep the result at the end. What it raises while the journal alone answers makes the
         item owed; later it ends the run."""
-        ...
 
 
 class Estimate(Protocol[Owed_contra]):
@@ -124,14 +121,12 @@ class Estimate(Protocol[Owed_contra]):
 
     def described(self, count: int) -> str:
         """So many items, in the question whether to start."""
-        ...
 
     async def expected(
         self, owed: Iterable[Owed_contra], count: int, fresh: int, roles: Sequence[str]
     ) -> Sequence[ExpectedUsage]:
         """The usage to come of each role. count: of the owed items; fresh: those without any answer. None if it is not
         known."""
-        ...
 
 
 class Budget(NamedTuple):

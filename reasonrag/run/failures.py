@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -20,7 +21,7 @@ MOST_NOTED = 10_000
 """Characters kept of each text of a failure. A traceback has a few thousand."""
 
 
-class FailureLog:
+class FailureLog(AbstractContextManager["FailureLog"]):
     """Use as a context manager. Secrets are redacted; a failed write raises StorageError."""
 
     def __init__(self, path: Path) -> None:
@@ -28,9 +29,6 @@ class FailureLog:
         """Abandoned work, by cause."""
         self._path = path
         self._file: BinaryIO | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:

@@ -51,12 +51,11 @@ class Models:
     def begin(self, *, on_failure: Callable[[CallFailure], None], say: Callable[[str], None]) -> None:
         """Reset for a new session. on_failure: called with every failed attempt of a request. say: called with messages
         about an endpoint for the user."""
-        for endpoint in self.endpoints:
-            endpoint.begin()
-            endpoint.on_failure, endpoint.say = on_failure, say
         for each in self.all:
-            if isinstance(each.inner, EndpointModel):
-                each.on_news = each.inner.tell
+            if isinstance(endpoint := each.inner, EndpointModel):
+                endpoint.begin()
+                endpoint.on_failure, endpoint.say = on_failure, say
+                each.on_news = endpoint.tell
 
     async def check(self) -> None:
         """Raises InputError if one of them is unusable."""

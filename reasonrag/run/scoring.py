@@ -81,10 +81,7 @@ class _Scoring:
 
 
 async def score_steps(
-    asked: Iterable[tuple[AskedCritic, Iterable[StepToScore]]],
-    folder: Path,
-    max_calls: int | None,
-    watcher: Watcher,
+    asked: Iterable[tuple[AskedCritic, Iterable[StepToScore]]], folder: Path, max_calls: int | None, watcher: Watcher
 ) -> Scores:
     """Have steps scored by one critic after the other, with the journal and the failures in `folder`.
 

@@ -311,20 +311,19 @@ def _by_outcome(each: Candidate, margin: float | None, tree: ExploredTree | None
 
 def _margin(each: Candidate, margin: float, tree: ExploredTree | None) -> str:
     """The margin, worked out from both rewards; without the sum where no tree tells how it was made."""
-    plain = f"Margin: {number(margin)}."
-    rewards = each.chosen.reward, each.rejected.reward
-    if rewards[0] is None or rewards[1] is None:
-        return plain
-    if _equal(rewards[0] - rewards[1], margin):
-        worked = _equation("{} - {}", (rewards[0], rewards[1]), margin, lambda a, b: a - b)
-        return f"Margin: {worked}." if worked else plain
+    chosen, rejected = each.chosen.reward, each.rejected.reward
+    if chosen is None or rejected is None:
+        return f"Margin: {number(margin)}."
+    if _equal(chosen - rejected, margin):
+        worked = _equation("{} - {}", (chosen, rejected), margin, lambda a, b: a - b)
+        return f"Margin: {worked or number(margin)}."
     if tree is None or not tree.record.recipe.margin_by_layer:
         return f"Margin: {number(margin)}, the difference in reward as scaled by the recipe."
     alpha = f"{tree.record.recipe.alpha:g}"
     layer, why = each.state.layer, ", divided by the discount at this depth so that deep pairs count as much"
     scale, form = float(alpha) ** layer, f"({{}} - {{}}) / {alpha}^{layer}"
-    worked = _equation(form, (rewards[0], rewards[1]), margin, lambda a, b: (a - b) / scale)
-    return f"Margin: {worked}{why}." if worked else f"Margin: {number(margin)}{why}."
+    worked = _equation(form, (chosen, rejected), margin, lambda a, b: (a - b) / scale)
+    return f"Margin: {worked or number(margin)}{why}."
 
 
 def _confidence(each: Candidate, tree: ExploredTree | None) -> str:
