@@ -28,7 +28,7 @@ LINES = {
     "curation": 5564,
     "data": 3577,
     "evaluation": 4161,
-    "exploration": 2584,
+    "exploration": 2582,
     "llm": 5078,
     "publishing": 1149,
     "retrieval": 3845,
@@ -37,7 +37,7 @@ LINES = {
     "serving": 1198,
     "studies": 1283,
     "training": 5606,
-    "viewing": 2662,
+    "viewing": 2653,
     "tests": 49943,
     "benchmarks": 10267,
 }

@@ -7,7 +7,7 @@ the agents, not how they were made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from preference import QuestionError
 from reasonrag.agent.agent import Agent
@@ -41,13 +41,11 @@ class Exploring:
     abort_degenerate: float
     at_once: int
     noun: str = "question"
-    _failures: set[str] = field(default_factory=set)
-    """Causes of which a question has failed."""
-    _warned_of: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._total = len(self.questions)  # of a shard they are read to be counted
         self._decision = StopDecision(self.abort_degenerate, self._total)
+        self._told, self._warned_of = set[str](), set[str]()  # causes of failed questions, and signs
 
     def items(self) -> Iterable[Question]:
         return self.questions
@@ -95,8 +93,8 @@ class Exploring:
             rollout = explorer.record(self.identity)
         except Exception as error:  # noqa: BLE001 - a bug must cost one question, not the run
             failure = asked.failure(error, "question", {"question_id": item.id})
-            if failure.cause not in self._failures:
-                self._failures.add(failure.cause)
+            if failure.cause not in self._told:
+                self._told.add(failure.cause)
                 self.watcher.say(f"question {item.id} failed: {failure.message}")
             rollout = explorer.record(self.identity, QuestionError(**failure._asdict()))
         self.run.append(rollout)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import chain, count, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias, TypeVar
@@ -180,8 +180,12 @@ class RunCollection(Collection):
         record = _rollout(self._lines.at(place), f"{self._lines.path}, byte {place[0]:,}")
         if record is None:
             raise InputError(f"{self._lines.path} ends within a line")
-        explored = self._explored(number, record, first_pair)
-        return replace(explored, candidates=_with_caps(explored.candidates, first_pair, self.capped))
+        explored, places = self._explored(number, record, first_pair), count(first_pair)
+        candidates = [
+            replace(each, dropped=self.capped.get(next(places))) if each.dropped is None else each
+            for each in explored.candidates
+        ]
+        return replace(explored, candidates=candidates)
 
     def find(self, question_id: str) -> ExploredQuestion | None:
         found = None
@@ -199,17 +203,6 @@ class RunCollection(Collection):
         chosen = [] if record.error else select(labelled_states(record, origin), self.rules)
         tree = ExploredTree(str(self.path), record)
         return ExploredQuestion(number, [question_record(record)], chosen, [tree], first_pair)
-
-
-def _with_caps(candidates: Sequence[Candidate], first_pair: int, capped: Mapping[int, DropReason]) -> list[Candidate]:
-    """The candidates of a question, with those dropped that exceed a cap on the whole data set."""
-    place, found = first_pair, []
-    for each in candidates:
-        if each.dropped is None:
-            reason, place = capped.get(place), place + 1
-            each = replace(each, dropped=reason) if reason else each  # noqa: PLW2901 - the same, decided
-        found.append(each)
-    return found
 
 
 # -- a data set ------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal
 
 import orjson
 from markupsafe import Markup
@@ -62,7 +61,7 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
     rows = counts.rows()
     parts, size = dict[int, bytes](), 0
     order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=0))
-    room = most - len(_frame("packed", collection, b"")) - 200 * len(rows)
+    room = most - len(_frame(collection, b"")) - 200 * len(rows)
     for done, row in enumerate(order):
         part = packed(question_view(collection.at(row.number), collection.rules))
         size += len(part)
@@ -79,7 +78,7 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
         ]
     listing = Listing(rows=rows, overview=counts.overview(), about=about, held=held)
     with atomic_replacement(out) as file:
-        file.write(_frame("packed", collection, packed(listing)))
+        file.write(_frame(collection, packed(listing)))
         for number in sorted(parts):
             file.write(b'<script type="application/octet-stream" id="question-%d">' % number)
             file.write(parts[number] + b"</script>\n")
@@ -88,7 +87,7 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
 
 def served_page(collection: Collection) -> bytes:
     """The page without data, which fetches it from its server."""
-    return _frame("served", collection, None) + _END
+    return _frame(collection, None) + _END
 
 
 def about_page(collection: Collection) -> list[str]:
@@ -107,14 +106,14 @@ def packed(content: BaseModel) -> bytes:
 _END = b"</body>\n</html>\n"
 
 
-def _frame(mode: Literal["packed", "served"], collection: Collection, data: bytes | None) -> bytes:
-    """The page up to the trees."""
+def _frame(collection: Collection, data: bytes | None) -> bytes:
+    """The page up to the trees. data: of the list, packed; None: the page fetches all from its server."""
     template = html_templates().get_template("view.html.j2")
     scripts = _scripts()
     page = template.render(
-        mode=mode,
+        mode="served" if data is None else "packed",
         title=f"{on_one_line(str(collection.path))} · reasonrag",
-        policy=_policy(scripts, mode),
+        policy=_policy(scripts, "'self'" if data is None else "'none'"),
         style=Markup(_asset("page.css")),  # noqa: S704 - ours
         scripts=[Markup(each) for each in scripts],  # noqa: S704 - ours, and libraries that hold no closing tag
         packed=None if data is None else data.decode("ascii"),
@@ -122,12 +121,11 @@ def _frame(mode: Literal["packed", "served"], collection: Collection, data: byte
     return page.encode()
 
 
-def _policy(scripts: Sequence[str], mode: Literal["packed", "served"]) -> str:
-    """Allows these scripts only, no handlers in attributes, no request except to the server, no markup made of text."""
+def _policy(scripts: Sequence[str], connect: str) -> str:
+    """Allows these scripts only, no handlers in attributes, no request except to `connect`, no markup made of text."""
     digests = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts
     )
-    connect = "'self'" if mode == "served" else "'none'"
     return (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; connect-src {connect}; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
