@@ -32,7 +32,7 @@ LINES = {
     "llm": 5078,
     "publishing": 1149,
     "retrieval": 3845,
-    "run": 790,
+    "run": 783,
     "scale": 567,
     "serving": 1198,
     "studies": 1283,

@@ -179,15 +179,15 @@ class Run:
         journal tells. before: called once all is agreed to. Returns what stopped it early: a cap, Ctrl-C, a lost
         endpoint, a full disk. Raises InputError where a model cannot be asked or the cost is not agreed to.
         """
-        owed = await self._owed(work, done)
-        self._total, self._left = owed.total, len(owed.positions)
-        asks = bool(owed.positions) and self.session.stopped is None
+        owed, fresh = await self._owed(work, done)
+        self._left = len(owed)
+        asks = bool(owed) and self.session.stopped is None
         if asks:
             self._begin({role: await each.open() for role, each in self.roles.items()})
             await self.models.check()
         self._note_refusals()
         if asks and cost:
-            await self._agree(work, cost, owed)
+            await self._agree(work, cost, owed, fresh)
         before()
         if asks or not self._left:
             self.watcher.started(total=self._total, done=self._total - self._left, noun=work.noun)
@@ -207,7 +207,7 @@ class Run:
                 self.session.stop(asked.stop)  # at once: other items' answers may have come in the same moment
                 raise asked.stop
 
-        stopped = await self.session.run(_at(owed.positions, work.items()), ask, at_once=work.at_once)
+        stopped = await self.session.run(_at(owed, work.items()), ask, at_once=work.at_once)
         self._note_refusals()
         return stopped
 
@@ -227,14 +227,15 @@ class Run:
         if stopped is not None:
             raise stopped
 
-    async def _owed(self, work: Work[Item], done: Callable[[Item], bool] | None) -> _Owed:
-        """What is left to do, once what the journal answers is done."""
-        owed, total, fresh = set[int](), 0, 0
+    async def _owed(self, work: Work[Item], done: Callable[[Item], bool] | None) -> tuple[set[int], int]:
+        """The positions of the items that are left to do, once what the journal answers is done; and how many of them
+        have no answer yet."""
+        owed, fresh, self._total = set[int](), 0, 0
 
         async def read(numbered: tuple[int, Item]) -> None:
-            nonlocal total, fresh
+            nonlocal fresh
             position, item = numbered
-            total += 1
+            self._total += 1
             begun = work.question_of(item) in self.journal.questions
             if done is not None and done(item):
                 return
@@ -246,14 +247,14 @@ class Run:
             owed.add(position)
 
         await work_off(enumerate(work.items()), read, at_once=work.at_once)
-        return _Owed(owed, total, fresh)
+        return owed, fresh
 
-    async def _agree(self, work: Work[Item], cost: Estimate[Item], owed: _Owed) -> None:
+    async def _agree(self, work: Work[Item], cost: Estimate[Item], owed: Collection[int], fresh: int) -> None:
         """Get consent to the cost of the owed items, where it needs that. Raises InputError."""
-        specs, count = [each.spec for each in self.roles.values()], len(owed.positions)
+        specs, count = [each.spec for each in self.roles.values()], len(owed)
         if needs_consent(specs, self.budget.caps, yes=self.budget.yes):
-            items = (item for _, item in _at(owed.positions, work.items()))
-            expected = await cost.expected(items, count, owed.fresh, [*self.roles])
+            items = (item for _, item in _at(owed, work.items()))
+            expected = await cost.expected(items, count, fresh, [*self.roles])
             asked = zip(specs, expected, (each.inner for each in self.models.all), strict=False)
             told = [
                 (spec, usage.with_reasoning(spec.sampling.max_tokens))
@@ -279,14 +280,6 @@ class Run:
             self._lessons = lessons
             found = note_refusals(self.recorded_in, lessons) if self.recorded_in else lessons
             self.refused = {name: refused for name, refused in found.items() if refused}
-
-
-class _Owed(NamedTuple):
-    """positions: of the items that are left to do, of so many. fresh: how many of them have no answer yet."""
-
-    positions: set[int]
-    total: int
-    fresh: int
 
 
 def _at(positions: Collection[int], items: Iterable[Item]) -> Iterator[tuple[int, Item]]:

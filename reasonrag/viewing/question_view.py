@@ -312,7 +312,7 @@ def _states(explored: ExploredQuestion, texts: _Texts) -> tuple[list[StateView],
 def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
     turns = texts.turns(state.prompt)
     of_state = {"parent": None, "layer": state.layer, "action": state.action} | turns
-    steps = [
+    steps = [  # which its tree has, if that is here
         StepView.model_construct(
             **shared_fields(step, StepView)
             | of_state
@@ -321,7 +321,7 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
             type=step.action_type,
             terminal=step.action_type == "answer",
         )
-        for step in state.steps
+        for step in (state.steps if tree is None else ())
     ]
     return StateView.model_construct(
         id=state.state_id,
@@ -330,5 +330,5 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
         action=state.action,
         system=turns["system"],
         user=turns["user"],
-        steps=[] if tree is not None else steps,
+        steps=steps,
     )
