@@ -31,7 +31,7 @@ LINES = {
     "exploration": 2582,
     "llm": 5078,
     "publishing": 1149,
-    "retrieval": 3845,
+    "retrieval": 3815,
     "run": 783,
     "scale": 567,
     "serving": 1198,

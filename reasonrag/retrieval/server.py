@@ -81,10 +81,10 @@ async def serving(
     See `listening` for host, port and allow_host. token: required from requests as `Authorization: Bearer TOKEN`; None:
     no authorization. Raises InputError if it cannot listen, and for a token that no header can hold.
     """
-    app = web.Application(client_max_size=limits.max_body_bytes, middlewares=[_answered])
-    app[_SERVICE] = _SearchService(retriever, limits, checked_token(token))
-    app.router.add_post("/retrieve", _retrieve)
-    app.router.add_get("/health", _health)
+    service = _SearchService(retriever, limits, checked_token(token))
+    app = web.Application(client_max_size=limits.max_body_bytes, middlewares=[service.answered])
+    app.router.add_post("/retrieve", service.retrieve)
+    app.router.add_get("/health", service.health)
     async with listening(app, host=host, port=port, allow_host=allow_host, shutdown_s=drain_s) as address:
         yield address
 
@@ -99,7 +99,37 @@ class _SearchService:
         self.held = 0
         """Bytes of answers in preparation or being sent."""
 
-    def check_token(self, authorization: str) -> None:
+    @web.middleware
+    async def answered(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """The handler's answer if the request is authorized, or an error."""
+        try:
+            if request.path != "/health" or "Authorization" in request.headers:
+                self._check_token(request.headers.get("Authorization", ""))
+            return await handler(request)
+        except web.HTTPException as refused:
+            allow = {"Allow": refused.headers["Allow"]} if "Allow" in refused.headers else None
+            said = "; ".join(each for each in (refused.text, _NEXT.get(refused.status)) if each)
+            return _json({"error": said}, status=refused.status, headers=allow or _HEADERS.get(refused.status))
+
+    async def retrieve(self, request: web.Request) -> web.StreamResponse:
+        search = _parsed_request(await read_body(request), self.limits)
+        with self._held_answer() as hold:
+            with self._places(len(search.texts)):
+                body = memoryview(await self._answer(search, hold))
+            pieces = (body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES))
+            return await send_pieces(request, pieces, len(body))
+
+    async def health(self, request: web.Request) -> web.Response:
+        """Health for everyone; details of the index only with the token: probes need none, and strangers need not know
+        the index."""
+        if self.token and "Authorization" not in request.headers:
+            return _json({"status": "ok"})
+        served = {"identity": self.retriever.identity, "passages": getattr(self.retriever, "passages", None)}
+        return _json({"status": "ok", **served, "limits": self.limits._asdict()})
+
+    def _check_token(self, authorization: str) -> None:
         """Raises HTTPUnauthorized if there is a token and the Authorization header does not hold it."""
         if self.token is None:
             return
@@ -109,7 +139,7 @@ class _SearchService:
             raise web.HTTPUnauthorized(text="this needs the service's token")
 
     @contextmanager
-    def places(self, queries: int) -> Iterator[None]:
+    def _places(self, queries: int) -> Iterator[None]:
         """Reserve places for this many queries until they are answered. Raises HTTPServiceUnavailable if there are not
         enough."""
         if self.waiting + queries > self.limits.max_waiting:
@@ -123,7 +153,7 @@ class _SearchService:
             self.waiting -= queries
 
     @contextmanager
-    def held_answer(self) -> Iterator[Callable[[int], None]]:
+    def _held_answer(self) -> Iterator[Callable[[int], None]]:
         """An answer until it is sent; yields what counts more bytes of it, and raises HTTPException beyond a limit."""
         held, limits = 0, self.limits
 
@@ -144,7 +174,7 @@ class _SearchService:
         finally:
             self.held -= held
 
-    async def answer(self, search: _SearchRequest, hold: Callable[[int], None]) -> bytes:
+    async def _answer(self, search: _SearchRequest, hold: Callable[[int], None]) -> bytes:
         """The body of the answer; equal queries are searched once, empty ones not. Raises HTTPException."""
         asked, lists = Tally(search.texts), dict[str, bytes]()
 
@@ -166,11 +196,7 @@ class _SearchService:
         return b'{"result":[' + result + b'],"identity":' + orjson.dumps(self.retriever.identity) + b"}"
 
 
-_SERVICE = web.AppKey("service", _SearchService)
-
-
 # -- requests ----------------------------------------------------------------------------------------------------
-
 
 _Queries: TypeAlias = Annotated[list[str], Field(fail_fast=True)]
 
@@ -211,42 +237,6 @@ _HEADERS: dict[int, dict[str, str]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": str(RETRY_AFTER_S)},
 }
-
-
-@web.middleware
-async def _answered(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """The handler's answer if the request is authorized, or an error."""
-    given = request.headers.get("Authorization")
-    try:
-        if request.path != "/health" or given is not None:
-            request.app[_SERVICE].check_token(given or "")
-        return await handler(request)
-    except web.HTTPException as refused:
-        headers = {"Allow": refused.headers["Allow"]} if "Allow" in refused.headers else _HEADERS.get(refused.status)
-        said = "; ".join(each for each in (refused.text, _NEXT.get(refused.status)) if each)
-        return _json({"error": said}, status=refused.status, headers=headers)
-
-
-async def _retrieve(request: web.Request) -> web.StreamResponse:
-    service = request.app[_SERVICE]
-    search = _parsed_request(await read_body(request), service.limits)
-    with service.held_answer() as hold:
-        with service.places(len(search.texts)):
-            body = memoryview(await service.answer(search, hold))
-        pieces = (body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES))
-        return await send_pieces(request, pieces, len(body))
-
-
-async def _health(request: web.Request) -> web.Response:
-    """Health for everyone; details of the index only with the token: probes need none, and strangers need not know the
-    index."""
-    service = request.app[_SERVICE]
-    if service.token and "Authorization" not in request.headers:
-        return _json({"status": "ok"})
-    served = {"identity": service.retriever.identity, "passages": getattr(service.retriever, "passages", None)}
-    return _json({"status": "ok", **served, "limits": service.limits._asdict()})
 
 
 def _parsed_request(body: bytes, limits: ServeLimits) -> _SearchRequest:

@@ -156,13 +156,10 @@ class _Build:
             self._check_same_encoder(existing)
             return self._with_type(existing)
         check_replaceable(self.directory, self.corpus, "dense")
-        options = self.options
-        self.watcher.say(f"loading the encoder {options.encoder.model}")
-        with closing(
-            load_encoder(
-                options.encoder, devices=options.devices, precision=options.precision, batch_size=options.batch_size
-            )
-        ) as encoder:
+        how = self.options
+        self.watcher.say(f"loading the encoder {how.encoder.model}")
+        encoder = load_encoder(how.encoder, devices=how.devices, precision=how.precision, batch_size=how.batch_size)
+        with closing(encoder):
             return self._from_scratch(encoder)
 
     # -- an existing index ----------------------------------------------------------------------------
@@ -175,11 +172,8 @@ class _Build:
         if "model" in given:
             given["model"] = resolved(given["model"])
         asked = manifest.encoder.model_copy(update=given)
-        if asked != manifest.encoder:
-            raise InputError(
-                f"{self.directory} was built with another encoder ({_first_difference(manifest.encoder, asked)}); "
-                "choose another --out"
-            )
+        if difference := _first_difference(manifest.encoder, asked):
+            raise InputError(f"{self.directory} was built with another encoder ({difference}); choose another --out")
 
     def _with_type(self, manifest: DenseManifest) -> DenseManifest:
         """Add a type over the same vectors; a missing or truncated file is made again."""
@@ -234,13 +228,12 @@ class _Build:
         files = {OFFSETS: self._store_offsets(scan, self.unfinished)}
         vectors: VectorRows
         if adopted is None:
-            place = VECTORS
             digest, seconds, devices = self._encode(scan, encoder)
-            vectors, files[place] = StoredVectors(self.unfinished / place), FileDigest.of(self.unfinished / place)
+            place, vectors = VECTORS, StoredVectors(self.unfinished / VECTORS)
         else:
+            digest, seconds, devices = "", 0.0, list(encoder.devices)
             place, vectors = str(adopted.path), adopted
-            files[place] = FileDigest.of(adopted.path)
-            digest, seconds, devices = files[place].sha256, 0.0, list(encoder.devices)
+        files[place] = FileDigest.of(self.unfinished / place)  # an absolute place stays itself
         if adopted is not None and wanted == "flat":
             file = FaissFile(file=place, plan=plan, seconds=0.0)
         else:
@@ -254,7 +247,7 @@ class _Build:
             encoder=encoder.spec,
             precision="unknown" if adopted else encoder.precision,
             probe=probe,
-            vectors_sha256=digest,
+            vectors_sha256=digest or files[place].sha256,
             vectors=place,
             indexes={file.plan.type: file},
             searched=file.plan.type,
@@ -281,8 +274,7 @@ class _Build:
             self.unfinished.mkdir(parents=True)
             write_file(record, now.model_dump_json(indent=2).encode(), shared=True)
             return probe
-        same = before.model_copy(update={"probe": probe})
-        changed = _first_difference(same, now) if same != now else ""
+        changed = _first_difference(before.model_copy(update={"probe": probe}), now)
         if not changed and encoder.similarity(before.probe) < AGREES:
             changed = "the encoder's weights have changed"
         if changed:
@@ -379,14 +371,12 @@ def encoded(
 
 
 def _first_difference(before: BaseModel, now: BaseModel) -> str:
-    """The first field that differs, and how."""
-    was, is_now = before.model_dump(), now.model_dump()
-    for name, value in was.items():
-        if isinstance(value, dict) and value != is_now[name]:
-            return _first_difference(getattr(before, name), getattr(now, name))
-        if value != is_now[name]:
-            return f"{name}: {value!r} there, {is_now[name]!r} now"
-    return "nothing differs"
+    """The first field that differs, and how; empty if none does."""
+    for name, was in before:
+        if (found := getattr(now, name)) != was:
+            nested = isinstance(was, BaseModel)
+            return _first_difference(was, found) if nested else f"{name}: {was!r} there, {found!r} now"
+    return ""
 
 
 def _versions() -> dict[str, str]:

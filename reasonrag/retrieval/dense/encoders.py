@@ -199,7 +199,9 @@ def load_encoder(
     try:
         with needs_extra("embed", f"the encoder {choice.model}"):
             import torch
+            from transformers.utils import logging
 
+            logging.disable_progress_bar()  # its bar for loading weights would interfere with ours
             devices = list(devices) or [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
             devices = devices[:1] if alone else devices
             return load(path, choice, devices, precision or _fastest(devices), batch_size)
@@ -264,9 +266,7 @@ def _sentence_transformers(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
     from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()  # its bar for loading weights would interfere with ours
     if not choice.pooling and Path(path).is_dir() and not (Path(path) / "modules.json").is_file():
         raise InputError(
             f"the encoder {choice.model} does not say how it pools (it has no modules.json): give --pooling cls or mean"
@@ -282,14 +282,13 @@ def _sentence_transformers(
     model.max_seq_length = choice.max_length or min(model.max_seq_length or LONGEST, LONGEST)
     model.default_prompt_name = None  # instructions are recorded in the manifest
     prompts = model.prompts
+    own = EncoderChoice(
+        query_instruction=prompts.get("query"), passage_instruction=prompts.get("document", prompts.get("passage"))
+    )
     normalize = normalizes or choice.normalize is not False
     pool = model.start_multi_process_pool(list(devices)) if len(devices) > 1 else None
-    said = {
-        "query_instruction": prompts.get("query"),
-        "passage_instruction": prompts.get("document", prompts.get("passage")),
-    }
     spec = _spec(
-        choice.model_copy(update={name: text for name, text in said.items() if getattr(choice, name) is None}),
+        own.model_copy(update=choice.model_dump(exclude_none=True)),
         backend="sentence-transformers",
         revision=getattr(getattr(model[0], "auto_model", model[0]).config, "_commit_hash", None),
         pooling=str(pooling.pooling_mode) if pooling is not None else "none",
@@ -315,9 +314,7 @@ def _sentence_transformers(
 
 def _flag(path: str, choice: EncoderChoice, devices: Sequence[str], precision: Precision, batch_size: int) -> Encoder:
     import FlagEmbedding.inference.embedder.encoder_only.base as flag
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
     for name in ("tqdm", "trange"):  # cannot be switched off otherwise, and would interfere with ours
         setattr(flag, name, _without_bar(getattr(flag, name)))
     if choice.pooling not in ("cls", "mean"):

@@ -237,11 +237,8 @@ def remedy(directory: Path, manifest: IndexManifest, name: str) -> str:
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:
     """Write a manifest atomically."""
     content = manifest.model_dump(mode="json")
-    write_file(
-        directory / MANIFEST,
-        orjson.dumps(content | {_DIGEST: _digest(content)}, option=orjson.OPT_INDENT_2),
-        shared=True,
-    )
+    with_digest = orjson.dumps(content | {_DIGEST: _digest(content)}, option=orjson.OPT_INDENT_2)
+    write_file(directory / MANIFEST, with_digest, shared=True)
 
 
 def _digest(content: object) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +76,7 @@ class StoredVectors:
         return np.asarray(self._mapped[rows], dtype=np.float32)
 
 
-class VectorWriter:
+class VectorWriter(AbstractContextManager["VectorWriter"]):
     """Writes vectors in `directory`, resuming after a kill.
 
     A piece counts once it and its line are synced. Raises OSError if writing fails.
@@ -90,9 +91,6 @@ class VectorWriter:
         self._vectors.truncate(self._begin + 2 * rows * dimension)
         self._log = (directory / ENCODED).open("a+b", buffering=0)
         self._done = dict(self._finished())
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._vectors.close()

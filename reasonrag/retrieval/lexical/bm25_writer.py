@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ _NAMES = ("token", "document", "count")
 _DATA, _INDICES, _INDPTR = "data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy"
 
 
-class Postings:
+class Postings(AbstractContextManager["Postings"]):
     """How often each token occurs in each document.
 
     scratch: a directory for temporary files; about 12 bytes per occurrence.
@@ -41,9 +42,6 @@ class Postings:
         self._paths = [scratch / f"postings.{name}" for name in _NAMES]
         self._files = [path.open("w+b") for path in self._paths]
         self.documents = 0
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for file, path in zip(self._files, self._paths, strict=True):
