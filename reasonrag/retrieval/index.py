@@ -236,19 +236,20 @@ def index_serve(
     settings = resolve(ServeSettings, "serve", flags)
     if settings.is_remote or not (settings.index or settings.corpus):
         raise InputError("give --index DIR of a built index, or --corpus FILE, whose index is built if missing")
-    run_to_end(_serve(settings, say, listening))
-
-
-async def _serve(settings: ServeSettings, say: Callable[[str], None], listening: Callable[[str], None]) -> None:
     from reasonrag.retrieval.server import serving
     from reasonrag.web.server import serve_until_stopped
 
-    async with AsyncExitStack() as opened:
-        token = os.environ.get(TOKEN_VARIABLE) or None
-        retriever = await open_retriever(settings, settings.corpus, opened, named=True, say=say)
-        if token is None and settings.host not in LOOPBACKS:
-            say(f"warning: anyone who can reach {settings.host} can search; set {TOKEN_VARIABLE} to require a token")
-        service = serving(
-            retriever, host=settings.host, port=settings.port, allow_host=settings.allow_host, token=token
-        )
-        await serve_until_stopped(service, say=listening)
+    async def served() -> None:
+        async with AsyncExitStack() as opened:
+            token = os.environ.get(TOKEN_VARIABLE) or None
+            retriever = await open_retriever(settings, settings.corpus, opened, named=True, say=say)
+            if token is None and settings.host not in LOOPBACKS:
+                say(
+                    f"warning: anyone who can reach {settings.host} can search; set {TOKEN_VARIABLE} to require a token"
+                )
+            service = serving(
+                retriever, host=settings.host, port=settings.port, allow_host=settings.allow_host, token=token
+            )
+            await serve_until_stopped(service, say=listening)
+
+    run_to_end(served())

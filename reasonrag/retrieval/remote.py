@@ -27,7 +27,7 @@ from reasonrag.data.corpus import Passage, passage_of
 from reasonrag.data.dataset_fields import id_of
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
 from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
-from reasonrag.retrieval.retriever import TOKEN_VARIABLE, ResultCache, check_query
+from reasonrag.retrieval.retriever import TOKEN_VARIABLE, ResultCache, checked_query
 from reasonrag.web.client import (
     CONNECT_S,
     MOST_ERROR_BYTES,
@@ -128,11 +128,10 @@ async def open_remote(
     retriever = RemoteRetriever(checked_address(url), checked_token(token), timeout, first_wait_s)
     try:
         await retriever.open(top_k)
-    except SearchFailed as failed:
+    except BaseException as error:
         await retriever.close()
-        raise InputError(f"the retriever {retriever.url} cannot be used: {failed}") from failed
-    except BaseException:
-        await retriever.close()
+        if isinstance(error, SearchFailed):
+            raise InputError(f"the retriever {retriever.url} cannot be used: {error}") from error
         raise
     return retriever
 
@@ -166,9 +165,8 @@ class RemoteRetriever(HttpClient):
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         """At most `top_k` passages in the server's order. Raises RetrievalError, and EndpointLost for the fifth failure
         in a row."""
-        check_query(query, top_k)
-        latest = self._latest.get(query, top_k)
-        if latest is not None:
+        query = checked_query(query, top_k)
+        if (latest := self._latest.get(query, top_k)) is not None:
             return latest
         try:
             listed = await self._search(query, top_k)
@@ -182,8 +180,7 @@ class RemoteRetriever(HttpClient):
 
     async def _search(self, query: str, top_k: int, *, opening: bool = False) -> object:
         """The list of one request, as it came. Raises SearchFailed after the allowed attempts."""
-        sent = query.encode("utf-8", "replace").decode()  # JSON has no lone surrogates
-        body = orjson.dumps({"queries": [sent], "topk": top_k, "return_scores": True})
+        body = orjson.dumps({"queries": [query], "topk": top_k, "return_scores": True})
         answer = await self._ask("POST", "/retrieve", body, opening=opening)
         lists = answer.get("result") if isinstance(answer, dict) else None
         if not isinstance(answer, dict) or not isinstance(lists, list):

@@ -56,15 +56,17 @@ def corpus_language(retriever: Retriever) -> str | None:
     return found[1] if found else None
 
 
-def check_query(query: str, top_k: int) -> None:
-    """Raises RetrievalError for a query or `top_k` that cannot be searched."""
+def checked_query(query: str, top_k: int) -> str:
+    """The query, without lone surrogates, which JSON and tokenizers do not take. Raises RetrievalError for a query or
+    `top_k` that cannot be searched."""
     if not query.strip():
         raise RetrievalError("the query is empty", of_query=True)
-    size = len(query.encode("utf-8", errors="replace"))
-    if size > QUERY_BYTES:
-        raise RetrievalError(f"the query has {size:,} bytes; the limit is {QUERY_BYTES:,}", of_query=True)
+    encoded = query.encode("utf-8", errors="replace")
+    if len(encoded) > QUERY_BYTES:
+        raise RetrievalError(f"the query has {len(encoded):,} bytes; the limit is {QUERY_BYTES:,}", of_query=True)
     if not 1 <= top_k <= MAX_TOP_K:
         raise RetrievalError(f"{top_k:,} passages were asked for; a search gives 1 to {MAX_TOP_K:,}")
+    return encoded.decode()
 
 
 class ResultCache:
@@ -78,8 +80,7 @@ class ResultCache:
 
     def get(self, query: str, top_k: int) -> list[Passage] | None:
         with self._lock:
-            found = self._found.pop((query, top_k), None)
-            if found is None:
+            if (found := self._found.pop((query, top_k), None)) is None:
                 return None
             self._found[query, top_k] = found
             return list(found)
@@ -121,7 +122,7 @@ class IndexRetriever:
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         if self._index.instant:
             return self.search(query, top_k)
-        check_query(query, top_k)
+        query = checked_query(query, top_k)
         if (found := self._latest.get(query, top_k)) is not None:
             return found
         waiting: Future[list[Passage]] = Future()
@@ -131,7 +132,7 @@ class IndexRetriever:
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         """`retrieve` without an event loop. BM25 never finds passages that share no word with the query."""
-        check_query(query, top_k)
+        query = checked_query(query, top_k)
         found = self._latest.get(query, top_k)
         return found if found is not None else self._search([query], top_k)[query]
 
@@ -156,9 +157,8 @@ class IndexRetriever:
             found.set_result(list(results[query]))
 
     def _search(self, queries: Sequence[str], top_k: int) -> dict[str, list[Passage]]:
-        sent = {query: query.encode("utf-8", errors="replace").decode() for query in queries}  # no lone surrogates
         try:
-            ranked = self._index.rank(list(sent.values()), top_k)
+            ranked = self._index.rank(queries, top_k)
             results = {query: self._passages(found) for query, found in zip(queries, ranked, strict=True)}
         except (RuntimeError, OSError, MemoryError) as error:  # of faiss, torch or the disk
             raise RetrievalError(f"the index could not be searched: {error}") from error

@@ -141,7 +141,6 @@ TAKE_SETTINGS = {
     "reasonrag/evaluation/evaluate._Setup": "whose questions, judge and checks stand beside it",
     "reasonrag/exploration/explore.check_whole": "checks them before ranks get them",
     "reasonrag/exploration/explore.explore": "the body of the public call",
-    "reasonrag/retrieval/index._serve": "the body of the public call",
     "reasonrag/run_config.shown_settings": "writes whatever they are",
     "reasonrag/scale/merge._finish": "proposes the command that gives them",
     "reasonrag/scale/ray_ranks.__init__": "has those of one rank",

@@ -121,9 +121,11 @@ class Encoder:
         for row, length in enumerate(self.lengths(asked)):
             by_length[min(-(-length // _PADDED_TO) * _PADDED_TO, self.spec.max_length)].append(row)
         for length, rows in by_length.items():
+            filler = self._filler(length)
             for start in range(0, len(rows), _QUERIES_AT_ONCE):
                 batch = rows[start : start + _QUERIES_AT_ONCE]
-                vectors[batch] = self._padded(length, [asked[row] for row in batch])
+                fillers = [filler] * max(1, -(-_ENOUGH_TOKENS // length) - len(batch))
+                vectors[batch] = self.embed([*(asked[row] for row in batch), *fillers])[: len(batch)]
         return vectors
 
     def probe(self) -> str:
@@ -136,11 +138,6 @@ class Encoder:
         if len(recorded) != self.spec.dimension:
             return 0.0
         return float(cosines(self.queries([PROBE]), recorded[None])[0])
-
-    def _padded(self, length: int, texts: list[str]) -> Vectors:
-        """Vectors of texts of at most `length` tokens, padded to exactly `length`."""
-        filler = self._filler(length)
-        return self.embed([*texts, *[filler] * max(1, -(-_ENOUGH_TOKENS // length) - len(texts))])[: len(texts)]
 
     def _filler(self, length: int) -> str:
         """A text of `length` tokens, or one more if the tokenizer does not make one token per word."""

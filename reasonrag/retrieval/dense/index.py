@@ -67,17 +67,11 @@ class DenseIndex:
         self._neighbours = FaissIndex(directory / file.file, file.plan, gpu=gpu)
         # the settings that decide a query's vector, without names and weights
         described = encoder.spec.model_dump_json(exclude={"model", "backend", "revision"})
-        self.identity = ":".join(
-            (
-                "dense",
-                manifest.corpus_sha256[:16],
-                manifest.vectors_sha256[:16],
-                file.plan.type,
-                manifest.files[file.file].sha256[:8],
-                f"nprobe={file.plan.nprobe},ef={file.plan.ef_search},refine={file.plan.refine}",
-                short_name(encoder.spec.model),
-                hashlib.sha256(described.encode()).hexdigest()[:8],
-            )
+        self.identity = (
+            f"dense:{manifest.corpus_sha256[:16]}:{manifest.vectors_sha256[:16]}:{file.plan.type}:"
+            f"{manifest.files[file.file].sha256[:8]}:nprobe={file.plan.nprobe},ef={file.plan.ef_search},"
+            f"refine={file.plan.refine}:{short_name(encoder.spec.model)}:"
+            f"{hashlib.sha256(described.encode()).hexdigest()[:8]}"
         )
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
