@@ -31,7 +31,7 @@ LINES = {
     "exploration": 2582,
     "llm": 5078,
     "publishing": 1149,
-    "retrieval": 3804,
+    "retrieval": 3802,
     "run": 783,
     "scale": 567,
     "serving": 1198,

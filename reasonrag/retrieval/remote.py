@@ -214,8 +214,7 @@ class RemoteRetriever(HttpClient):
         failures = Counter[Cause]()
         while True:
             try:
-                answer = await self._once(method, path, body)
-                break
+                return await self._once(method, path, body)
             except SearchFailed as failed:
                 failures[failed.cause] += 1
                 failed.attempts = failures.total()
@@ -223,8 +222,6 @@ class RemoteRetriever(HttpClient):
                     raise
                 own = self._first_wait_s * (2 ** (failed.attempts - 1) + random.random())
                 await asyncio.sleep(min(MAX_WAIT_S, max(own, failed.asked_to_wait or 0.0)))
-        hide_in(answer, [] if is_word(self._token.get_secret_value()) else self._of_token)
-        return answer
 
     async def _once(self, method: str, path: str, body: bytes | None) -> Any:
         session = self._session  # opens `_slots`, too
@@ -246,9 +243,11 @@ class RemoteRetriever(HttpClient):
         if len(content) > MAX_ANSWER_BYTES:
             raise SearchFailed(REJECTED, f"its answer is longer than {MAX_ANSWER_BYTES} bytes")
         try:
-            return orjson.loads(content)
+            answer = orjson.loads(content)
         except orjson.JSONDecodeError:
             raise SearchFailed(GARBLED, "its answer is not JSON") from None
+        hide_in(answer, [] if is_word(self._token.get_secret_value()) else self._of_token)
+        return answer
 
     def _failure(self, response: ClientResponse, content: bytes) -> SearchFailed:
         """The failure behind a status other than 200, with the server's message."""

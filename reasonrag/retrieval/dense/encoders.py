@@ -271,10 +271,9 @@ def _sentence_transformers(
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     model = SentenceTransformer(path, device=devices[0], model_kwargs={"dtype": dtype})
     pooling = next((each for each in model if isinstance(each, PoolingModule)), None)
-    normalizes = any(isinstance(each, Normalize) for each in model)
     if choice.pooling and pooling is not None:
         pooling.pooling_mode = choice.pooling
-    if choice.normalize is False and normalizes:
+    if choice.normalize is False and any(isinstance(each, Normalize) for each in model):
         raise InputError(f"the encoder {choice.model} normalises its vectors by itself; leave out --no-normalize")
     model.max_seq_length = choice.max_length or min(model.max_seq_length or LONGEST, LONGEST)
     model.default_prompt_name = None  # instructions are recorded in the manifest
@@ -282,7 +281,7 @@ def _sentence_transformers(
     own = EncoderChoice(
         query_instruction=prompts.get("query"), passage_instruction=prompts.get("document", prompts.get("passage"))
     )
-    normalize = normalizes or choice.normalize is not False
+    normalize = choice.normalize is not False
     pool = model.start_multi_process_pool(list(devices)) if len(devices) > 1 else None
     spec = _spec(
         own.model_copy(update=choice.model_dump(exclude_none=True)),
