@@ -29,7 +29,7 @@ LINES = {
     "data": 3577,
     "evaluation": 4161,
     "exploration": 2582,
-    "llm": 5078,
+    "llm": 5077,
     "publishing": 1149,
     "retrieval": 3802,
     "run": 783,

@@ -99,8 +99,7 @@ class Connection(HttpClient):
 
         timeout, url = ClientTimeout(LIST_S), _url(self.base_url, "models")
         answer = await _answered(self._session.get(url, timeout=timeout, allow_redirects=False), MOST_ENVELOPE_BYTES)
-        served = _decoded(answer.content, ())
-        models = served.get("data") if isinstance(served, dict) else None
+        models = _decoded(answer.content, ()).get("data")
         ids = [each.get("id") for each in models if isinstance(each, dict)] if isinstance(models, list) else []
         return [each for each in ids if isinstance(each, str)]
 
@@ -177,16 +176,17 @@ def error_of(answer: HttpAnswer, status: int = HTTPStatus.OK) -> APIStatusError 
     return APIStatusError(f"{shown}: {message}", response=kept, body=said)
 
 
-def _decoded(content: bytes, known_secrets: Sequence[str]) -> object:
-    """Parse a body as JSON, or as what Python's encoder writes: NaN, Infinity, long numbers, lone surrogates."""
+def _decoded(content: bytes, known_secrets: Sequence[str]) -> dict[str, Any]:
+    """The object that a body is, as JSON or as what Python's encoder writes: NaN, Infinity, long numbers, lone
+    surrogates; empty for JSON of another kind."""
     try:
-        return orjson.loads(content)
+        answer = orjson.loads(content)
     except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(content, parse_int=float)
-    except (ValueError, RecursionError):
-        raise BadAnswerError(f"the body is not JSON: {_shown(content, known_secrets)}") from None
+        try:
+            answer = json.loads(content, parse_int=float)
+        except (ValueError, RecursionError):
+            raise BadAnswerError(f"the body is not JSON: {_shown(content, known_secrets)}") from None
+    return answer if isinstance(answer, dict) else {}
 
 
 def _shown(content: bytes, known_secrets: Sequence[str]) -> str:
@@ -202,8 +202,8 @@ def completions_of(
     prompt_size: in bytes. server: see `Completion`. Raises BadAnswerError if there is no valid choice.
     """
     answer = _decoded(content, known_secrets)
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    if not isinstance(answer, dict) or not isinstance(choices, list) or not choices:
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices:
         raise BadAnswerError(f"the body is not a chat completion: {_shown(content, known_secrets)}")
     replies: list[Completion] = []
     for choice in choices:
@@ -231,16 +231,15 @@ def score_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) 
     prompt_size: as in `completions_of`. Raises BadAnswerError for any other body, and for a number that is not finite.
     """
     answer = _decoded(content, known_secrets)
-    listed = answer.get("data") if isinstance(answer, dict) else None
+    listed = answer.get("data")
     entry = listed[0] if isinstance(listed, list) and len(listed) == 1 else None
     numbers = entry.get("data") if isinstance(entry, dict) else None
     if not isinstance(numbers, list) or not all(isinstance(each, float | int) for each in numbers):
         raise BadAnswerError(f"the body holds no score: {_shown(content, known_secrets)}")
     if len(numbers) != 1 or not math.isfinite(numbers[0]):
         raise BadAnswerError(f"a critic gives one finite number, this model gave {str(numbers)[:_MOST_SHOWN]}")
-    used = answer.get("usage") if isinstance(answer, dict) else None
-    used = (used if isinstance(used, dict) else {}) | {"completion_tokens": 0}
-    bill = usage_of(used, prompt_size=prompt_size, reply_size=0)
+    used = answer["usage"] if isinstance(answer.get("usage"), dict) else {}
+    bill = usage_of(used | {"completion_tokens": 0}, prompt_size=prompt_size, reply_size=0)
     return Completion(text=repr(float(numbers[0])), finish_reason="stop").model_copy(update=bill)
 
 
