@@ -62,7 +62,7 @@ from reasonrag.files import CONFIG, ROLLOUTS
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.extraction.parsed_prompt import parse_prompt
 from reasonrag.llm.offline import as_completions
-from reasonrag.processes.train_python import find_python
+from reasonrag.processes.children import find_python
 
 EXACT = 1e6
 """Observations of a value that is known exactly."""

@@ -47,7 +47,7 @@ from reporting import ROOT, gpus, publish, table
 
 from preference.records import read_rollouts
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.processes.train_python import find_python
+from reasonrag.processes.children import find_python
 from reasonrag.serving.local_server import GRACE_S, LocalServer, VllmOptions, served
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.doctor.model_shapes import QWEN2_5

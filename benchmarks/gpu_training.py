@@ -36,7 +36,7 @@ from reporting import ROOT, gpus, publish, table
 from preference.export.formats import FORMATS, dataset_info
 from reasonrag.curation.audit.report import read_audit
 from reasonrag.errors import ReasonragError
-from reasonrag.processes.train_python import find_python
+from reasonrag.processes.children import find_python
 from reasonrag.training.doctor.memory import GB, Adapter, TrainingSetup, Zero, plan_memory
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config

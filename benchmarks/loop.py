@@ -45,7 +45,7 @@ from preference.export.formats import messages_of, pairs_files
 from preference.export.private_files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.records import read_rollouts
-from reasonrag.processes.train_python import find_python
+from reasonrag.processes.children import find_python
 from reasonrag.serving.local_server import served
 
 HERE = Path(__file__).parent

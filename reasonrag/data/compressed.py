@@ -76,6 +76,8 @@ def plain_file(source: Path, home: Path, *, say: Callable[[str], None] = lambda 
         say(f"fetching {file} of {name} from the Hub")
         source, _ = fetched(name, file, revision=revision or "main")
     if not source.is_file():
+        if source.is_dir():
+            raise InputError(f"{source} is a folder, and a corpus is a file; make one: reasonrag corpus build {source}")
         raise InputError(f"there is no corpus {source}")
     with source.open("rb") as opened:
         packed = opened.read(len(_GZIP)) == _GZIP

@@ -60,6 +60,8 @@ from reasonrag.signatures import public_call
 
 TESTED = ("em", "cover_em")
 """Metrics that decide the verdict, unless another one is known of more questions than these."""
+FEWEST_CHANGES = 6
+"""Questions that must change, all the same way, for McNemar's exact test to give p below 1 - COMPARISON_LEVEL."""
 
 
 @public_call(CompareSettings)
@@ -292,7 +294,10 @@ def _why_not_significant(em: MetricDelta, p: float | None, name: str) -> str:
         return f"{capitalized(name)} is the same on every question"
     if em.side:
         return "Too few questions change that way"
-    return f"With n = {em.n:,} the smallest detectable difference is about {50 * (em.high - em.low):.1f} points"
+    detectable = max(50 * (em.high - em.low), 100 * FEWEST_CHANGES / em.n)
+    if detectable > 100:  # noqa: PLR2004 - points
+        return f"With n = {em.n:,} no difference would be significant"
+    return f"With n = {em.n:,} the smallest detectable difference is about {detectable:.1f} points"
 
 
 def in_points(delta: MetricDelta, p: float | None = None) -> str:

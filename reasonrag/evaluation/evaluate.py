@@ -20,7 +20,7 @@ from preference.candidate_records import is_training_split
 from preference.export.private_files import write_json
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.model_calls import ModelCaller
-from reasonrag.agent.outcomes import rubric_identity
+from reasonrag.agent.outcomes import poor_judge, rubric_identity
 from reasonrag.agent.prompting import style_identity
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.datasets import find_data
@@ -287,6 +287,8 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
     parse_errors = Counter(step.parse_error for each in answered for step in each.steps if step.parse_error is not None)
     unreadable = dict(parse_errors.most_common())
     only_reasoning = unreadable.get("reasoning_cut", 0) + unjudged["reasoning_cut"]
+    metrics = metric_means(predictions)
+    agrees = metrics.get("judge_agrees")
     return Report(
         run=str(setup.folder),
         dataset=setup.source.dataset,
@@ -312,7 +314,7 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
         confidence=COMPARISON_LEVEL,
         bootstrap=RESAMPLES,
         bootstrap_seed=RESAMPLING_SEED,
-        metrics=metric_means(predictions),
+        metrics=metrics,
         by_type=grouped_means(predictions, lambda each: each.type),
         by_hops=grouped_means(predictions, lambda each: each.hops),
         parse_failures_by_cause=unreadable,
@@ -322,6 +324,11 @@ def _report(setup: _Setup, outcomes: Sequence[QuestionOutcome], run: Run) -> Rep
         refused_parameters=run.refused,
         provenance=setup.model.lineage.trained,
         warnings=setup.warnings
+        + (
+            poor_judge(setup.judge.name, round(agrees.n * (agrees.value or 0)), agrees.n)
+            if setup.judge and agrees
+            else []
+        )
         + too_little_room(only_reasoning, max_tokens=setup.model.spec.sampling.max_tokens)
         + states_that_ended(unreadable, len(answered), "which counts as no answer"),
         settings=setup.shown_settings,

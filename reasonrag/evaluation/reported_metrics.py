@@ -160,6 +160,8 @@ def metric_means(predictions: Iterable[Prediction]) -> dict[str, MetricMean]:
     """Every metric that any answered question has, with its interval; see `significance.mean_interval`."""
     answered = [each for each in predictions if each.error is None]
     found = {name: _mean_of(map(metric.value, answered)) for name, metric in METRICS.items()}
+    if not found["citation_precision"].n:  # nothing is cited: our prompts do not ask for it
+        del found["citation_recall"]
     return {name: metric for name, metric in found.items() if metric.n}
 
 

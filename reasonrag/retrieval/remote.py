@@ -35,9 +35,9 @@ from reasonrag.web.client import (
     http_address,
     open_session,
     read_body,
+    retry_after,
     shown_url,
 )
-from reasonrag.web.retry_after import retry_after
 
 TIMEOUT_S = 60.0
 """Timeout of one request; raise it for a server with a large index and no accelerator."""

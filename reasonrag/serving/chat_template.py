@@ -15,7 +15,7 @@ from preference import Message
 from reasonrag.errors import InputError
 from reasonrag.model_folder import read_json
 from reasonrag.processes.bounded import BoundedProcess, LimitError, StartError, WorkError
-from reasonrag.processes.child_environment import child_environment, hub_tokens
+from reasonrag.processes.children import child_environment, hub_tokens
 
 CPU_S = 2.0
 """CPU seconds per prompt: a thousand times what today's templates take for a full context."""

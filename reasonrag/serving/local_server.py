@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import cast
 
 from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.model_folder import ModelFolder, open_model
-from reasonrag.processes.child_environment import child_environment, hub_tokens
-from reasonrag.processes.train_python import find_python
+from reasonrag.processes.children import child_environment, find_python, hub_tokens
 from reasonrag.redaction import redact
 from reasonrag.terminal import shown
 from reasonrag.web.client import LOOPBACK
@@ -161,7 +161,8 @@ def _choose_server(
 def count_gpus() -> int:
     """GPUs of this machine that CUDA_VISIBLE_DEVICES does not hide."""
     here, visible = len(driver_gpus()), os.environ.get("CUDA_VISIBLE_DEVICES")
-    return here if visible is None else min(here, len(list(filter(None, visible.split(",")))))
+    shown = takewhile(lambda each: each.strip() not in ("", "-1"), (visible or "").split(","))  # as CUDA reads it
+    return here if visible is None else min(here, len(list(shown)))
 
 
 def driver_gpus() -> list[str]:

@@ -17,7 +17,7 @@ from reasonrag.curation.publish_blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import ReasonragError
 from reasonrag.files import file_digest
 from reasonrag.llm.hermes import check_notation
-from reasonrag.processes.train_python import find_python
+from reasonrag.processes.children import find_python
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash
 from reasonrag.training.llamafactory.config_resolution import OPERATIONAL, ResolvedConfig, describe_batch, model_folders

@@ -298,8 +298,8 @@ class DataSetCollection(Collection):
                 f"{self.path} has {len(named)} questions with the id {question_id!r}, from several runs: "
                 f"reasonrag view {self.path}"
             )
-        names = {each.question_id for each, _ in every[named[0]]}
-        states = [place for place, line, _ in self._candidates.all() if _fields(line, ID)[0] in names]
+        names = [[each.question_id] for each, _ in every[named[0]]]
+        states = [place for place, line, _ in self._candidates.all() if _fields(line, ID) in names]
         return self._read_at(named[0], states, [place for _, place in every[named[0]]])
 
     def ids(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Shared by HTTP clients: addresses, sessions and bounded bodies."""
+"""Shared by HTTP clients: addresses, sessions, bounded bodies, and how long a server asks to wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -25,6 +27,8 @@ CONNECT_S = 15.0
 """Connection timeout; a host that is switched off never answers."""
 KEEP_ALIVE_S = 15.0
 """aiohttp's own default."""
+LONGEST_RETRY_AFTER_S = 24 * 3600.0
+"""A daily limit says no more; a longer time is a mistake."""
 MOST_ERROR_BYTES = 64 * 1024
 """Bytes read of an error's body, which is a sentence or a page."""
 
@@ -134,3 +138,20 @@ async def unpacked(content: StreamReader, headers: Mapping[str, str], most: int)
     if unpacker and body and not unpacker.eof:
         raise ValueError(f"the body ends within its {encoding}")
     return bytes(body)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a server asks to wait, by Retry-After-Ms or Retry-After (a number or a date). None without a time to
+    come, and for one that cannot be meant: then the caller's own back-off applies."""
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        asked = headers.get(name, "")
+        try:
+            seconds = float(asked) * unit
+        except ValueError:
+            try:
+                seconds = (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds()
+            except (ValueError, TypeError, OverflowError):  # OverflowError: a year of 20 digits
+                continue
+        if 0 < seconds <= LONGEST_RETRY_AFTER_S:
+            return seconds
+    return None

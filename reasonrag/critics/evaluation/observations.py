@@ -58,9 +58,9 @@ def fresh_values(run: Path) -> dict[str, list[FreshPair]]:
             if each.get("chosen_outcome") is not None and each.get("rejected_outcome") is not None:
                 sides = each["chosen_id"], each["rejected_id"], each["chosen_outcome"], each["rejected_outcome"]
                 found[each["question_id"]].append(sides)
-    except OSError:
+    except FileNotFoundError:
         return {}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         raise InputError(f"{path} is damaged: {error}. Make it again: reasonrag calibrate {run} --revalue N") from error
     return dict(found)
 

@@ -18,7 +18,7 @@ from reasonrag.data.documents.mail import mail_document
 from reasonrag.data.documents.pdf import pdf_document
 from reasonrag.data.documents.tables import csv_document, sheets_document
 from reasonrag.processes.bounded import BoundedProcess, LimitError, WorkError
-from reasonrag.processes.child_environment import child_environment
+from reasonrag.processes.children import child_environment
 
 _PARSERS: dict[str, tuple[Callable[[bytes, str], Document], str]] = {
     "Markdown": (markdown_document, ".md .markdown .mkd"),

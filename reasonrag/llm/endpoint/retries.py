@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from preference.export.sanitize import plain_text
 from reasonrag.llm.endpoint.http_client import MOST_SAID, AnswerTooLargeError, BadAnswerError
 from reasonrag.redaction import excerpt
-from reasonrag.web.retry_after import retry_after
+from reasonrag.web.client import retry_after
 
 if TYPE_CHECKING:
     from openai import APIStatusError

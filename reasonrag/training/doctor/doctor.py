@@ -20,7 +20,7 @@ from preference.records import first_error
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.model_folder import read_json
-from reasonrag.processes.train_python import find_python
+from reasonrag.processes.children import find_python
 from reasonrag.rendering import Part, Table, counted, written
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.model_folder import code_in, pickles_in, read_json
-from reasonrag.processes.child_environment import HUB_TOKENS, hub_tokens
+from reasonrag.processes.children import HUB_TOKENS, hub_tokens
 from reasonrag.training.llamafactory.config_files import models_in
 
 _CODE, _OUT, _UNSEEN = "runs code of others", "sends data out", "reads what no check has seen"

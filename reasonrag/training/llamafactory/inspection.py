@@ -20,7 +20,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import ReasonragError
-from reasonrag.processes.child_environment import child_environment
+from reasonrag.processes.children import child_environment
 from reasonrag.redaction import redact
 
 LLAMA_FACTORY: Final = "LLaMA-Factory"

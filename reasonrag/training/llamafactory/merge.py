@@ -18,7 +18,7 @@ from reasonrag.curation.publish_blockers import refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, base_model_of
-from reasonrag.processes.train_python import find_python
+from reasonrag.processes.children import find_python
 from reasonrag.progress import JobWatcher
 from reasonrag.rendering import Line, Part
 from reasonrag.training.llamafactory.config_files import as_yaml, changes_of

@@ -17,7 +17,7 @@ from typing import Final
 
 from preference.export.private_files import write_file
 from reasonrag.files import writing
-from reasonrag.processes.train_python import PYTHON_VARIABLE
+from reasonrag.processes.children import PYTHON_VARIABLE
 from reasonrag.redaction import redact, secrets
 from reasonrag.training.llamafactory.launcher import PORT, Launch
 from reasonrag.training.prepare import Startable

@@ -55,6 +55,7 @@ def test_a_file_that_unpacks_to_far_more_than_a_corpus_would_is_refused(tmp_path
     ("name", "message"),
     [
         ("nowhere.jsonl.gz", r"there is no corpus .*nowhere\.jsonl\.gz"),
+        (".", r"is a folder, and a corpus is a file; make one: reasonrag corpus build"),
         ("hf://datasets/someone/wiki@main", "names no file; give hf://datasets/someone/wiki/FILE"),
     ],
 )

@@ -180,6 +180,8 @@ def test_only_questions_that_change_count_in_the_test(wins: int, losses: int, p:
         ([RIGHT] * 40, [WRONG] * 20 + [RIGHT] * 20, "loss", "b is worse. Cover-EM loses: "),
         ([RIGHT] * 40, [STYLE] * 20 + [RIGHT] * 20, "style_loss", "may be answer style"),
         ([RIGHT, WRONG] * 20, [WRONG, RIGHT] * 20, "no_difference", "With n = 40 the smallest detectable"),
+        ([RIGHT, *[WRONG] * 8], [WRONG] * 9, "no_difference", "difference is about 66.7 points"),
+        ([RIGHT, WRONG, WRONG], [WRONG] * 3, "no_difference", "With n = 3 no difference would be significant"),
         ([RIGHT, WRONG] * 20, [RIGHT, None] * 20, "no_difference", "EM is the same on every question"),
         ([RIGHT] * 40, [RIGHT] * 40, "identical", "the same scores on every question"),
         # no resampling holds a loss, but a fair coin shows four heads in a row every so often

@@ -197,6 +197,15 @@ def test_a_score_is_kept_where_the_support_fails(evaluated: Evaluated) -> None:
     assert [turn(each) for each in again.requests] == ["support"]
 
 
+def test_a_judge_who_contradicts_the_gold_answers_is_a_warning(evaluated: Evaluated) -> None:
+    rows = [QUESTIONS[0] | {"id": str(number)} for number in range(10)]
+    told = [evaluated(f"evals/{score}", rows=rows, judge_chat_model=judging(score)).warnings for score in (80, 20)]
+    assert [[each for each in some if "do not rely on its scores" in each] for some in told] == [
+        [],
+        ["judge agrees with gold answers on only 0 of 10 answers: do not rely on its scores"],
+    ]
+
+
 def test_an_answer_of_too_many_sentences_has_no_support_and_is_counted(evaluated: Evaluated) -> None:
     report = evaluated(rows=QUESTIONS[1:2], answers={"What are": "Soft. " * 101}, style="long")
     assert report.unjudged_by_cause == {"support_too_long": 1}

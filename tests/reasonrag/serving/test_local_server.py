@@ -108,7 +108,11 @@ async def test_vllm_serves_an_adapter_on_its_base_model(machine: Path) -> None:
 
 @pytest.mark.parametrize(
     ("visible", "wanted", "says"),
-    [(None, 3, "--tensor-parallel 3: vLLM would see 2 GPUs here"), ("1", 2, "--tensor-parallel 2: .* 1 GPU here")],
+    [
+        (None, 3, "--tensor-parallel 3: vLLM would see 2 GPUs here"),
+        ("1", 2, "--tensor-parallel 2: .* 1 GPU here"),
+        ("1,-1,0", 2, ".* 1 GPU here"),
+    ],
 )
 async def test_more_gpus_than_there_are_is_said_before_vllm_starts(
     visible: str | None, wanted: int, says: str, machine: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from preference.candidate_records import question_key
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.errors import InputError, ModelError
-from reasonrag.processes.train_python import find_python
+from reasonrag.processes.children import find_python
 from reasonrag.training.llamafactory.launcher import TrainingFailed
 from reasonrag.training.policy.round_measures import HEAD, Round, repeats_itself
 from reasonrag.training.policy.rounds import reason_to_end

@@ -41,7 +41,7 @@ from reasonrag.llm.endpoint.http_client import (
 from reasonrag.llm.endpoint.retries import error_cause, error_message, is_endpoint_failure, is_retryable
 from reasonrag.llm.endpoint.trouble import is_account_refused
 from reasonrag.redaction import redact
-from reasonrag.web.retry_after import retry_after
+from reasonrag.web.client import retry_after
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ASKED: Any = None

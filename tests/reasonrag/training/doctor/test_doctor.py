@@ -10,7 +10,7 @@ import pytest
 
 from reasonrag.curation.audit.report import read_audit
 from reasonrag.errors import InputError
-from reasonrag.processes.train_python import PYTHON_VARIABLE
+from reasonrag.processes.children import PYTHON_VARIABLE
 from reasonrag.training.doctor.doctor import Diagnosis, Finding, check_gpus, doctor
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.llamafactory.config_files import find_config
