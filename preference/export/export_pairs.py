@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Literal, Protocol, TypeAlias
 
 import orjson
 
@@ -42,7 +43,6 @@ from preference.export.summary import (
     HELD_OUT,
     QUESTIONS,
     SUMMARY,
-    ExportFacts,
     ExportOptions,
     ExportTally,
     PairSummary,
@@ -61,6 +61,11 @@ from preference.filters import (
 _MANY_TURNS = f"prompts have many turns, which {PAIRS_FILE}'s columns cannot hold: see history in {TURNS_FILE}"
 
 
+LeftOut: TypeAlias = Mapping[str, Literal["contaminated", "held_out"]]
+"""Keys of questions that no row is made of, and why: an evaluation split has them, or a data set that these were
+gathered from keeps them."""
+
+
 class RowInspector(Protocol):
     """Inspects every row before any file is put in place, and may stop the export."""
 
@@ -76,22 +81,24 @@ def export_pairs(
     folder: Path,
     rules: PairingRules,
     options: ExportOptions = ExportOptions(),
-    facts: ExportFacts = ExportFacts(),
     *,
+    facts: PairSummary | None = None,
+    left_out: LeftOut = MappingProxyType({}),
     inspector: RowInspector | None = None,
-    out: Path | None = None,
 ) -> PairSummary:
     """Write the rows of `source`, a folder with `candidates.jsonl` and `questions.jsonl`, into a folder without an
-    earlier export. out: where they will be, for the summary, if they do not stay there.
+    earlier export. facts: of the summary, what the candidates do not tell, such as where the rows will be if they do
+    not stay there.
 
     Raises OSError if a file cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
     raises; no file is written then.
     """
-    refined = _refinement((each for each, why in _questions(source, options, facts) if why is None), options)
-    decided, for_validation, turns = _decide(source, rules, options, facts, refined)
-    reasons, tally = iter(decided), ExportTally()
-    if turns:
-        facts = replace(facts, warnings=(*facts.warnings, _MANY_TURNS))
+    refined = _refinement((each for each, why in _questions(source, options, left_out) if why is None), options)
+    decided, for_validation, turns = _decide(source, rules, options, left_out, refined)
+    known = facts or PairSummary(out=str(folder))
+    told = {"rules": rules.flags, "options": asdict(options)}
+    reasons, tally = iter(decided), ExportTally(known.model_copy(update=told, deep=True))
+    tally.found.warnings += [_MANY_TURNS] * turns
 
     def split_of(one: StateRecord | QuestionRecord) -> SplitName:
         return "validation" if question_key(one.question) in for_validation else "train"
@@ -100,7 +107,8 @@ def export_pairs(
         about, info, dropped = (
             files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
         )
-        writers = _Writers(files, folder, options, turns=turns, holds_out=bool(options.hold_out or facts.held_out))
+        holds_out = options.hold_out > 0 or "held_out" in left_out.values()
+        writers = _Writers(files, folder, options, turns=turns, holds_out=holds_out)
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
             candidates = (each for state in states for each in candidates_of(state, as_published=rules.as_published))
             chosen = [replace(each, dropped=next(reasons)) for each in candidates]
@@ -112,7 +120,7 @@ def export_pairs(
                 for row in rows:
                     inspector.see(row, split)
             writers.write_pairs(rows, split)
-        for question, why in _questions(source, options, facts):
+        for question, why in _questions(source, options, left_out):
             tally.add_question(question)
             if why == "held_out":
                 writers.hold_out(question)
@@ -122,11 +130,10 @@ def export_pairs(
                 writers.write_steps(question.model_copy(update={"path": steps}), split_of(question))
         if inspector:
             inspector.conclude()
-        left = refined.model_dump() if refined else {}
-        facts = replace(facts, warnings=(*facts.warnings, *_left_nothing(refined)))
-        made = {"files": writers.finish(), "sha256": writers.digests, "refinement": left}
+        made = {"refinement": refined.model_dump() if refined else {}, "files": writers.finish()}
+        tally.found.warnings += _left_nothing(refined)
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
-        summary = tally.summary(rules, options, facts, out=str(out or folder), **made)
+        summary = tally.summary(options, **made, sha256=writers.digests)
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary
 
@@ -142,19 +149,17 @@ def _dropped_line(each: Candidate) -> bytes:
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _left_out(key: str, options: ExportOptions, facts: ExportFacts) -> DropReason | None:
+def _why_left_out(key: str, options: ExportOptions, left_out: LeftOut) -> DropReason | None:
     """Why no row is made of a question."""
-    if key in facts.contaminated:
-        return "contaminated"
     drawn = seeded_uniform(f"hold-out:{key}", seed=options.seed) < options.hold_out
-    return "held_out" if drawn or key in facts.held_out else None
+    return left_out.get(key, "held_out" if drawn else None)
 
 
 def _questions(
-    source: Path, options: ExportOptions, facts: ExportFacts
+    source: Path, options: ExportOptions, left_out: LeftOut
 ) -> Iterator[tuple[QuestionRecord, DropReason | None]]:
     for each in read_lines(source / QUESTIONS, QuestionRecord):
-        yield each, _left_out(question_key(each.question), options, facts)
+        yield each, _why_left_out(question_key(each.question), options, left_out)
 
 
 def _refinement(questions: Iterable[QuestionRecord], options: ExportOptions) -> Refinement | None:
@@ -185,7 +190,7 @@ def _have_many_turns(steps: Iterable[StateRecord | PathStep | PlainStep]) -> boo
 
 
 def _decide(
-    source: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts, refined: Refinement | None
+    source: Path, rules: PairingRules, options: ExportOptions, left_out: LeftOut, refined: Refinement | None
 ) -> tuple[list[DropReason | None], frozenset[str], bool]:
     """Why each candidate is dropped (None: kept), in file order; the keys of the questions for validation, of those
     that critics leave a step of, else with a pair, or if none has one, with a path; and whether some prompt has many
@@ -198,7 +203,7 @@ def _decide(
     for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
         key = question_key(states[0].question)
         turns = turns or _have_many_turns(states)
-        for each in select(states, rules, left_out=_left_out(key, options, facts)):
+        for each in select(states, rules, left_out=_why_left_out(key, options, left_out)):
             if each.dropped is None:
                 passed.append(PassedPair.of(each))
                 places.append((len(reasons), key))
@@ -208,7 +213,7 @@ def _decide(
     rows = Counter(key for place, key in places if reasons[place] is None)
     if refined or (not rows and {"sft", "rl"} & {*options.formats}):
         rows, kept = Counter[str](), refined and refined.model_copy(deep=True)
-        for asked in (each for each, why in _questions(source, options, facts) if why is None):
+        for asked in (each for each, why in _questions(source, options, left_out) if why is None):
             steps = kept.steps_of(asked) if kept else [*(asked.path or ()), *asked.plain_steps]
             rows[question_key(asked.question)] += len(steps)
             turns = turns or _have_many_turns(steps)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,8 +20,8 @@ from preference.candidate_records import (
     question_key,
 )
 from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
-from preference.filters import DROP_REASONS, Candidate, PairingRules
-from preference.records import Usage, shared_fields
+from preference.filters import DROP_REASONS, Candidate
+from preference.records import Usage
 from preference.statistics import effective_sample_size
 
 CANDIDATES, QUESTIONS, DROPPED = "candidates.jsonl", "questions.jsonl", "dropped.jsonl"
@@ -169,27 +169,13 @@ class ExportOptions:
     hold_out: float = 0.0
 
 
-@dataclass(frozen=True)
-class ExportFacts:
-    """Facts for the summary that the candidates do not hold. contaminated: keys of questions to drop because an
-    evaluation split has them; held_out: because a data set that these were gathered from keeps them."""
-
-    sources: tuple[str, ...] = ()
-    judging: dict[str, Any] = field(default_factory=dict)
-    critics: dict[str, Any] = field(default_factory=dict)
-    warm_up: dict[str, Any] = field(default_factory=dict)
-    token_counter: str | None = None
-    contaminated: Collection[str] = frozenset()
-    held_out: Collection[str] = frozenset()
-    contamination: dict[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
-
-
 class ExportTally:
-    """Counts questions, candidates and rows during an export."""
+    """Counts questions, candidates and rows during an export. found: its summary, which holds from the beginning what
+    the candidates do not tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, found: PairSummary) -> None:
+        self.found = found
+        self.found.usage = Usage(cost_usd=0.0)
         self.counts: Counter[str] = Counter()
         self.pairs_by: defaultdict[str, Counter[Any]] = defaultdict(Counter)
         self.gold: Counter[tuple[str, str]] = Counter()
@@ -199,22 +185,20 @@ class ExportTally:
         self.squares: Counter[str] = Counter()
         self.questions: defaultdict[str, set[str]] = defaultdict(set)
         """What is known of each question: `failed`, `done`, `paired`, and how its trees ended."""
-        self.usage: Usage | None = Usage(cost_usd=0.0)
         self.seen: dict[str, set[str]] = {"recipes": set(), "splits": set(), "teachers": set(), "renderers": set()}
 
     def add(self, chosen: Sequence[Candidate], rows: Sequence[Row], split: SplitName) -> None:
         """Count the candidates of a question and the rows made from them."""
-        self.counts["candidates"] += len(chosen)
-        self.counts["states"] += len({each.state.state_id for each in chosen})
-        by_state: Counter[str] = Counter()
+        found, by_state = self.found, Counter[str]()
+        found.candidates += len(chosen)
+        found.states += len({each.state.state_id for each in chosen})
         for each in chosen:
             self.counts["prompt_cut"] += "prompt_cut" in each.pair.tags
             if each.dropped is not None:
                 self.dropped[each.dropped] += 1
                 continue
             by_state[each.state.state_id] += 1
-            self.counts["pairs"] += 1
-            self.counts["same_type_pairs"] += each.pair.same_type
+            found.same_type_pairs += each.pair.same_type
             self.pairs_by["label"][str(each.pair.label)] += 1
             action_type = ACTION_TYPE_NAMES[each.chosen.action_type]
             self.pairs_by["action_type"][action_type] += 1
@@ -228,22 +212,21 @@ class ExportTally:
                 self.margin += each.pair.margin
             self.pairs_by["tag"].update(each.pair.tags)
             self.seen["renderers"].add(each.state.origin.renderer or "unknown")
-        self.counts["flipped"] += sum(row["flipped"] for row in rows)
+        found.pairs += len(rows)
+        found.flipped += sum(row["flipped"] for row in rows)
         if rows:
             self.questions[question_key(chosen[0].state.question)].add("paired")
-            self.counts["states_with_pairs"] += len(by_state)
+            found.effective.states += len(by_state)
             self.squares["state"] += sum(n * n for n in by_state.values())
             self.squares["question"] += len(rows) ** 2
         if split == "validation":
-            self.counts["validation_pairs"] += len(rows)
-            self.counts["validation_questions"] += 1
+            found.validation_pairs += len(rows)
+            found.validation_questions += 1
 
     def add_question(self, question: QuestionRecord) -> None:
         key, origin = question_key(question.question), question.origin
-        if question.usage is None:
-            self.usage = None
-        elif self.usage is not None:
-            self.usage += question.usage
+        total = self.found.usage
+        self.found.usage = total + question.usage if total and question.usage else None
         if question.error is not None:
             self.questions[key].add("failed")
             return
@@ -255,40 +238,33 @@ class ExportTally:
 
     def add_plain_steps(self, question: QuestionRecord) -> None:
         outcomes = {each.outcome for each in question.plain_steps if each.outcome is not None}
-        found = {"questions": 1, "equal": len(outcomes) == 1, "not_plain": question.not_plain}
+        found = {"questions": 1, "equal": int(len(outcomes) == 1), "not_plain": question.not_plain}
         self.plain.update({"steps": len(question.plain_steps), **found})
 
-    def summary(self, rules: PairingRules, options: ExportOptions, facts: ExportFacts, **more: Any) -> PairSummary:
+    def summary(self, options: ExportOptions, **more: Any) -> PairSummary:
         """more: fields about the written files."""
-        counts, known = self.counts, self.questions.values()
+        found, counts, known = self.found, self.counts, self.questions.values()
         failed = sum("failed" in each and "done" not in each for each in known)
         paired = sum("paired" in each for each in known)
         by = {f"pairs_by_{name}": sorted(counted.items()) for name, counted in self.pairs_by.items()}
-        told = shared_fields(facts, PairSummary) | more
-        told |= {name: count for name, count in counts.items() if name in PairSummary.model_fields}
-        return PairSummary(
-            questions=failed + sum("done" in each for each in known),
-            failed_questions=failed,
-            questions_with_a_pair=paired,
-            without_a_pair=self._without_a_pair(),
+        found.effective.questions = paired
+        found.effective.by_state = effective_sample_size(found.pairs, self.squares["state"])
+        found.effective.by_question = effective_sample_size(found.pairs, self.squares["question"])
+        told = {
+            "questions": failed + sum("done" in each for each in known),
+            "failed_questions": failed,
+            "questions_with_a_pair": paired,
+            "without_a_pair": self._without_a_pair(),
             **{name: {str(each): count for each, count in counted} for name, counted in by.items()},
-            mean_confidence=self.confidence / counts["sure_of"] if counts["sure_of"] else None,
-            mean_margin=self.margin / counts["with_margin"] if counts["with_margin"] else None,
-            effective=EffectiveSize(
-                states=counts["states_with_pairs"],
-                questions=paired,
-                by_state=effective_sample_size(counts["pairs"], self.squares["state"]),
-                by_question=effective_sample_size(counts["pairs"], self.squares["question"]),
-            ),
-            gold_agreement=gold_agreement(self.gold),
-            plain_steps=dict(self.plain) if "rl" in options.formats else {},
-            dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
+            "mean_confidence": self.confidence / counts["sure_of"] if counts["sure_of"] else None,
+            "mean_margin": self.margin / counts["with_margin"] if counts["with_margin"] else None,
+            "gold_agreement": gold_agreement(self.gold),
+            "plain_steps": dict(self.plain) if "rl" in options.formats else {},
+            "dropped": {reason: self.dropped[reason] for reason in DROP_REASONS},
             **{name: sorted(values) for name, values in self.seen.items()},
-            usage=self.usage,
-            rules=rules.flags,
-            options=asdict(options),
-            **told | {"warnings": [*self._warnings(options), *facts.warnings]},
-        )
+            "warnings": [*self._warnings(options), *found.warnings],
+        }
+        return found.model_copy(update=told | more)
 
     def _without_a_pair(self) -> dict[str, int]:
         """Why questions have no pair, judged over all trees of a question."""
@@ -302,11 +278,11 @@ class ExportTally:
     def _warnings(self, options: ExportOptions) -> list[str]:
         apart = "keep these pairs out of training, or never evaluate on that split"
         unnamed = "give import their --split or --questions, and never evaluate on questions that may be among them"
-        pairs, cut, flipped = (self.counts[each] for each in ("pairs", "prompt_cut", "flipped"))
-        told = self.counts["candidates"] or not (self.counts["paths"] or "rl" in options.formats)
+        pairs, flipped, cut = self.found.pairs, self.found.flipped, self.counts["prompt_cut"]
+        told = self.found.candidates or not (self.counts["paths"] or "rl" in options.formats)
         found = {
             "all pairs come from one question, so there are none for validation: train without eval_dataset and the "
-            "other evaluation settings": pairs and options.validation and not self.counts["validation_pairs"],
+            "other evaluation settings": pairs and options.validation and not self.found.validation_pairs,
             f"--flip exchanged the sides of {flipped:,} training pairs: {FORMATS['sft-chosen'].file_name('train')} "
             "holds their worse replies as targets": flipped and "sft-chosen" in options.formats,
             f"{cut:,} candidates are of states whose prompt the endpoint seems to have cut (tag prompt_cut)": cut,

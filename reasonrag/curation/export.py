@@ -15,7 +15,7 @@ from typing import Any
 from preference import PairingRules, PairSummary
 from preference.candidate_records import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
-from preference.export.summary import CANDIDATES, QUESTIONS, ExportFacts, ExportOptions, held_out_keys, summary_of
+from preference.export.summary import CANDIDATES, QUESTIONS, ExportOptions, held_out_keys, summary_of
 from preference.labelled_runs import rewrite_lines
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
@@ -60,18 +60,20 @@ class DataSetExport:
     ) -> PairSummary:
         """Write all files of the data set but its candidates. counts: of judging, critics or warm_up. Raises
         AuditFailed, OSError."""
-        kept = {key for each in sources for key in held_out_keys(each)}
-        facts = ExportFacts(
-            sources=tuple(dict.fromkeys(self._named(sources))),
+        left_out: dict[str, Any] = {key: "held_out" for each in sources for key in held_out_keys(each)}
+        left_out |= dict.fromkeys(gated.contaminated, "contaminated")
+        facts = PairSummary(
+            out=str(self._out),
+            sources=list(dict.fromkeys(self._named(sources))),
             **counts,
             token_counter=self.tokens.name,
-            contaminated=gated.contaminated,
-            held_out=kept,
             contamination=gated.summary.model_dump(),
-            warnings=(*self._warnings, *warnings, *gated.warnings),
+            warnings=[*self._warnings, *warnings, *gated.warnings],
             versions=versions(),
         )
-        summary = export_pairs(staged, staged, self._rules, options, facts, inspector=self._inspector, out=self._out)
+        summary = export_pairs(
+            staged, staged, self._rules, options, facts=facts, left_out=left_out, inspector=self._inspector
+        )
         gated.write(staged)
         write_audit(self._inspector.report(), staged / AUDIT_PAGE)
         return summary

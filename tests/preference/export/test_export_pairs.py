@@ -20,7 +20,6 @@ from preference import NO_FILTERS, ExportOptions, PairingRules, PairSummary, Rol
 from preference.candidate_records import question_key
 from preference.export.atomic_export import is_unfinished, put_in_place, staging_folder
 from preference.export.formats import Row, SplitName
-from preference.export.summary import ExportFacts
 from preference.filters import ALLOWED, DROP_REASONS
 from tests.helpers.trees import (
     Fields,
@@ -40,7 +39,7 @@ from tests.helpers.trees import (
     tree,
 )
 
-DEFAULTS, NO_FACTS = PairingRules(), ExportFacts()
+DEFAULTS, NO_FACTS = PairingRules(), PairSummary()
 ALL_TO_TRAIN = ExportOptions(validation=0)
 COUNTED_BY = "words"
 FILES = {
@@ -58,15 +57,16 @@ def export(
     *records: RolloutRecord,
     rules: PairingRules = DEFAULTS,
     options: ExportOptions = ALL_TO_TRAIN,
-    facts: ExportFacts = NO_FACTS,
+    **more: Any,
 ) -> PairSummary:
-    return put(candidates_in(out, *records), out, rules, options, facts)
+    return put(candidates_in(out, *records), out, rules, options, **more)
 
 
-def put(source: Path, out: Path, *how: Any, **more: Any) -> PairSummary:
+def put(source: Path, out: Path, *how: Any, facts: PairSummary = NO_FACTS, **more: Any) -> PairSummary:
     """As `pairs` does, an earlier export is replaced when all files are written."""
+    told = facts.model_copy(update={"out": str(out)})
     with staging_folder(out) as staged:
-        summary = export_pairs(source, staged, *how, out=out, **more)
+        summary = export_pairs(source, staged, *how, facts=told, **more)
         put_in_place(staged, out)
     return summary
 
@@ -120,7 +120,7 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
     query > yes (.3645) are of three combinations, and the surest two of the state are kept. Layer 1: one. They are sure
     to .905, .81 and .88. Of 3 pairs in states of 2 and 1: 9 / 5 and, all of one question, 9 / 9."""
     rules = PairingRules(min_margin=0.02, min_confidence=0.6, max_per_state=2)
-    facts = ExportFacts(sources=("runs/a",), token_counter=COUNTED_BY, versions={"reasonrag": "0.0.0"})
+    facts = PairSummary(sources=["runs/a"], token_counter=COUNTED_BY, versions={"reasonrag": "0.0.0"})
     usage = {"calls": 7, "cost_usd": 0.5}
     summary = export(tmp_path, ada(usage=usage), failure(usage=usage), rules=rules, facts=facts)
     digest = hashlib.sha256((tmp_path / "RAG_ProGuide.json").read_bytes()).hexdigest()
@@ -327,8 +327,9 @@ def test_contaminated_questions_are_left_out_and_counted(tmp_path: Path) -> None
     answered = answer("Ada Lovelace", 0.81, f1=1.0)
     seen = tree([0, 0, 1], [*right, answered], question="Who IS the first?", question_id="seen")
     new = tree([0, 0, 1], [*right, answered], question="Who is the second?", question_id="new")
-    facts = ExportFacts(contaminated={question_key("who is first")}, contamination={"splits": ["toy/test"]})
-    summary = export(tmp_path, seen, new, options=ExportOptions(("sft",), validation=0), facts=facts)
+    facts, known = PairSummary(contamination={"splits": ["toy/test"]}), question_key("who is first")
+    options = ExportOptions(("sft",), validation=0)
+    summary = export(tmp_path, seen, new, options=options, facts=facts, left_out={known: "contaminated"})
     assert summary.dropped["contaminated"] == 1
     assert summary.contamination == {"splits": ["toy/test"]}
     assert {row["question_id"] for row in pairs(tmp_path)} == {"new"}

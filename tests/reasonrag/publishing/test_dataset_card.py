@@ -13,9 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import ExportOptions, Message, PairingRules, export_pairs
+from preference import ExportOptions, Message, PairingRules, PairSummary, export_pairs
 from preference.candidate_records import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord
-from preference.export.summary import ExportFacts
 from preference.records import QuestionError, Usage, pair_key, state_key
 from reasonrag.curation.audit.audit import DatasetAudit
 from reasonrag.curation.audit.report import TokenCounterName
@@ -118,8 +117,9 @@ def data_set(directory: Path, *, origin: Origin = HOTPOT, contamination: dict[st
         directory,
         PairingRules(min_margin=0.1),
         ExportOptions(formats=("proguide", "kto"), validation=0.3),
-        ExportFacts(
-            sources=("/home/me/runs/h",),
+        facts=PairSummary(
+            out=str(directory),
+            sources=["/home/me/runs/h"],
             token_counter="four characters a token",  # noqa: S106
             contamination=contamination or {},
             versions={"python": "3.11.7", "reasonrag": "0.1.0"},
