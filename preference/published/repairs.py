@@ -92,26 +92,13 @@ class RepairCount(BaseModel):
     examples: list[str] = []
     """Where it occurred first."""
 
-    def add(self, where: str) -> None:
-        self.count += 1
-        if len(self.examples) < _EXAMPLES:
-            self.examples.append(where[:_LONGEST_EXAMPLE])
 
-
-class RepairLog:
-    """Repairs and refusals of an import, by name."""
-
-    def __init__(self) -> None:
-        self.repairs: dict[str, RepairCount] = {}
-        self.refusals: dict[str, RepairCount] = {}
-
-    def repaired(self, note: Notes) -> None:
-        """Count the repairs of an item that was kept."""
-        for name, where in note.found:
-            self.repairs.setdefault(name, RepairCount(meaning=REPAIRS[name])).add(where)
-
-    def refused(self, name: str, where: str) -> None:
-        self.refusals.setdefault(name, RepairCount(meaning=REFUSALS[name])).add(where)
+def count(counts: dict[str, RepairCount], name: str, where: str) -> None:
+    """Count a repair or a refusal."""
+    told = counts.setdefault(name, RepairCount(meaning=(REPAIRS | REFUSALS)[name]))
+    told.count += 1
+    if len(told.examples) < _EXAMPLES:
+        told.examples.append(where[:_LONGEST_EXAMPLE])
 
 
 @dataclass(frozen=True)

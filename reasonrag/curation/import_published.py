@@ -12,8 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from itertools import chain, count
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -27,7 +26,7 @@ from preference.export.formats import PAIRS_FILE, TURNS_FILE
 from preference.export.private_files import atomic_replacement, write_file, write_json
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY
 from preference.labelled_runs import recount_tokens
-from preference.published.repairs import ImportRules, KnownQuestion, Notes, RepairCount, RepairLog, Unusable
+from preference.published.repairs import ImportRules, KnownQuestion, Notes, RepairCount, Unusable, count
 from preference.published.rows import PublishedRowReader, is_row
 from preference.published.trees import RECIPE, is_tree, read_tree
 from reasonrag.agent.prompting import PROMPTS
@@ -174,10 +173,8 @@ def import_published(
                     "the new import in its place with --replace"
                 )
             known = _known_questions(settings.questions, settings.dataset, settings.split, Path(unpacked), say)
-            rules = ImportRules(
-                settings.dataset or UNKNOWN, settings.split or UNKNOWN, settings.teacher, questions=known
-            )
-            given = _Import(found, out, rules, log := RepairLog())
+            dataset, split = settings.dataset or UNKNOWN, settings.split or UNKNOWN
+            given = _Import(found, out, ImportRules(dataset, split, settings.teacher, questions=known))
             facts = _import_pairs(given, staged) if kind == "pairs" else _import_trees(given, staged)
         report = ImportReport(
             kind=kind,
@@ -187,8 +184,8 @@ def import_published(
             split=settings.split,
             teacher=settings.teacher,
             items=sum(source.items for source in found),
-            repairs=_most_frequent_first(log.repairs),
-            refusals=_most_frequent_first(log.refusals),
+            repairs=_most_frequent_first(given.repairs),
+            refusals=_most_frequent_first(given.refusals),
             versions=versions(),
             **facts,
         )
@@ -199,12 +196,13 @@ def import_published(
 
 @dataclass(frozen=True)
 class _Import:
-    """What is imported: files, what is known of them beside, and what is repaired."""
+    """What is imported: files, what is known of them beside, and what is repaired and refused."""
 
     found: Sequence[ImportSource]
     out: Path
     rules: ImportRules
-    log: RepairLog
+    repairs: dict[str, RepairCount] = field(default_factory=dict)
+    refusals: dict[str, RepairCount] = field(default_factory=dict)
 
     def read(self, refused: BinaryIO, take: Callable[..., None], *, keep: bool) -> None:
         """Have every item taken, with its place and the SHA-256 of its file. What is unusable goes to `refused` with
@@ -217,17 +215,18 @@ class _Import:
                     raise Unusable("too_long")  # noqa: TRY301 - refused like others
                 take(item.value, note, revision=source.sha256)
             except Unusable as error:
-                self.log.refused(error.cause, note.where)
+                count(self.refusals, error.cause, note.where)
                 line = {"item": note.where, "revision": source.sha256, "cause": error.cause, "message": str(error)}
                 line |= {"row": item.value} if keep else {}
                 refused.write(orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE))
             else:
                 if item.repaired:
                     note("unreadable_characters")
-                self.log.repaired(note)
+                for name, where in note.found:
+                    count(self.repairs, name, where)
 
     def nothing_usable(self, what: str) -> InputError:
-        reasons = "; ".join(f"{each.count:,}: {each.meaning}" for each in self.log.refusals.values())
+        reasons = "; ".join(f"{each.count:,}: {each.meaning}" for each in self.refusals.values())
         return InputError(f"no usable {what} in {', '.join(source.name for source in self.found)}. {reasons}")
 
 
@@ -340,8 +339,9 @@ def _import_trees(given: _Import, staged: Path) -> dict[str, Any]:
             if mark in seen:
                 raise Unusable("duplicate_tree")
             seen.add(mark)
-            others = (f"{record.question_id}-{number}" for number in count(2))
-            name = next(each for each in chain([record.question_id], others) if each not in ids)
+            name, number = record.question_id, 2
+            while name in ids:
+                name, number = f"{record.question_id}-{number}", number + 1
             if name != record.question_id:
                 Notes(name, note.found)("id_taken")
                 record = record.model_copy(update={"question_id": name})

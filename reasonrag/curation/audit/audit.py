@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName
+from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName, pairs_files
 from preference.export.private_files import write_file, write_json
 from preference.export.summary import CANDIDATES
 from preference.labelling import TokenCounter
 from reasonrag.curation.audit import dataset_checks
-from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
+from reasonrag.curation.audit.catalogue import CHECKS, ERRORS, CheckName
 from reasonrag.curation.audit.cutoffs import CUTOFFS, advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.dataset_checks import RowColumns
 from reasonrag.curation.audit.report import (
@@ -35,13 +35,12 @@ from reasonrag.curation.audit.report import (
     TokenCounterName,
     by_severity,
 )
-from reasonrag.curation.audit.row_checks import RowChecker
-from reasonrag.curation.audit.row_files import row_files
+from reasonrag.curation.audit.row_checks import TEXTS, RowChecker
 from reasonrag.curation.settings import CheckSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError, choices
-from reasonrag.files import ROLLOUTS, data_set_of
+from reasonrag.files import ROLLOUTS, check_finished, data_set_of
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import html_templates, percent, written
 from reasonrag.settings import resolve
@@ -49,6 +48,7 @@ from reasonrag.signatures import public_call
 
 _DETAILS = 20
 """Distinct details of a check that are counted: a file may have any number of them."""
+_FOR_VALIDATION = frozenset({"validation", "valid", "val", "dev", "test", "eval"})
 
 
 @public_call(CheckSettings)
@@ -111,6 +111,51 @@ def parse_allowed(names: Iterable[str]) -> list[CheckName]:
         if name not in ERRORS:
             raise InputError(f"--allow {given} is not an error of the audit; {choices(name, ERRORS)}")
     return [each for each in ERRORS if each in spelled]
+
+
+def row_files(place: Path) -> list[tuple[Path, SplitName]]:
+    """The files to audit, each with its part: `place` itself, or those of `find_row_files`.
+
+    Raises InputError if there is none.
+    """
+    if place.is_file():
+        return [(place, _part(place))]
+    if not place.is_dir():
+        raise InputError(f"there is no {place}; give a directory with RAG_ProGuide.json, or such a file")
+    check_finished(place)
+    found = find_row_files(place)
+    if not found and (place / ROLLOUTS).is_file():
+        raise InputError(
+            f"{place} is a run, not a data set. First: reasonrag pairs {place} --out data/{place.resolve().name}"
+        )
+    if not found:
+        raise InputError(
+            f"{place} has no file with rows of RAG_ProGuide, a JSON list of objects with instruction, input, chosen "
+            f"and rejected; make one with: reasonrag pairs RUN --out {place}"
+        )
+    return found
+
+
+def find_row_files(directory: Path) -> list[tuple[Path, SplitName]]:
+    """The two files of `reasonrag pairs`, or every file that begins with a row; each with its part."""
+    if ours := pairs_files(directory):
+        return [(path, split) for split, path in ours.items()]
+    places = [path for path in sorted(directory.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]
+    return [(path, _part(path)) for path in places]
+
+
+def _part(path: Path) -> SplitName:
+    words = path.stem.lower().replace("-", ".").replace("_", ".").split(".")
+    return "train" if _FOR_VALIDATION.isdisjoint(words) else "validation"
+
+
+def _begins(path: Path) -> bool:
+    """Whether a file starts with a row."""
+    try:
+        first = next(iter(read_items(path)), None)
+    except InputError:
+        return False
+    return first is not None and isinstance(first.value, dict) and {*TEXTS} <= first.value.keys()
 
 
 class DatasetAudit:
@@ -183,12 +228,18 @@ class DatasetAudit:
             cutoffs=[count_cut_rows(prompt, reply, each) for each in cutoffs],
             advised_cutoff=advised,
             chosen_shorter=dataset_checks.chosen_shorter(columns),
-            checks=[self._result(name, together.get(name)) for name in CHECK_NAMES],
+            checks=[self._result(name, together.get(name)) for name in CHECKS],
             versions={"python": platform.python_version(), "reasonrag": version("reasonrag")},
         )
 
     def _result(self, name: CheckName, positions: Any) -> CheckResult:
-        checked = self._checked_of(name)
+        checked = len(self._columns)  # the rows that it applies to
+        if name in ("gold_in_system_turn", "gold_line_in_prompt"):
+            checked = self._with_gold
+        elif name == "broken_row":
+            checked = sum(self._files.values())
+        elif name in ("state_in_both_parts", "question_in_both_parts"):
+            checked = self._parts["validation"]
         count, examples = self._found[name], self._examples[name]
         if positions is not None:
             count = len(positions)
@@ -203,16 +254,6 @@ class DatasetAudit:
             examples=[each.model_copy(update={"file": self._hidden(each.file)}) for each in examples],
             allowed=count > 0 and name in self._allow,
         )
-
-    def _checked_of(self, name: CheckName) -> int:
-        """How many rows a check applies to."""
-        if name in ("gold_in_system_turn", "gold_line_in_prompt"):
-            return self._with_gold
-        if name == "broken_row":
-            return sum(self._files.values())
-        if name in ("state_in_both_parts", "question_in_both_parts"):
-            return self._parts["validation"]
-        return len(self._columns)
 
     def _shown(self, names: Counts[str]) -> dict[str, int]:
         """The most frequent names with their counts, secrets hidden."""

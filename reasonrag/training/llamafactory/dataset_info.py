@@ -17,7 +17,7 @@ import orjson
 from preference.candidate_records import MalformedCandidatesError, question_key
 from preference.export.formats import FORMATS, PAIRS, SPLITS, FormatName, dataset_info, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
-from reasonrag.curation.audit.row_files import find_row_files
+from reasonrag.curation.audit.audit import find_row_files
 from reasonrag.curation.dataset_directory import kept_evaluation_questions, read_summary
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS, check_finished, file_digest

@@ -25,7 +25,6 @@ from preference.published.repairs import (
     ImportRules,
     KnownQuestion,
     Notes,
-    RepairLog,
     Unusable,
     read_prompt,
     read_reply,
@@ -435,13 +434,13 @@ def published_row(**changed: Any) -> Json:
     return {name: value for name, value in (row | changed).items() if value is not ...}
 
 
-def take(*rows: Json, rules: ImportRules = NOTHING_KNOWN) -> tuple[PublishedRowReader, RepairLog]:
-    reader, findings = PublishedRowReader(rules), RepairLog()
+def take(*rows: Json, rules: ImportRules = NOTHING_KNOWN) -> tuple[PublishedRowReader, Counter[str]]:
+    reader, repairs = PublishedRowReader(rules), Counter[str]()
     for number, row in enumerate(rows, start=1):
         note = Notes(f"rows.json:{number}")
         reader.add(row, note, revision="f00")
-        findings.repaired(note)
-    return reader, findings
+        repairs.update(name for name, _ in note.found)
+    return reader, repairs
 
 
 def rows_of(reader: PublishedRowReader, rules: PairingRules = NO_FILTERS) -> list[Json]:
@@ -466,8 +465,8 @@ ROWS_REPAIRED: list[tuple[str, Json, dict[str, int]]] = [
 @pytest.mark.parametrize(("what", "changed", "expected"), ROWS_REPAIRED, ids=[each[0] for each in ROWS_REPAIRED])
 def test_a_row_is_repaired_to_what_it_should_have_been(what: str, changed: Json, expected: dict[str, int]) -> None:
     """Each fault alone gives its one repair, and the ten fields of the row without it."""
-    reader, findings = take(published_row(**changed))
-    assert {name: each.count for name, each in findings.repairs.items()} == expected, what
+    reader, repairs = take(published_row(**changed))
+    assert repairs == expected, what
     assert ten_fields(rows_of(reader)) == [published_row()]
 
 
@@ -500,10 +499,8 @@ def test_a_row_that_cannot_be_repaired_is_given_up_with_its_cause(cause: str, ch
 
 def test_a_rejected_reply_that_does_not_parse_is_a_candidate_and_no_row() -> None:
     """Whoever wants it asks for it."""
-    reader, findings = take(
-        published_row(rejected="Seine, I think.", rejected_action_type="Other", rejected_content="")
-    )
-    assert list(findings.repairs) == ["no_tag"]
+    reader, repairs = take(published_row(rejected="Seine, I think.", rejected_action_type="Other", rejected_content=""))
+    assert list(repairs) == ["no_tag"]
     assert rows_of(reader) == []
     for rules in (replace(NO_FILTERS, allow=frozenset(ALLOWED)), AS_PUBLISHED):
         [row] = rows_of(reader, rules)
@@ -544,12 +541,12 @@ def test_a_question_file_tells_what_rows_do_not() -> None:
     known = {question_key(QUESTION.upper()): KnownQuestion("dev_9", ["Seine"], "hotpotqa", "dev")}
     both_right = {"rejected_action_type": "Answer Generation", "rejected_content": "the Seine"}
     rows = published_row(), published_row(rejected="<answer>the Seine</answer>", **both_right)
-    reader, findings = take(*rows, rules=ImportRules(questions=known, teacher="gpt-4o"))
+    reader, repairs = take(*rows, rules=ImportRules(questions=known, teacher="gpt-4o"))
     [state], [question] = reader.states(), reader.questions()
     assert [pair.tags for pair in state.pairs] == [[], ["style_only"]]
     assert (question.question_id, question.golden_answers) == ("dev_9", ["Seine"])
     assert (question.origin.dataset, question.origin.split, question.origin.teacher) == ("hotpotqa", "dev", "gpt-4o")
-    assert list(findings.repairs) == ["golden_answers_joined"]
+    assert list(repairs) == ["golden_answers_joined"]
 
 
 def test_states_of_one_question_stand_together() -> None:
@@ -573,7 +570,7 @@ def test_no_row_however_broken_is_a_crash(changes: list[tuple[str, Any]]) -> Non
 def test_the_real_rows_come_out_as_they_went_in(shared_data: Path) -> None:
     """All three, in order."""
     rows = json.loads((shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json").read_bytes())
-    reader, findings = take(*rows)
-    assert findings.repairs == {}
+    reader, repairs = take(*rows)
+    assert repairs == {}
     assert ten_fields(rows_of(reader)) == rows
     assert [list(row)[:FIELDS] for row in rows_of(reader)] == [list(row) for row in rows]

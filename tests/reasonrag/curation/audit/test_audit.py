@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.curation.audit.audit import DatasetAudit, audit, render_audit_page
-from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS
+from reasonrag.curation.audit.audit import DatasetAudit, audit, render_audit_page, row_files
+from reasonrag.curation.audit.catalogue import CHECKS
 from reasonrag.curation.audit.report import AuditReport, read_audit
-from reasonrag.curation.audit.row_files import row_files
 from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.errors import InputError
 from reasonrag.redaction import KEY_SHAPES
@@ -128,7 +127,7 @@ def test_each_check_finds_its_row(name: str, detail: str, bad: Any) -> None:
 def test_every_check_of_single_rows_is_in_the_table() -> None:
     """A new check comes with a row that it finds; those about all rows have tests of their own."""
     about_all = {"state_in_both_parts", "question_in_both_parts", "length_bias"}
-    assert set(CHECK_NAMES) == {name for name, _, _ in ONE_BAD_ROW} | about_all
+    assert set(CHECKS) == {name for name, _, _ in ONE_BAD_ROW} | about_all
 
 
 @pytest.mark.parametrize(

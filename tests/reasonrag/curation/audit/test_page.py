@@ -7,7 +7,7 @@ import re
 import pytest
 
 from reasonrag.curation.audit.audit import DatasetAudit, render_audit_page
-from reasonrag.curation.audit.catalogue import CHECK_NAMES
+from reasonrag.curation.audit.catalogue import CHECKS
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.token_counters import EstimatingCounter
 from tests.reasonrag.curation.audit.test_audit import GOOD, row
@@ -57,5 +57,5 @@ def test_the_page_needs_no_network_and_runs_nothing(page: str) -> None:
 
 def test_every_check_stands_in_the_page_with_its_result_in_words(page: str) -> None:
     """Colour alone says nothing to many."""
-    for said in (*CHECK_NAMES, "error</td>", "warning</td>", "passed</td>", "not checked</td>"):
+    for said in (*CHECKS, "error</td>", "warning</td>", "passed</td>", "not checked</td>"):
         assert said in page
