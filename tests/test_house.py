@@ -21,11 +21,11 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1666,
-    "preference": 5320,
+    "preference": 5319,
     "hall": 3752,
     "agent": 3068,
     "critics": 1154,
-    "curation": 5531,
+    "curation": 5521,
     "data": 3579,
     "evaluation": 4175,
     "exploration": 2582,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1283,
     "training": 5606,
     "viewing": 2653,
-    "tests": 49957,
+    "tests": 49958,
     "benchmarks": 10267,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -117,10 +117,9 @@ class _Window:
                 return None
             cause = f"has no end within {2 * self._longest:,} characters" if cut else f"is not JSON: {error.msg}"
             raise self.malformed(self.place if cut else error.pos, f"item {number:,} {cause}") from error
-        except RecursionError as error:
-            raise self.malformed(self.place, f"item {number:,} is nested too deeply") from error
-        except ValueError as error:
-            raise self.malformed(self.place, f"item {number:,} is not JSON: {error}") from error
+        except (RecursionError, ValueError) as error:
+            cause = "is nested too deeply" if isinstance(error, RecursionError) else f"is not JSON: {error}"
+            raise self.malformed(self.place, f"item {number:,} {cause}") from error
         written, self.place = self.text[self.place : end], end
         if end == len(self.text) and written[-1] not in '}]"':
             return None  # a number or a word, of which more may have followed

@@ -387,12 +387,6 @@ def _config(given: _Import) -> RunConfig:
 # -- pairs -----------------------------------------------------------------------------------------------------
 
 
-_NO_PROMPTS = (
-    "the renderer reproduces none of the prompts of these rows, so no prompts were extracted. Ask a model trained on "
-    "these rows with the words of their system turns: --prompts DIR"
-)
-
-
 def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
     """Facts for the report."""
     reader = PublishedRowReader(given.rules)
@@ -415,6 +409,10 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
     recount_tokens(staged, export.tokens)
     summary = export.write(staged, [given.out], export.decontaminate(staged, [staged]))
     without = sum(not each.golden_answers for each in asked)
+    told = (
+        "the renderer reproduces none of the prompts of these rows, so no prompts were extracted. Ask a model trained "
+        "on these rows with the words of their system turns: --prompts DIR"
+    )
     return {
         "kept": reader.rows,
         "questions": len(asked),
@@ -426,6 +424,6 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
         "warnings": [
             *summary.warnings,
             *_without_gold(without, "question"),
-            *(imported.warnings if imported else [_NO_PROMPTS]),
+            *(imported.warnings if imported else [told]),
         ],
     }

@@ -63,11 +63,6 @@ CHECKS: Final[dict[CheckName, Check]] = {
     ),
     "state_in_both_parts": Check("a state with rows in both training and validation", _SPLIT),
     "question_in_both_parts": Check("a question with rows in both training and validation", _SPLIT),
-    "rejected_malformed": Check(
-        "the rejected side is not a valid step",
-        "the model may learn the format instead of the step: leave out --allow-malformed",
-        "warning",
-    ),
     "length_bias": Check(
         f"one side is shorter in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
         "DPO learns length too: use a wider --min-margin or a length-normalized loss (SimPO), and compare answer "

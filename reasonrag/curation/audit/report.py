@@ -151,7 +151,7 @@ class AuditFailed(ReasonragError):
 
 
 def _why(check: CheckResult) -> str:
-    return f" ({', '.join(name for name in list(check.details)[:3])})" if check.details else ""
+    return f" ({', '.join(list(check.details)[:3])})" if check.details else ""
 
 
 def read_audit(directory: Path) -> AuditReport:

@@ -242,13 +242,10 @@ def parse_step(reply: str, may: frozenset[str]) -> ParsedReply | str:
 
 
 def _check_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts) -> None:
-    malformed: dict[str, CheckName] = {"chosen": "chosen_malformed", "rejected": "rejected_malformed"}
-    for side, check in malformed.items():
-        if not row[side].strip():
-            facts.findings.append(("empty_reply", side))
-        elif isinstance(step := parse_step(row[side], may), str):
-            facts.findings.append((check, step))
-    chosen, rejected = (" ".join(row[side].split()).casefold() for side in malformed)
+    chosen, rejected = (" ".join(row[side].split()).casefold() for side in ("chosen", "rejected"))
+    facts.findings += [("empty_reply", side) for side in ("chosen", "rejected") if not row[side].strip()]
+    if chosen and isinstance(step := parse_step(row["chosen"], may), str):
+        facts.findings.append(("chosen_malformed", step))
     if chosen == rejected != "":
         facts.findings.append(("identical_sides", ""))
 

@@ -89,7 +89,6 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("chosen_malformed", "not_closed", row(99, chosen="So the next query is <query>where")),
     ("chosen_malformed", "wrong_tag", row(99, instruction=CONCLUDE, golden_answers=[])),
     ("chosen_malformed", "empty", row(99, chosen="So the answer is <answer> </answer>")),
-    ("rejected_malformed", "no_tag", row(99, rejected="Hm.", rejected_action_type="Other")),
     ("identical_sides", "", row(99, chosen="<answer>A  b</answer>", rejected="<answer>a B</answer>",
                                 chosen_action_type="Answer Generation")),
     ("secret", "openai in input", row(99, input=f"Question: whose is {KEY}?", question="whose?")),

@@ -14,10 +14,12 @@ from tests.reasonrag.curation.audit.test_audit import GOOD, row
 
 HOSTILE = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}}{% x %}--><svg onload=a()>"
 
+LONGER = tuple(row(number, rejected=f"{'Hm, ' * 60}<answer>x</answer>") for number in range(20, 60))
+
 
 def report(*rows: object, file: str = "RAG_ProGuide.json", name: str = "toy") -> AuditReport:
     audit = DatasetAudit(EstimatingCounter(), name=name)
-    for each in rows or (*GOOD, row(98, chosen="No tag."), row(99, rejected="No tag.")):
+    for each in rows or (*GOOD, row(98, chosen="No tag."), *LONGER):
         audit.add(each, file=file, part="train")
     return audit.report()
 
