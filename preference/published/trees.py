@@ -46,9 +46,7 @@ _NODE = re.compile(r"intermediate_node_([0-9]{1,9})")
 
 def is_tree(item: object) -> bool:
     """Whether an item of a file looks like a tree, including a failed one."""
-    if not isinstance(item, dict):
-        return False
-    return ("output" in item and "question" in item) or _nodes_of(item) is not None
+    return isinstance(item, dict) and "output" in item and "question" in item
 
 
 def read_tree(item: object, rules: ImportRules, note: Notes, *, revision: str) -> RolloutRecord:
@@ -61,8 +59,8 @@ def read_tree(item: object, rules: ImportRules, note: Notes, *, revision: str) -
     given = item.get("id")
     given = None if isinstance(given, bool) or not isinstance(given, int | str) else str(given).strip() or None
     note = Notes(given or note.where, note.found)
-    output = _nodes_of(item)
-    if output is None:
+    output = item.get("output")
+    if not isinstance(output, dict) or not any(map(_NODE.fullmatch, output)):
         reason = text(item.get("error")) or text(item.get("status"))
         raise Unusable("no_tree", f"there is no tree; the item says {reason[:200]!r}" if reason else "")
     nodes, answers = _steps(_by_id(output), note)
@@ -89,13 +87,6 @@ def read_tree(item: object, rules: ImportRules, note: Notes, *, revision: str) -
         usage=Usage(),
         nodes=nodes,
     )
-
-
-def _nodes_of(item: dict[str, Any]) -> dict[str, Any] | None:
-    for place in (item.get("output"), item):
-        if isinstance(place, dict) and any(_NODE.fullmatch(key) for key in place if isinstance(key, str)):
-            return place
-    return None
 
 
 # -- the walk --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ some 4 KB each, and the evaluation splits stream past them. `publish`, training 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,7 +153,7 @@ def decontaminate(data_set: Path, splits: EvalSplits, *, allowed: Sequence[str] 
         others = {match.eval for match in each.matches if not match.own_split}
         each.dropped = ALL not in allowed and not others <= {*allowed}
     summary = _summary(flagged, splits, allowed)
-    return Decontamination(summary, flagged, _warnings(summary, flagged))
+    return Decontamination(summary, flagged, list(_warnings(summary, flagged)))
 
 
 def _check_names(allowed: Sequence[str], splits: EvalSplits, data_set: Path) -> None:
@@ -187,32 +187,26 @@ def _summary(
     )
 
 
-def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuestion]) -> list[str]:
-    found = []
+def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuestion]) -> Iterator[str]:
     if not summary.checked:
-        found.append(
+        yield (
             "no evaluation split was available, so overlap with evaluation sets is unknown: give --eval FILE, a "
             "folder with <dataset>/<split>.jsonl, or hub"
         )
-    found += [
-        f"not checked against {each.name}: {each.reason}. Give --eval FILE if you have it elsewhere"
-        for each in summary.unchecked
-    ]
-    by_name = {f"{each.dataset}/{each.split}" for each in flagged}
-    found += [
-        f"{counted(count, 'question')} from {name} itself: train on none of them, or never evaluate on it"
-        for name, count in summary.own_split.items()
-        if name not in by_name  # the summary already warns about these
-    ]
+    for each in summary.unchecked:
+        yield f"not checked against {each.name}: {each.reason}. Give --eval FILE if you have it elsewhere"
+    by_name = {f"{each.dataset}/{each.split}" for each in flagged}  # the summary already warns about these
+    for name, count in summary.own_split.items():
+        if name not in by_name:
+            yield f"{counted(count, 'question')} from {name} itself: train on none of them, or never evaluate on it"
     if summary.dropped:
         where = ", ".join(f"{name} {count}" for name, count in summary.matched_by_split.items())
-        found.append(
+        yield (
             f"removed {counted(summary.dropped, 'question')} found in evaluation splits ({where}); see "
             f"{CONTAMINATION}. --allow-eval NAME keeps those of a split that you will never evaluate on"
         )
     if summary.kept:
-        found.append(
+        yield (
             f"kept {counted(summary.kept, 'question')} found in evaluation splits, because of --allow-eval "
             f"{', '.join(summary.allowed)}; never evaluate on these"
         )
-    return found
