@@ -59,7 +59,7 @@ from reasonrag.training.preflight_checks import (
 )
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings
-from reasonrag.training.stages.trl import CRITIC, POLICY, Kind
+from reasonrag.training.stages.trl import CRITIC, POLICY, Kind, nothing_held_out
 
 GPU_MEMORY: Final = 80
 """The default to plan for without a GPU: an A100 or H100, in GB."""
@@ -238,12 +238,14 @@ def _as_kind_does(
     kind: Kind, values: dict[str, Any], found: PreflightFindings
 ) -> tuple[dict[str, Any], Inspection | str]:
     """As `_as_train_does`, of a training here."""
-    values = with_defaults(values) if kind is POLICY else values
+    if kind is POLICY:
+        values = with_defaults(values)
+        found.notes += nothing_held_out(values)
     check_base_model(values)
     found.objections += foreign_settings(values)
     if kind.lacking:
         return values, kind.lacking
-    inspection = _inspected(kind.arguments(values, held_out=kind is CRITIC), None, kind.trainer)
+    inspection = _inspected(kind.arguments(values), None, kind.trainer)
     if isinstance(inspection, Inspection) and (wrong := inspection.configs[CONFIG_NAME].error):
         raise InputError(wrong)
     return values, inspection

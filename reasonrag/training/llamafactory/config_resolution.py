@@ -6,7 +6,7 @@ in `preflight_checks`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -38,7 +38,7 @@ OPERATIONAL = frozenset(
 """Keys that do not affect what is learned: a training may resume with other values."""
 _PATHS = (*MODELS, "deepspeed", "fsdp_config", "media_dir")
 """Keys that may name files or folders."""
-_OF_EVALUATION = (
+OF_EVALUATION = (
     *("eval_dataset", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "eval_on_each_dataset"),
     *("do_eval", "load_best_model_at_end"),
 )
@@ -157,13 +157,16 @@ def _validation(
     if wanted:
         config["eval_dataset"] = wanted.name
         return wanted
-    needing = _OF_EVALUATION[:1] if config.get("val_size") else _OF_EVALUATION
-    removed = [key for key in needing if config.pop(key, None) is not None]
-    if removed and "eval_dataset" not in changes:
-        notes.append(
-            f"{data.directory} has no {entry.name}_validation, so nothing is evaluated: removed {', '.join(removed)}"
-        )
+    needing = ["eval_dataset"] if config.get("val_size") else OF_EVALUATION
+    removed = without_evaluation(config, needing, f"{data.directory} has no {entry.name}_validation")
+    notes += removed if "eval_dataset" not in changes else []
     return None
+
+
+def without_evaluation(config: dict[str, Any], needing: Collection[str], why: str) -> list[str]:
+    """Remove the keys that need held-out rows. why: there are none. Returns what to note."""
+    removed = [key for key in needing if config.pop(key, None) is not None]
+    return [f"{why}, so nothing is evaluated: removed {', '.join(removed)}"] if removed else []
 
 
 def _place(name: str, file: ConfigFile) -> Path | None:

@@ -29,7 +29,7 @@ from reasonrag.run_config import config_hash
 from reasonrag.serving.loading import SMALL
 from reasonrag.serving.local_server import count_gpus, driver_gpus
 from reasonrag.training.llamafactory.config_files import changes_of, find_config
-from reasonrag.training.llamafactory.config_resolution import base_settings
+from reasonrag.training.llamafactory.config_resolution import base_settings, without_evaluation
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from reasonrag.training.llamafactory.launcher import TrainingFailed
@@ -52,7 +52,6 @@ _LORA: Final = {
     "lora_target": "target_modules",
 }
 _EVALUATION: Final = ("eval_strategy", "eval_steps", "per_device_eval_batch_size", "load_best_model_at_end")
-
 
 Result = TypeVar("Result", bound=TrainingResult)
 
@@ -105,9 +104,9 @@ class Kind:
                 found[name] = version(name)
         return found
 
-    def arguments(self, config: Mapping[str, Any], *, held_out: bool) -> dict[str, Any]:
-        """The keys of a configuration that its trainer takes. held_out: whether there are rows to evaluate on."""
-        not_theirs = ("model_name_or_path", *_LORA, *self.ours, *(() if held_out else _EVALUATION))
+    def arguments(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys of a configuration that its trainer takes."""
+        not_theirs = ("model_name_or_path", *_LORA, *self.ours)
         return {key: value for key, value in config.items() if key not in not_theirs}
 
 
@@ -172,24 +171,30 @@ def plan_training(kind: Kind, settings: Any, out: Path) -> Plan:
     return Plan(kind, config, file.name, data, folder.resolve(), permitted)
 
 
+def nothing_held_out(config: dict[str, Any]) -> list[str]:
+    """Remove what evaluates a training that has no rows for it. Returns what to note."""
+    return without_evaluation(config, _EVALUATION, "there are no held-out rows")
+
+
 def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
     """Check everything that `train` checks of a data set. strict: refuse what is found. Raises InputError."""
-    found, data, kind = PreflightFindings(), plan.data, plan.kind
+    found, data, kind, config = PreflightFindings(), plan.data, plan.kind, dict(plan.config)
+    found.notes += [] if rows.held_out else nothing_held_out(config)
     digests = {each.name: file_digest(each) for each in rows.files}
     prompts, chosen = prompts_of_training(data.directory, plan.permitted.prompts)
     if not rows.train:
         raise NothingToLearn(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
     entry = DatasetEntry(f"rows of a {kind.stage}", {}, rows.files[0])
-    base, asked, conditions = check_data(plan.config, [entry], data, prompts, found)
-    found.objections += foreign_settings(plan.config)
+    base, asked, conditions = check_data(config, [entry], data, prompts, found)
+    found.objections += foreign_settings(config)
     if strict:
         plan.permitted.refuse(found.objections)
     trained_by = {"base_trained_by": [each.config_hash for each in base.came_from]}
-    decides = plan.config | {"data": digests} | dict(rows.decides) | trained_by
+    decides = config | {"data": digests} | dict(rows.decides) | trained_by
     provenance = Provenance(
         base_model=base.name,
         stage=kind.stage,
-        finetuning_type="merged" if plan.config.get("lora_rank") else "full",
+        finetuning_type="merged" if config.get("lora_rank") else "full",
         asked=conditions,
         data=[str(data.directory.resolve())],
         splits=list(asked.by_split),
@@ -204,7 +209,7 @@ def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
         config=plan.name,
         decides=decides,
         config_hash=provenance.config_hash,
-        resolved=plan.config,
+        resolved=config,
         settings={"nodes": 1, "gpus_per_node": count_gpus()},
         data=about | counts | dict(rows.facts),
         notes=found.notes,
@@ -285,7 +290,7 @@ def _run(
 
 
 def _job(prepared: Prepared, rows: Path, checkpoint: Path | None) -> ProcessJob:
-    plan, config = prepared.plan, prepared.plan.config
+    plan, config = prepared.plan, prepared.record.resolved
     lora = {theirs: config[ours] for ours, theirs in _LORA.items() if ours in config}
     if lora.get("target_modules") == "all":
         lora["target_modules"] = "all-linear"
@@ -294,7 +299,7 @@ def _job(prepared: Prepared, rows: Path, checkpoint: Path | None) -> ProcessJob:
         out=str(plan.out),
         rows=str(rows / ROWS),
         held_out=str(rows / HELD_OUT) if prepared.rows.held_out else None,
-        arguments=plan.kind.arguments(config, held_out=bool(prepared.rows.held_out)),
+        arguments=plan.kind.arguments(config),
         lora=lora if lora.get("r") else None,
         ours={key: config[key] for key in plan.kind.ours if key in config},
         resume=str(checkpoint) if checkpoint else None,

@@ -202,6 +202,16 @@ def attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
+def test_keys_that_need_held_out_rows_are_removed_and_named(attempts: Path) -> None:
+    asked = {"model_name_or_path": "owner/student", "eval_strategy": "steps", "eval_steps": 2, "kl": 0.01}
+    told = reasonrag.train_policy("policy-smoke-cpu", data=attempts, set=asked, dry_run=True).record
+    assert "there are no held-out rows, so nothing is evaluated: removed eval_strategy, eval_steps" in told.notes
+    assert not {"eval_strategy", "eval_steps"} & told.resolved.keys()
+    sets = [f"{key}={value}" for key, value in asked.items()]
+    found = reasonrag.doctor("policy-smoke-cpu", set=sets).findings
+    assert any("removed eval_strategy, eval_steps" in each.says for each in found)
+
+
 def test_a_policy_is_a_model_folder_that_says_what_it_was_trained_on(attempts: Path, tmp_path: Path) -> None:
     """Trained by a process of its own; the same call finds it done, and another advantage another training."""
     from tests.helpers.tiny_qwen import make_tiny_qwen
