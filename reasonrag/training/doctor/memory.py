@@ -44,10 +44,6 @@ class Zero(BaseModel):
     offload_optimizer: bool = False
     offload_parameters: bool = False
 
-    @property
-    def offloads(self) -> bool:
-        return self.offload_optimizer or self.offload_parameters
-
 
 class Adapter(BaseModel):
     """rank, targets: of LoRA. bits: per frozen weight in QLoRA."""
@@ -99,9 +95,9 @@ class TrainingSetup(BaseModel):
     @property
     def name(self) -> str:
         """`full, ZeRO-3, offloaded`."""
-        zero = self.zero
-        words = [self.method, f"ZeRO-{zero.stage}" if zero.stage else "", "offloaded" if zero.offloads else ""]
-        return ", ".join(filter(None, words))
+        words = [self.method, f"ZeRO-{self.zero.stage}"] if self.zero.stage else [self.method]
+        offloaded = self.zero.offload_optimizer or self.zero.offload_parameters
+        return ", ".join([*words, "offloaded"] if offloaded else words)
 
 
 class MemoryPlan(BaseModel):
@@ -139,7 +135,9 @@ class MemoryPlan(BaseModel):
 
 def plan_memory(shape: ModelShape, training: TrainingSetup) -> MemoryPlan:
     """The memory that training a model of this shape takes."""
-    trained = trained_parameters(shape, training)
+    adapter = training.adapter
+    trained = shape.parameters if training.method == "full" else shape.lora_parameters(adapter.rank, adapter.targets)
+    trained += shape.hidden_size + 1 if training.stage == "rm" else 0  # a head with one output
     weights, gradients, optimizer = _states(shape, training, trained)
     reference = _reference(shape, training)
     host = 0
@@ -164,43 +162,27 @@ def plan_memory(shape: ModelShape, training: TrainingSetup) -> MemoryPlan:
     )
 
 
-def trained_parameters(shape: ModelShape, training: TrainingSetup) -> int:
-    """Trained parameters: all, or those of the adapter; a reward model has an extra head with one output."""
-    head = shape.hidden_size + 1 if training.stage == "rm" else 0
-    if training.method == "full":
-        return shape.parameters + head
-    return shape.lora_parameters(training.adapter.rank, training.adapter.targets) + head
-
-
 def _states(shape: ModelShape, training: TrainingSetup, trained: int) -> tuple[int, int, int]:
     """Bytes of weights, gradients and optimizer states on each GPU.
 
     Without DeepSpeed LLaMA-Factory trains fp32 weights, which autocast copies to half precision; DeepSpeed keeps
     weights and gradients in half precision and fp32 weights among the optimizer states. Either way 16 bytes per trained
-    parameter, plus the copies. ZeRO-1 shards the optimizer states, ZeRO-2 gradients too, ZeRO-3 everything.
+    parameter, plus the copies. ZeRO-1 shards the optimizer states, ZeRO-2 gradients too, ZeRO-3 everything. QLoRA
+    quantises the layers' linear maps, not embeddings and norms.
     """
-    half = 2 if training.half else 4
-    frozen = 0.0 if training.method == "full" else _frozen(shape, training, half)
+    half, bits = 2 if training.half else 4, training.adapter.bits
+    frozen: float = 0 if training.method == "full" else half * shape.parameters
+    if training.method == "qlora":
+        frozen += ((NF4_BYTES if bits == 4 else bits / 8) - half) * shape.linear_weights  # noqa: PLR2004 - NF4
     if training.zero.stage == 0:
         copies = 2 * trained if training.half else 0
         return int(frozen) + 4 * trained + copies, 4 * trained, ADAM_STATE_BYTES * trained
-    weights = frozen + half * trained
-    gradients: float = half * trained
-    optimizer: float = (ADAM_STATE_BYTES + (4 if training.half else 0)) * trained
-    optimizer /= training.gpus
-    if training.zero.stage >= 2:  # noqa: PLR2004 - its name
-        gradients /= training.gpus
-    if training.zero.stage == 3:  # noqa: PLR2004 - its name
-        weights /= training.gpus
-    return int(weights), int(gradients), int(optimizer)
-
-
-def _frozen(shape: ModelShape, training: TrainingSetup, half: int) -> float:
-    """Bytes of frozen weights beside an adapter; QLoRA quantises the layers' linear maps, not embeddings and norms."""
-    if training.method == "qlora":
-        quantised = NF4_BYTES if training.adapter.bits == 4 else training.adapter.bits / 8  # noqa: PLR2004 - NF4
-        return quantised * shape.linear_weights + half * (shape.parameters - shape.linear_weights)
-    return half * shape.parameters
+    optimizer = (ADAM_STATE_BYTES + (4 if training.half else 0)) * trained
+    sizes = {3: frozen + half * trained, 2: half * trained, 1: optimizer}  # by the first stage that shards them
+    weights, gradients, optimizer = (
+        int(size / training.gpus if training.zero.stage >= stage else size) for stage, size in sizes.items()
+    )
+    return weights, gradients, optimizer
 
 
 def _reference(shape: ModelShape, training: TrainingSetup) -> int:
@@ -214,17 +196,13 @@ def _reference(shape: ModelShape, training: TrainingSetup) -> int:
 
 def activation_bytes(shape: ModelShape, training: TrainingSetup) -> int:
     """Bytes kept from the forward pass for the backward pass. With checkpointing: the input of every layer, plus one
-    whole layer that is recomputed; without: every layer."""
-    of_a_layer = activation_bytes_per_token(shape, training)
-    kept = shape.num_hidden_layers * residual_bytes(training) * shape.hidden_size
-    layers = 1 if training.checkpointing else shape.num_hidden_layers
-    last_norm = 2 * residual_bytes(training) * shape.hidden_size
-    return training.tokens * (layers * of_a_layer + (kept if training.checkpointing else 0) + last_norm)
-
-
-def residual_bytes(training: TrainingSetup) -> int:
-    """Bytes per number in the residual stream: 4 if weights are fp32, in full training without DeepSpeed; else 2."""
-    return 2 if training.half and (training.zero.stage or training.method != "full") else 4
+    whole layer that is recomputed; without: every layer. The residual stream has 4 bytes a number if weights are fp32,
+    in full training without DeepSpeed; else 2."""
+    residual = (2 if training.half and (training.zero.stage or training.method != "full") else 4) * shape.hidden_size
+    of_a_layer, last_norm = activation_bytes_per_token(shape, training), 2 * residual
+    if training.checkpointing:
+        return training.tokens * (of_a_layer + shape.num_hidden_layers * residual + last_norm)
+    return training.tokens * (shape.num_hidden_layers * of_a_layer + last_norm)
 
 
 def activation_bytes_per_token(shape: ModelShape, training: TrainingSetup) -> int:
@@ -284,11 +262,10 @@ def longest_cutoff(shape: ModelShape, training: TrainingSetup, gpu_memory: int) 
 def alternatives(training: TrainingSetup) -> list[TrainingSetup]:
     """Other ways to train the same rows, in order of how much they change what is learned: full training, sharded or
     offloaded, then LoRA, then QLoRA."""
-    whole = training.model_copy(update={"zero": Zero()})
     offloaded = Zero(stage=3, offload_optimizer=True, offload_parameters=True)
-    full = whole.model_copy(update={"method": "full"})
+    full = training.model_copy(update={"method": "full", "zero": Zero()})
     adapter = training.adapter.model_copy(update={"rank": max(training.adapter.rank, 64)})
-    lora = whole.model_copy(update={"method": "lora", "adapter": adapter})
+    lora = full.model_copy(update={"method": "lora", "adapter": adapter})
     if training.stage == "policy":
         return [full, lora]
     return [

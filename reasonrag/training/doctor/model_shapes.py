@@ -77,22 +77,20 @@ class ModelShape(BaseModel):
         return self.num_hidden_layers * sum(rank * (inputs + outputs) for inputs, outputs in named.values())
 
 
-_PUBLISHED: Final = {
-    "0.5B": (151_936, 896, 4864, 24, 14, 2, True),
-    "1.5B": (151_936, 1536, 8960, 28, 12, 2, True),
-    "3B": (151_936, 2048, 11_008, 36, 16, 2, True),
-    "7B": (152_064, 3584, 18_944, 28, 28, 4, False),
-    "14B": (152_064, 5120, 13_824, 48, 40, 8, False),
-    "32B": (152_064, 5120, 27_648, 64, 40, 8, False),
-    "72B": (152_064, 8192, 29_568, 80, 64, 8, False),
-}
-"""The first fields of a shape by size: layers and heads from the model cards at huggingface.co/Qwen and Table 1 of
-arXiv 2412.15115, widths from their config.json."""
 QWEN2_5: Final[Mapping[str, ModelShape]] = {
     size: ModelShape.model_validate(dict(zip(ModelShape.model_fields, fields, strict=False)))
-    for size, fields in _PUBLISHED.items()
+    for size, *fields in (
+        ("0.5B", 151_936, 896, 4864, 24, 14, 2, True),
+        ("1.5B", 151_936, 1536, 8960, 28, 12, 2, True),
+        ("3B", 151_936, 2048, 11_008, 36, 16, 2, True),
+        ("7B", 152_064, 3584, 18_944, 28, 28, 4, False),
+        ("14B", 152_064, 5120, 13_824, 48, 40, 8, False),
+        ("32B", 152_064, 5120, 27_648, 64, 40, 8, False),
+        ("72B", 152_064, 8192, 29_568, 80, 64, 8, False),
+    )
 }
-"""Qwen2.5 by size."""
+"""Qwen2.5 by size, of the first fields of a shape: layers and heads from the model cards at huggingface.co/Qwen and
+Table 1 of arXiv 2412.15115, widths from their config.json."""
 
 
 def find_shape(model: str) -> ModelShape:
