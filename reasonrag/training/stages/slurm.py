@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -22,34 +23,6 @@ from reasonrag.redaction import redact, secrets
 from reasonrag.training.llamafactory.launcher import PORT, Launch
 from reasonrag.training.prepare import Startable
 from reasonrag.training.stages.training import TrainingResult
-
-_SCRIPT = """\
-#!/bin/bash
-#SBATCH --job-name={name}
-#SBATCH --nodes={nodes}
-#SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={gpus}
-#SBATCH --cpus-per-task={cpus}
-#SBATCH --output={log}
-#SBATCH --open-mode=append
-#SBATCH --requeue
-#SBATCH --signal=TERM@180
-# Yours to fill in: #SBATCH --time=24:00:00 --partition=.. --account=.. --mem=..
-#
-# Written by reasonrag train. Submit it: sbatch {script}
-# Requeued or submitted again, it continues from the last checkpoint. Every machine must see {out} and the
-# data at the same place.
-
-set -euo pipefail
-cd {here}
-{exports}
-MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
-export MASTER_ADDR
-
-# one task a machine; LLaMA-Factory starts one process for each of its GPUs, which meet at the first machine
-srun --kill-on-bad-exit=1 --cpus-per-task={cpus} bash -c {task}
-"""
-
 
 DEFAULT_GPUS_PER_NODE: Final = 8
 """Assumed for a cluster node when --gpus-per-node is not given and this machine has no GPU."""
@@ -78,7 +51,8 @@ def write_script(prepared: Startable, launch: Launch, script: SlurmScript) -> Tr
         f"exec {shlex.join([sys.executable, '-m', 'reasonrag', 'train', *script.words])} --nodes {launch.nodes} "
         f'--node-rank "$SLURM_NODEID" --gpus-per-node {gpus} --master "$MASTER_ADDR:{port}"'
     )
-    text = _SCRIPT.format(
+    template = resources.files("reasonrag").joinpath("templates/slurm.sh").read_text("utf-8")
+    text = template.format(
         name=re.sub(r"[^\w.-]", "-", f"train-{out.name}"),
         nodes=launch.nodes,
         gpus=gpus,
