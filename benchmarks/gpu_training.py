@@ -43,8 +43,7 @@ from reasonrag.training.llamafactory.config_files import as_yaml, find_config
 from reasonrag.training.llamafactory.inspection import (
     TrainingEnvironment,
     inspect_environment,
-    lacks,
-    required_packages,
+    lacking_packages,
 )
 
 LONGEST_ROW = 2432
@@ -120,9 +119,9 @@ class Bench:
             return ["torch sees no GPU: reasonrag doctor says why; --shape tiny --device cpu tries this out"]
         found = [] if "llamafactory" in self.stock.versions else [f"{self.python} has no llamafactory: make train-env"]
         for method in methods:
-            for needed_by, requirement in required_packages(find_config(str(self._config(method))).values).items():
-                if lacks(self.stock, requirement):
-                    found.append(f"{method} ({needed_by}) needs another package: pip install {requirement}")
+            config = find_config(str(self._config(method))).values
+            for _, needed_by, requirement in lacking_packages(config, self.stock):
+                found.append(f"{method} ({needed_by}) needs another package: pip install {requirement}")
             host = plan_memory(self.shape, self.training(method, tokens)).host
             free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
             if host > free:

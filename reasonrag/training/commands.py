@@ -61,7 +61,7 @@ def train(
 
 def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     from reasonrag.terminal import TerminalWatcher
-    from reasonrag.training.llamafactory.merge import MergeResult, merge_adapter
+    from reasonrag.training.llamafactory.merge import merge_adapter
 
     if config is not None:
         raise InputError("--merge trains nothing, so it takes no configuration; --set changes keys of the export")
@@ -71,7 +71,7 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     if out and flags["out"] is None and out.resolve() == settings.merge.resolve():
         out = None  # of reasonrag.toml: where this adapter was trained
     merged = merge_adapter(settings.merge, out, settings.set, allow=settings.allow, watcher=TerminalWatcher())
-    print_result(merged, MergeResult.shown, as_json=as_json)
+    print_result(merged, type(merged).shown, as_json=as_json)
 
 
 @options(
@@ -112,11 +112,10 @@ def rounds(context: typer.Context, config: Config = None, *, as_json: Json = Fal
     Each round is a run, a data set and a model in a folder of its own. The same command goes on where it was stopped.
     """
     from reasonrag.terminal import TerminalWatcher
-    from reasonrag.training.policy.rounds import RoundsResult
     from reasonrag.training.policy.rounds import rounds as run_rounds
 
     result = run_rounds(config, watcher=TerminalWatcher(), train_critic=context.obj.train_critic, **flags)
-    print_result(result, RoundsResult.shown, as_json=as_json)
+    print_result(result, type(result).shown, as_json=as_json)
 
 
 @options(DoctorSettings, example="reasonrag doctor qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy")
@@ -132,10 +131,9 @@ def doctor(
 
     Exit status 1 if an error was found.
     """
-    from reasonrag.training.doctor.doctor import Diagnosis
     from reasonrag.training.doctor.doctor import doctor as examine
 
     found = examine(config, **flags)
-    print_result(found, Diagnosis.shown, as_json=as_json)
+    print_result(found, type(found).shown, as_json=as_json)
     if found.errors:
         raise typer.Exit(FAILED)

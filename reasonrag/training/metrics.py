@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from preference.export.private_files import write_json
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
 from reasonrag.progress import JobWatcher
@@ -83,10 +82,6 @@ def read_metrics(folder: Path, stage: str) -> Metrics:
         warnings=find_warnings(series),
         series=series,
     )
-
-
-def write_metrics(metrics: Metrics, folder: Path) -> None:
-    write_json(folder / METRICS, metrics.model_dump(mode="json"), shared=True)
 
 
 def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str]:

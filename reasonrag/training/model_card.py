@@ -48,6 +48,8 @@ def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, me
     processes = int(record.settings.get("nodes") or 1) * int(
         record.settings.get("gpus_per_node") or len(record.gpus) or 1
     )
+    logged = [(name, shown) for name, shown in SHOWN_METRICS.items() if name in metrics.last]
+    results = [(shown, f"{metrics.first[name]:.4g}", f"{metrics.last[name]:.4g}") for name, shown in logged]
     only = {name: _only(values) for name, values in told.asked if name not in ("renderer", "warnings")}
     values = {
         "record": record,
@@ -68,7 +70,7 @@ def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, me
             ("prompts", Verbatim(f"`prompts/`, renderer {code(told.asked.renderer)}")),
             *((code(name), code(value)) for name, value in only.items() if value),
         ],
-        "results": _results(metrics),
+        "results": results or [("none logged", "", "")],
         "only": only,
         "agent": next((each for each in told.asked.agent if each in AGENTS), None),
         "adapter": adapter,
@@ -122,10 +124,3 @@ def _only(values: Sequence[Any]) -> Any:
     """The known value, if there is exactly one."""
     known = [each for each in values if each is not None]
     return known[0] if len(known) == 1 else None
-
-
-def _results(metrics: Metrics) -> list[tuple[str, str, str]]:
-    """Of each metric that was logged: the first and the last value."""
-    known = [(name, shown) for name, shown in SHOWN_METRICS.items() if name in metrics.last]
-    rows = [(shown, f"{metrics.first[name]:.4g}", f"{metrics.last[name]:.4g}") for name, shown in known]
-    return rows or [("none logged", "", "")]

@@ -21,6 +21,7 @@ from reasonrag.agent.prompting import Prompts
 from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.cutoffs import TokenCounts, advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.report import AUDIT, read_audit
+from reasonrag.curation.dataset_directory import kept_evaluation_questions
 from reasonrag.curation.import_published import UNKNOWN
 from reasonrag.curation.publish_blockers import Blocker, evaluation_blockers
 from reasonrag.curation.token_counters import QwenTokenCounter, token_counter
@@ -28,20 +29,19 @@ from reasonrag.errors import InputError, NothingToLearn
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
 from reasonrag.rendering import counted
 from reasonrag.training.llamafactory.config_files import models_in
-from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, model_folders
+from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, trainings_before
 from reasonrag.training.llamafactory.dataset_info import (
     RANKED_STAGES,
     DatasetEntry,
-    DatasetQuestions,
     TrainingData,
     count_rows,
     read_questions,
     rows_in,
 )
 from reasonrag.training.llamafactory.foreign_settings import foreign_keys, foreign_settings
-from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvironment, lacks, required_packages
+from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvironment, lacking_packages
 from reasonrag.training.prompt_parity import check_renderer
-from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
+from reasonrag.training.provenance import Provenance, TrainingConditions
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -86,8 +86,7 @@ def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
             f"--set adapter_name_or_path={base}; or merge it first: reasonrag train --merge {base} --out {base}-merged"
         )
     config = read_model_config(base) if name and base.is_dir() else {}
-    known = tuple(found for folder in model_folders(settings) if (found := read_provenance(folder)))
-    return BaseFacts(name, config, known)
+    return BaseFacts(name, config, trainings_before(settings))
 
 
 def check_data(
@@ -96,22 +95,27 @@ def check_data(
     data: TrainingData,
     prompts: Prompts,
     found: PreflightFindings,
-) -> tuple[BaseFacts, DatasetQuestions, TrainingConditions]:
-    """The base model of a configuration, rows, audit and prompts. entries: see `check_rows`. prompts: that the model
-    will be asked with. Raises InputError."""
-    base, asked = check_base_model(config), read_questions(data, entries[0])
-    check_rows(entries, data, asked, found)
+) -> tuple[BaseFacts, list[str], dict[str, int], TrainingConditions]:
+    """The base model of a configuration, rows, audit and prompts; returns what is known of the base, the questions, see
+    `read_questions`, and the prompts. entries: see `check_rows`. prompts: that the model will be asked with. Raises
+    InputError."""
+    base, (keys, by_split) = check_base_model(config), read_questions(data, entries[0])
+    check_rows(entries, data, keys, by_split, found)
     _check_audit(data, found)
-    conditions = _check_prompts(data, prompts, base, found)
-    return base, asked, conditions
+    return base, keys, by_split, _check_prompts(data, prompts, base, found)
 
 
 def check_rows(
-    entries: Sequence[DatasetEntry], data: TrainingData, asked: DatasetQuestions, found: PreflightFindings
+    entries: Sequence[DatasetEntry],
+    data: TrainingData,
+    keys: Sequence[str],
+    by_split: Mapping[str, int],
+    found: PreflightFindings,
 ) -> None:
     """Wrong descriptions, rows that changed since the audit, and questions from evaluation sets.
 
-    entries: the one to train on, then the held-out one. Raises InputError if there are no rows.
+    entries: the one to train on, then the held-out one. keys, by_split: see `read_questions`. Raises InputError if
+    there are no rows.
     """
     for entry in entries:
         if not entry.as_pairs_writes_it:
@@ -126,20 +130,21 @@ def check_rows(
             found.object(*objection)
     if count_rows(entries[0]) == 0:
         raise NothingToLearn(f"{entries[0].file} has no rows, so there is nothing to train on")
-    unknown = {name: count for name, count in asked.by_split.items() if name.rpartition("/")[2] == UNKNOWN}
+    unknown = {name: count for name, count in by_split.items() if name.rpartition("/")[2] == UNKNOWN}
+    in_evaluation = kept_evaluation_questions(data.directory, data.summary) if data.summary else {}
     found.objections += evaluation_blockers(
-        {name: count for name, count in asked.by_split.items() if name not in unknown}, asked.in_evaluation
+        {name: count for name, count in by_split.items() if name not in unknown}, in_evaluation
     )
     if unknown:
         found.notes.append(
             f"the split of {counted(sum(unknown.values()), 'question')} is unknown: never evaluate on "
             "questions that may be among them"
         )
-    if not asked.keys:
+    if not keys:
         found.notes.append(
             f"{data.directory} does not record its questions, so an evaluation cannot detect overlap with them"
         )
-    elif not asked.checked:
+    elif not (data.summary and data.summary.contamination.get("checked")):
         found.notes.append("these questions were not checked against evaluation sets (reasonrag pairs --eval does)")
 
 
@@ -216,10 +221,9 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
 
 def check_packages(config: Mapping[str, Any], stock: TrainingEnvironment, found: PreflightFindings) -> None:
     """Packages that the configuration needs and the training environment lacks, or has in another version."""
-    for key, requirement in required_packages(config).items():
-        if name := lacks(stock, requirement):
-            what = f"the configuration has `{key}`, which needs a package that is not beside LLaMA-Factory"
-            found.object(name, f"{what}, or is another version: pip install {requirement} there")
+    for name, needed_by, requirement in lacking_packages(config, stock):
+        what = f"the configuration has `{needed_by}`, which needs a package that is not beside LLaMA-Factory"
+        found.object(name, f"{what}, or is another version: pip install {requirement} there")
 
 
 def check_config_accepted(config: Mapping[str, Any], judgement: ConfigCheck, found: PreflightFindings) -> None:

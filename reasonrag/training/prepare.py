@@ -20,9 +20,14 @@ from reasonrag.llm.hermes import check_notation
 from reasonrag.processes.children import find_python
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash
-from reasonrag.training.llamafactory.config_resolution import OPERATIONAL, ResolvedConfig, describe_batch, model_folders
+from reasonrag.training.llamafactory.config_resolution import (
+    OPERATIONAL,
+    ResolvedConfig,
+    describe_batch,
+    trainings_before,
+)
 from reasonrag.training.llamafactory.dataset_info import TrainingData, count_rows
-from reasonrag.training.llamafactory.inspection import Inspection, inspect_environment
+from reasonrag.training.llamafactory.inspection import inspect_environment
 from reasonrag.training.llamafactory.launcher import Launch, cli_command, launch_variables
 from reasonrag.training.output_directory import TRAIN_YAML, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import (
@@ -34,7 +39,7 @@ from reasonrag.training.preflight_checks import (
     resolve_cutoff,
 )
 from reasonrag.training.prompt_parity import prompts_of_training
-from reasonrag.training.provenance import Provenance, read_provenance
+from reasonrag.training.provenance import Provenance
 
 
 @dataclass(frozen=True)
@@ -77,18 +82,23 @@ class Startable:
 
 
 def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bool) -> Startable:
-    """Check everything. strict: refuse while blockers remain. Raises InputError."""
+    """Check everything. strict: refuse while blockers remain. Raises InputError, and ReasonragError where LLaMA-Factory
+    itself does not work."""
     data, launch, permitted = job.data, job.launch, job.permitted
     config, found, decides = resolution.config, PreflightFindings(), identity_of(resolution, data)
     prompts, chosen = prompts_of_training(data.directory, permitted.prompts)
     if prompts.agent == "tools":
         check_notation(str(config["model_name_or_path"]), found.notes.append)
-    base, asked, conditions = check_data(config, resolution.entries, data, prompts, found)
+    base, questions, by_split, conditions = check_data(config, resolution.entries, data, prompts, found)
     check_config(config, base, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
         permitted.refuse(found.objections)
     before = OutputDirectory(resolution.out).check(decides)
-    python, inspection = _inspected(resolution)
+    try:
+        python = find_python()
+        inspection = inspect_environment(python, {"train": (config, resolution.countable)})
+    except ReasonragError as error:
+        raise type(error)(f"{error}. `reasonrag doctor CONFIG` checks the rest without it") from None
     stock, judgement, gpus = inspection.stock, inspection.configs["train"], len(inspection.stock.devices)
     check_packages(config, stock, found)
     check_config_accepted(config, judgement, found)
@@ -105,8 +115,8 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
         finetuning_type=str(config["finetuning_type"]),
         asked=conditions,
         data=[str(data.directory.resolve())],
-        splits=list(asked.by_split),
-        questions=asked.keys,
+        splits=list(by_split),
+        questions=questions,
         config_hash=config_hash(decides),
         versions=stock.named | {"reasonrag": version("reasonrag")},
     )
@@ -143,16 +153,6 @@ def _facts_of_data(resolution: ResolvedConfig, data: TrainingData) -> dict[str, 
     }
 
 
-def _inspected(resolution: ResolvedConfig) -> tuple[Path, Inspection]:
-    """The Python that has LLaMA-Factory, and what it says. Raises InputError if there is none, and ReasonragError where
-    LLaMA-Factory itself does not work there."""
-    try:
-        python = find_python()
-        return python, inspect_environment(python, {"train": (resolution.config, resolution.countable)})
-    except ReasonragError as error:
-        raise type(error)(f"{error}. `reasonrag doctor CONFIG` checks the rest without it") from None
-
-
 def identity_of(resolution: ResolvedConfig, data: TrainingData) -> dict[str, Any]:
     """What makes it this training, as far as it is known before LLaMA-Factory is asked: a cutoff that follows from the
     rows is no part of it. A base model that was trained again under the same path makes another training."""
@@ -162,6 +162,6 @@ def identity_of(resolution: ResolvedConfig, data: TrainingData) -> dict[str, Any
         found["deepspeed"] = file_digest(Path(deepspeed))
     if not resolution.chosen_cutoff:
         found["cutoff_len"] = "of the rows"
-    bases = [known.config_hash for folder in model_folders(resolution.config) if (known := read_provenance(folder))]
+    bases = [known.config_hash for known in trainings_before(resolution.config)]
     found |= {"base_trained_by": bases} if bases else {}
     return found | {"data": data.hashes(resolution.entries)}

@@ -42,7 +42,7 @@ def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> Trai
         prompts: those that a model will be prompted with; none: skips that comparison.
     """
     data_set = Path(data_set)
-    origins = _origins(data_set)
+    origins, found = _origins(data_set), dict[str, Any]()
     known = _renderers(origins)
     if len(known) > 1:
         agents = {origin.renderer: origin.agent or OURS for origin in origins}
@@ -59,35 +59,36 @@ def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> Trai
             "other words than in training. Give --prompts DIR, the prompts its runs were made with, and use the "
             "version of reasonrag that summary.json names; or generate the data again with reasonrag generate"
         )
-    found = {name: _values(origins, name) for name in ("top_k", "retriever", "max_steps", *SHOWN_PLAINLY)}
-    told = {name: values for name, values in found.items() if any(values) or name not in SHOWN_PLAINLY}
-    return TrainingConditions(renderer=renderer, **told, warnings=_warnings(data_set, origins))
+    for name in ("top_k", "retriever", "max_steps", *SHOWN_PLAINLY):
+        values = {getattr(origin, name) for origin in origins}
+        if any(values) or name not in SHOWN_PLAINLY:
+            found[name] = (*sorted(values - {None}), *(values & {None}))
+    if unknown := sum(number for origin, number in origins.items() if origin.renderer is None):
+        things = "questions" if (data_set / QUESTIONS).is_file() else "rows"
+        warning = (
+            f"{data_set} does not record the renderer of {unknown:,} of its {origins.total():,} {things}: they were "
+            "imported, so they cannot be compared. Check one before you train: its system turn must be the model's "
+            "prompt"
+        )
+        found["warnings"] = (warning,)
+    return TrainingConditions(renderer=renderer, **found)
 
 
 def prompts_of_training(data_set: Path, given: Path | None) -> tuple[Prompts, bool]:
     """The prompts that a model trained on a data set will be asked with, and whether a user chose them: those of
     `given`, else those that `import` took out of the rows, else the package's of the agent that made the data."""
+    origins = _origins(data_set)
     if given is None and (own := prompts_beside(data_set)):
-        prompts, known = load_prompts(own), _renderers(_origins(data_set))
+        prompts, known = load_prompts(own), _renderers(origins)
         if not known or renderer_hash(prompts) in known:  # else the rows were replaced by those of other prompts
             return prompts, True
-    agents = {origin.agent or OURS for origin in _origins(data_set)}
+    agents = {origin.agent or OURS for origin in origins}
     agent = next(iter(agents)) if len(agents) == 1 else OURS
     if agent not in AGENTS:
         raise InputError(
             f"{data_set} is of the agent {agent}, which this version does not know: {choices(agent, AGENTS)}"
         )
     return load_prompts(given, agent=agent), given is not None
-
-
-def _warnings(data_set: Path, origins: Counter[Origin]) -> tuple[str, ...]:
-    unknown = sum(number for origin, number in origins.items() if origin.renderer is None)
-    things = "questions" if (data_set / QUESTIONS).is_file() else "rows"
-    warning = (
-        f"{data_set} does not record the renderer of {unknown:,} of its {origins.total():,} {things}: they were "
-        "imported, so they cannot be compared. Check one before you train: its system turn must be the model's prompt"
-    )
-    return (warning,) if unknown else ()
 
 
 def _origins(data_set: Path) -> Counter[Origin]:
@@ -117,8 +118,3 @@ def _renderers(origins: Counter[Origin]) -> dict[str, int]:
     """Questions per known renderer, most frequent first."""
     known = Counter(origin.renderer for origin in origins.elements() if origin.renderer is not None)
     return dict(known.most_common())
-
-
-def _values(origins: Counter[Origin], name: str) -> tuple[Any, ...]:
-    found = {getattr(origin, name) for origin in origins}
-    return tuple(sorted(found - {None})) + ((None,) if None in found else ())

@@ -35,7 +35,12 @@ from reasonrag.training.doctor.memory import (
 )
 from reasonrag.training.doctor.model_shapes import ModelShape, find_shape
 from reasonrag.training.llamafactory.config_files import ConfigFile, changes_of, find_config
-from reasonrag.training.llamafactory.config_resolution import base_settings, describe_batch, resolve_config
+from reasonrag.training.llamafactory.config_resolution import (
+    base_settings,
+    describe_batch,
+    resolve_config,
+    without_evaluation,
+)
 from reasonrag.training.llamafactory.dataset_info import TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from reasonrag.training.llamafactory.inspection import (
@@ -59,17 +64,14 @@ from reasonrag.training.preflight_checks import (
 )
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings
-from reasonrag.training.stages.trl import CRITIC, POLICY, Kind, nothing_held_out
+from reasonrag.training.stages.trl import CRITIC, POLICY, Kind
 
 GPU_MEMORY: Final = 80
 """The default to plan for without a GPU: an A100 or H100, in GB."""
 BF16_CAPABILITY: Final = (8, 0)
 """CUDA compute capability of Ampere, the first with bf16 matrix units."""
-CONFIG_NAME: Final = "train"
-"""Name of the configuration in the inspection job."""
 _LONGEST: Final = 32_768
 """Tokens of a policy's rows where it has no max_length: those of Qwen2.5."""
-_PARTS: Final = ("weights", "reference", "gradients", "optimizer", "activations", "logits")
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ class Diagnosis(BaseModel):
     def _memory(self) -> Table:
         """A row for each kind of memory in use, a column for each way to train."""
         plans, training = [each.plan for each in self.plans], self.plans[0].plan.training
-        sizes = {part: [getattr(each, part) for each in plans] for part in _PARTS}
+        parts = ("weights", "reference", "gradients", "optimizer", "activations", "logits")
+        sizes = {part: [getattr(each, part) for each in plans] for part in parts}
         sizes |= {"rest": [each.overhead + each.buffers for each in plans], "total": [each.gpu for each in plans]}
         sizes["host"] = [each.host for each in plans]
         rows = [(part, *map(_size, numbers)) for part, numbers in sizes.items() if any(numbers)]
@@ -189,7 +192,11 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     findings = [
         Finding(each.name, "error", f"{each.what}; if intended: {each.flag} {each.name}") for each in found.objections
     ]
-    findings.append(_environment(inspection, kind.trainer if kind else "llamafactory"))
+    if stock:
+        said = ", ".join(f"{name} {number}" for name, number in stock.named.items())
+        findings.append(Finding("versions", "note", f"Python {stock.python} with {said}"))
+    else:
+        findings.append(Finding(kind.trainer if kind else "llamafactory", "error", str(inspection)))
     if stock and not (values.get("use_cpu") or settings.gpus or settings.gpu_memory):
         findings += check_gpus(stock.devices, values)
     model, plans = str(values.get("model_name_or_path") or ""), list[MemoryOption]()
@@ -198,7 +205,7 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     except InputError as error:
         findings.append(Finding("shape", "warning", f"no memory plan: {error}"))
     else:
-        plans = [] if values.get("use_cpu") or kind is CRITIC else _plans(shape, training, target)
+        plans = [] if values.get("use_cpu") or kind is CRITIC else _plans(shape, training, target.memory)
         findings += [_fits(plan, target) for plan in plans[:1]]
         findings += [_served(shape, plan.plan.training, target) for plan in plans[:1] if kind]
     findings += [Finding("note", "note", each) for each in found.notes]
@@ -218,7 +225,7 @@ def _as_train_does(
         resolution = resolve_config(file, changes, data, out=None)
         values, rows = resolution.config, resolution.countable
         asked_with, _ = prompts_of_training(data.directory, prompts)
-        base, _, _ = check_data(values, resolution.entries, data, asked_with, found)
+        base, *_ = check_data(values, resolution.entries, data, asked_with, found)
     else:
         values, rows = base_settings(file, changes), None
         base = check_base_model(values)
@@ -226,7 +233,7 @@ def _as_train_does(
     inspection = _inspected(values, rows)
     judgement = ConfigCheck()
     if isinstance(inspection, Inspection):
-        judgement = inspection.configs[CONFIG_NAME]
+        judgement = inspection.configs["train"]
         check_config_accepted(values, judgement, found)
     if data:
         resolve_cutoff(resolution, data, judgement, found)
@@ -240,29 +247,22 @@ def _as_kind_does(
     """As `_as_train_does`, of a training here."""
     if kind is POLICY:
         values = with_defaults(values)
-        found.notes += nothing_held_out(values)
+        found.notes += without_evaluation(values)
     check_base_model(values)
     found.objections += foreign_settings(values)
     if kind.lacking:
         return values, kind.lacking
     inspection = _inspected(kind.arguments(values), None, kind.trainer)
-    if isinstance(inspection, Inspection) and (wrong := inspection.configs[CONFIG_NAME].error):
+    if isinstance(inspection, Inspection) and (wrong := inspection.configs["train"].error):
         raise InputError(wrong)
     return values, inspection
-
-
-def _environment(inspection: Inspection | str, trainer: str) -> Finding:
-    if isinstance(inspection, str):
-        return Finding(trainer, "error", inspection)
-    said = ", ".join(f"{name} {number}" for name, number in inspection.stock.named.items())
-    return Finding("versions", "note", f"Python {inspection.stock.python} with {said}")
 
 
 def _inspected(values: Mapping[str, Any], rows: RowsToCount | None, by: str = LLAMA_FACTORY) -> Inspection | str:
     """What the trainer answers, or why it does not. by: see `inspect_environment`."""
     try:
         python = find_python() if by == LLAMA_FACTORY else Path(sys.executable)
-        return inspect_environment(python, {CONFIG_NAME: (values, rows)}, by)
+        return inspect_environment(python, {"train": (values, rows)}, by)
     except ReasonragError as error:
         return str(error)
 
@@ -291,7 +291,14 @@ def check_gpus(seen: Sequence[Gpu], values: Mapping[str, Any]) -> Iterator[Findi
 
 def _setup(values: Mapping[str, Any], file: ConfigFile, *, gpus: int) -> TrainingSetup:
     """The parts of a configuration that determine memory. Raises InputError."""
-    values = values if "stage" in values else _as_of_llama_factory(values)
+    if "stage" not in values:  # of train-policy; in the keys of LLaMA-Factory
+        values = {
+            **values,
+            "stage": POLICY.stage,
+            "finetuning_type": "lora" if values.get("lora_rank") else "full",
+            "cutoff_len": values.get("max_length") or _LONGEST,
+            "disable_gradient_checkpointing": not values.get("gradient_checkpointing"),
+        }
     stage, kind = values.get("stage"), values.get("finetuning_type", "lora")
     targets = values.get("lora_target", "all")
     adapter = {
@@ -318,42 +325,24 @@ def _setup(values: Mapping[str, Any], file: ConfigFile, *, gpus: int) -> Trainin
         raise InputError(f"{file.name}: {first_error(error)}") from error
 
 
-def _as_of_llama_factory(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration of train-policy in the keys of LLaMA-Factory."""
-    return {
-        **values,
-        "stage": POLICY.stage,
-        "finetuning_type": "lora" if values.get("lora_rank") else "full",
-        "cutoff_len": values.get("max_length") or _LONGEST,
-        "disable_gradient_checkpointing": not values.get("gradient_checkpointing"),
-    }
-
-
 def _zero(file: object) -> dict[str, Any]:
     """What the JSON file that `deepspeed` names says of ZeRO."""
     read = file if isinstance(file, Mapping) else read_json(Path(str(file))) if file else {}
     zero = read.get("zero_optimization")
     said = zero if isinstance(zero, dict) else {}
-
-    def offloads(what: str) -> bool:
-        where = said.get(f"offload_{what}")
-        return isinstance(where, dict) and where.get("device", "none") != "none"
-
-    return {
-        "stage": said.get("stage", 0),
-        "offload_optimizer": offloads("optimizer"),
-        "offload_parameters": offloads("param"),
+    places = {"offload_optimizer": said.get("offload_optimizer"), "offload_parameters": said.get("offload_param")}
+    offloads = {
+        name: isinstance(where, dict) and where.get("device", "none") != "none" for name, where in places.items()
     }
+    return {"stage": said.get("stage", 0), **offloads}
 
 
-def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -> list[MemoryOption]:
-    """The configured way first, then others."""
+def _plans(shape: ModelShape, training: TrainingSetup, memory: int) -> list[MemoryOption]:
+    """The configured way first, then others. memory: bytes of each GPU."""
     plans = [plan_memory(shape, training)]
     plans += [plan_memory(shape, each) for each in alternatives(training) if each.name != training.name]
     return [
-        MemoryOption(
-            plan=each, fits=each.fits(target.memory), longest_cutoff=longest_cutoff(shape, each.training, target.memory)
-        )
+        MemoryOption(plan=each, fits=each.fits(memory), longest_cutoff=longest_cutoff(shape, each.training, memory))
         for each in plans
     ]
 

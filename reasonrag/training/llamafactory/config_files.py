@@ -55,16 +55,15 @@ class ConfigFile:
         return {key: _meant(self.name, key, value) for key, value in values.items()}
 
 
-def shipped_folder() -> Path | None:
+def shipped_folder() -> Path:
     """The folder of the project's own files: inside the installed package, or at the top of a checkout."""
     package = Path(__file__).parents[2]
-    return next((each for each in (package / "train_configs", package.parent / "train_configs") if each.is_dir()), None)
+    return next(each / "train_configs" for each in (package, package.parent) if (each / "train_configs").is_dir())
 
 
 def shipped_names(group: str = "") -> list[str]:
     """Of the shipped files, or of those in a folder of theirs."""
-    folder = shipped_folder()
-    return sorted(path.stem for path in (folder / group).glob("*.yaml")) if folder else []
+    return sorted(path.stem for path in (shipped_folder() / group).glob("*.yaml"))
 
 
 def find_config(name: str | None, *groups: str) -> ConfigFile:
@@ -73,8 +72,7 @@ def find_config(name: str | None, *groups: str) -> ConfigFile:
     names = [each for group in groups or ("",) for each in shipped_names(group)]
     if not name:
         raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(names)}")
-    path, shipped = Path(name), shipped_folder()
-    folders = [shipped / each for each in groups or ("",)] if shipped else []
+    path, folders = Path(name), [shipped_folder() / each for each in groups or ("",)]
     bare = path.name.removesuffix(path.suffix if path.suffix in (".yaml", ".yml") else "")
     places = [path, *(folder / f"{bare}.yaml" for folder in folders if str(path.parent) == ".")]
     file = next(filter(Path.is_file, places), None)

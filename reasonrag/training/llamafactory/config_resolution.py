@@ -23,6 +23,7 @@ from reasonrag.training.llamafactory.dataset_info import (
     validation_entry,
 )
 from reasonrag.training.llamafactory.inspection import RowsToCount
+from reasonrag.training.provenance import Provenance, read_provenance
 
 MANAGED = ("overwrite_output_dir", "resume_from_checkpoint")
 """Keys that are set at launch, depending on the output directory."""
@@ -42,6 +43,7 @@ OF_EVALUATION = (
     *("eval_dataset", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "eval_on_each_dataset"),
     *("do_eval", "load_best_model_at_end"),
 )
+"""Keys that need held-out rows."""
 TEMPLATE: Final = "qwen"
 """LLaMA-Factory's template for Qwen2 and Qwen2.5."""
 _BATCH: Final = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
@@ -85,10 +87,11 @@ class ResolvedConfig:
         return first.model_copy(update={"files": [file for each in alike for file in each.files]})
 
 
-def model_folders(config: Mapping[str, Any]) -> list[Path]:
-    """Local folders of the models that a training starts from: base first, then adapters."""
+def trainings_before(config: Mapping[str, Any]) -> tuple[Provenance, ...]:
+    """What is known of the models here that a training starts from: of the base first, then of adapters."""
     named = models_in(config, ("model_name_or_path", "adapter_name_or_path"))
-    return [Path(name) for _, name in named if Path(name).is_dir()]
+    folders = [Path(name) for _, name in named if Path(name).is_dir()]
+    return tuple(found for folder in folders if (found := read_provenance(folder)))
 
 
 def base_settings(file: ConfigFile, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,14 +160,16 @@ def _validation(
     if wanted:
         config["eval_dataset"] = wanted.name
         return wanted
-    needing = ["eval_dataset"] if config.get("val_size") else OF_EVALUATION
-    removed = without_evaluation(config, needing, f"{data.directory} has no {entry.name}_validation")
+    needing = OF_EVALUATION[:1] if config.get("val_size") else OF_EVALUATION
+    removed = without_evaluation(config, f"{data.directory} has no {entry.name}_validation", needing)
     notes += removed if "eval_dataset" not in changes else []
     return None
 
 
-def without_evaluation(config: dict[str, Any], needing: Collection[str], why: str) -> list[str]:
-    """Remove the keys that need held-out rows. why: there are none. Returns what to note."""
+def without_evaluation(
+    config: dict[str, Any], why: str = "there are no held-out rows", needing: Collection[str] = OF_EVALUATION
+) -> list[str]:
+    """Remove the keys that need held-out rows. Returns what to note."""
     removed = [key for key in needing if config.pop(key, None) is not None]
     return [f"{why}, so nothing is evaluated: removed {', '.join(removed)}"] if removed else []
 

@@ -18,7 +18,7 @@ from preference.candidate_records import MalformedCandidatesError, question_key
 from preference.export.formats import FORMATS, PAIRS, SPLITS, FormatName, dataset_info, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.audit.audit import find_row_files
-from reasonrag.curation.dataset_directory import kept_evaluation_questions, read_summary
+from reasonrag.curation.dataset_directory import read_summary
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS, check_finished, file_digest
 from reasonrag.model_folder import read_json
@@ -131,8 +131,8 @@ def read_training_data(directory: Path | None) -> TrainingData:
 
 
 def _file_of(directory: Path, description: Mapping[str, Any]) -> Path | None:
-    name, elsewhere = description.get("file_name"), any(True for _ in foreign_keys(description))
-    return directory / name if isinstance(name, str) and not elsewhere else None
+    name = description.get("file_name")
+    return directory / name if isinstance(name, str) and not any(foreign_keys(description)) else None
 
 
 def _again(directory: Path) -> str:
@@ -183,26 +183,16 @@ def validation_entry(data: TrainingData, entry: DatasetEntry) -> DatasetEntry | 
 
 def _refuse_without_rows(data: TrainingData, entry: DatasetEntry) -> None:
     """Raises InputError for a description by which LLaMA-Factory finds no rows, so that no audit can be of them."""
-    if entry.file is None and not any(True for _ in foreign_keys(entry.description)):
+    if entry.file is None and not any(foreign_keys(entry.description)):
         raise InputError(
             f"{data.directory / DATASET_INFO_FILE}: {entry.name} has no `file_name` that is a text, so LLaMA-Factory "
             f"cannot find its rows{_again(data.directory)}"
         )
 
 
-@dataclass(frozen=True)
-class DatasetQuestions:
-    """The questions of a data set. keys: `question_key` of each. by_split: counts by dataset/split. in_evaluation:
-    counts of those found in an evaluation split, by its name. checked: whether decontamination was run."""
-
-    keys: list[str]
-    by_split: dict[str, int]
-    in_evaluation: dict[str, int]
-    checked: bool
-
-
-def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
-    """The questions from questions.jsonl, else from the rows. Raises InputError for a damaged file."""
+def read_questions(data: TrainingData, entry: DatasetEntry) -> tuple[list[str], dict[str, int]]:
+    """The `question_key` of each question, and counts by dataset/split: from questions.jsonl, else from the rows.
+    Raises InputError for a damaged file."""
     try:
         keys, splits = question_keys(data.directory)
         if not (data.directory / QUESTIONS).is_file() and entry.file is not None and entry.file.suffix == ".json":
@@ -211,12 +201,7 @@ def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
             keys, splits = [question_key(text) for text, _ in texts], Counter(split for _, split in texts)
     except MalformedCandidatesError as error:
         raise InputError(f"{error}. Make it again from its runs: reasonrag pairs RUN --out {data.directory}") from error
-    return DatasetQuestions(
-        keys=sorted(set(keys)),
-        by_split=dict(sorted(splits.items())),
-        in_evaluation=kept_evaluation_questions(data.directory, data.summary) if data.summary else {},
-        checked=bool(data.summary and data.summary.contamination.get("checked")),
-    )
+    return sorted(set(keys)), dict(sorted(splits.items()))
 
 
 def count_rows(entry: DatasetEntry) -> int | None:

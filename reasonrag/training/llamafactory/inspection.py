@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -61,19 +61,21 @@ _NEEDED: Final = {
 work with these versions of deepspeed: its package does not say so, and at its start it asks only if one is there."""
 
 
-def required_packages(config: Mapping[str, Any]) -> dict[str, str]:
-    """What to give to pip for packages that a configuration needs, by the `key: value` that needs them."""
-    asked = {key: config[key] for key in _NEEDED if config.get(key)}
-    return {f"{key}: {value}": _NEEDED[key] for key, value in asked.items() if key != "flash_attn" or value == "fa2"}
-
-
-def lacks(stock: TrainingEnvironment, requirement: str) -> str | None:
-    """Why an environment does not meet what is given to pip; None if it does."""
-    package, *bounds = re.findall(r"[a-z-]+|[\d.]+", requirement)
-    if (there := stock.versions.get(package)) is None:
-        return f"no_{package.replace('-', '_')}"
-    numbers = [tuple(int(each) for each in re.findall(r"\d+", text)[:3]) for text in (*bounds[:1], there, *bounds[1:])]
-    return None if numbers == sorted(numbers) else f"{package}_version"
+def lacking_packages(config: Mapping[str, Any], stock: TrainingEnvironment) -> Iterator[tuple[str, str, str]]:
+    """Of each package that a configuration needs and an environment lacks, or has in another version: a name for that,
+    the `key: value` that needs it, and what to give to pip."""
+    for key, requirement in _NEEDED.items():
+        value = config.get(key)
+        if not value or (key == "flash_attn" and value != "fa2"):
+            continue
+        package, *bounds = re.findall(r"[a-z-]+|[\d.]+", requirement)
+        if (there := stock.versions.get(package)) is None:
+            yield f"no_{package.replace('-', '_')}", f"{key}: {value}", requirement
+            continue
+        texts = (*bounds[:1], there, *bounds[1:])
+        numbers = [tuple(int(each) for each in re.findall(r"\d+", text)[:3]) for text in texts]
+        if numbers != sorted(numbers):
+            yield f"{package}_version", f"{key}: {value}", requirement
 
 
 # -- LLaMA-Factory's answer ----------------------------------------------------------------------------------------

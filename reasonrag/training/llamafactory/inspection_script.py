@@ -68,7 +68,7 @@ def _judged(config: dict[str, Any], rows: dict[str, Any] | None, by: str) -> dic
 
         if (name := config.get("template")) is not None and name not in TEMPLATES:
             return {"error": f"LLaMA-Factory has no template {name!r}; that of Qwen2.5 is qwen"}
-    if ours:  # which get values as they are: a command line has no word for some, and 1e3 is no whole number there
+    else:  # which get values as they are: a command line has no word for some, and 1e3 is no whole number there
         config = {key: value for key, value in config.items() if value != [] and not isinstance(value, dict)}
         config |= {key: int(each) for key, each in config.items() if isinstance(each, float) and each.is_integer()}
     refused = _refused(config, known, parse)

@@ -57,7 +57,14 @@ def merge_adapter(
     Raises InputError before anything is written, TrainingFailed if LLaMA-Factory fails.
     """
     out = (out or adapter.with_name(f"{adapter.name}-merged")).resolve()
-    config = _config(adapter, out) | changes_of(changes)
+    if not (adapter / ADAPTER_CONFIG).is_file():
+        raise InputError(f"{adapter} is not an adapter: there is no {adapter / ADAPTER_CONFIG}")
+    base = base_model_of(adapter)
+    if base is None:
+        raise InputError(f"{adapter / ADAPTER_CONFIG} does not name its base model; --set model_name_or_path=..")
+    of_both = {"model_name_or_path": base, "adapter_name_or_path": str(adapter.resolve()), "template": TEMPLATE}
+    of_export = {"finetuning_type": "lora", "export_dir": str(out), "export_size": 5, "export_device": "cpu"}
+    config: dict[str, Any] = of_both | of_export | changes_of(changes)
     refuse_secrets(config)
     refuse_unless_allowed(foreign_settings(config), allow=allow, allow_eval=(), therefore="not merged")
     came_from, beside = read_provenance(adapter), prompts_beside(adapter)
@@ -85,24 +92,6 @@ def merge_adapter(
         )
         _account(adapter, out, config, came_from, prompts)
     return MergeResult(out=str(out), adapter=str(adapter), base_model=config["model_name_or_path"])
-
-
-def _config(adapter: Path, out: Path) -> dict[str, Any]:
-    path = adapter / ADAPTER_CONFIG
-    if not path.is_file():
-        raise InputError(f"{adapter} is not an adapter: there is no {path}")
-    base = base_model_of(adapter)
-    if base is None:
-        raise InputError(f"{path} does not name its base model; --set model_name_or_path=..")
-    return {
-        "model_name_or_path": base,
-        "adapter_name_or_path": str(adapter.resolve()),
-        "template": TEMPLATE,
-        "finetuning_type": "lora",
-        "export_dir": str(out),
-        "export_size": 5,
-        "export_device": "cpu",
-    }
 
 
 def _account(

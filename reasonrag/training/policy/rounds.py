@@ -130,8 +130,10 @@ def rounds(
         raise InputError(f"rounds has no {given[0]}; it draws with what each round made, at its own distribution")
     settings = resolve(RoundsSettings, "rounds", own)
     made = _Rounds(settings, others, chat_model, retriever, watcher or SilentWatcher(), train_critic)
-    run_stages(settings.run, RECIPE, made.stages(made.check()), made.watcher.say, flag="--run")
-    return made.result()
+    decides, numbers = made.check(), range(1, settings.rounds + 1)
+    stages = [Stage(f"round {number}", decides, partial(made.work, number, decides)) for number in numbers]
+    run_stages(settings.run, RECIPE, stages, made.watcher.say, flag="--run")
+    return made.result(made.reports())
 
 
 @dataclass(frozen=True)
@@ -270,11 +272,6 @@ class _Rounds:
             "recipe": plan.recipe.model_dump(mode="json"),
         }
 
-    def stages(self, decides: Mapping[str, Any]) -> list[Stage]:
-        """One per round; all are made from the same."""
-        numbers = range(1, self.settings.rounds + 1)
-        return [Stage(f"round {number}", decides, partial(self.work, number, decides)) for number in numbers]
-
     def work(self, number: int, decides: Mapping[str, Any]) -> dict[str, Any]:
         """A round: its attempts, unless they were drawn, and what is learned from them. Raises what these raise."""
         began, run = time.monotonic(), self.folder(number) / "run"
@@ -321,17 +318,18 @@ class _Rounds:
         settings, folder, watcher = self.settings, self.folder(number), self.watcher
         run, data, out = folder / "run", folder / "data", self.model(number + 1)
         base = [f"model_name_or_path={self.model(number)}"]
-        told: dict[str, Any] = {"allow": settings.allow, "allow_eval": settings.allow_eval, "prompts": prompts}
-        told["watcher"] = watcher
+        told: dict[str, Any] = {"allow": settings.allow, "allow_eval": settings.allow_eval}
+        told |= {"prompts": prompts, "watcher": watcher}
         if not (data / SUMMARY).is_file():
             critics = [settings.critic] if settings.critic else []
             if self.train_critic and self.retrains:
                 pairs(run, out=folder / "pairs", validation=0, watcher=watcher)
                 first = f"model_name_or_path={self.model(1)}"  # which has learned from none of these questions
-                told_critic = {"folds": _FOLDS, "set": [first, *self.changes("critic")], **told}
-                told_critic |= {"data": folder / "pairs", "out": folder / "critic"}
+                of_critic: dict[str, Any] = {"data": folder / "pairs", "out": folder / "critic"}
+                of_critic["set"] = [first, *self.changes("critic")]
                 try:
-                    critics = [each.out for each in self.train_critic(settings.critic, **told_critic).folds]
+                    trained = self.train_critic(settings.critic, folds=_FOLDS, **of_critic, **told)
+                    critics = [each.out for each in trained.folds]
                 except NothingToLearn as error:
                     raise NothingToLearn(f"too few questions have pairs for {_FOLDS} critics: {error}") from error
             asked: dict[str, Any] = {"critic": critics, "allow_critic": settings.allow_critic, "watcher": watcher}
@@ -358,10 +356,10 @@ class _Rounds:
             return []
         return [Round.model_validate(each.result) for each in record.stages if each.state == "done"]
 
-    def result(self, reports: Sequence[Round] | None = None) -> RoundsResult:
-        found, link = list(self.reports() if reports is None else reports), self.settings.run / MODEL
+    def result(self, reports: list[Round]) -> RoundsResult:
+        link = self.settings.run / MODEL
         model = str(link) if link.is_symlink() else None
-        return RoundsResult(run=str(self.settings.run), train=self.settings.train, rounds=found, model=model)
+        return RoundsResult(run=str(self.settings.run), train=self.settings.train, rounds=reports, model=model)
 
 
 def reason_to_end(now: Round, before: Sequence[Round]) -> str | None:

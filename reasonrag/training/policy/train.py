@@ -6,7 +6,7 @@ is `stages.trl`'s, the loss `training_script`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import exp
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -62,8 +62,11 @@ def train_policy(
         )
     advantage = plan.config["advantage"]
     rows, questions, without = read_policy_rows(file, advantage, str(plan.config["model_name_or_path"]))
-    equal, beta = equal_groups(rows), plan.config["beta"] if advantage == "prorag" else 0
-    if not any(row["advantage"] for row in rows) and not plan.config["kl"] and not (beta and scores_differ(rows)):
+    groups = {row["group"] for row in rows}
+    equal = len(groups - {row["group"] for row in rows if row["advantage"]})  # whose rows have the advantage 0
+    scores_differ = len({(row["group"], row["score"]) for row in rows}) > len(groups)  # within some group
+    by_scores = advantage == "prorag" and plan.config["beta"] and scores_differ
+    if equal == len(groups) and not plan.config["kl"] and not by_scores:
         raise NothingToLearn(
             f"{file}: attempts at a question all came to the same, which teaches nothing by {advantage}"
         )
@@ -89,10 +92,9 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(record: TrainingRecord) -> dict[str, Any]:
-    if empty := record.lengths["empty"]:
-        record.notes.append(f"{counted(empty, 'row')} without a word taught nothing")
-    if untaught := record.lengths["untaught"]:
-        record.notes.append(f"{counted(untaught, 'row')} of advantage 0 taught nothing")
+    for name, which in (("empty", "without a word"), ("untaught", "of advantage 0")):
+        if count := record.lengths[name]:
+            record.notes.append(f"{counted(count, 'row')} {which} taught nothing")
     return {}
 
 
@@ -108,7 +110,15 @@ def read_policy_rows(
     base: the model that is trained, which must have said what is in the rows. Raises InputError for rows of another
     model, of a search or without scores where the advantage needs others, and for a damaged file.
     """
-    rows = [*_rows(file)]
+    rows = list[dict[str, Any]]()
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                rows.append(orjson.loads(line))
+            except orjson.JSONDecodeError as error:
+                raise InputError(f"{file}, line {number} is not JSON: {error}") from error
+            if not isinstance(rows[-1], dict):
+                raise InputError(f"{file}, line {number} is no row")
     if not rows:
         raise NothingToLearn(f"{file} has no rows; summary.json beside it says what was left out")
     try:
@@ -120,18 +130,6 @@ def read_policy_rows(
     if not found:
         raise NothingToLearn(f"{file}: no row has an advantage {advantage}: it needs states with several steps")
     return found, keys, len(rows) - len(found)
-
-
-def _rows(file: Path) -> Iterator[dict[str, Any]]:
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                raise InputError(f"{file}, line {number} is not JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise InputError(f"{file}, line {number} is no row")
-            yield row
 
 
 def _check(rows: list[dict[str, Any]], file: Path, advantage: AdvantageName, base: str) -> None:
@@ -169,13 +167,3 @@ def _wanted(row: Mapping[str, Any], advantage: AdvantageName) -> dict[str, Any]:
         "advantage": row["advantages"]["outcome" if advantage == "prorag" else advantage],
         "score": 1 / (1 + exp(-row["score"])) if advantage == "prorag" else None,
     }
-
-
-def scores_differ(rows: list[dict[str, Any]]) -> bool:
-    """Whether the critic's scores differ within some group, without which they teach nothing."""
-    return len({(row["group"], row["score"]) for row in rows}) > len({row["group"] for row in rows})
-
-
-def equal_groups(rows: list[dict[str, Any]]) -> int:
-    """Questions whose rows all have the advantage 0: they teach nothing by it."""
-    return len({row["group"] for row in rows} - {row["group"] for row in rows if row["advantage"]})

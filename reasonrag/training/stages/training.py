@@ -2,34 +2,33 @@
 
 Puts the parts together: check (`prepare`), launch (`llamafactory.launcher`), watch and report (`metrics`,
 `model_card`). Decides whether a training is new, resumed or already finished. A critic's training runs and ends by
-`run_trainer` and `sum_up`, too.
+`train_by`, too.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import orjson
 from pydantic import BaseModel
 
-from preference.export.private_files import write_file
+from preference.export.private_files import write_file, write_json
 from reasonrag.agent.prompting import PROMPTS, save_prompts
-from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.progress import JobWatcher
 from reasonrag.rendering import Aside, Line, Part, Table, next_command, warned
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
 from reasonrag.training.llamafactory.launcher import cli_command, run_watched
-from reasonrag.training.metrics import METRICS, SHOWN_METRICS, TRAINER_LOG, read_metrics, write_metrics
+from reasonrag.training.metrics import METRICS, SHOWN_METRICS, TRAINER_LOG, read_metrics
 from reasonrag.training.model_card import CARD, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, OutputDirectory, TrainingRecord, utc_now
 from reasonrag.training.prepare import Startable, TrainingJob, identity_of, prepare_training
-from reasonrag.training.provenance import Provenance, evaluation_of
+from reasonrag.training.provenance import evaluation_of
 
 TrainingState = Literal["trained", "finished already", "dry run", "script written"]
 
@@ -53,10 +52,10 @@ class TrainingResult(BaseModel):
     """Of a recipe: what each stage came to, by its name; in a dry run, what LLaMA-Factory would read."""
 
     @classmethod
-    def planned(cls, record: TrainingRecord, out: Path, standing: Sequence[Blocker]) -> Self:
-        """Of a dry run. standing: what would be refused."""
-        objections = [f"{each.what} ({each.flag} {each.name})" for each in standing]
-        return cls(state="dry run", out=str(out), record=record, objections=objections)
+    def planned(cls, prepared: Startable, out: Path) -> Self:
+        """Of a dry run."""
+        objections = [f"{each.what} ({each.flag} {each.name})" for each in prepared.objections]
+        return cls(state="dry run", out=str(out), record=prepared.record, objections=objections)
 
     @classmethod
     def of(cls, record: TrainingRecord, output: OutputDirectory, state: TrainingState) -> Self:
@@ -115,6 +114,9 @@ class TrainingResult(BaseModel):
             yield Aside(f"would be started: {' '.join(variables + record.command)}")
 
 
+Result = TypeVar("Result", bound=TrainingResult)
+
+
 def given(config: str | Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Flags of a call as settings are resolved from: `set` may be a mapping, as Python would say it."""
     changes = flags.get("set")
@@ -132,23 +134,7 @@ def train_resolved(resolution: ResolvedConfig, job: TrainingJob, *, dry_run: boo
             return TrainingResult.of(done, output, "finished already")
     prepared = prepare_training(resolution, job, strict=not dry_run)
     if dry_run:
-        return TrainingResult.planned(prepared.record, resolution.out, prepared.objections)
-    with output.held() as lock:
-        before = output.check(prepared.record.decides)
-        if before and before.state == "finished":
-            return TrainingResult.of(before, output, "finished already")
-        if before is None or before.state == "started":
-            _run(prepared, output, before, job.watcher, lock)
-        else:
-            prepared.record = before
-        sum_up(output, prepared.record, prepared.provenance)
-        return TrainingResult.of(prepared.record, output, "trained")
-
-
-def _run(
-    prepared: Startable, output: OutputDirectory, before: TrainingRecord | None, watcher: JobWatcher, lock: int
-) -> None:
-    """Have LLaMA-Factory train to the end. Raises what `run_trainer` does."""
+        return TrainingResult.planned(prepared, resolution.out)
     record, config = prepared.record, prepared.record.resolved
 
     def command(checkpoint: Path | None) -> list[str]:
@@ -161,8 +147,9 @@ def _run(
         "with another --out."
     ).replace("\r", " ")
     resumes = config["stage"] != "rm" and not config.get("save_only_model")  # else LLaMA-Factory cannot
-    trainer = Trainer("LLaMA-Factory", header, command, watcher, resumes=resumes, holds=lock)
-    run_trainer(trainer, output, prepared, before)
+    with output.held() as lock:
+        trainer = Trainer("LLaMA-Factory", header, command, job.watcher, resumes=resumes, holds=lock)
+        return train_by(trainer, output, prepared, TrainingResult)
 
 
 @dataclass(frozen=True)
@@ -178,14 +165,41 @@ class Trainer:
     holds: int
 
 
-def run_trainer(trainer: Trainer, output: OutputDirectory, prepared: Startable, before: TrainingRecord | None) -> None:
-    """Train to the end, from the last checkpoint if there is one. before: the record of the attempt that was stopped.
+def train_by(
+    trainer: Trainer,
+    output: OutputDirectory,
+    prepared: Startable,
+    result: type[Result],
+    conclude: Callable[[], None] = lambda: None,
+) -> Result:
+    """Train, unless that is done, and write metrics and model card. conclude: what is to be done between.
 
     Raises TrainingFailed, with the last lines and what to do, and KeyboardInterrupt.
     """
+    before = output.check(prepared.record.decides)
+    if before and before.state == "finished":
+        return result.of(before, output, "finished already")
+    if before is None or before.state == "started":
+        _run(trainer, output, prepared, before)
+    else:
+        prepared.record = before
+    conclude()
+    record = prepared.record
+    if output.is_first:
+        metrics = read_metrics(output.folder, record.data["stage"])
+        write_json(output.folder / METRICS, metrics.model_dump(mode="json"), shared=True)
+        card = render_model_card(output.folder, record, prepared.provenance, metrics)
+        write_file(output.folder / CARD, card.encode(), shared=True)
+    record.state = "finished"
+    output.write_record(record)
+    return result.of(record, output, "trained")
+
+
+def _run(trainer: Trainer, output: OutputDirectory, prepared: Startable, before: TrainingRecord | None) -> None:
+    """To the end, from the last checkpoint if there is one. before: the record of the attempt that was stopped."""
     record, checkpoint = prepared.record, output.last_checkpoint() if trainer.resumes else None
-    write_file(output.own / TRAIN_YAML, as_yaml(record.resolved, trainer.header).encode(), shared=True)
     record.command = trainer.command(checkpoint)
+    write_file(output.own / TRAIN_YAML, as_yaml(record.resolved, trainer.header).encode(), shared=True)
     if before:
         record.started, record.resumed_from = before.started, before.resumed_from
     if checkpoint:
@@ -214,15 +228,4 @@ def run_trainer(trainer: Trainer, output: OutputDirectory, prepared: Startable, 
         tokens=tokens_for(record.resolved),
     )
     record.state, record.ended = "trained", utc_now()
-    output.write_record(record)
-
-
-def sum_up(output: OutputDirectory, record: TrainingRecord, provenance: Provenance) -> None:
-    """Write metrics and model card of a training that has ended; it is finished then."""
-    if output.is_first:
-        metrics = read_metrics(output.folder, record.data["stage"])
-        write_metrics(metrics, output.folder)
-        card = render_model_card(output.folder, record, provenance, metrics)
-        write_file(output.folder / CARD, card.encode(), shared=True)
-    record.state = "finished"
     output.write_record(record)

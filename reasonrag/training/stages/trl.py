@@ -14,9 +14,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 from pydantic import BaseModel, ConfigDict
@@ -38,7 +39,7 @@ from reasonrag.training.preflight_checks import PreflightFindings, check_data
 from reasonrag.training.prepare import Permissions, Startable
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.provenance import Provenance
-from reasonrag.training.stages.training import Trainer, TrainingResult, run_trainer, sum_up
+from reasonrag.training.stages.training import Result, Trainer, train_by
 
 FACTS: Final = "facts_of_training.json"
 """What the process found out on the way; the parent reads and removes it."""
@@ -51,9 +52,6 @@ _LORA: Final = {
     "lora_dropout": "lora_dropout",
     "lora_target": "target_modules",
 }
-_EVALUATION: Final = ("eval_strategy", "eval_steps", "per_device_eval_batch_size", "load_best_model_at_end")
-
-Result = TypeVar("Result", bound=TrainingResult)
 
 
 class ProcessJob(BaseModel):
@@ -171,21 +169,16 @@ def plan_training(kind: Kind, settings: Any, out: Path) -> Plan:
     return Plan(kind, config, file.name, data, folder.resolve(), permitted)
 
 
-def nothing_held_out(config: dict[str, Any]) -> list[str]:
-    """Remove what evaluates a training that has no rows for it. Returns what to note."""
-    return without_evaluation(config, _EVALUATION, "there are no held-out rows")
-
-
 def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
     """Check everything that `train` checks of a data set. strict: refuse what is found. Raises InputError."""
     found, data, kind, config = PreflightFindings(), plan.data, plan.kind, dict(plan.config)
-    found.notes += [] if rows.held_out else nothing_held_out(config)
+    found.notes += [] if rows.held_out else without_evaluation(config)
     digests = {each.name: file_digest(each) for each in rows.files}
     prompts, chosen = prompts_of_training(data.directory, plan.permitted.prompts)
     if not rows.train:
         raise NothingToLearn(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
     entry = DatasetEntry(f"rows of a {kind.stage}", {}, rows.files[0])
-    base, asked, conditions = check_data(config, [entry], data, prompts, found)
+    base, _, by_split, conditions = check_data(config, [entry], data, prompts, found)
     found.objections += foreign_settings(config)
     if strict:
         plan.permitted.refuse(found.objections)
@@ -197,7 +190,7 @@ def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
         finetuning_type="merged" if config.get("lora_rank") else "full",
         asked=conditions,
         data=[str(data.directory.resolve())],
-        splits=list(asked.by_split),
+        splits=list(by_split),
         questions=sorted(rows.questions),
         config_hash=config_hash(decides),
         versions={"reasonrag": version("reasonrag")} | kind.versions,
@@ -233,68 +226,50 @@ def train_prepared(
 ) -> Result:
     """Train, unless it is finished. conclude: from the record, whose lengths are then known, to further fields of the
     provenance. Raises InputError, TrainingFailed, KeyboardInterrupt: the same call goes on."""
-    plan, lacking, output = prepared.plan, prepared.plan.kind.lacking, OutputDirectory(prepared.plan.out)
+    kind, output = prepared.plan.kind, OutputDirectory(prepared.plan.out)
     if dry_run:
-        found = result.planned(prepared.record, plan.out, prepared.objections)
-        found.objections += [lacking] if lacking else []
+        found = result.planned(prepared, output.folder)
+        found.objections += [kind.lacking] if kind.lacking else []
         return found
-    with output.held() as lock:
-        before = output.check(prepared.record.decides)
-        if before and before.state == "finished":
-            return result.of(before, output, "finished already")
-        if lacking:
-            raise InputError(lacking)
-        if before is None or before.state == "started":
-            _run(prepared, output, before, watcher, lock)
-        else:
-            prepared.record = before
+
+    def read_facts() -> None:
         record = prepared.record
         if not record.lengths:
             record.lengths = orjson.loads(read_small(output.folder / FACTS))
             if left_out := record.lengths["left_out"]:
                 record.notes.append(f"{left_out:,} rows were longer than max_length and left out")
             output.write_record(record)
-        provenance = prepared.provenance.model_copy(update=dict(conclude(record)))
-        provenance.write(output.folder)
+        prepared.provenance = prepared.provenance.model_copy(update=dict(conclude(record)))
+        prepared.provenance.write(output.folder)
         shutil.rmtree(output.folder / _FOLDER, ignore_errors=True)  # only the training needed it
         for name in (_JOB, FACTS):
             (output.folder / name).unlink(missing_ok=True)
-        sum_up(output, record, provenance)  # last: a finished training is not looked at again
-    return result.of(record, output, "trained")
+
+    header = f"What reasonrag train-{kind.stage} resolved from {prepared.plan.name}."
+    with output.held() as lock:
+        command = partial(_command, prepared)
+        trainer = Trainer(kind.trainer, header, command, watcher, resumes=True, holds=lock)
+        try:
+            return train_by(trainer, output, prepared, result, read_facts)
+        except TrainingFailed:
+            if output.last_checkpoint() is None:
+                (output.folder / TRAINING).unlink()  # nothing was learned: another configuration may take the folder
+            raise
 
 
-def _run(
-    prepared: Prepared, output: OutputDirectory, before: TrainingRecord | None, watcher: JobWatcher, lock: int
-) -> None:
-    """Have the process train to the end. Raises what `run_trainer` does."""
-    folder, plan = output.folder, prepared.plan
-    (folder / _FOLDER).mkdir(exist_ok=True)
-    for name, rows in ((ROWS, prepared.rows.train), (HELD_OUT, prepared.rows.held_out)):
-        lines = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
-        (folder / _FOLDER / name).write_bytes(lines)
-
-    def command(checkpoint: Path | None) -> list[str]:
-        job, gpus = _job(prepared, folder / _FOLDER, checkpoint), count_gpus()
-        write_file(folder / _JOB, job.model_dump_json().encode(), shared=True)
-        several = ["-m", "torch.distributed.run", "--nproc_per_node", str(gpus)] if gpus > 1 else []
-        return [sys.executable, *several, "-m", plan.kind.module, str(folder / _JOB)]
-
-    header = f"What reasonrag train-{plan.kind.stage} resolved from {plan.name}."
-    trainer = Trainer(plan.kind.trainer, header, command, watcher, resumes=True, holds=lock)
-    try:
-        run_trainer(trainer, output, prepared, before)
-    except TrainingFailed:
-        if output.last_checkpoint() is None:
-            (folder / TRAINING).unlink()  # nothing was learned: another configuration may take the folder
-        raise
-
-
-def _job(prepared: Prepared, rows: Path, checkpoint: Path | None) -> ProcessJob:
-    plan, config = prepared.plan, prepared.record.resolved
+def _command(prepared: Prepared, checkpoint: Path | None) -> list[str]:
+    """Of the process, whose rows and job are written. Raises InputError where it lacks a package."""
+    plan, config, gpus = prepared.plan, prepared.record.resolved, count_gpus()
+    if plan.kind.lacking:
+        raise InputError(plan.kind.lacking)
+    rows = plan.out / _FOLDER
+    rows.mkdir(exist_ok=True)
+    for name, lines in ((ROWS, prepared.rows.train), (HELD_OUT, prepared.rows.held_out)):
+        (rows / name).write_bytes(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in lines))
     lora = {theirs: config[ours] for ours, theirs in _LORA.items() if ours in config}
     if lora.get("target_modules") == "all":
         lora["target_modules"] = "all-linear"
-    return ProcessJob(
+    job = ProcessJob(
         base=str(config["model_name_or_path"]),
         out=str(plan.out),
         rows=str(rows / ROWS),
@@ -304,6 +279,9 @@ def _job(prepared: Prepared, rows: Path, checkpoint: Path | None) -> ProcessJob:
         ours={key: config[key] for key in plan.kind.ours if key in config},
         resume=str(checkpoint) if checkpoint else None,
     )
+    write_file(plan.out / _JOB, job.model_dump_json().encode(), shared=True)
+    several = ["-m", "torch.distributed.run", "--nproc_per_node", str(gpus)] if gpus > 1 else []
+    return [sys.executable, *several, "-m", plan.kind.module, str(plan.out / _JOB)]
 
 
 # -- the process -------------------------------------------------------------------------------------------------

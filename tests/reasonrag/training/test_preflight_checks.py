@@ -23,6 +23,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from preference.export.private_files import write_json
 from reasonrag.errors import InputError
 from reasonrag.run_config import config_hash
 from reasonrag.training.llamafactory.config_files import as_yaml, changes_of, find_config, shipped_names
@@ -35,7 +36,6 @@ from reasonrag.training.metrics import (
     failure_hint,
     find_warnings,
     read_metrics,
-    write_metrics,
 )
 from reasonrag.training.model_card import render_model_card
 from reasonrag.training.output_directory import OutputDirectory, TrainingRecord
@@ -277,7 +277,7 @@ def test_data_that_name_no_questions_are_told_of(data: Path) -> None:
     (data / "questions.jsonl").unlink()
     edited(data / "RAG_ProGuide.json", lambda rows: [row.pop("question", None) for row in rows])
     found, resolution, read = PreflightFindings(), resolved(data), read_training_data(data)
-    check_rows(resolution.entries, read, read_questions(read, resolution.entry), found)
+    check_rows(resolution.entries, read, *read_questions(read, resolution.entry), found)
     assert "does not record its questions" in " ".join(found.notes)
 
 
@@ -579,7 +579,7 @@ def test_numbers_are_written_from_what_the_trainer_logged(tmp_path: Path) -> Non
     assert metrics.series["loss"] == [(1, 1.0), (2, 0.5), (3, 0.25)]
     assert metrics.last["eval_loss"] == -math.inf
     assert ["eval_loss was not finite" in each for each in metrics.warnings] == [True]
-    write_metrics(metrics, tmp_path)
+    write_json(tmp_path / "metrics.json", metrics.model_dump(mode="json"))
     assert orjson.loads((tmp_path / "metrics.json").read_bytes())["last"]["eval_loss"] is None
     (tmp_path / "trainer_state.json").write_text('{"log_history": [')
     assert read_metrics(tmp_path, "dpo").series == {}
