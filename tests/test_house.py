@@ -36,7 +36,7 @@ LINES = {
     "scale": 567,
     "serving": 1199,
     "studies": 1283,
-    "training": 5493,
+    "training": 5488,
     "viewing": 2653,
     "tests": 49968,
     "benchmarks": 10266,
