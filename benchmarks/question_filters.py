@@ -180,7 +180,7 @@ def measured(errs: float, seed: int) -> Iterator[tuple[str, int, int, int]]:
             if kind == "near-duplicate" and _told(row) not in told:
                 continue  # what it repeats was left out
             kind = "near-duplicate" if kind == "sound" and cause == "duplicate" else kind  # of another chain
-            causes[kind][cause] += cause != "surplus"
+            causes[kind][cause] += 1
     for kind, found in causes.items():
         yield kind, found.total(), found.total() - found["kept"], sum(found[each] for each in EXPECTED.get(kind, ()))
 

@@ -91,13 +91,10 @@ class WarmUpSettings(
     seed: Seed = setting("Seed of the requests, of the passages shown and of the validation split", default=0)
 
 
-class QuestionWritingSettings(LimitSettings, BudgetSettings, ModelSettings, RetrievalSettings):
-    """Settings of `corpus questions`."""
+class WantedQuestionSettings(Settings):
+    """Which questions `corpus questions` writes, and where."""
 
     corpus: Path = Field(description="File of a corpus, as corpus build writes it")
-    model: str | None = setting(
-        f"Model that writes and reads, or offline [default: {DEFAULT_TEACHER}]", Panel.MODEL, common=True
-    )
     out: Path = setting(
         "File of the questions; journal and left-out questions go to the folder of the same name",
         Panel.OUTPUT,
@@ -107,10 +104,28 @@ class QuestionWritingSettings(LimitSettings, BudgetSettings, ModelSettings, Retr
     held_out: Path | None = setting(
         "File of the held-out questions [default: held-out.jsonl, or <name of --out>-held-out.jsonl]", Panel.OUTPUT
     )
-    count: int = setting("Questions to keep, held-out ones included", Panel.DATA, default=300, ge=1, common=True)
+    count: int = setting("Questions to keep at least, held-out ones included", default=300, ge=1, common=True)
     multi_hop: Share = setting("Share of the questions that need two to four passages", Panel.DATA, default=0.5)
     held_out_share: KeptApart = setting(
         "Share of the questions that are held out, with their documents", Panel.DATA, default=0.2
+    )
+    seed: Seed = setting("Seed of the requests, of the passages and of the held-out documents", default=0)
+
+    @property
+    def folder(self) -> Path:
+        return self.out.with_suffix("")
+
+    @property
+    def place_of_held_out(self) -> Path:
+        stem = "held-out" if self.out.stem == "questions" else f"{self.out.stem}-held-out"
+        return self.held_out or self.out.with_stem(stem)
+
+
+class QuestionWritingSettings(LimitSettings, BudgetSettings, ModelSettings, RetrievalSettings, WantedQuestionSettings):
+    """Settings of `corpus questions`."""
+
+    model: str | None = setting(
+        f"Model that writes and reads, or offline [default: {DEFAULT_TEACHER}]", Panel.MODEL, common=True
     )
     top_k: int = setting(
         "Passages of the search that must not suffice for a question of several hops",
@@ -121,4 +136,3 @@ class QuestionWritingSettings(LimitSettings, BudgetSettings, ModelSettings, Retr
     prompts: Path | None = setting(
         "Folder with your own prompts: question.txt writes, check.txt answers from passages", Panel.MODEL
     )
-    seed: Seed = setting("Seed of the requests, of the passages and of the held-out documents", default=0)

@@ -30,13 +30,11 @@ Cause = Literal[
     "several_answers",
     "not_answered",
     "duplicate",
-    "surplus",
 ]
 """Why a question is not kept. no_question: the writer found none. one_passage_suffices: of several passages that it
 was shown, the writer names one that the question rests on. known_without_passages, not_answered, several_answers: what
 a fresh reader said; the last from its passages and what one search finds, too. one_search_suffices: of several hops,
-the reader answers from the passages that one search with the question finds. surplus: more were written at a time than
-were asked for."""
+the reader answers from the passages that one search with the question finds."""
 SAME_FROM = 0.6
 """F1 from which two answers say the same, if neither contains the other."""
 _THING = r"(?:passage|excerpt|snippet|context|text|document|paragraph)s?"

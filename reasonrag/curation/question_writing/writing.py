@@ -37,7 +37,7 @@ from reasonrag.curation.question_writing.chains import (
     singles,
 )
 from reasonrag.curation.question_writing.filters import Checks, Fault, KeptQuestions, Written, fault_of_text
-from reasonrag.curation.settings import QuestionWritingSettings
+from reasonrag.curation.settings import QuestionWritingSettings, WantedQuestionSettings
 from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Corpus, Passage, scan_corpus
 from reasonrag.errors import InputError, ModelError, RetrievalError
@@ -80,13 +80,11 @@ class QuestionsSummary(BaseModel):
     """Of the journal, the failures and the filtered questions."""
     corpus: str
     model: str
-    asked_for: int
     kept: dict[str, int] = {}
     """By `single` and `multi-hop`, both files together."""
     wanted: dict[str, int] = {}
     """So many of each were asked for."""
     kept_held_out: int = 0
-    written: int = 0
     filtered: dict[str, int] = {}
     """Left out, by cause (`filters.Cause`)."""
     failed: int = 0
@@ -108,7 +106,6 @@ class QuestionsSummary(BaseModel):
             "kept": tuple(f"{kind} {self.kept.get(kind, 0):,} of {many:,}" for kind, many in self.wanted.items()),
             "of them held out": f"{self.kept_held_out:,}, for which {self.documents_held_out:,} of "
             f"{counted(self.documents, 'document')} are held out",
-            "written": f"{self.written:,}, {self.asked_for:,} asked for",
             "left out": self.filtered,
             "failed": self.failed or "",
             "cost": f"{dollars_or_unknown(self.cost_usd)}, {counted(self.calls, 'completion')}",
@@ -144,7 +141,7 @@ def corpus_questions(
 
     Example:
         >>> made = reasonrag.corpus_questions("corpora/handbook.jsonl", count=2, model="offline")
-        >>> made.asked_for
+        >>> sum(made.wanted.values())
         2
 
     Args:
@@ -157,55 +154,27 @@ def corpus_questions(
     return run_to_end(_write(settings, chat_model, watcher or SilentWatcher(), dry_run=dry_run))
 
 
-class _Wanted(NamedTuple):
-    """What is to be written, and where. multi_hop, held_out_share: shares of the questions."""
-
-    corpus: Path
-    out: Path
-    held_out: Path
-    questions: int
-    multi_hop: float
-    held_out_share: float
-    seed: int
-
-    @property
-    def folder(self) -> Path:
-        return self.out.with_suffix("")
-
-    def check_places(self) -> None:
-        """Raises InputError for files in the way that this command did not write, and for places that are the same."""
-        if not self.out.suffix:
-            raise InputError(
-                f"--out {self.out} needs a suffix, as in {self.out}.jsonl: the folder {self.out} is beside it"
-            )
-        if (
-            self.held_out.absolute() == self.out.absolute()
-            or self.folder.absolute() in self.held_out.absolute().parents
-        ):
-            raise InputError(f"--held-out {self.held_out}: give a file of its own, outside {self.folder}")
-        advice = "Restore it, or choose another --out"
-        earlier = read_record(self.folder / SUMMARY, QuestionsSummary, advice)
-        known = earlier.sha256 if earlier else {}
-        for each in (self.out, self.held_out):
-            if each.exists() and str(each) not in known:
-                raise InputError(f"{each} exists and is not of this command: not replaced; choose another --out")
-            if each.exists() and hashlib.sha256(each.read_bytes()).hexdigest() != known[str(each)]:
-                raise InputError(
-                    f"{each} was changed since it was written: not replaced; move it, or choose another --out"
-                )
+def _check_places(wanted: WantedQuestionSettings) -> None:
+    """Raises InputError for files in the way that this command did not write, and for places that are the same."""
+    out, held_out, folder = wanted.out, wanted.place_of_held_out, wanted.folder
+    if not out.suffix:
+        raise InputError(f"--out {out} needs a suffix, as in {out}.jsonl: the folder {out} is beside it")
+    if held_out.absolute() == out.absolute() or folder.absolute() in held_out.absolute().parents:
+        raise InputError(f"--held-out {held_out}: give a file of its own, outside {folder}")
+    earlier = read_record(folder / SUMMARY, QuestionsSummary, "Restore it, or choose another --out")
+    known = earlier.sha256 if earlier else {}
+    for each in (out, held_out):
+        if each.exists() and known.get(str(each)) != hashlib.sha256(each.read_bytes()).hexdigest():
+            why = "was changed since it was written" if str(each) in known else "exists and is not of this command"
+            raise InputError(f"{each} {why}: not replaced; move it, or choose another --out")
 
 
 async def _write(
     settings: QuestionWritingSettings, chat_model: ChatModel | None, told: Watcher, *, dry_run: bool
 ) -> QuestionsSummary:
-    stem = "held-out" if settings.out.stem == "questions" else f"{settings.out.stem}-held-out"
-    place = settings.held_out or settings.out.with_stem(stem)
-    wanted = _Wanted(
-        *(settings.corpus, settings.out, place, settings.count, settings.multi_hop, settings.held_out_share),
-        seed=settings.seed,
-    )
+    wanted = settings.part(WantedQuestionSettings)
     folder = wanted.folder
-    wanted.check_places()
+    _check_places(wanted)
     name = chat_model.name if chat_model else settings.model or DEFAULT_TEACHER
     spec = ModelSpec.of(settings.part(ModelSettings), settings.part(LimitSettings), name)
     check_prices(told.say, spec, given=settings.price, capped=settings.max_cost is not None)
@@ -249,7 +218,7 @@ async def _write(
             return _write_files(wanted, groups, summary)
 
 
-def _passages(wanted: _Wanted, home: Path, told: Watcher) -> tuple[Path, str, list[Passage]]:
+def _passages(wanted: WantedQuestionSettings, home: Path, told: Watcher) -> tuple[Path, str, list[Passage]]:
     """The corpus as a plain file, its hash, and its passages, of a large one so many as are looked at."""
     path = plain_corpus(wanted.corpus, home, say=told.say)
     scan = scan_corpus(path, say=told.say)
@@ -284,7 +253,7 @@ class Outcome(NamedTuple):
 
 @dataclass
 class _Group:
-    """The questions of a kind and a side. wanted: so many are to be kept."""
+    """The questions of a kind and a side. wanted: so many are to be kept at least."""
 
     held_out: bool
     kind: Literal["single", "multi-hop"]
@@ -304,11 +273,8 @@ class _Group:
     def take(self, outcome: Outcome, known: KeptQuestions) -> None:
         """Keep it, or leave it out with its cause."""
         written, fault = outcome.written, outcome.fault
-        if written and not fault:
-            if same := known.same_as(written, outcome.source.passages):
-                fault = Fault("duplicate", f"as {same}")
-            elif len(self.kept) == self.wanted:
-                fault = Fault("surplus")
+        if written and not fault and (same := known.same_as(written, outcome.source.passages)):
+            fault = Fault("duplicate", f"as {same}")
         if fault or not written:
             self.left_out.append(outcome._replace(fault=fault))
             self.in_vain += 1
@@ -318,9 +284,9 @@ class _Group:
         self.in_vain = 0
 
 
-def _groups(wanted: _Wanted, passages: Sequence[Passage], held: set[str]) -> list[_Group]:
-    groups, of_held = list[_Group](), round(wanted.questions * wanted.held_out_share) if held else 0
-    for held_out, count in ((False, wanted.questions - of_held), (True, of_held)):
+def _groups(wanted: WantedQuestionSettings, passages: Sequence[Passage], held: set[str]) -> list[_Group]:
+    groups, of_held = list[_Group](), round(wanted.count * wanted.held_out_share) if held else 0
+    for held_out, count in ((False, wanted.count - of_held), (True, of_held)):
         mine = [each for each in passages if (document_of(each) in held) == held_out]
         several = round(count * wanted.multi_hop)
         groups += [
@@ -435,12 +401,14 @@ class _Writing:
 # -- files -----------------------------------------------------------------------------------------------------
 
 
-def _write_files(wanted: _Wanted, groups: Sequence[_Group], summary: QuestionsSummary) -> QuestionsSummary:
+def _write_files(
+    wanted: WantedQuestionSettings, groups: Sequence[_Group], summary: QuestionsSummary
+) -> QuestionsSummary:
     """The summary with what tells later whether a file was changed; it is there before they are."""
     wanted.out.parent.mkdir(parents=True, exist_ok=True)
     kept = {wanted.out: [each for group in groups if not group.held_out for each in group.kept]}
     if summary.held_out:
-        kept[wanted.held_out] = [each for group in groups if group.held_out for each in group.kept]
+        kept[wanted.place_of_held_out] = [each for group in groups if group.held_out for each in group.kept]
     left_out = {wanted.folder / FILTERED: [each for group in groups for each in group.left_out]}
     content = {
         path: b"".join(orjson.dumps(each.row(summary.model), option=orjson.OPT_APPEND_NEWLINE) for each in outcomes)
@@ -455,7 +423,11 @@ def _write_files(wanted: _Wanted, groups: Sequence[_Group], summary: QuestionsSu
 
 
 def _summary(
-    wanted: _Wanted, spec: ModelSpec, passages: Sequence[Passage], held: set[str], groups: Sequence[_Group]
+    wanted: WantedQuestionSettings,
+    spec: ModelSpec,
+    passages: Sequence[Passage],
+    held: set[str],
+    groups: Sequence[_Group],
 ) -> QuestionsSummary:
     kept, asked_for = Counter[str](), Counter[str]()
     for each in groups:
@@ -469,23 +441,21 @@ def _summary(
             "the writer is offline, which makes a gap in a sentence: for a rehearsal only; how good a writer's "
             "questions are, and how many are kept, only a language model can show"
         )
-    if kept.total() < wanted.questions:
+    if kept.total() < wanted.count:
         warnings.append(
-            f"{kept.total():,} of {counted(wanted.questions, 'question')}: the corpus has no more to ask about (not "
+            f"{kept.total():,} of {counted(wanted.count, 'question')}: the corpus has no more to ask about (not "
             f"passages under {SHORTEST} characters, and for several hops those that share a rare name), or too many in "
             "a row were left out or failed; see the causes, and give more documents or another --model"
         )
     return QuestionsSummary(
         out=str(wanted.out),
-        held_out=str(wanted.held_out) if held else None,
+        held_out=str(wanted.place_of_held_out) if held else None,
         folder=str(wanted.folder),
         corpus=str(wanted.corpus),
         model=spec.name,
-        asked_for=wanted.questions,
         kept=dict(kept),
         wanted=dict(asked_for),
         kept_held_out=sum(len(each.kept) for each in groups if each.held_out),
-        written=kept.total() + len(left_out),
         filtered=dict(Counter(each.fault.cause for each in left_out if each.fault).most_common()),
         documents=len(set(map(document_of, passages))),
         passages=sum(len(each.text) >= SHORTEST for each in passages),

@@ -180,7 +180,8 @@ def test_a_fault_of_the_text_is_found_without_asking(case: str) -> None:
 
 def test_sound_questions_are_kept_with_their_answers_and_gold_passages() -> None:
     made = written(Teacher())
-    assert (made.kept, made.filtered, made.failed) == ({"single": 5, "multi-hop": 5}, made.filtered, 0)
+    assert (made.wanted, made.failed) == ({"single": 5, "multi-hop": 5}, 0)
+    assert min(made.kept.values()) >= 5
     several = [each for each in rows() if each["metadata"]["hops"] > 1]
     for each in several:
         number = re.search(r"Office (\d)", each["question"])
@@ -240,7 +241,7 @@ def test_the_same_command_pays_nothing_again_and_more_questions_only_what_is_new
     again = written(silent)
     assert (Path("questions.jsonl").read_bytes(), again.failed, silent.model.requests) == (first, 0, [])
     more, earlier = Teacher(), {each["id"] for each in rows()}
-    assert sum(written(more, count=14).kept.values()) == 14
+    assert sum(written(more, count=14).kept.values()) >= 14
     assert earlier < {each["id"] for each in rows()}
     assert 0 < len(more.model.requests) < 14 * 4
 
@@ -253,7 +254,7 @@ def test_a_cap_keeps_what_was_answered() -> None:
     paid = len(teacher.model.requests)
     other = Teacher()
     made = written(other)
-    assert made.kept == {"single": 5, "multi-hop": 5}
+    assert min(made.kept.values()) >= 5
     assert made.calls == paid + len(other.model.requests)
 
 
@@ -369,7 +370,7 @@ def test_a_question_needs_no_passage_beside_those_that_it_names() -> None:
 def test_where_nothing_can_be_asked_the_result_says_why() -> None:
     corpus = write_passages(Path("short.jsonl"), [("a#1", "A", "Too short."), ("b#1", "B", "Also short.")])
     made = package.corpus_questions(corpus, chat_model=Teacher().model, count=5, out="q.jsonl")
-    assert (made.written, made.kept) == (0, {"single": 0, "multi-hop": 0})
+    assert (made.filtered, made.kept) == ({}, {"single": 0, "multi-hop": 0})
     assert any("0 of 5 questions: the corpus has no more to ask about" in each for each in made.warnings)
 
 
