@@ -2,7 +2,7 @@
 
 Decides how many are written at a time: as many as are missing and some more, until enough are kept or nothing is left
 to ask about. Train and held-out questions come from different documents. What a chain or a fault is, is decided in
-`chains` and `filters`; whether a question is worth asking, nobody decides.
+`chains` and `filters`. Does not know whether a question is worth asking.
 """
 
 from __future__ import annotations
