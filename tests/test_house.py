@@ -21,7 +21,7 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1666,
-    "preference": 5310,
+    "preference": 5320,
     "hall": 3752,
     "agent": 3068,
     "critics": 1154,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1283,
     "training": 5488,
     "viewing": 2653,
-    "tests": 49969,
+    "tests": 49983,
     "benchmarks": 10266,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

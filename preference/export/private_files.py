@@ -38,11 +38,9 @@ def atomic_replacement(path: Path, *, shared: bool = False) -> Iterator[BinaryIO
     _remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb", opener=None if shared else _private) as file:
+        with _locked_new(temporary, shared=shared) as file:
             if not shared:
                 keep_permissions(path, temporary)
-            with suppress(OSError):  # a file system without locks
-                lock_descriptor(file.fileno(), blocking=False)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -52,6 +50,18 @@ def atomic_replacement(path: Path, *, shared: bool = False) -> Iterator[BinaryIO
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _locked_new(temporary: Path, *, shared: bool) -> BinaryIO:
+    """Opened anew where another process took it for a leftover before it was locked."""
+    while True:
+        file = open(temporary, "wb", opener=None if shared else _private)  # noqa: SIM115 - the caller's
+        try:
+            if lock_descriptor(file.fileno(), blocking=False) and temporary.exists():
+                return file
+        except OSError:  # a file system without locks
+            return file
+        file.close()
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -196,7 +196,9 @@ def qa(shared_data: Path) -> None:
         write_files_of(page)
 
 
-TRAINS = re.compile(r"reasonrag (train|doctor|evaluate|compare) |saves/|evals/")
+TRAINS = re.compile(
+    r"^(?!.*(?:corpora/handbook|evals/(?:base|judged) )).*(?:reasonrag (?:train|doctor|evaluate|compare) |saves/|evals/)"
+)
 """The commands that need LLaMA-Factory, or what it made."""
 
 
