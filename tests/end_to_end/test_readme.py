@@ -197,7 +197,8 @@ def qa(shared_data: Path) -> None:
 
 
 TRAINS = re.compile(
-    r"^(?!.*(?:corpora/handbook|evals/(?:base|judged) )).*(?:reasonrag (?:train|doctor|evaluate|compare) |saves/|evals/)"
+    r"^(?!.*(?:corpora/handbook|evals/(?:base|judged) ))"
+    r".*(?:reasonrag (?:train|doctor|evaluate|compare) |saves/|evals/)"
 )
 """The commands that need LLaMA-Factory, or what it made."""
 
