@@ -25,11 +25,11 @@ LINES = {
     "hall": 3752,
     "agent": 3068,
     "critics": 1154,
-    "curation": 5497,
+    "curation": 5486,
     "data": 3579,
     "evaluation": 4175,
     "exploration": 2582,
-    "llm": 5077,
+    "llm": 5074,
     "publishing": 1149,
     "retrieval": 3802,
     "run": 783,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1283,
     "training": 5488,
     "viewing": 2653,
-    "tests": 49997,
+    "tests": 50001,
     "benchmarks": 10266,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -7,6 +7,7 @@ and `pages.comparison_page`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,8 @@ from reasonrag.signatures import public_call
 
 TESTED = ("em", "cover_em")
 """Metrics that decide the verdict, unless another one is known of more questions than these."""
-FEWEST_CHANGES = 6
-"""Questions that must change, all the same way, for McNemar's exact test to give p below 1 - COMPARISON_LEVEL."""
+FEWEST_CHANGES = math.ceil(1 - math.log2(1 - COMPARISON_LEVEL))
+"""Questions that must change, all n the same way, for McNemar's exact test to give 2 / 2**n <= 1 - COMPARISON_LEVEL."""
 
 
 @public_call(CompareSettings)
@@ -188,7 +189,9 @@ class _PairComparer:
         self.preferences: Preferences | None = None
         if judged:
             preferred, self.preferences = judged.of_condition(reference, other, questions)
-            self.values["preference"] = 1 - preferred, preferred
+            ours, theirs = (len(each.seeds) for each in (reference, other))
+            rows = np.repeat(1 - preferred, ours, axis=0), np.repeat(preferred, theirs, axis=0)
+            self.values["preference"] = rows  # it is of no seed, so all have it
         valued = {name: len(changes(*sides)) for name, sides in self.values.items()}  # questions with a value in both
         instead = [name for name in ("preference", "judged_right") if valued[name] > valued["em"]]
         self.decide = (instead[0],) if instead else TESTED
@@ -220,11 +223,8 @@ class _PairComparer:
 
     def _deltas(self, names: Iterable[str], columns: np.ndarray[Any, Any]) -> dict[str, MetricDelta]:
         chosen = {name: (one[:, columns], two[:, columns]) for name in names for one, two in [self.values[name]]}
-        alone = {name: chosen[name] for name in chosen if name == "preference"}  # the only one without seeds
-        found = dict[str, MetricDelta]()
-        for some in (alone, {name: each for name, each in chosen.items() if name not in alone}):
-            found |= zip(some, paired_differences([*some.values()]), strict=True)
-        return {name: found[name] for name in chosen if found[name].n or name in OF_PARTS}
+        found = paired_differences([*chosen.values()])
+        return {name: each for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS}
 
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> ComparisonVerdict:
         if all(np.array_equal(one, other, equal_nan=True) for one, other in self.values.values()):

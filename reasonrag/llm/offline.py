@@ -81,9 +81,6 @@ class OfflineTeacher:
     async def check(self) -> None:
         """Always available."""
 
-    async def close(self) -> None:
-        """Nothing to close."""
-
 
 class OfflineCritic(OfflineTeacher):
     """Scores every step 0."""

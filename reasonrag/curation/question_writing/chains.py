@@ -70,11 +70,11 @@ def held_out_documents(passages: Sequence[Passage], share: float, seed: int) -> 
     sizes = Counter(map(document_of, passages))
     names = random.Random(f"{seed} held out").sample(sorted(sizes), len(sizes)) if share and len(sizes) > 1 else []
     wanted, taken, found = share * len(passages), 0, set[str]()
-    for name in names:
+    for name in names[:-1]:
         if abs(taken + sizes[name] - wanted) < abs(taken - wanted):
             taken += sizes[name]
             found.add(name)
-    return found if len(found) < len(names) and found else set(sorted(names, key=sizes.__getitem__)[:1])
+    return found or set(sorted(names, key=sizes.__getitem__)[:1])
 
 
 def singles(passages: Sequence[Passage], *, held_out: bool, seed: int) -> Iterator[Source]:

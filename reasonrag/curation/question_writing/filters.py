@@ -1,40 +1,22 @@
-"""What is wrong with a written question, found in order of its price: by its text, by a search, by a fresh reader.
+"""What is wrong with a written question: by its text, by what a fresh reader says, and by what was kept before.
 
-Decides the causes for which a question is left out. The reader is the same model, which is shown the question and
-passages, never the answer; whether it really knows nothing else is not known. Two questions are the same by the rules
-of decontamination, or by an equal answer from equal passages.
+Decides for which causes a question is left out; docs/reference/formats/inputs.md says what each means. The reader is
+the same model, which is shown the question and passages, never the answer; whether it really knows nothing else is not
+known. Two questions are the same by the rules of decontamination, or by an equal answer from equal passages.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from preference import f1_score
 from preference.answer_scores import VERDICTS, comparable, holds
+from reasonrag.curation.left_out import needed
 from reasonrag.curation.question_matching import QuestionIndex
 from reasonrag.data.corpus import Passage
-from reasonrag.retrieval.retriever import Retriever
 
-Cause = Literal[
-    "no_question",
-    "unreadable",
-    "answer_not_in_passage",
-    "answer_in_question",
-    "names_its_passage",
-    "known_without_passages",
-    "one_passage_suffices",
-    "one_search_suffices",
-    "several_answers",
-    "not_answered",
-    "duplicate",
-]
-"""Why a question is not kept. no_question: the writer found none. one_passage_suffices: of several passages that it
-was shown, the writer names one that the question rests on. known_without_passages, not_answered, several_answers: what
-a fresh reader said; the last from its passages and what one search finds, too. one_search_suffices: of several hops,
-the reader answers from the passages that one search with the question finds."""
 SAME_FROM = 0.6
 """F1 from which two answers say the same, if neither contains the other."""
 _THING = r"(?:passage|excerpt|snippet|context|text|document|paragraph)s?"
@@ -58,68 +40,55 @@ class Written(NamedTuple):
     answer: str
 
 
-class Fault(NamedTuple):
-    cause: Cause
-    detail: str = ""
+Reader = Callable[[str, Sequence[Passage]], Awaitable[list[str]]]
+"""(question, passages) -> all answers that the reader gives, none where it does not know. Raises LeftOut where its
+reply cannot be read."""
 
 
-Reader = Callable[[str, Sequence[Passage]], Awaitable[list[str] | None]]
-"""(question, passages) -> all answers that the reader gives, without those that say that it does not know; None where
-its reply cannot be read."""
-
-
-def fault_of_text(written: Written, passages: Sequence[Passage]) -> Fault | None:
-    """What the text of question and answer shows, if it is a fault."""
+def check_text(written: Written, passages: Sequence[Passage]) -> None:
+    """Raises LeftOut for a fault that the text of question and answer shows."""
     question, answer = written
-    if found := _NAMES_ITS_PASSAGE.search(question):
-        return Fault("names_its_passage", f"it says {found.group()!r}")
-    if title := next((each.title for each in passages if " > " in each.title and each.title in question), ""):
-        return Fault("names_its_passage", f"it says {title!r}")
-    if comparable(answer) in VERDICTS or not any(holds(each.contents, answer) for each in passages):
-        return Fault("answer_not_in_passage", "the answer is not in its passages word for word")
-    if holds(question, answer):
-        return Fault("answer_in_question", "the question contains its answer")
-    return None
+    named = _NAMES_ITS_PASSAGE.search(question)
+    said = named.group() if named else next((each.title for each in passages if _is_path(each.title, question)), "")
+    needed(not said, "names_its_passage", f"it says {said!r}")
+    stands = comparable(answer) not in VERDICTS and any(holds(each.contents, answer) for each in passages)
+    needed(stands, "answer_not_in_passage", "the answer is not in its passages word for word")
+    needed(not holds(question, answer), "answer_in_question", "the question contains its answer")
+
+
+def _is_path(title: str, question: str) -> bool:
+    """Whether a title of several headings stands in the question."""
+    return " > " in title and title in question
 
 
 def same_answer(said: str, answer: str) -> bool:
     return holds(said, answer) or holds(answer, said) or f1_score(said, [answer]) >= SAME_FROM
 
 
-@dataclass(frozen=True)
-class Checks:
-    """What a search and a fresh reader show. top_k: passages of a search."""
+async def check_by_reading(
+    written: Written, passages: Sequence[Passage], found: Sequence[Passage], read: Reader
+) -> None:
+    """What a fresh reader says without passages, from those that one search `found`, from its own, and from both.
 
-    retriever: Retriever
-    top_k: int
+    Raises LeftOut for a faulty question, ModelError.
+    """
+    question, answer = written
 
-    async def fault(self, written: Written, passages: Sequence[Passage], read: Reader) -> Fault | None:
-        """Raises ModelError and RetrievalError."""
-        question, answer = written
-        found = await self.retriever.retrieve(question, self.top_k)
-        gold = {each.id for each in passages}
-        others = [each for each in found if each.id not in gold]
-        heard: dict[tuple[str, ...], list[str] | None] = {}
-        may_suffice = len(passages) > 1 and any(holds(each.contents, answer) for each in found)
-        for shown in ((), found if may_suffice else None, passages, [*passages, *others] if others else None):
-            if shown is None:
-                continue
-            key = tuple(each.id for each in shown)
-            answers = heard[key] if key in heard else await read(question, shown)  # no draw is asked for twice
-            heard[key] = answers
-            said = next((each for each in answers or () if same_answer(each, answer)), None)
-            other = next((each for each in answers or () if not same_answer(each, answer)), None)
-            if answers is None:
-                return Fault("unreadable", "a reader's reply has no readable answers")
-            if not shown and said:
-                return Fault("known_without_passages", f"without any passage a reader says {said!r}")
-            if shown is found and said:
-                return Fault("one_search_suffices", f"from what one search finds a reader says {said!r}")
-            if shown is passages and not said:
-                return Fault("not_answered", f"from its passages a reader says {'; '.join(answers) or 'nothing'}")
-            if shown and shown is not found and other:
-                return Fault("several_answers", f"a reader also says {other!r}")
-        return None
+    async def right_from(shown: Sequence[Passage]) -> str:
+        return next((each for each in await read(question, shown) if same_answer(each, answer)), "")
+
+    said = await right_from(())
+    needed(not said, "known_without_passages", f"without any passage a reader says {said!r}")
+    if len(passages) > 1 and any(holds(each.contents, answer) for each in found):
+        said = await right_from(found)
+        needed(not said, "one_search_suffices", f"from what one search finds a reader says {said!r}")
+    answers = await read(question, passages)
+    right = any(same_answer(each, answer) for each in answers)
+    needed(right, "not_answered", f"from its passages a reader says {'; '.join(answers) or 'nothing'}")
+    own = {each.id for each in passages}
+    for shown in (passages, [*passages, *(each for each in found if each.id not in own)]):
+        other = next((each for each in await read(question, shown) if not same_answer(each, answer)), "")
+        needed(not other, "several_answers", f"a reader also says {other!r}")
 
 
 class KeptQuestions:

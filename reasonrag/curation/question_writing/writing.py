@@ -22,10 +22,12 @@ from pydantic import BaseModel
 
 from preference.export.private_files import write_file, write_json
 from preference.export.summary import SUMMARY
+from preference.records import QuestionError
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import parse_answers, parse_question
 from reasonrag.agent.prompting import Prompts, load_prompts, render_reading, render_writing
 from reasonrag.concurrency import run_to_end
+from reasonrag.curation.left_out import LeftOut, needed
 from reasonrag.curation.question_writing.chains import (
     DRAWS,
     MOST_PASSAGES,
@@ -36,14 +38,14 @@ from reasonrag.curation.question_writing.chains import (
     held_out_documents,
     singles,
 )
-from reasonrag.curation.question_writing.filters import Checks, Fault, KeptQuestions, Written, fault_of_text
+from reasonrag.curation.question_writing.filters import KeptQuestions, Written, check_by_reading, check_text
 from reasonrag.curation.settings import QuestionWritingSettings, WantedQuestionSettings
 from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Corpus, Passage, scan_corpus
 from reasonrag.errors import InputError, ModelError, RetrievalError
-from reasonrag.files import read_record, writing
+from reasonrag.files import file_digest, read_record, writing
 from reasonrag.llm.budget import Caps, Tokens
-from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -52,6 +54,7 @@ from reasonrag.llm.settings import DEFAULT_TEACHER, BudgetSettings, LimitSetting
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import Line, Part, Table, counted, dollars_or_unknown, next_command, warned
 from reasonrag.retrieval.opening import open_retriever
+from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.run.consent import cost_in_words
 from reasonrag.run.engine import Asked, Budget, Role, Run, claimed, open_run
@@ -65,7 +68,7 @@ _MORE = 1.5
 """So many times what is missing is written at a time."""
 _GIVEN_UP = 20
 """So many in a row of which none is kept, or all fail, end it."""
-_READINGS = 3
+_READINGS = 4
 """Of a question by a fresh reader, at most."""
 _SHORT_REPLY_TOKENS = 20
 
@@ -164,7 +167,7 @@ def _check_places(wanted: WantedQuestionSettings) -> None:
     earlier = read_record(folder / SUMMARY, QuestionsSummary, "Restore it, or choose another --out")
     known = earlier.sha256 if earlier else {}
     for each in (out, held_out):
-        if each.exists() and known.get(str(each)) != hashlib.sha256(each.read_bytes()).hexdigest():
+        if each.exists() and known.get(str(each)) != file_digest(each):
             why = "was changed since it was written" if str(each) in known else "exists and is not of this command"
             raise InputError(f"{each} {why}: not replaced; move it, or choose another --out")
 
@@ -190,9 +193,7 @@ async def _write(
             return chat_model
 
         if dry_run:
-            writing_all = _Writing(spec, prompts, settings.seed, None)
-            writing_all.sources = [each for group in groups for each in group.next_sources()]
-            [expected] = await writing_all.expected(writing_all.sources)
+            expected = _expected(prompts, (each for group in groups for each in group.next_sources()))
             cost, _ = cost_in_words([(spec, spec.expected(expected))], Caps.of(settings.part(BudgetSettings)), Tokens())
             return _summary(wanted, spec, passages, held, groups).model_copy(update={"expected": cost, "warnings": []})
         begun = has_answers(folder)
@@ -204,7 +205,7 @@ async def _write(
         decides |= {"model": spec.name, "sampling": spec.sampling.shown, "retriever": retriever.identity}
         decides |= {"corpus": corpus_sha256, "prompts": prompts.hash_with("question", "check")}
         config = RunConfig.of(decides, {"settings": shown_settings(settings)})
-        work = _Writing(spec, prompts, settings.seed, Checks(retriever, settings.top_k))
+        work = _Writing(spec, prompts, settings.seed, retriever, settings.top_k)
         opened.enter_context(claimed(folder, config, flag="--out"))
         budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
         run = await opened.enter_async_context(
@@ -228,7 +229,8 @@ def _passages(wanted: WantedQuestionSettings, home: Path, told: Watcher) -> tupl
         rows = sorted(random.Random(wanted.seed).sample(rows, MOST_PASSAGES))
     found = [each for each in map(all_of_it.__getitem__, rows) if len(each.text) <= LONG_PASSAGE_CHARS]
     if len(found) < len(rows):
-        told.say(f"no question is written from {counted(len(rows) - len(found), 'passage')} of this length")
+        long = counted(len(rows) - len(found), "passage")
+        told.say(f"no question is written from {long} of more than {LONG_PASSAGE_CHARS:,} characters")
     return path, scan.sha256, found
 
 
@@ -236,18 +238,18 @@ def _passages(wanted: WantedQuestionSettings, home: Path, told: Watcher) -> tupl
 
 
 class Outcome(NamedTuple):
-    """What came of a source: a question, unless none could be read, and what is wrong with it."""
+    """What came of a source: a question, unless none could be read, and why it is left out."""
 
     source: Source
-    written: Written | None
-    fault: Fault | None = None
+    written: Written | None = None
+    error: QuestionError | None = None
 
     def row(self, model: str) -> dict[str, Any]:
         """A line of the questions; with its cause, of those that were left out."""
         hops, gold = self.source.hops, [each.id for each in self.source.passages]
         about = {"type": "multi-hop" if hops > 1 else "single", "hops": hops, "gold_ids": gold, "written_by": model}
         asked = {"question": self.written.question, "golden_answers": [self.written.answer]} if self.written else {}
-        wrong = {"cause": self.fault.cause, "detail": self.fault.detail} if self.fault else {}
+        wrong = {"cause": self.error.cause, "detail": self.error.message} if self.error else {}
         return {"id": self.source.id, **asked, "metadata": about, **wrong}
 
 
@@ -272,14 +274,14 @@ class _Group:
 
     def take(self, outcome: Outcome, known: KeptQuestions) -> None:
         """Keep it, or leave it out with its cause."""
-        written, fault = outcome.written, outcome.fault
-        if written and not fault and (same := known.same_as(written, outcome.source.passages)):
-            fault = Fault("duplicate", f"as {same}")
-        if fault or not written:
-            self.left_out.append(outcome._replace(fault=fault))
+        written, gold = outcome.written, outcome.source.passages
+        if written and not outcome.error and (same := known.same_as(written, gold)):
+            outcome = outcome._replace(error=QuestionError(cause="duplicate", message=f"as {same}"))
+        if outcome.error or not written:
+            self.left_out.append(outcome)
             self.in_vain += 1
             return
-        known.add(outcome.source.id, written, outcome.source.passages)
+        known.add(outcome.source.id, written, gold)
         self.kept.append(outcome)
         self.in_vain = 0
 
@@ -318,7 +320,8 @@ class _Writing:
     spec: ModelSpec
     prompts: Prompts
     seed: int
-    checks: Checks | None
+    retriever: Retriever
+    top_k: int
     sources: list[Source] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
@@ -344,9 +347,30 @@ class _Writing:
 
     async def _outcome(self, item: Source, model: ChatModel) -> Outcome:
         """Raises ModelError and RetrievalError."""
-        assert self.checks is not None  # noqa: S101 - only a dry run has none
-        writer, reader = self._caller(model, self.spec.sampling), self._caller(model, self._likeliest)
-        said = await writer.judgement(
+        found = Outcome(item)
+        try:
+            found = await self._written(item, model)
+            assert found.written  # noqa: S101 - else it is left out
+            several = item.hops == 1 or found.source.hops > 1
+            needed(several, "one_passage_suffices", "the writer names one passage that it rests on")
+            gold, heard = found.source.passages, dict[tuple[str, ...], list[str]]()
+            check_text(found.written, gold)
+            searched = await self.retriever.retrieve(found.written.question, self.top_k)
+
+            async def read(question: str, passages: Sequence[Passage]) -> list[str]:
+                shown = tuple(each.id for each in passages)
+                if shown not in heard:  # no draw is asked for twice
+                    heard[shown] = await self._read(item, model, question, passages)
+                return heard[shown]
+
+            await check_by_reading(found.written, gold, searched, read)
+        except LeftOut as left:
+            return found._replace(error=left.error)
+        return found
+
+    async def _written(self, item: Source, model: ChatModel) -> Outcome:
+        """A question that rests on the passages that its writer names. Raises LeftOut, ModelError."""
+        said = await ModelCaller(model, self.prompts, self.spec.sampling, self.seed).judgement(
             item.id,
             render_writing(self.prompts, item.passages),
             item.draw,
@@ -354,48 +378,35 @@ class _Writing:
             wanted=f"the answer, after <question>..</question> and <passages>..</passages>, numbers up to {item.hops}",
             read=lambda reply: parse_question(reply.text, ending_of(reply), passages=item.hops),
         )
-        if said.value is None:
-            return Outcome(item, None, Fault("unreadable", (said.unreadable or "")[:200]))
-        question, answer, numbers = said.value
-        if not question:
-            return Outcome(item, None, Fault("no_question", "the writer finds none"))
-        several, written = item.hops > 1, Written(question, answer)
-        item = item.resting_on(numbers)
-        if several and item.hops == 1:
-            return Outcome(
-                item, written, Fault("one_passage_suffices", "the writer names one passage that it rests on")
-            )
+        question, answer, numbers = needed(said.value, "unreadable", (said.unreadable or "")[:200])
+        needed(question, "no_question", "the writer finds none")
+        return Outcome(item.resting_on(numbers), Written(question, answer))
 
-        async def read(question: str, passages: Sequence[Passage]) -> list[str] | None:
-            found = await reader.judgement(
-                item.id,
-                render_reading(self.prompts, question, passages),
-                0,
-                tag="answers",
-                wanted="every right answer on a line of its own, or unknown",
-                read=lambda reply: parse_answers(reply.text, ending_of(reply)),
-            )
-            return found.value
-
-        fault = fault_of_text(written, item.passages) or await self.checks.fault(written, item.passages, read)
-        return Outcome(item, written, fault)
-
-    def _caller(self, model: ChatModel, sampling: Sampling) -> ModelCaller:
-        return ModelCaller(model, self.prompts, sampling, self.seed)
-
-    @property
-    def _likeliest(self) -> Sampling:
-        return self.spec.sampling.model_copy(update={"temperature": 0.0})
+    async def _read(self, item: Source, model: ChatModel, question: str, passages: Sequence[Passage]) -> list[str]:
+        """Raises LeftOut, ModelError."""
+        sampling = self.spec.likeliest("reader").sampling
+        said = await ModelCaller(model, self.prompts, sampling, self.seed).judgement(
+            item.id,
+            render_reading(self.prompts, question, passages),
+            0,
+            tag="answers",
+            wanted="every right answer on a line of its own, or unknown",
+            read=lambda reply: parse_answers(reply.text, ending_of(reply)),
+        )
+        needed(said.value is not None, "unreadable", f"of a reader: {(said.unreadable or '')[:200]}")
+        return said.value or []
 
     def described(self, count: int) -> str:
         return f"{counted(count, self.noun)} to write first, and more in place of those that are left out"
 
     async def expected(self, owed: Iterable[Source], *_: object, **__: object) -> list[ExpectedUsage]:
-        """At the high end half of them are left out, and others are written."""
-        prompts = [render_writing(self.prompts, each.passages) for each in owed]
-        replies = (1 + _READINGS) * len(prompts)
-        usage = ExpectedUsage.of_replies(prompts * (1 + _READINGS), lines=replies, shortest=_SHORT_REPLY_TOKENS)
-        return [usage.times(0.5, 2)]
+        return [_expected(self.prompts, owed)]
+
+
+def _expected(prompts: Prompts, sources: Iterable[Source]) -> ExpectedUsage:
+    """At the high end half of the questions are left out, and others are written."""
+    asked = [render_writing(prompts, each.passages) for each in sources] * (1 + _READINGS)
+    return ExpectedUsage.of_replies(asked, lines=len(asked), shortest=_SHORT_REPLY_TOKENS).times(0.5, 2)
 
 
 # -- files -----------------------------------------------------------------------------------------------------
@@ -456,7 +467,7 @@ def _summary(
         kept=dict(kept),
         wanted=dict(asked_for),
         kept_held_out=sum(len(each.kept) for each in groups if each.held_out),
-        filtered=dict(Counter(each.fault.cause for each in left_out if each.fault).most_common()),
+        filtered=dict(Counter(each.error.cause for each in left_out if each.error).most_common()),
         documents=len(set(map(document_of, passages))),
         passages=sum(len(each.text) >= SHORTEST for each in passages),
         documents_held_out=len(held),

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from preference.answer_scores import VERDICTS, comparable, label_em
 from preference.filters import seeded_uniform
-from preference.records import QuestionError
 from reasonrag.agent.support import SHORTEST_ALIAS, as_words, is_supported
+from reasonrag.curation.left_out import needed
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.dataset_fields import joined
 from reasonrag.data.questions import Question
@@ -29,7 +29,6 @@ FORM = (
 AROUND = 20
 """Passages before and after the supporting one in a corpus, among which the others are drawn: a corpus that was made of
 questions' paragraphs keeps those of a question together."""
-T = TypeVar("T")
 _REFERENCE = re.compile(r"#(\d{1,3})\b")
 Cause = Literal[
     "no_decomposition", "malformed", "no_such_step", "cycle", "no_passage", "answer_not_in_passage", "too_many_steps",
@@ -37,18 +36,6 @@ Cause = Literal[
 ]  # fmt: skip
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 """Why a question gives no rows; docs/reference/formats/warm-up.md says what each means."""
-
-
-@dataclass
-class LeftOut(Exception):
-    error: QuestionError
-
-
-def needed(value: T | None, cause: Cause, message: str) -> T:
-    """The value. Raises LeftOut where there is none, or it is false."""
-    if not value:
-        raise LeftOut(QuestionError(cause=cause, message=message))
-    return value
 
 
 class SubQuestion(NamedTuple):

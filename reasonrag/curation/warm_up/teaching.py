@@ -18,12 +18,11 @@ from preference.export.sanitize import plain_text
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.parsing import ParseError, parse_tagged
 from reasonrag.agent.prompting import Prompts, folded, inert
+from reasonrag.curation.left_out import LeftOut, needed
 from reasonrag.curation.warm_up.decompositions import (
     CAUSES,
-    LeftOut,
     SubQuestion,
     gold_is_apart,
-    needed,
     refuse_later_answers,
 )
 from reasonrag.data.corpus import Passage

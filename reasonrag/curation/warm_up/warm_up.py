@@ -26,9 +26,10 @@ from reasonrag.agent.step_budget import most_searches
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.existing_data_set import OF_AN_IMPORT, made_from, replace_data_set, replaces_other_runs
 from reasonrag.curation.export import DataSetExport
+from reasonrag.curation.left_out import LeftOut
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings, WarmUpSettings
 from reasonrag.curation.sources import configured
-from reasonrag.curation.warm_up.decompositions import LeftOut, Passages
+from reasonrag.curation.warm_up.decompositions import Passages
 from reasonrag.curation.warm_up.teaching import TEACHER, Chosen, Decomposed, Taught, Teaching
 from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.datasets import find_data

@@ -94,6 +94,6 @@ def _counted(sentences: Sequence[str], support: Sequence[frozenset[int]], passag
 
 
 def _cited_in(sentence: str, names: Container[str]) -> Iterator[str]:
-    """What stands in its brackets; if that is no name, its parts between commas and semicolons."""
+    """The passages that it names in brackets. Brackets that hold no name as a whole are a list of names."""
     for cited in _CITATION.findall(sentence.casefold()):
         yield from [cited.strip()] if cited.strip() in names else map(str.strip, re.split("[,;]", cited))

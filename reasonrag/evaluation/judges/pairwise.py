@@ -182,7 +182,8 @@ class PairwiseJudgements:
 def _sides(one: Condition, other: Condition, question: str) -> Iterator[tuple[Prediction, Prediction]]:
     """Of a question under each seed; one with that of the same place, the fewer ones again."""
     for seed in range(max(len(one.seeds), len(other.seeds))):
-        yield tuple(each.seeds[seed % len(each.seeds)].predictions[question] for each in (one, other))  # type: ignore[misc]  # two
+        ours, theirs = (each.seeds[seed % len(each.seeds)].predictions[question] for each in (one, other))
+        yield ours, theirs
 
 
 def _asked_about(one: Prediction, two: Prediction) -> AnswerPair | None:

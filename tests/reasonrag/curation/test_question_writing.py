@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import orjson
 import pytest
 
 import reasonrag as package
+from reasonrag.curation.left_out import LeftOut
 from reasonrag.curation.question_writing.chains import chains, document_of, held_out_documents, names_in, singles
-from reasonrag.curation.question_writing.filters import Written, fault_of_text
+from reasonrag.curation.question_writing.filters import Written, check_text
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
@@ -130,6 +132,7 @@ def test_documents_are_held_out_whole_and_take_turns() -> None:
     large = [Passage(f"{'small' if n < 2 else 'large'}.md#{n:012}", "t", "x" * 50) for n in range(40)]
     assert {tuple(held_out_documents(large, 0.2, seed=n)) for n in range(9)} == {("small.md",)}
     assert held_out_documents(told, 0.0, seed=2) == set()
+    assert len(held_out_documents([Passage(str(n), str(n), "x" * 50) for n in range(10)], 0.98, seed=2)) == 9
     first = [document_of(each.passages[0]) for each in singles(told, held_out=False, seed=0)][:5]
     assert len(set(first)) == 5
 
@@ -174,8 +177,9 @@ TEXTS: dict[str, tuple[str, str, str | None]] = {
 @pytest.mark.parametrize("case", TEXTS)
 def test_a_fault_of_the_text_is_found_without_asking(case: str) -> None:
     question, answer, cause = TEXTS[case]
-    found = fault_of_text(Written(question, answer), OFFICE)
-    assert (found and found.cause) == cause
+    with pytest.raises(LeftOut) if cause else nullcontext() as left:
+        check_text(Written(question, answer), OFFICE)
+    assert (left and left.value.error.cause) == cause
 
 
 def test_sound_questions_are_kept_with_their_answers_and_gold_passages() -> None:
@@ -268,7 +272,7 @@ def test_a_failed_question_is_counted_and_asked_again() -> None:
 
 
 def test_a_question_rests_on_the_passages_that_the_writer_names() -> None:
-    """And is no question of several hops where it names one."""
+    """A question that was to need several of them, and rests on one, is left out."""
 
     def say(request: ChatRequest, _position: int) -> str:
         system, shown = (each.content for each in request.messages[:2])
