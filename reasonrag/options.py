@@ -35,6 +35,9 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON ob
 Config: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="CONFIG", help="Shipped configuration by its name, or a YAML file of its keys")
 ]
+EstimateOnly: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET), COMMON
+]
 DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Print the configuration and all findings; do not train"), COMMON
 ]

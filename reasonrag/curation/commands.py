@@ -17,8 +17,8 @@ from reasonrag.curation.settings import (
 )
 from reasonrag.errors import InputError
 from reasonrag.files import bytes_of
-from reasonrag.options import FAILED, Json, options, print_result
-from reasonrag.settings import COMMON, Panel, resolve
+from reasonrag.options import FAILED, EstimateOnly, Json, options, print_result
+from reasonrag.settings import resolve
 from reasonrag.terminal import LARGE, reading_progress
 
 
@@ -56,9 +56,7 @@ def pairs(
 )
 def warm_up(
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET), COMMON
-    ] = False,
+    dry_run: EstimateOnly = False,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
@@ -85,9 +83,7 @@ def warm_up(
 def questions(
     corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="File that corpus build wrote")],
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET), COMMON
-    ] = False,
+    dry_run: EstimateOnly = False,
     as_json: Json = False,
     **flags: Any,
 ) -> None:

@@ -12,8 +12,8 @@ import typer
 from reasonrag.errors import CapReached, InputError, WaitTooLong
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import writing
-from reasonrag.options import FAILED, Json, options, print_result, this_command
-from reasonrag.settings import COMMON, SETTINGS_FILE, Panel
+from reasonrag.options import FAILED, EstimateOnly, Json, options, print_result, this_command
+from reasonrag.settings import SETTINGS_FILE, Panel
 from reasonrag.terminal import print_shown
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ def generate(
             rich_help_panel=Panel.EXECUTION,
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET), COMMON
-    ] = False,
+    dry_run: EstimateOnly = False,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
