@@ -15,7 +15,7 @@ from typing import Literal, Self
 import yaml
 from pydantic import Field, model_validator
 
-from mcts.search import Configuration, SearchConfig
+from mcts.search import Configuration, SearchConfig, later
 from mcts.selection import SCORES
 
 JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
@@ -42,8 +42,6 @@ class AgentDefaults(Configuration):
 class Recipe(Configuration):
     """How a tree is searched and how its steps are then rewarded."""
 
-    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations")
-
     name: str
     """That of its file, without the suffix."""
     search: SearchConfig
@@ -56,16 +54,16 @@ class Recipe(Configuration):
     judge_sees_gold: bool = False
     """Show judges the correct answers, including judges of answers and those that guide the search."""
 
-    unreadable: Literal["wrong", "missing"] = "wrong"
+    unreadable: Literal["wrong", "missing"] = later("wrong")
     """What a reply is that cannot be read: an answer of quality 0, or an end of unknown quality, which has no reward
     and counts nowhere."""
-    forced_answers: Literal["counted", "missing", "none"] = "counted"
+    forced_answers: Literal["counted", "missing", "none"] = later("counted")
     """What an answer is that the agent had to give as its steps were spent: one like others, or of unknown quality, as
     for the published builder, which does not see it. None: the last turn is like others, and a path without an answer
     has quality 0."""
-    repairs_count: bool = False
+    repairs_count: bool = later(default=False)
     """Treat the reply to a repair turn like any other sample of its state."""
-    greedy_continuations: bool = False
+    greedy_continuations: bool = later(default=False)
     """Continue steps at temperature 0."""
 
     agent: AgentDefaults = Field(default=AgentDefaults(), exclude=True)

@@ -14,10 +14,10 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mcts.expected_outcomes import Estimates
 from mcts.rewards import shortest_path_reward
@@ -45,34 +45,28 @@ draw has the same number in every search."""
 
 
 class Configuration(BaseModel):
-    """Frozen; unknown keys are refused. Later fields are absent from what is written while they have their default:
-    runs of those who do not use them keep their hash."""
+    """Frozen; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    ABSENT_IF_DEFAULT: ClassVar[tuple[str, ...]] = ()
 
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, as_fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = as_fields(self)
-        for name in self.ABSENT_IF_DEFAULT:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                found.pop(name, None)
-        return found
+
+def later(default: Any, **limits: Any) -> Any:
+    """A later field, absent from what is written while it has its default: runs of those who do not use it keep their
+    hash."""
+    return Field(default=default, exclude_if=lambda value: value == default, **limits)
 
 
 class SearchConfig(Configuration):
     """Everything about a search that is not the policy: which state is gone on with, how steps are valued, and when the
     search ends."""
 
-    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "group", "expand")
-
     selection: Literal["uct", "puct", "unit_puct", "mixed", "chain", "group"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
     are expected to disagree most, and ends where no reply is worth its price; `chain` goes from each state on with its
     best step; `group` selects nothing: all is plain attempts from the root, each to its end."""
-    group: int | None = Field(default=None, ge=1, lt=STRIDE)
+    group: int | None = later(None, ge=1, lt=STRIDE)
     """Attempts (`group` only)."""
-    expand: int = Field(default=0, ge=0, lt=STRIDE)
+    expand: int = later(0, ge=0, lt=STRIDE)
     """How many steps of these attempts, drawn with replacement, are continued once more (`group` only)."""
     exploration: float = Field(ge=0)
     """c of the UCT or PUCT formula; ignored by `mixed`, `chain` and `group`."""
@@ -92,16 +86,16 @@ class SearchConfig(Configuration):
     its siblings (`chain` only)."""
     continuations: int = Field(ge=1, lt=STRIDE)
     """Real continuations sampled from every new non-terminal step; ignored by `score` and `rank`."""
-    value_one: bool = False
+    value_one: bool = later(default=False)
     """Value one new step of a state, drawn at random, instead of all; with descents and continuations only, and without
     shared estimates."""
     alpha: float = Field(gt=0, le=1)
     """Discount of what is backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
-    backup_discount: Literal["answers", "paths", "levels"] = "answers"
+    backup_discount: Literal["answers", "paths", "levels"] = later("answers")
     """What alpha discounts in a backup. `answers`: outcomes, per step from the root to the answer; scores are backed up
     as they are. `paths`: scores too, per step from the root to the scored step. `levels`: every value, per level that
     it is backed up above the step that was valued."""
-    merge_equal: bool = True
+    merge_equal: bool = later(default=True)
     """Equal steps drawn in one state are one node."""
     keep_continuations: bool = False
     """Keep the steps of continuations as nodes of the tree."""
@@ -136,46 +130,37 @@ class SearchConfig(Configuration):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Expand:
-    """Sample `count` further siblings in the state below `node_id`."""
+@dataclass(frozen=True)
+class Work:
+    """What is wanted of the node `node_id`.
+
+    sample: number of the first draw or judgement; the others follow. Unique within a state. count: of the results.
+    """
 
     id: int
     node_id: int
-    count: int
     sample: int
-    """Sample number of the first draw; the others follow. Unique within a state."""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Expand(Work):
+    """Sample `count` further siblings in the state below the node."""
+
     attempt: int = 0
     """0: plain samples. n > 0: all plain samples were equivalent, and this is the n-th attempt at different ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Continue:
-    """Sample `count` continuations to an answer from the step `node_id` on."""
-
-    id: int
-    node_id: int
-    count: int
-    sample: int
+class Continue(Work):
+    """Sample `count` continuations to an answer from the step on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Score the path down to `node_id`, in [0, 1]."""
-
-    id: int
-    node_id: int
-    sample: int
+class Score(Work):
+    """Score the path down to the node, in [0, 1]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
-    """Rank the `count` steps of the state below `node_id` against each other."""
-
-    id: int
-    node_id: int
-    count: int
-    sample: int
+class Rank(Work):
+    """Rank the `count` steps of the state below the node against each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +196,7 @@ class Ranked:
     calls: int
 
 
-Work: TypeAlias = Expand | Continue | Score | Rank
+W = TypeVar("W", bound=Work)
 Result: TypeAlias = Expanded[P] | Continued[P] | Scored | Ranked
 
 
@@ -311,10 +296,7 @@ class Search(Generic[P]):
             choice, weights = random.Random(f"{self._seed} expand"), [each.draws for each in steps]
             drawn = Counter(each.id for each in steps and choice.choices(steps, weights, k=self.config.expand))
         self.simulations = 1
-        return [
-            Continue(self._work_id(), each, times, self._draw(Continue, self.tree[each], times))
-            for each, times in sorted(drawn.items())
-        ] or None
+        return [self._work(Continue, self.tree[each], times) for each, times in sorted(drawn.items())] or None
 
     def _selections(self) -> list[Work] | None:
         """First wave: more siblings for selected states, or a new judgement of a selected leaf.
@@ -335,7 +317,7 @@ class Search(Generic[P]):
                 self._back_up_answer(node)
                 continue
             if node.terminal:
-                wave.append(Score(self._work_id(), node.id, self._draw(Score, node, 1)))
+                wave.append(self._work(Score, node))
             else:
                 count = self._affordable_siblings(node, wave)
                 if not count and not self._owes_values(node):
@@ -395,7 +377,7 @@ class Search(Generic[P]):
     def _expand(self, node: Node[P], count: int) -> Expand:
         _, attempt = self._wanted_draws(node)
         self._tries[node.id] = max(self._tries[node.id], attempt)
-        return Expand(self._work_id(), node.id, count, self._draw(Expand, node, count), attempt)
+        return replace(self._work(Expand, node, count), attempt=attempt)
 
     def _valuations(self) -> list[Work]:
         """Second wave: values for the children of the states selected last."""
@@ -405,17 +387,16 @@ class Search(Generic[P]):
         if self.config.valuation == "rank":
             if not nodes or self._calls_left([]) < 1:
                 return []
-            state = self.tree[self._chain_end]
-            return [Rank(self._work_id(), state.id, len(nodes), self._draw(Rank, state, 1))]
+            return [self._work(Rank, self.tree[self._chain_end], len(nodes))]
         for node in self._one_of_each_state(nodes) if self.config.value_one else nodes:
             wanted = self._wanted_values(node)
             count = int(min(wanted, self._calls_left(wave) / self.calls_per_value))
             if count <= 0:
                 continue
             if self.config.valuation == "score":
-                wave.append(Score(self._work_id(), node.id, self._draw(Score, node, 1)))
+                wave.append(self._work(Score, node))
             else:
-                wave.append(Continue(self._work_id(), node.id, count, self._draw(Continue, node, count)))
+                wave.append(self._work(Continue, node, count))
         return wave
 
     def _one_of_each_state(self, nodes: Sequence[Node[P]]) -> list[Node[P]]:
@@ -610,17 +591,14 @@ class Search(Generic[P]):
             return last.outcome
         return shortest_path_reward(last.outcome, steps=steps, alpha=self.config.alpha)
 
-    def _work_id(self) -> int:
-        self._next_work += 1
-        return self._next_work - 1
-
-    def _draw(self, kind: type[Work], node: Node[P], count: int) -> int:
-        """Sample number of the first of `count` draws; see `STRIDE`."""
+    def _work(self, kind: type[W], node: Node[P], count: int = 1) -> W:
+        """The next piece of work, with its sample number; see `STRIDE`."""
         judged = kind in (Score, Rank)  # judges may be shown the same text for different steps
         place = ROOT_ID if judged else self.tree.state_of(node)
-        first = self._drawn[kind, place]
-        self._drawn[kind, place] += count
-        return first + (STRIDE * (node.depth + 1) if kind is Continue else 0)
+        sample = self._drawn[kind, place] + (STRIDE * (node.depth + 1) if kind is Continue else 0)
+        self._drawn[kind, place] += 1 if judged else count
+        self._next_work += 1
+        return kind(self._next_work - 1, node.id, sample, count)
 
     def _calls_left(self, wave: Sequence[Work]) -> float:
         if self.config.max_calls is None:
@@ -692,9 +670,8 @@ def _check(work: Work, result: Result[Any]) -> None:
         given, outcomes = len(result.values), list(result.values)
     else:
         raise ValueError(f"{where}: a {type(result).__name__} does not answer it")
-    wanted = 1 if isinstance(work, Score) else work.count
-    if given != wanted:
-        raise ValueError(f"{where}: wants {wanted} results, got {given}")
+    if given != work.count:
+        raise ValueError(f"{where}: wants {work.count} results, got {given}")
     if result.calls < 0:
         raise ValueError(f"{where}: calls must not be negative, got {result.calls}")
     for outcome in outcomes:

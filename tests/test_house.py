@@ -20,7 +20,7 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
-    "mcts": 1666,
+    "mcts": 1641,
     "preference": 5320,
     "hall": 3755,
     "agent": 3068,

@@ -592,7 +592,7 @@ def test_a_group_is_plain_attempts_from_the_root_each_to_its_end(
     worth the same to every step on it."""
     search = begun(config, environment)
     waves = [each.work for each in waves_of(search, environment)]
-    assert waves[0] == [Continue(0, ROOT_ID, config.group, STRIDE)]
+    assert waves[0] == [Continue(0, ROOT_ID, count=config.group, sample=STRIDE)]
     anew = Counter({work.node_id: work.count for wave in waves[1:] for work in wave})
     assert len(waves) == 1 + bool(anew)
     assert ROOT_ID not in anew
