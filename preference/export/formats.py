@@ -273,34 +273,23 @@ _SIDES = {"chosen": "chosen", "rejected": "rejected"}
 _SFT: dict[str, Any] = {"columns": _SYSTEM_AND_PROMPT | {"response": "output"}}
 _PAIRS: dict[str, Any] = {"ranking": True, "columns": _SYSTEM_AND_PROMPT | _SIDES}
 """LLaMA-Factory's default columns would glue the instruction into the user turn."""
+_OF_CHATS: dict[str, Any] = {"formatting": "sharegpt", "ranking": True}
+_NAMES_IN_CHATS = ("role", "content", "user", "assistant", "system")
+"""Of keys and roles, where they are not those of ShareGPT."""
 
 FORMATS: dict[FormatName, Format] = {
     "proguide": Format(PAIRS_FILE, list, _PAIRS),
     "sharegpt": Format(
         "sharegpt.json",
         partial(map, _sharegpt_row),
-        {
-            "formatting": "sharegpt",
-            "ranking": True,
-            "columns": {"messages": "conversations", "system": "system"} | _SIDES,
-        },
+        _OF_CHATS | {"columns": {"messages": "conversations", "system": "system"} | _SIDES},
     ),
     "kto": Format("kto.json", kto_rows, {"columns": _SYSTEM_AND_PROMPT | {"response": "output", "kto_tag": "kto_tag"}}),
     "reward": Format(
         "reward.json",
         partial(map, _reward_row),
-        {
-            "formatting": "sharegpt",
-            "ranking": True,
-            "columns": {"messages": "messages"} | _SIDES,
-            "tags": {
-                "role_tag": "role",
-                "content_tag": "content",
-                "user_tag": "user",
-                "assistant_tag": "assistant",
-                "system_tag": "system",
-            },
-        },
+        _OF_CHATS
+        | {"columns": {"messages": "messages"} | _SIDES, "tags": {f"{each}_tag": each for each in _NAMES_IN_CHATS}},
     ),
     "sft": Format("sft.json", None, _SFT),
     "sft-chosen": Format("sft-chosen.json", sft_chosen_rows, _SFT),

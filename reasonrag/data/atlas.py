@@ -128,17 +128,25 @@ def county(number: int) -> County:
 
 def passages(counties: int = DEFAULT_COUNTIES) -> Iterator[dict[str, str]]:
     """The corpus in FlashRAG's format, county by county."""
-    for number in range(counties):
-        for position, subject in enumerate(county(number).subjects):
-            yield {"id": f"atlas_{number}_{position}", "contents": f"{subject.name}\n{_describe(subject)}"}
+    for place in map(county, range(counties)):
+        for position, subject in enumerate(place.subjects):
+            yield {"id": f"atlas_{place.number}_{position}", "contents": f"{subject.name}\n{_describe(subject)}"}
 
 
 def questions(split: Split, counties: int = DEFAULT_COUNTIES) -> Iterator[dict[str, Any]]:
     """The questions of a split in FlashRAG's format, eight per county of that split."""
-    for number in range(counties):
-        place = county(number)
-        if place.split == split:
-            yield from _ask(place)
+    for place in map(county, range(counties)):
+        for index, (kind, question, answer, gold) in enumerate(_asked(place) if place.split == split else ()):
+            yield {
+                "id": f"atlas_{split}_{place.number}_{index}",
+                "question": question,
+                "golden_answers": [answer],
+                "metadata": {
+                    "type": kind,
+                    "gold_titles": [subject.name for subject in gold],
+                    "gold_ids": [f"atlas_{place.number}_{place.subjects.index(each)}" for each in gold],
+                },
+            }
 
 
 def write_world(directory: Path, counties: int = DEFAULT_COUNTIES) -> Path:
@@ -227,39 +235,21 @@ def _article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def _ask(place: County) -> Iterator[dict[str, Any]]:
-    """Eight questions: bridge, composition, comparison, yes/no."""
-    for index, (kind, question, answer, gold) in enumerate([*_asked_along_a_path(place), *_asked_of_two(place)]):
-        yield {
-            "id": f"atlas_{place.split}_{place.number}_{index}",
-            "question": question,
-            "golden_answers": [answer],
-            "metadata": {
-                "type": kind,
-                "gold_titles": [subject.name for subject in gold],
-                "gold_ids": [f"atlas_{place.number}_{place.subjects.index(each)}" for each in gold],
-            },
-        }
-
-
-def _asked_along_a_path(place: County) -> Iterator[tuple[str, str, str, tuple[Subject, ...]]]:
+def _asked(place: County) -> Iterator[tuple[str, str, str, tuple[Subject, ...]]]:
     """Type, question, answer, and what it rests on."""
-    first, _, third = place.works
-    house, walker, author = place.organisation, place.people[1], third.author
+    first, second, third = place.works
+    one, other, *_ = place.people
+    house, author = place.organisation, third.author
     asked = f"Where was the author of {first.name} born?"
     yield "bridge", asked, first.author.birthplace.name, (first, first.author)
     asked = f"What was the occupation of the founder of the {house.name}?"
     yield "bridge", asked, house.founder.occupation, (house, house.founder)
-    asked = f"Which river flows through the town where {walker.name} was born?"
-    yield "composition", asked, walker.birthplace.river, (walker, walker.birthplace)
+    asked = f"Which river flows through the town where {other.name} was born?"
+    yield "composition", asked, other.birthplace.river, (other, other.birthplace)
     asked = f"In what year was the town founded in which the author of {third.name} was born?"
     yield "composition", asked, str(author.birthplace.founded), (third, author, author.birthplace)
     asked = f"How many inhabitants has the town where the {house.name} has its seat?"
     yield "composition", asked, f"{house.seat.population:,}", (house, house.seat)
-
-
-def _asked_of_two(place: County) -> Iterator[tuple[str, str, str, tuple[Subject, ...]]]:
-    (first, second, _), (one, other, *_) = place.works, place.people
     earlier, later = sorted((one, other), key=lambda person: person.born)
     yield "comparison", f"Who was born first, {one.name} or {other.name}?", earlier.name, (earlier, later)
     sooner, _ = sorted((first, second), key=lambda work: work.year)
