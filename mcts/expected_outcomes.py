@@ -46,7 +46,7 @@ class Estimates:
     """The estimates of a tree that grows; only those above or beside a change are computed again."""
 
     def __init__(self, tree: Tree[Any], end_value: EndValue, *, plain_only: bool) -> None:
-        """As `expected_outcomes`."""
+        """As of `estimates`."""
         self._tree, self._end_value, self._plain_only = tree, end_value, plain_only
         self._firsts: list[int] = []
         """By node: the first of its equivalent siblings, or itself."""
@@ -85,7 +85,9 @@ class Estimates:
                 known = [*filter(None, map(self._own.__getitem__, self._equal[each]))]
                 self._shared[each] = _pooled(known[0], [(other, 1.0) for other in known[1:]]) if known else None
         for each in firsts.union(*map(self._common.__getitem__, firsts)):
-            found = self._with_common(self._shared[each], self._common[each])
+            common = [(other, share) for one, share in self._common[each].items() if (other := self._shared[one])]
+            own = self._shared[each]
+            found = own and _pooled(own, common)
             for one in self._equal[each]:
                 self._found[one] = found
         self._found[0] = self._shared[0]
@@ -104,14 +106,8 @@ class Estimates:
         ends = [(Estimate(self._end_value(rollout), 1, 1), 1) for rollout in node.unkept]
         return _mean([*parts.values(), *ends])
 
-    def _with_common(self, own: Estimate | None, common: dict[int, float]) -> Estimate | None:
-        """A step's estimate, if it has one, with those of siblings by what they have in common."""
-        if own is None or not common:  # as most
-            return own and _pooled(own)
-        return _pooled(own, [(each, share) for one, share in common.items() if (each := self._shared[one])])
 
-
-def _pooled(own: Estimate, others: Iterable[tuple[Estimate, float]] = ()) -> Estimate | None:
+def _pooled(own: Estimate, others: Iterable[tuple[Estimate, float]]) -> Estimate | None:
     """The joint estimate of a step and of others that are or have one thing with it, each with the share of its
     observations that counts."""
     observations = 1.0 * own.observations

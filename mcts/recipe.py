@@ -9,7 +9,7 @@ not import reasonrag. These files are our own; those of users are read by `reaso
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 from typing import Literal, Self
 
 import yaml
@@ -110,15 +110,9 @@ class Recipe(Configuration):
         return self
 
 
-def _shipped() -> dict[str, Recipe]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    files = sorted(resources.files("mcts").joinpath("recipes").iterdir(), key=lambda file: file.name)
-    return {
-        name: Recipe.model_validate({"name": name, **yaml.load(file.read_bytes(), loader)})  # noqa: S506 - safe ones
-        for file in files
-        if (name := file.name.removesuffix(".yaml")) != file.name
-    }
-
-
-RECIPES = _shipped()
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+RECIPES = {
+    file.stem: Recipe.model_validate({"name": file.stem, **yaml.load(file.read_bytes(), _LOADER)})  # noqa: S506 - safe
+    for file in sorted(Path(__file__).with_name("recipes").glob("*.yaml"))
+}
 """The shipped recipes by name."""

@@ -142,10 +142,6 @@ class StepRecord(Record):
     tokens: int | None = None
     """Tokens of the reply and its end token, as a trainer counts them."""
 
-    def rewarded_by_outcome(self) -> StepRecord:
-        """The step with the outcome of its own trajectory as its reward."""
-        return self.model_copy(update={"reward": self.own_outcome})
-
 
 class PairRecord(Record):
     """Two steps of a state, by id. Unknown fields are null, and filters that need them do not apply."""

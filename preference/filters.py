@@ -188,10 +188,10 @@ def candidates_of(state: StateRecord, *, as_published: bool = False) -> Iterator
     its recipe sees them."""
     steps = {step.id: step for step in state.steps}
     for pair in state.pairs:
-        sides = steps[pair.chosen], steps[pair.rejected]
+        chosen, rejected = steps[pair.chosen], steps[pair.rejected]
         if pair.label == "outcome":
-            sides = sides[0].rewarded_by_outcome(), sides[1].rewarded_by_outcome()
-        found = Candidate(state, pair, *sides)
+            chosen, rejected = (each.model_copy(update={"reward": each.own_outcome}) for each in (chosen, rejected))
+        found = Candidate(state, pair, chosen, rejected)
         yield _as_published(found) if as_published else found
 
 

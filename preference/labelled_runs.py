@@ -33,6 +33,8 @@ from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.labelling import TokenCounter, labelled_states
 from preference.records import MalformedRolloutsError, RolloutRecord
 
+_KINDS: dict[str, type[StateRecord | QuestionRecord]] = {CANDIDATES: StateRecord, QUESTIONS: QuestionRecord}
+
 
 def write_candidates(
     rollouts: Iterable[RolloutRecord],
@@ -103,17 +105,13 @@ def merge_candidates(folders: Sequence[Path], out: Path) -> None:
     Raises OSError, and MalformedCandidatesError for a line that is not a record.
     """
     out.mkdir(parents=True, exist_ok=True)
-    _merge(folders, out, CANDIDATES, StateRecord)
-    _merge(folders, out, QUESTIONS, QuestionRecord)
-
-
-def _merge(folders: Sequence[Path], out: Path, name: str, kind: type[Line]) -> None:
-    with ExitStack() as opened:
-        sources = [opened.enter_context((folder / name).open("rb")) for folder in folders]
-        target = opened.enter_context(atomic_replacement(out / name))
-        for source, place in _grouped(sources, kind):
-            sources[source].seek(place)
-            target.write(sources[source].readline().rstrip(b"\r\n") + b"\n")
+    for name, kind in _KINDS.items():
+        with ExitStack() as opened:
+            sources = [opened.enter_context((folder / name).open("rb")) for folder in folders]
+            target = opened.enter_context(atomic_replacement(out / name))
+            for source, place in _grouped(sources, kind):
+                sources[source].seek(place)
+                target.write(sources[source].readline().rstrip(b"\r\n") + b"\n")
 
 
 def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
@@ -141,7 +139,7 @@ def rewrite_lines(path: Path, kind: type[Line], change: Callable[[Line], Line]) 
         target.writelines(change(each).to_line() for each in read_lines(path, kind))
 
 
-def _grouped(sources: Sequence[BinaryIO], kind: type[Line]) -> Iterator[tuple[int, int]]:
+def _grouped(sources: Sequence[BinaryIO], kind: type[StateRecord | QuestionRecord]) -> Iterator[tuple[int, int]]:
     """Source and offset of every line, grouped by question; of equal lines of one tree only the first."""
     places: dict[str, array[int]] = {}
     seen: set[bytes] = set()

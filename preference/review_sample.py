@@ -87,14 +87,15 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
     malformed."""
     if not isinstance(row, dict):
         return None
-    chosen, rejected = _text(row, "chosen"), _text(row, "rejected")
-    system, user = _text(row, "instruction") or "", _text(row, "input")
+    texts = {name: value for name, value in row.items() if isinstance(value, str)}
+    chosen, rejected = texts.get("chosen"), texts.get("rejected")
+    system, user = texts.get("instruction", ""), texts.get("input")
     if row.get("history"):  # then all turns, with their roles
-        user = (_text(row, "prompt") or "").removeprefix(f"System: {system}\n")
+        user = texts.get("prompt", "").removeprefix(f"System: {system}\n")
     if chosen is None or rejected is None or chosen == rejected or not user:
         return None
     confidence: Any = row.get("confidence")
-    pair_id, action_type = _text(row, "pair_id"), _text(row, "chosen_action_type")
+    pair_id, action_type = texts.get("pair_id"), texts.get("chosen_action_type")
     return ReviewPair(
         pair=digest(system, user, *sorted((chosen, rejected))),
         pair_id=pair_id if pair_id and len(pair_id) <= _LONGEST_NAME and pair_id.isprintable() else None,
@@ -107,11 +108,6 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
         chosen=chosen,
         rejected=rejected,
     )
-
-
-def _text(row: dict[str, Any], name: str) -> str | None:
-    value = row.get(name)
-    return value if isinstance(value, str) else None
 
 
 def digest(*texts: str) -> str:

@@ -20,17 +20,17 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
-    "mcts": 1641,
-    "preference": 5309,
+    "mcts": 1631,
+    "preference": 5299,
     "hall": 3755,
     "agent": 3068,
     "critics": 1154,
     "curation": 5482,
-    "data": 3569,
+    "data": 3565,
     "evaluation": 4175,
     "exploration": 2580,
     "llm": 5074,
-    "publishing": 1149,
+    "publishing": 1141,
     "retrieval": 3802,
     "run": 783,
     "scale": 567,

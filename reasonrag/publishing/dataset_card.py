@@ -36,13 +36,7 @@ from reasonrag.rendering import (
 )
 
 _TEMPLATE = "dataset_card.md.j2"
-_SIZES = (
-    (1_000, "n<1K"),
-    (10_000, "1K<n<10K"),
-    (100_000, "10K<n<100K"),
-    (1_000_000, "100K<n<1M"),
-    (10_000_000, "1M<n<10M"),
-)
+_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
 """The Hub's size categories, by their upper end."""
 
 
@@ -87,7 +81,7 @@ def front_matter(facts: DatasetCardFacts) -> str:
         language=["en"] if english else None,
         license=_licence(facts),
         pretty_name=facts.repo.rpartition("/")[2],
-        size_categories=[next((name for most, name in _SIZES if size < most), "n>10M")],
+        size_categories=[next((name for most, name in _SIZES.items() if size < most), "n>10M")],
         task_categories=["question-answering", "text-generation"],
         tags=[*purpose, "step-level", "agentic-rag", "reasonrag", "llama-factory", *papers],
         configs=configs,

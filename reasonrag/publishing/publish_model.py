@@ -33,10 +33,8 @@ _WEIGHTS = re.compile(
 )
 _VOCABULARY = frozenset({"tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model"})
 _CONFIGURATION = frozenset(
-    {
-        *(CONFIG, ADAPTER_CONFIG, "generation_config.json", "tokenizer_config.json", "special_tokens_map.json"),
-        *("added_tokens.json", "chat_template.jinja", "chat_template.json"),
-    }
+    f"{CONFIG} {ADAPTER_CONFIG} generation_config.json tokenizer_config.json special_tokens_map.json added_tokens.json "
+    "chat_template.jinja chat_template.json".split()
 )
 _ABOUT = frozenset({CARD, PROVENANCE, "metrics.json", "train.yaml"})
 """Files about the model. Paths in them are shortened to names."""

@@ -19,9 +19,9 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict
 
 from preference.export.private_files import atomic_replacement, write_json
+from preference.records import Record
 from preference.similarity import folded
 from reasonrag.data.corpus import parse_passage
 from reasonrag.data.documents.document import UnreadableError
@@ -42,18 +42,14 @@ _FROM_TEMPLATES = ("HTML", "PDF", "Word")
 """Kinds of documents whose programs write lines into each: banners and running heads."""
 
 
-class UnreadFile(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class UnreadFile(Record):
     file: str
     """Path below the folder."""
     cause: str
 
 
-class CorpusSummary(BaseModel):
+class CorpusSummary(Record):
     """What `corpus build` made of a folder; the content of the `.summary.json` beside the corpus."""
-
-    model_config = ConfigDict(frozen=True)
 
     out: str
     folder: str
