@@ -388,15 +388,12 @@ class Search(Generic[P]):
             if not nodes or self._calls_left([]) < 1:
                 return []
             return [self._work(Rank, self.tree[self._chain_end], len(nodes))]
+        kind = Score if self.config.valuation == "score" else Continue
         for node in self._one_of_each_state(nodes) if self.config.value_one else nodes:
             wanted = self._wanted_values(node)
             count = int(min(wanted, self._calls_left(wave) / self.calls_per_value))
-            if count <= 0:
-                continue
-            if self.config.valuation == "score":
-                wave.append(self._work(Score, node))
-            else:
-                wave.append(self._work(Continue, node, count))
+            if count > 0:
+                wave.append(self._work(kind, node, count))
         return wave
 
     def _one_of_each_state(self, nodes: Sequence[Node[P]]) -> list[Node[P]]:

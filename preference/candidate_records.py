@@ -327,7 +327,6 @@ def question_key(question: str) -> str:
     return short_digest(normalize_answer(question).encode())
 
 
-Line = TypeVar("Line", StateRecord, QuestionRecord)
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 

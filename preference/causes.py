@@ -132,7 +132,9 @@ class _Tree:
         outcomes = {end.quality for end in self.ends}
         unanswered = not self.answers and all(end.end in ("failed", "unanswered") for end in self.ends)
         unread = self.failed or any(node.parse_error for node in self.nodes)
-        refused = {self._supported(answer) for answer in self.golden if _quality(answer) < 1}
+        refused = {
+            self._supported(answer) for answer in self.golden if answer.quality is not None and answer.quality < 1
+        }
         spent = all(each.end in ("conclusion", "unanswered") for each in self.ends)
         holds: dict[Cause, bool] = {
             "mixed": len(outcomes) > 1,
@@ -189,13 +191,6 @@ def _reported(node: RolloutNode, shown: list[str | None]) -> frozenset[str]:
         texts = [each.title for each in node.passages or ()]
     nearest = sorted(gold, key=lambda place: -len(said & set(comparable(texts[place]).split())))
     return frozenset(gold[place] for place in nearest[:many])
-
-
-def _quality(answer: RolloutNode) -> float:
-    """Its outcome; 1 if that is missing, as nothing then says that it was refused."""
-    if answer.outcome is None:
-        return answer.f1 if answer.f1 is not None else 1.0
-    return 1.0 if answer.outcome.value is None else answer.outcome.value
 
 
 def _names_golden(answer: str, golden_answers: list[str]) -> bool:

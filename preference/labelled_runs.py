@@ -19,7 +19,7 @@ import orjson
 
 from preference.best_path import question_record
 from preference.candidate_records import (
-    Line,
+    AnyRecord,
     Origin,
     QuestionRecord,
     StateRecord,
@@ -132,7 +132,7 @@ def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
             target.write(line)
 
 
-def rewrite_lines(path: Path, kind: type[Line], change: Callable[[Line], Line]) -> None:
+def rewrite_lines(path: Path, kind: type[AnyRecord], change: Callable[[AnyRecord], AnyRecord]) -> None:
     """Replace every record of a file by what `change` makes of it. Raises OSError, and MalformedCandidatesError for a
     line that is not a record."""
     with atomic_replacement(path) as target:

@@ -167,7 +167,7 @@ def own_outcomes(rollout: RolloutRecord) -> list[float | None]:
         children = [rollout.nodes[each] for each in node.children_ids]
         kept = sum(len(each.rollouts) for each in children if each.plain_draws)
         if node.terminal:
-            found[node.id] = node.f1 if node.outcome is None else node.outcome.value
+            found[node.id] = node.quality
         elif len(node.rollouts) > kept:  # the first of them began here, before the step had children
             found[node.id] = node.rollouts[0].quality
         elif children:

@@ -52,7 +52,7 @@ class Sibling:
 
 def as_sibling(node: RolloutNode, rollout: RolloutRecord) -> Sibling:
     text = node.content if node.content is not None else node.response or ""
-    outcome = node.f1 if node.outcome is None else node.outcome.value
+    outcome = node.quality
     if (rollout.recipe.reward or "").startswith("spre_even"):
         outcome = node.expected_outcome
     elif node.rollouts:

@@ -235,6 +235,11 @@ class RolloutNode(Record):
     """Mean outcome below the step, undiscounted, every draw of a state weighing the same."""
     rollouts: Items[FinalScore] = []
 
+    @property
+    def quality(self) -> float | None:
+        """The quality of an answer that search and labels used; None if it is not known."""
+        return self.f1 if self.outcome is None else self.outcome.value
+
 
 class FailedContinuation(Record):
     """The failed step at the end of a continuation whose steps are not nodes of the tree.

@@ -20,13 +20,13 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
-    "mcts": 1631,
-    "preference": 5299,
+    "mcts": 1628,
+    "preference": 5298,
     "hall": 3755,
     "agent": 3068,
     "critics": 1154,
     "curation": 5482,
-    "data": 3565,
+    "data": 3563,
     "evaluation": 4175,
     "exploration": 2580,
     "llm": 5074,

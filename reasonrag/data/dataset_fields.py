@@ -150,7 +150,8 @@ def passages_with(record: object) -> Iterator[tuple[str, str]]:
         return
     for place in (record, record.get("metadata")):
         if isinstance(place, dict):
-            for title, text in chain(of_context(place.get("context")), _of_paragraphs(place.get("paragraphs"))):
+            paragraphs = ((each.get("title"), each.get("paragraph_text")) for each in mappings(place.get("paragraphs")))
+            for title, text in chain(of_context(place.get("context")), paragraphs):
                 if said := joined(text):
                     yield joined(title), said
 
@@ -167,10 +168,9 @@ def of_context(context: object) -> Iterator[tuple[object, object]]:
                     yield title, sentences
 
 
-def _of_paragraphs(paragraphs: object) -> Iterator[tuple[object, object]]:
-    for each in paragraphs if isinstance(paragraphs, list) else ():
-        if isinstance(each, dict):
-            yield each.get("title"), each.get("paragraph_text")
+def mappings(listed: object) -> list[dict[str, Any]]:
+    """Those in a list; none of anything else, since metadata may hold anything."""
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
 
 def joined(text: object) -> str:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from preference.records import title_key
-from reasonrag.data.dataset_fields import joined, of_context
+from reasonrag.data.dataset_fields import joined, mappings, of_context
 
 if TYPE_CHECKING:
     from reasonrag.data.corpus import Passage
@@ -125,10 +125,8 @@ def _facts(metadata: Mapping[str, Any]) -> list[tuple[object, object]]:
 
 def _supporting(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The paragraphs marked as supporting, else those whose `idx` a step of `question_decomposition` names."""
-    given, steps = metadata.get("paragraphs"), metadata.get("question_decomposition")
-    near = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+    near = mappings(metadata.get("paragraphs"))
     if marked := [each for each in near if each.get("is_supporting") is True]:
         return marked
-    steps = steps if isinstance(steps, list) else []
-    named = [each.get("paragraph_support_idx") for each in steps if isinstance(each, dict)]
+    named = [each.get("paragraph_support_idx") for each in mappings(metadata.get("question_decomposition"))]
     return [each for each in near if each.get("idx") is not None and each["idx"] in named]
