@@ -7,7 +7,7 @@ computes instead. None of them uses the values that guided the search; `search_v
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from mcts.expected_outcomes import estimates
 from mcts.tree import Tree
@@ -94,17 +94,13 @@ def search_values(tree: Tree[Any], *, alpha: float) -> list[float | None]:  # no
     return [node.value if node.counted else None for node in tree.nodes]
 
 
-class RewardRule(Protocol):
-    def __call__(self, tree: Tree[Any], *, alpha: float) -> list[float | None]: ...
-
-
-ANSWER_REWARDS: dict[str, RewardRule] = {
+ANSWER_REWARDS = {
     "spre": spre_rewards,
     "spre_even": evenly_drawn_rewards,
     "outcome": visit_weighted_rewards,
 }
 """The rules that are computed for every tree."""
-REWARDS: dict[str, RewardRule] = ANSWER_REWARDS | {
+REWARDS = ANSWER_REWARDS | {
     "spre_distinct": distinct_spre_rewards,
     "value": search_values,
     "rank": search_values,

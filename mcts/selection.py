@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from mcts.tree import Node
 
@@ -42,11 +42,7 @@ def puct_score(value: float, *, visits: int, parent_visits: int, prior: float, e
     return value + exploration * prior * math.sqrt(parent_visits) / (1 + visits)
 
 
-class ScoreRule(Protocol):
-    def __call__(self, value: float, *, visits: int, parent_visits: int, prior: float, exploration: float) -> float: ...
-
-
-SCORES: dict[str, ScoreRule] = {"uct": uct_score, "puct": puct_score, "unit_puct": puct_score}
+SCORES = {"uct": uct_score, "puct": puct_score, "unit_puct": puct_score}
 OF_SIBLINGS = frozenset({"unit_puct"})
 """Rules whose prior is one, and whose N is the sum over siblings, not the parent's own: arXiv 2505.14069, Eq. 5, which
 states no c."""

@@ -20,7 +20,7 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
-    "mcts": 1628,
+    "mcts": 1620,
     "preference": 5298,
     "hall": 3755,
     "agent": 3068,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1283,
     "training": 5488,
     "viewing": 2653,
-    "tests": 50001,
+    "tests": 49999,
     "benchmarks": 10266,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -12,23 +12,21 @@ from mcts.selection import (
     LEAST_GAIN,
     PARENT_PRIOR,
     ROOT_PRIOR,
-    ScoreRule,
+    SCORES,
     after_progress,
     expected_outcome,
     gain_per_reply,
-    puct_score,
-    uct_score,
 )
 
 values = st.floats(0, 1)
 
 
 @pytest.mark.parametrize(
-    ("score", "explores"), [(uct_score, 1.414 * (math.log(7) / 2) ** 0.5), (puct_score, 1.414 * 0.5 * 7**0.5 / 3)]
+    ("rule", "explores"), [("uct", 1.414 * (math.log(7) / 2) ** 0.5), ("puct", 1.414 * 0.5 * 7**0.5 / 3)]
 )
-def test_a_score_is_the_value_and_what_few_visits_leave_to_explore(score: ScoreRule, explores: float) -> None:
+def test_a_score_is_the_value_and_what_few_visits_leave_to_explore(rule: str, explores: float) -> None:
     """UCB1 and PUCT by hand, of a child that was taken in two of its state's seven visits."""
-    assert score(0.5, visits=2, parent_visits=7, prior=0.5, exploration=1.414) == pytest.approx(0.5 + explores)
+    assert SCORES[rule](0.5, visits=2, parent_visits=7, prior=0.5, exploration=1.414) == pytest.approx(0.5 + explores)
 
 
 @pytest.mark.parametrize(("answers", "worth_it"), [(1, True), (7, True), (8, False), (20, False)])
