@@ -30,7 +30,7 @@ LINES = {
     "evaluation": 4175,
     "exploration": 2580,
     "llm": 5074,
-    "publishing": 1141,
+    "publishing": 1134,
     "retrieval": 3802,
     "run": 783,
     "scale": 567,

@@ -13,9 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
-
-from preference.export.private_files import INDENTED
+from preference.export.private_files import write_json
 from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.errors import InputError
 from reasonrag.files import link_or_copy, read_small_text
@@ -223,5 +221,4 @@ def _stage_configuration(folder: Path, base: str | None) -> None:
             if path.name == ADAPTER_CONFIG:
                 wanted["base_model_name_or_path"] = base
             if wanted != content:
-                path.unlink()  # it is a link to the original
-                path.write_bytes(orjson.dumps(wanted, option=INDENTED))
+                write_json(path, wanted, shared=True)  # in place of a link to the original, which stays

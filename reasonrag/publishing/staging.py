@@ -23,7 +23,7 @@ from preference.export.atomic_export import staging_folder
 from preference.export.formats import FORMATS, PAIRS, SPLITS, TURNS_FILE, FormatName, Row, SplitName, dataset_info
 from preference.export.json_stream import read_items
 from preference.export.parquet import proguide_schema, schema_of, write_parquet
-from preference.export.private_files import INDENTED
+from preference.export.private_files import write_json
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
@@ -157,9 +157,7 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
             with place.open("wb") as rows:
                 write_parquet(_rows_of(source / file), rows, schema)
             shutil.copyfile(source / file, add(file, f"the same {split} rows as JSON"))
-    add(DATASET_INFO_FILE, "for LLaMA-Factory").write_bytes(
-        orjson.dumps(hub_dataset_info(inventory, repo), option=INDENTED)
-    )
+    write_json(add(DATASET_INFO_FILE, "for LLaMA-Factory"), hub_dataset_info(inventory, repo), shared=True)
     private = {run.origin.retriever for run in inventory.runs if _is_address(run.origin.retriever)}
     removed = {orjson.dumps(each): orjson.dumps(_REMOVED) for each in private}
     _pack(source / CANDIDATES, add(f"{CANDIDATES}.gz", "every state with its steps and all candidates"), removed)
@@ -170,9 +168,7 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
     summary = inventory.summary  # published without paths
     sources, contamination = [Path(each).name for each in summary.sources], without_addresses(summary.contamination)
     told = summary.model_dump() | {"out": "", "sources": sources, "contamination": contamination}
-    add(SUMMARY, "the numbers of this card").write_bytes(
-        orjson.dumps(mask_secrets_in(told, secrets()), option=INDENTED)
-    )
+    write_json(add(SUMMARY, "the numbers of this card"), mask_secrets_in(told, secrets()), shared=True)
     for file, about in ((AUDIT, "the audit"), (AUDIT_PAGE, "the audit as a page")):
         if (source / file).is_file():
             text = (source / file).read_text("utf-8").replace(str(source.resolve()), ".")
@@ -183,7 +179,7 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
     for tree, run in trees.items():
         public = {each: value for each, value in read_config(run / CONFIG).model_dump().items() if each in _OF_A_RUN}
         config = mask_secrets_in(without_addresses(public), secrets())
-        add(f"{TREES}/{tree}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=INDENTED))
+        write_json(add(f"{TREES}/{tree}/{CONFIG}", "settings of a run"), config, shared=True)
         _pack(run / ROLLOUTS, add(f"{TREES}/{tree}/{ROLLOUTS}.gz", "its trees"))
     return staged
 
