@@ -10,10 +10,15 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 
-def pdf(pages: Sequence[Sequence[str]], *, title: str = "") -> bytes:
-    """A PDF with these lines on its pages: those that begin with # in larger letters, with ~ in smaller ones."""
+def pdf(pages: Sequence[Sequence[str]], *, title: str = "", letters: bytes = b"") -> bytes:
+    """A PDF with these lines on its pages: those that begin with # in larger letters, with ~ in smaller ones. letters:
+    its font's ToUnicode table, if it has one."""
     writer = PdfWriter()
     font = DictionaryObject({NameObject(f"/{key}"): NameObject(f"/{value}") for key, value in _HELVETICA.items()})
+    if letters:
+        table = DecodedStreamObject()
+        table.set_data(letters)
+        font[NameObject("/ToUnicode")] = writer._add_object(table)
     for lines in pages:
         page = writer.add_blank_page(612, 792)
         content = DecodedStreamObject()

@@ -8,6 +8,7 @@ of documents.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -212,31 +213,33 @@ class _CorpusWriter:
     _seen: set[bytes] = field(default_factory=set)
 
     def read(self, path: str) -> None:
+        file = _shown(path)
         try:
             document = self.reader.read(path)
         except UnreadableError as error:
-            self.unreadable.append(UnreadFile(file=_shown(path), cause=str(error)))
+            self.unreadable.append(UnreadFile(file=file, cause=str(error)))
             return
-        if shared := self.shared.get(kind_of(path)):
-            shared.add(path, document)
+        if shared := self.shared.get(kind_of(file)):
+            shared.add(file, document)
         fields = asdict(replace(document, beside=[]))
-        self.spool.write(orjson.dumps([path, fields], option=orjson.OPT_APPEND_NEWLINE))
+        line = json.dumps([file, fields], ensure_ascii=False)  # orjson refuses the surrogates that a PDF may give
+        self.spool.write(line.encode("utf-8", "replace") + b"\n")
 
     def lines(self) -> Iterator[bytes]:
         """Those of each document."""
         self.spool.seek(0)
         for line in self.spool:
-            path, fields = orjson.loads(line)
-            document, kind = as_document(fields), kind_of(path)
+            file, fields = orjson.loads(line)
+            document, kind = as_document(fields), kind_of(file)
             if shared := self.shared.get(kind):
-                document = shared.without(path, document)
+                document = shared.without(file, document)
             try:
                 passages = self.reader.passages(document)
             except UnreadableError as error:
-                self.unreadable.append(UnreadFile(file=_shown(path), cause=str(error)))
+                self.unreadable.append(UnreadFile(file=file, cause=str(error)))
             else:
                 self.files[kind] += 1
-                yield self._lines_of(_shown(path), passages)
+                yield self._lines_of(file, passages)
 
     def _lines_of(self, shown: str, passages: Iterable[tuple[str, str]]) -> bytes:
         """A passage's id is its path and a digest of what it says, so that a change of one passage leaves the ids of

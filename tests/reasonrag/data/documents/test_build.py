@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -189,3 +190,18 @@ def test_pages_that_reasonrag_wrote_are_no_documents(tmp_path: Path) -> None:
         (folder / name / "README.md").write_text(f"# {name}\n\nText of {name}.")
     built = calls.corpus_build(folder, out=tmp_path / "corpus.jsonl")
     assert (built.passages, built.left_out) == (2, {"folders of reasonrag": 4, ".json": 2})
+
+
+def test_names_and_texts_that_are_no_unicode_are_read_all_the_same(tmp_path: Path) -> None:
+    """A name in other bytes is shown with them; half a character, which a PDF's own table of letters may give, is a
+    question mark."""
+    folder = tmp_path / "handbook"
+    folder.mkdir()
+    Path(os.fsdecode(bytes(folder) + b"/caf\xe9.txt")).write_text("Open from nine.")
+    table = b"1 begincodespacerange <00> <ff> endcodespacerange 1 beginbfchar <41> <d800> endbfchar"
+    (folder / "leave.pdf").write_bytes(pdf([["ABC days of leave."]], letters=table))
+    built = calls.corpus_build(folder, out=tmp_path / "a.jsonl")
+    assert (built.passages, built.unreadable) == (2, [])
+    found = [orjson.loads(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
+    assert [each["id"].partition("#")[0] for each in found] == ["caf\\xe9.txt", "leave.pdf"]
+    assert "?BC days of leave." in found[1]["contents"]
