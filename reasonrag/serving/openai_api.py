@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from preference import Message
 from preference.records import Items, first_error
@@ -20,10 +20,8 @@ from preference.records import Items, first_error
 MOST_BODY_BYTES = 8 * 1024 * 1024
 
 
-class _Asked(BaseModel):
+class _Asked(BaseModel, frozen=True):
     """What every request names. Null means the default."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     model: str | None = None
     messages: Items[Message] = Field(min_length=1)

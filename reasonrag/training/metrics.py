@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
@@ -47,8 +47,6 @@ _EVERY: Final = 30.0
 
 class Metrics(BaseModel):
     """Content of `metrics.json`; metric names are the trainer's."""
-
-    model_config = ConfigDict(protected_namespaces=())
 
     schema_version: str = "reasonrag.metrics/1"
     stage: str

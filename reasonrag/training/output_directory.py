@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from preference.export.private_files import write_json
 from reasonrag.errors import InputError
@@ -42,8 +42,6 @@ def utc_now() -> str:
 
 class TrainingRecord(BaseModel):
     """Content of `training.json`."""
-
-    model_config = ConfigDict(protected_namespaces=())
 
     schema_version: Literal["reasonrag.training/1"] = "reasonrag.training/1"
     state: Literal["started", "trained", "finished"] = "started"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from preference.candidate_records import QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.private_files import write_json
@@ -32,13 +32,11 @@ _CHECKPOINT = re.compile(r"checkpoint-\d+")
 """Checkpoint folders that the trainer makes in its output."""
 
 
-class TrainingConditions(Record):
+class TrainingConditions(Record, extra="forbid"):
     """How a model must be prompted; each with every value that the data have, null for an unknown one.
 
     Those of SHOWN_PLAINLY have null for the usual value, and are empty, and absent from the file, if all had that.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     renderer: str | None = None
     """Hash of prompts and layout, `prompting.renderer_hash`."""
@@ -104,10 +102,8 @@ SHOWN_PLAINLY: Final = {
 """Conditions that records hold only where they are not the usual ones."""
 
 
-class Provenance(BaseModel):
+class Provenance(BaseModel, frozen=True, extra="forbid"):
     """Content of `reasonrag.json` in a model's folder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     schema_version: Literal["reasonrag.model/1"] = "reasonrag.model/1"
     base_model: str

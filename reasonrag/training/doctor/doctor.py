@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from preference.records import first_error
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
@@ -83,10 +83,8 @@ class Finding:
     says: str
 
 
-class PlanningTarget(BaseModel):
+class PlanningTarget(BaseModel, frozen=True):
     """The hardware to plan for. here: whether this machine would train."""
-
-    model_config = ConfigDict(frozen=True)
 
     gpus: int
     memory: int
@@ -106,8 +104,6 @@ class MemoryOption(BaseModel):
 
 class Diagnosis(BaseModel):
     """What a checkup found."""
-
-    model_config = ConfigDict(protected_namespaces=())
 
     schema_version: str = "reasonrag.doctor/3"
     config: str

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from reasonrag.llm.settings import MAX_REPLY_TOKENS
 from reasonrag.training.doctor.model_shapes import ModelShape
@@ -35,30 +35,24 @@ ADAM_STATE_BYTES: Final = 8
 """Bytes of Adam's two fp32 moments of a trained parameter."""
 
 
-class Zero(BaseModel):
+class Zero(BaseModel, frozen=True):
     """How DeepSpeed ZeRO divides a training. stage: 0 without DeepSpeed."""
-
-    model_config = ConfigDict(frozen=True)
 
     stage: int = Field(default=0, ge=0, le=3)
     offload_optimizer: bool = False
     offload_parameters: bool = False
 
 
-class Adapter(BaseModel):
+class Adapter(BaseModel, frozen=True):
     """rank, targets: of LoRA. bits: per frozen weight in QLoRA."""
-
-    model_config = ConfigDict(frozen=True)
 
     rank: int = Field(default=8, gt=0)
     targets: tuple[str, ...] = ("all",)
     bits: int = Field(default=4, ge=2, le=8)
 
 
-class TrainingSetup(BaseModel):
+class TrainingSetup(BaseModel, frozen=True):
     """The parts of a training that determine its memory. batch: rows (pairs) per GPU and forward pass."""
-
-    model_config = ConfigDict(frozen=True)
 
     stage: Literal["sft", "dpo", "kto", "rm", "policy"] = "dpo"
     method: Literal["full", "lora", "qlora"] = "full"
@@ -100,10 +94,8 @@ class TrainingSetup(BaseModel):
         return ", ".join([*words, "offloaded"] if offloaded else words)
 
 
-class MemoryPlan(BaseModel):
+class MemoryPlan(BaseModel, frozen=True):
     """Bytes on each GPU by purpose, and host: in the machine's memory for all its GPUs; of several machines, in all."""
-
-    model_config = ConfigDict(frozen=True)
 
     training: TrainingSetup
     parameters: int

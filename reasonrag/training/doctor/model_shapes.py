@@ -10,17 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from preference.records import first_error
 from reasonrag.errors import InputError
 from reasonrag.model_folder import CONFIG, read_model_config
 
 
-class ModelShape(BaseModel):
+class ModelShape(BaseModel, frozen=True):
     """Shape of a Qwen2 decoder. Fields are named as in its config.json."""
-
-    model_config = ConfigDict(frozen=True)
 
     vocab_size: int = Field(gt=0)
     hidden_size: int = Field(gt=0)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from reasonrag.errors import ReasonragError
 from reasonrag.processes.children import child_environment
@@ -27,10 +27,8 @@ LLAMA_FACTORY: Final = "LLaMA-Factory"
 REPORTED_PACKAGES: Final = "llamafactory torch transformers trl peft accelerate datasets deepspeed".split()
 
 
-class Gpu(BaseModel):
+class Gpu(BaseModel, frozen=True):
     """A GPU that torch sees. memory: total bytes. capability: CUDA compute capability."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     memory: int

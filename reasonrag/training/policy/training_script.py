@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from mcts.advantages import prorag
 from reasonrag.serving.chat_template import open_tokenizer
@@ -27,10 +27,8 @@ from reasonrag.training.stages.trl import ProcessJob, arguments_of, base_of, tel
 IGNORED = -100
 
 
-class Loss(BaseModel):
+class Loss(BaseModel, frozen=True):
     """clip: how far the ratio counts, 1 - clip to 1 + clip. kl: weight of the penalty."""
-
-    model_config = ConfigDict(frozen=True)
 
     clip: float = 0.2
     kl: float = 0.0

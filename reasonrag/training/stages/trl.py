@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from preference.export.private_files import write_file
 from reasonrag.errors import InputError, NothingToLearn
@@ -54,11 +54,9 @@ _LORA: Final = {
 }
 
 
-class ProcessJob(BaseModel):
+class ProcessJob(BaseModel, frozen=True, extra="forbid"):
     """What the process gets. rows, held_out: JSON lines. arguments: the trainer's. lora: peft's, of `LoraConfig`; None:
     all weights are trained. ours: keys of the configuration that no trainer knows."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     base: str
     out: str
