@@ -16,7 +16,9 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -34,12 +36,12 @@ COLDEST = 1e-6
 
 
 @dataclass(eq=False)
-class Generation:
-    """A reply being generated; a row of the batch.
+class Generation(Future[str]):
+    """A reply being generated, whose result is why it ended; a row of the batch. Cancelled when it is no longer wanted.
 
     temperature: 0 takes the most likely token. top_p: share of the probability mass, in (0, 1]. stop: strings that end
-        the reply. done: called once, in the decoder's thread, when `finish_reason` or `error` is set. logprobs: of the
-        tokens of the reply, under the model's own distribution, which temperature and top_p do not change.
+        the reply. logprobs: of the tokens of the reply, under the model's own distribution, which temperature and top_p
+        do not change.
     """
 
     prompt: tuple[int, ...]
@@ -48,20 +50,16 @@ class Generation:
     max_tokens: int
     stop: tuple[str, ...]
     seed: int
-    done: Callable[[Generation], None]
     reply: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    finish_reason: str | None = None
-    error: Exception | None = None
-    cancelled: bool = False
-    """Set when the reply is no longer wanted."""
 
     def __post_init__(self) -> None:
+        super().__init__()
         self._draws = random.Random(self.seed)
 
-    @property
-    def ended(self) -> bool:
-        return self.finish_reason is not None or self.error is not None or self.cancelled
+    def end(self, reason: str) -> None:
+        with suppress(InvalidStateError):  # cancelled by another thread
+            self.set_result(reason)
 
     def draw(self) -> float:
         """The next number in [0, 1)."""
@@ -105,7 +103,7 @@ class _Batch:
     @property
     def living(self) -> list[int]:
         """Places of rows whose reply goes on. Another thread may end one at any moment."""
-        return [i for i, row in enumerate(self.rows) if not row.ended]
+        return [i for i, row in enumerate(self.rows) if not row.done()]
 
     def fits(self, parts: Sequence[tuple[_Batch, list[int]]], places: int) -> bool:
         """Whether these rows of others find as many places here, and the next token a column."""
@@ -166,14 +164,15 @@ class Decoder:
                     self._advance(admitted)
                 except Exception as error:  # noqa: BLE001 - its rows get the error, others continue
                     for row in admitted + (self._batch.rows if self._batch else []):
-                        _end(row, error=error)
+                        with suppress(InvalidStateError):  # it has ended
+                            row.set_exception(error)
                     self._batch = None
 
     def _admitted(self) -> list[Generation]:
         """Waiting rows that there is room for, in the order in which they came."""
         room, entering = self._max_batch - (len(self._batch.living) if self._batch else 0), list[Generation]()
         while self._waiting:
-            wanted = [row for row in self._waiting[0] if not row.ended]
+            wanted = [row for row in self._waiting[0] if not row.done()]
             if len(wanted) > room - len(entering):
                 break
             entering += wanted
@@ -187,7 +186,7 @@ class Decoder:
         if batch:
             self._step(batch)
         same = groupby(admitted, key=lambda row: row.prompt)
-        read = [self._read(rows) for _, each in same if (rows := [row for row in each if not row.ended])]
+        read = [self._read(rows) for _, each in same if (rows := [row for row in each if not row.done()])]
         parts = [(part, part.living) for part in read]  # once, as rows are cancelled meanwhile
         old = [(batch, batch.living)] if batch else []
         count = sum(len(which) for _, which in old + parts)
@@ -219,7 +218,7 @@ class Decoder:
         mask = batch.mask[:, : batch.width]
         logits = self._logits(batch.tokens[:, None], mask, batch.lengths[:, None], batch.cache)
         # A row that ended stays where it is: its position might soon be one that the model does not have.
-        batch.lengths += batch.lengths.new_tensor([not row.ended for row in batch.rows])
+        batch.lengths += batch.lengths.new_tensor([not row.done() for row in batch.rows])
         batch.tokens = self._extend(batch.rows, logits)
 
     def _logits(self, tokens: Any, mask: Any, positions: Any, cache: Any) -> Any:
@@ -254,20 +253,20 @@ class Decoder:
         chosen = draw(rows, logits)
         numbers = torch.log_softmax(logits.float(), -1).gather(-1, chosen[:, None])[:, 0]
         for row, token, number in zip(rows, chosen.tolist(), numbers.tolist(), strict=True):
-            if not row.ended:
+            if not row.done():
                 self._append(row, token, number)
         return chosen
 
     def _append(self, row: Generation, token: int, logprob: float) -> None:
         if token in self._ends:
-            _end(row, "stop")
+            row.end("stop")
             return
         row.reply.append(token)
         row.logprobs.append(logprob)
         if row.stop and self._has_stop(row):
-            _end(row, "stop")
+            row.end("stop")
         elif len(row.reply) >= row.max_tokens:
-            _end(row, "length")
+            row.end("length")
 
     def _has_stop(self, row: Generation) -> bool:
         """Whether the newest token completed a stop string; decodes only as many tokens as such a string can have."""
@@ -280,7 +279,7 @@ def draw(rows: Sequence[Generation], logits: Any) -> Any:
     """The next token of each row: the most likely at temperature 0, else by inverse-CDF sampling with the row's own
     random number. logits: [rows, vocabulary]; returns [rows]."""
     chosen = logits.argmax(-1)
-    drawn = [i for i, row in enumerate(rows) if row.temperature >= COLDEST and not row.ended]
+    drawn = [i for i, row in enumerate(rows) if row.temperature >= COLDEST and not row.done()]
     for places in ([i for i in drawn if rows[i].top_p >= 1], [i for i in drawn if rows[i].top_p < 1]):
         if places:
             chosen[places] = _sampled([rows[i] for i in places], logits[places].float())
@@ -303,9 +302,3 @@ def _sampled(rows: Sequence[Generation], logits: Any) -> Any:
     found = torch.searchsorted(sums, column(row.draw() for row in rows) * sums[:, -1:], right=True)
     found = found.clamp(max=sums.shape[1] - 1)  # of a model whose logits are not finite it is none
     return (found if order is None else order.gather(-1, found))[:, 0]
-
-
-def _end(row: Generation, reason: str | None = None, *, error: Exception | None = None) -> None:
-    if not row.ended:
-        row.finish_reason, row.error = reason, error
-        row.done(row)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import secrets
 import sys
 import threading
@@ -120,12 +119,6 @@ class _Service:
 
     async def _replies(self, asked: ChatCompletionRequest, prompt: tuple[int, ...]) -> dict[str, Any]:
         """All choices, complete. Raises the model's exceptions. Cancelling stops their generation."""
-        loop, ended = asyncio.get_running_loop(), asyncio.Queue[Generation]()
-
-        def note(row: Generation) -> None:
-            with contextlib.suppress(RuntimeError):  # the service has ended and its loop is closed
-                loop.call_soon_threadsafe(ended.put_nowait, row)
-
         room = self.loaded.context - len(prompt)
         seed = secrets.randbits(31) if asked.seed is None else asked.seed
         rows = [
@@ -136,21 +129,18 @@ class _Service:
                 max_tokens=min(asked.token_limit or room, room),
                 stop=asked.stop,
                 seed=seed + i,
-                done=note,
             )
             for i in range(asked.n)
         ]
         self._decoder.submit(rows)
         try:
-            for _ in rows:
-                if error := (await ended.get()).error:
-                    raise error
+            reasons = await asyncio.gather(*map(asyncio.wrap_future, rows))
         finally:
             for row in rows:
-                row.cancelled = True
+                row.cancel()
         return completion(
             self.loaded.folder.name,
-            [(cut_at(self._decoded(row.reply), row.stop), row.finish_reason or "stop") for row in rows],
+            [(cut_at(self._decoded(row.reply), row.stop), why) for row, why in zip(rows, reasons, strict=True)],
             prompt_tokens=len(prompt),
             completion_tokens=sum(len(row.reply) for row in rows),
             logprobs=map(self._tokens, rows) if asked.logprobs else (),

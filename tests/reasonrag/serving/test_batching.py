@@ -42,20 +42,15 @@ def gpt2() -> Any:
 def decoded(model: Any, *requests: list[tuple[tuple[int, ...], int]], max_batch: int) -> list[Generation]:
     """Greedy replies to (prompt, most tokens) of some requests, all of which are there from the beginning."""
     decoder = Decoder(model, None, ends=[], max_batch=max_batch)
-    left = threading.Semaphore(0)
-
-    def done(_: Generation) -> None:
-        left.release()
-
     rows: list[Generation] = []
     for asked in requests:
-        group = [Generation(prompt, 0, 1, most, (), 0, done) for prompt, most in asked]
+        group = [Generation(prompt, 0, 1, most, (), 0) for prompt, most in asked]
         decoder.submit(group)
         rows += group
     worker = threading.Thread(target=decoder.run)
     worker.start()
-    for _ in rows:
-        assert left.acquire(timeout=120)
+    for row in rows:
+        row.result(timeout=120)
     decoder.stop()
     worker.join()
     return rows
@@ -92,7 +87,6 @@ def test_rows_get_what_generate_says_to_each(made: Any) -> None:
         for _ in range(40)
     ]
     rows = decoded(model, asked, max_batch=16)
-    assert [row.error for row in rows] == [None] * len(rows)
     said = [row.reply for row in rows]
     assert said == [alone(model, *each) for each in asked]
     assert len(set(map(tuple, said))) > 20
@@ -127,16 +121,10 @@ def test_a_prompt_whose_replies_nobody_wants_any_more_is_not_read(reads: tuple[A
     """Here since the prompt before it was read."""
     model, read = reads
     decoder = Decoder(model, None, ends=[], max_batch=16)
-    other = Generation((2, 2), 0, 1, 5, (), 0, lambda _: None)
-
-    def leave(_: Generation) -> None:
-        other.cancelled = True
-
-    for row in (
-        Generation((1, 1), 0, 1, 1, (), 0, leave),
-        other,
-        Generation((3, 3), 0, 1, 1, (), 0, lambda _: decoder.stop()),
-    ):
+    first, other, last = (Generation((each, each), 0, 1, most, (), 0) for each, most in ((1, 1), (2, 5), (3, 1)))
+    first.add_done_callback(lambda _: other.cancel())
+    last.add_done_callback(lambda _: decoder.stop())
+    for row in (first, other, last):
         decoder.submit([row])
     decoder.run()
     assert read == [1, 3]
@@ -148,7 +136,6 @@ def test_a_row_that_ended_at_the_last_position_does_not_end_the_others() -> None
     model = gpt2().eval()
     asked = [(tuple(range(100)), 28), *((tuple(range(each, each + 20)), 60) for each in range(5))]
     rows = decoded(model, asked, max_batch=8)
-    assert [row.error for row in rows] == [None] * len(rows)
     assert [len(row.reply) for row in rows] == [28, *[60] * 5]
 
 
@@ -166,36 +153,35 @@ def test_a_reply_that_is_cancelled_while_rows_change_places_changes_no_other(mos
 
         looks = 0
 
-        @property
-        def ended(self) -> bool:
+        def done(self) -> bool:
             self.looks -= 1
-            self.cancelled = self.cancelled or self.looks < 0
-            return self.finish_reason is not None or self.error is not None or self.cancelled
+            return (self.looks < 0 and self.cancel()) or super().done()
 
     for looks in range(60):
         decoder = Decoder(model, None, ends=[], max_batch=4)
         rows: list[Generation] = []
 
-        def done(_: Generation, rows: list[Generation] = rows, decoder: Decoder = decoder) -> None:
-            if all(each.finish_reason or each.error for each in rows if not isinstance(each, Fickle)):
+        def stop_after_all(_: object, rows: list[Generation] = rows, decoder: Decoder = decoder) -> None:
+            if all(each.done() for each in rows if not isinstance(each, Fickle)):
                 decoder.stop()
 
         for place, (prompt, count) in enumerate(asked):
             made = Fickle if place == 1 else Generation
-            rows.append(made(prompt, temperature=0, top_p=1, max_tokens=count, stop=(), seed=0, done=done))
+            rows.append(made(prompt, temperature=0, top_p=1, max_tokens=count, stop=(), seed=0))
+            rows[-1].add_done_callback(stop_after_all)
         rows[1].looks = looks  # type: ignore[attr-defined]
         decoder.submit(rows)
         decoder.run()
-        said = [(row.error, row.reply) for place, row in enumerate(rows) if place != 1]
+        said = [(row.exception(), row.reply) for place, row in enumerate(rows) if place != 1]
         assert said == [(None, each) for place, each in enumerate(expected) if place != 1], looks
 
 
 def test_logits_that_are_not_finite_name_a_word_all_the_same() -> None:
-    row = Generation((1,), 1, 1, 1, (), 0, lambda _: None)
+    row = Generation((1,), 1, 1, 1, (), 0)
     assert 0 <= draw([row], torch.full((1, 10), float("nan"))).item() < 10
 
 
 @pytest.mark.parametrize("temperature", [0, 1e-45, 1e-39, 1e-3])
 def test_a_low_temperature_takes_the_most_likely_token(temperature: float) -> None:
-    row = Generation((1,), temperature, 1, 1, (), 0, lambda _: None)
+    row = Generation((1,), temperature, 1, 1, (), 0)
     assert draw([row], torch.tensor([[1.0, 20.0, 3.0]])).tolist() == [1]
