@@ -24,7 +24,7 @@ LINES = {
     "preference": 5298,
     "hall": 3755,
     "agent": 3068,
-    "critics": 1154,
+    "critics": 1148,
     "curation": 5482,
     "data": 3566,
     "evaluation": 4175,

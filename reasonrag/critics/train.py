@@ -80,12 +80,11 @@ def train_critic(
 def _train(plan: Plan, fold: Fold | None, watcher: JobWatcher, *, dry_run: bool) -> CriticResult:
     """fold: whose questions are left out. Raises what `train_critic` does."""
     folder = plan.data.directory
-    files = critic_files(folder)
     rows, held_out = (read_rows(folder, split, fold) for split in ("train", "validation"))
     rows_of_it = Rows(
         rows.rows,
         held_out.rows,
-        files,
+        [*pairs_files(folder).values()],
         rows.questions | (held_out.questions if plan.config.get("load_best_model_at_end") else frozenset()),
         {"labels": "+".join(sorted(rows.labels))},  # outcome only if all rows are labelled by it
         {"fold": [fold.number, fold.count] if fold else None},
@@ -124,19 +123,14 @@ class CriticRows:
     labels: frozenset[str]
 
 
-def critic_files(data: Path) -> list[Path]:
-    """The files that a critic is trained on. Raises InputError where they are missing."""
-    files = pairs_files(data)
-    if "train" not in files:
+def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
+    """The rows of a split, but for the questions of the fold. Raises InputError for a damaged file, and where there are
+    none to train on."""
+    path = pairs_files(data).get(split)
+    if path is None and split == "train":
         raise InputError(
             f"{data} has no {PAIRS_FILE}, which a critic is trained on: reasonrag pairs {data} --out {data}"
         )
-    return [*files.values()]
-
-
-def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
-    """The rows of a split, but for the questions of the fold. Raises InputError for a damaged file."""
-    path = pairs_files(data).get(split)
     rows, questions, labels = [], set[str](), set[str]()
     keys = {each.question_id: question_key(each.question) for each in read_lines(data / QUESTIONS, QuestionRecord)}
     for row in rows_in(path) if path else ():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference.candidate_records import question_key
-from reasonrag.critics.train import Fold, critic_files, read_rows
+from reasonrag.critics.train import Fold, read_rows
 from reasonrag.errors import InputError
 
 
@@ -71,4 +71,4 @@ def test_a_row_without_a_step_is_refused_by_name(data: Path) -> None:
 
 def test_a_data_set_without_pairs_is_refused_with_the_command_that_writes_them(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no RAG_ProGuide\.json.* reasonrag pairs"):
-        critic_files(tmp_path)
+        read_rows(tmp_path, "train", None)
