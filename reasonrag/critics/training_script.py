@@ -73,24 +73,21 @@ def main(job_file: Path) -> None:
 
 def _tokenized(path: Path, tokenizer: Any, job: ProcessJob, limit: int) -> tuple[list[dict[str, Any]], int]:
     """The rows as TRL takes them, and how many were left out as too long."""
-    found, left_out, scale = [], 0, float(job.ours.get("margin_scale", 0.0))
-    for line in path.read_bytes().splitlines():
-        row = json.loads(line)
+    found, scale = list[dict[str, Any]](), float(job.ours.get("margin_scale", 0.0))
 
-        def ids(step: str, state: Any = row["state"]) -> list[int]:
-            said = [*state, {"role": "assistant", "content": step}]
-            read = list(tokenizer.apply_chat_template(said, tokenize=True, return_dict=False))
-            if read[-1] != tokenizer.eos_token_id:
-                raise SystemExit(f"the chat template of {job.base} does not end with {tokenizer.eos_token!r}")
-            return read
+    def ids(state: list[dict[str, str]], step: str) -> list[int]:
+        said = [*state, {"role": "assistant", "content": step}]
+        read = list(tokenizer.apply_chat_template(said, tokenize=True, return_dict=False))
+        if read[-1] != tokenizer.eos_token_id:
+            raise SystemExit(f"the chat template of {job.base} does not end with {tokenizer.eos_token!r}")
+        return read
 
-        each = {"chosen_ids": ids(row["chosen"]), "rejected_ids": ids(row["rejected"])}
-        each |= {"margin": scale * row["margin"]} if scale else {}
-        if any(len(value) > limit for name, value in each.items() if name.endswith("ids")):
-            left_out += 1
-        else:
-            found.append(each)
-    return found, left_out
+    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for row in rows:
+        sides = {f"{side}_ids": ids(row["state"], row[side]) for side in ("chosen", "rejected")}
+        if max(map(len, sides.values())) <= limit:
+            found.append(sides | ({"margin": scale * row["margin"]} if scale else {}))
+    return found, len(rows) - len(found)
 
 
 def critic_template(base: str) -> str:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 from preference.candidate_records import QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.private_files import write_json
 from preference.export.summary import QUESTIONS, held_out_keys
-from preference.records import AbsentIfEmpty, Record, first_error
+from preference.records import AbsentIfEmpty, AbsentIfNone, Record, first_error
 from reasonrag.agent.settings import OURS
 from reasonrag.data.questions import SHORT
 from reasonrag.data.settings import ATLAS, HUB_SPLITS
@@ -123,7 +123,7 @@ class Provenance(BaseModel, frozen=True, extra="forbid"):
     config_hash: str = ""
     """Hash of the resolved configuration."""
     versions: dict[str, str] = {}
-    critic: CriticFacts | None = None
+    critic: AbsentIfNone[CriticFacts] = None
     """Of a critic, which scores steps; absent from the file of other models."""
 
     @property
@@ -153,8 +153,7 @@ class Provenance(BaseModel, frozen=True, extra="forbid"):
         )
 
     def write(self, folder: Path) -> None:
-        left_out = {"critic"} if self.critic is None else set()
-        write_json(folder / PROVENANCE, self.model_dump(mode="json", exclude=left_out), shared=True)
+        write_json(folder / PROVENANCE, self.model_dump(mode="json"), shared=True)
 
 
 def find_provenance(folder: Path) -> Path | None:

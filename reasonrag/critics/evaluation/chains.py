@@ -64,7 +64,6 @@ def chain_figures(
     mean: Callable[..., Estimate],
 ) -> dict[str, Any]:
     """The fields of the report about chains, whose score is the mean of their steps'. mean: `clustered_mean`."""
-
     known = dict[Chain, float]()
     for chain in dict.fromkeys([*chains, *(one for both in mixed for one in both)]):
         scores = [each for step in chain.steps if (each := score(step)) is not None]

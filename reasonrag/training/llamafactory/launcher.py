@@ -213,7 +213,6 @@ def _sigterm_as_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
