@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib.metadata import version
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -267,7 +267,16 @@ def config_hash(decides_answers: dict[str, Any]) -> str:
 def versions() -> dict[str, str]:
     """Versions of the software that made the results."""
     packages = ("reasonrag", "openai", "bm25s", "pydantic", "genai-prices")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+    return {"python": platform.python_version()} | installed_versions(packages)
+
+
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Of those of these packages that are here."""
+    found = {}
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def shown_settings(settings: Settings) -> dict[str, Any]:

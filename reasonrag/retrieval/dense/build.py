@@ -10,9 +10,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -59,10 +58,13 @@ from reasonrag.retrieval.dense.vector_pieces import (
     VectorWriter,
 )
 from reasonrag.retrieval.settings import IndexType, Precision
+from reasonrag.run_config import installed_versions
 
 BUILD = "build.json"
 ADOPTION_SAMPLE = 32
 """Passages re-encoded to check that an adopted index matches this corpus and encoder."""
+_PACKAGES = "numpy faiss-cpu faiss-gpu torch transformers sentence-transformers FlagEmbedding".split()
+"""Whose versions an index records."""
 
 
 class EncodedPiece(NamedTuple):
@@ -253,7 +255,7 @@ class _Build:
             searched=file.plan.type,
             encoding_seconds=round(seconds, 2),
             devices=devices,
-            versions=_versions(),
+            versions=installed_versions(_PACKAGES),
             files=files,
         )
         write_manifest(manifest, self.unfinished)
@@ -377,12 +379,3 @@ def _first_difference(before: BaseModel, now: BaseModel) -> str:
             nested = isinstance(was, BaseModel)
             return _first_difference(was, found) if nested else f"{name}: {was!r} there, {found!r} now"
     return ""
-
-
-def _versions() -> dict[str, str]:
-    packages = ("numpy", "faiss-cpu", "faiss-gpu", "torch", "transformers", "sentence-transformers", "FlagEmbedding")
-    found = {}
-    for each in packages:
-        with suppress(PackageNotFoundError):
-            found[each] = version(each)
-    return found

@@ -12,10 +12,8 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +24,7 @@ from preference.export.private_files import write_file
 from reasonrag.errors import InputError, NothingToLearn
 from reasonrag.files import file_digest, read_small
 from reasonrag.progress import JobWatcher
-from reasonrag.run_config import config_hash
+from reasonrag.run_config import config_hash, installed_versions
 from reasonrag.serving.loading import SMALL
 from reasonrag.serving.local_server import count_gpus, driver_gpus
 from reasonrag.training.llamafactory.config_files import changes_of, find_config
@@ -84,21 +82,12 @@ class Kind:
     @property
     def lacking(self) -> str | None:
         """Why this environment cannot train it; None if it can."""
-        here = self.versions
+        here = installed_versions(self.packages)
         missing = [name for name in self.packages if name not in here]
         if not missing and "trl" in here and tuple(int(part) for part in here["trl"].split(".")[:2]) < _FEWEST_TRL:
             missing = [f"trl 1.16 or newer, here is {here['trl']}"]
         needs = f"train-{self.stage} needs {', '.join(missing)}: pip install 'reasonrag[rl]'"
         return needs if missing else None
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """Of the packages that are here."""
-        found = {}
-        for name in self.packages:
-            with suppress(PackageNotFoundError):
-                found[name] = version(name)
-        return found
 
     def arguments(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The keys of a configuration that its trainer takes."""
@@ -191,7 +180,7 @@ def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
         splits=list(by_split),
         questions=sorted(rows.questions),
         config_hash=config_hash(decides),
-        versions={"reasonrag": version("reasonrag")} | kind.versions,
+        versions=installed_versions(("reasonrag", *kind.packages)),
     )
     standing = plan.permitted.standing(found.objections)
     about = {"directory": str(data.directory.resolve()), "stage": kind.stage, "dataset": next(iter(digests))}
