@@ -16,6 +16,7 @@ from preference.candidate_records import QuestionRecord, question_key, read_line
 from preference.export.formats import PAIRS_FILE, SplitName, messages_of, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.critics.settings import TrainCriticSettings
+from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.llm.critic import CriticFacts
 from reasonrag.progress import JobWatcher, SilentWatcher
@@ -132,7 +133,9 @@ def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
             f"{data} has no {PAIRS_FILE}, which a critic is trained on: reasonrag pairs {data} --out {data}"
         )
     rows, questions, labels = [], set[str](), set[str]()
-    keys = {each.question_id: question_key(each.question) for each in read_lines(data / QUESTIONS, QuestionRecord)}
+    with explained_records():
+        asked = read_lines(data / QUESTIONS, QuestionRecord) if (data / QUESTIONS).is_file() else ()
+        keys = {each.question_id: question_key(each.question) for each in asked}
     for row in rows_in(path) if path else ():
         try:
             key = question_key(row["question"]) if "question" in row else keys[row["question_id"]]

@@ -152,6 +152,7 @@ REFUSALS = {
     "LLaMA-Factory's": (["smoke-cpu", "--data", "data/a", "--set", "stage=rm"], "is LLaMA-Factory's"),
     "no such model": (["smoke-cpu", "--data", "data/a", "--set", "model_name_or_path=models/none"], "no model at"),
     "a run": (["smoke-cpu", "--data", "runs/a"], "is a run, not a data set"),
+    "damaged questions": (["smoke-cpu", "--data", "data/torn"], "torn/questions.jsonl, line 1"),
 }
 
 
@@ -161,6 +162,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(
 ) -> None:
     world.trained("pairwise")
     monkeypatch.chdir(world.place)
+    shutil.copytree("data/a", "data/torn", dirs_exist_ok=True)
+    Path("data/torn/questions.jsonl").write_text("{")
     done = reasonrag("train-critic", *words, "--out", "critics/never")  # type: ignore[operator]
     assert (done.status, says in done.err) == (2, True), done.err
     assert not Path("critics/never").exists()
