@@ -37,8 +37,8 @@ from reporting import ROOT, publish, table
 import reasonrag
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.protocols.known import steps_of_a_search
 from reasonrag.agent.settings import AGENTS, OURS
-from reasonrag.agent.step_budget import steps_of_a_search
 from reasonrag.evaluation.predictions import read_predictions
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits

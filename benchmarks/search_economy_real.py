@@ -29,7 +29,7 @@ from preference.causes import QuestionCause, cause_of
 from preference.filters import AS_PUBLISHED, NO_FILTERS
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.step_budget import steps_of_hops
+from reasonrag.agent.protocols.known import steps_of_hops
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import Sampling

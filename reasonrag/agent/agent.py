@@ -20,10 +20,9 @@ from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending, first_reading
 from reasonrag.agent.parsing import ParsedReply, ParseError
 from reasonrag.agent.prompting import Prompts, as_thought, render_variation
-from reasonrag.agent.protocols.known import PROTOCOLS, AgentProtocol
+from reasonrag.agent.protocols.known import PROTOCOLS, AgentProtocol, steps_of_hops
 from reasonrag.agent.reader import Readings
 from reasonrag.agent.state import Observation, State
-from reasonrag.agent.step_budget import next_turn, steps_of_hops
 from reasonrag.agent.support import is_supported
 from reasonrag.concurrency import together
 from reasonrag.data.multiple_choice import in_words
@@ -150,9 +149,11 @@ class Agent:
         return State(question, self._turn(question, None, layer=0)[0], layer=0)
 
     def _turn(self, question: Question, action_type: ActionType | None, *, layer: int) -> tuple[AgentAction, bool]:
-        """As `next_turn`."""
-        left = self.most_steps(question) - layer if self.must_answer else None
-        return next_turn(action_type, steps_left=left, reads_at_once=self.protocol.reads_at_once)
+        """What the next turn does, and whether it is preceded by a search. An agent whose passages are read by a turn
+        of their own is shown none before it concludes. action_type: of the step before, None at the start."""
+        last, at_once = self.must_answer and layer + 1 == self.most_steps(question), self.protocol.reads_at_once
+        searches = action_type == "query" and (at_once or not last)
+        return "conclude" if last else "read" if searches and not at_once else "think", searches
 
     async def next_state(self, step: AgentStep, said: str | None = None) -> State:
         """The state a step leads to; a query is searched here. said: by the reader, if that is known. Raises its

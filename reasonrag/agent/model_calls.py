@@ -24,7 +24,7 @@ from reasonrag.agent.prompting import Prompts, render_repair
 from reasonrag.errors import ModelError
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
-from reasonrag.llm.endpoint.endings import ending_of
+from reasonrag.llm.endpoint.endings import Ending, ending_of
 from reasonrag.llm.prices import Price
 from reasonrag.llm.reasoning import as_read, is_only_reasoning
 
@@ -180,7 +180,7 @@ class ModelCaller:
             sample,
             tag="score",
             wanted="a number between 0 and 100",
-            read=lambda reply: parse_score(reply.text, ending_of(reply)),
+            read=parse_score,
         )
 
     async def judgement(
@@ -191,15 +191,17 @@ class ModelCaller:
         *,
         tag: str,
         wanted: str,
-        read: Callable[[Completion], T | None],
+        read: Callable[[str, Ending], T | None],
     ) -> Judgement[T]:
-        """A judge's verdict inside a tag; one repair turn if it is unreadable. Raises ModelError."""
+        """A judge's verdict inside a tag; one repair turn if it is unreadable. read: takes a reply's text and how it
+        ended. Raises ModelError."""
 
         def parse(completion: Completion) -> T | ParseError:
-            value = read(completion)
+            ending = ending_of(completion)
+            value = read(completion.text, ending)
             if value is not None:
                 return value
-            cause, _ = NOTHING_SAID.get(ending_of(completion), ("no_tag", ""))
+            cause, _ = NOTHING_SAID.get(ending, ("no_tag", ""))
             cause = "reasoning_cut" if is_only_reasoning(completion) else cause
             return ParseError(cause, f"expected <{tag}>..</{tag}> with {wanted}")
 

@@ -295,8 +295,7 @@ def render_judgement(
     golden_answers: Sequence[str] = (),
 ) -> tuple[Message, Message]:
     """The prompt for scoring some reasoning. `golden_answers`: empty unless the recipe shows them to judges."""
-    lines = [*_known(question, golden_answers), f"Reasoning: {_one_line(thoughts)}"]
-    return _judges(prompts["judge"], lines)
+    return _judges(prompts["judge"], [*_known(question, golden_answers), _reasoning(thoughts)])
 
 
 def render_ranking(
@@ -311,7 +310,7 @@ def render_ranking(
     """The prompt for ranking `candidates`, replies of siblings, numbered from 1 in the given order."""
     lines = _known(question, golden_answers, passages)
     if thoughts:
-        lines.append(f"Reasoning: {_one_line(thoughts)}")
+        lines.append(_reasoning(thoughts))
     return _judges(prompts["rank"], lines + _candidates(candidates))
 
 
@@ -322,7 +321,7 @@ def render_pick(
     question, _, seen = "\n".join(turn.content for turn in prompt[1:]).partition("\n")
     lines = [folded(question), *_golden(golden_answers)]
     if seen:
-        lines.append(f"Reasoning: {_one_line([seen.removeprefix('Previous Thoughts: ')])}")
+        lines.append(_reasoning([seen.removeprefix("Previous Thoughts: ")]))
     return _judges(prompts["pick"], lines + _candidates(candidates))
 
 
@@ -338,8 +337,8 @@ def render_answer(
 ) -> tuple[Message, Message]:
     """The prompt for scoring an answer, the last of the `thoughts`, by a rubric if there is one."""
     lines = _known(question, golden_answers, passages)
-    lines += [f"Criterion {number}: {inert(folded(each))}" for number, each in enumerate(rubric, start=1)]
-    lines += [f"Reasoning: {_one_line(thoughts)}", f"Answer: {inert(folded(answer))}"]
+    lines += [f"Criterion {number}: {one_line(each)}" for number, each in enumerate(rubric, start=1)]
+    lines += [_reasoning(thoughts), f"Answer: {one_line(answer)}"]
     return _judges(prompts["rubric" if rubric else "answer"], lines)
 
 
@@ -347,13 +346,13 @@ def render_support(
     prompts: Prompts, question: str, sentences: Sequence[str], passages: Sequence[Passage]
 ) -> tuple[Message, Message]:
     """The prompt for finding the passages that support each sentence of an answer."""
-    lines = [f"Sentence {number}: {inert(folded(each))}" for number, each in enumerate(sentences, start=1)]
+    lines = [f"Sentence {number}: {one_line(each)}" for number, each in enumerate(sentences, start=1)]
     return _judges(prompts["support"], _known(question, (), passages) + lines)
 
 
 def render_preference(prompts: Prompts, question: str, answers: Sequence[str]) -> tuple[Message, Message]:
     """The prompt for choosing the better one of two answers."""
-    lines = [f"Candidate {number}: {inert(folded(each))}" for number, each in enumerate(answers, start=1)]
+    lines = [f"Candidate {number}: {one_line(each)}" for number, each in enumerate(answers, start=1)]
     return _judges(prompts["prefer"], _known(question, ()) + lines)
 
 
@@ -375,26 +374,26 @@ def _judges(system: str, lines: Sequence[str]) -> tuple[Message, Message]:
 def _known(question: str, golden_answers: Sequence[str], passages: Sequence[Passage] = ()) -> list[str]:
     """A judge's inputs besides the reasoning, each on its own line without line breaks, so that no text can imitate our
     line labels."""
-    return [f"Question: {inert(folded(question))}", *_golden(golden_answers), *_passages(passages)]
+    return [f"Question: {one_line(question)}", *_golden(golden_answers), *_passages(passages)]
 
 
 def _passages(passages: Sequence[Passage]) -> list[str]:
     return [
-        f"Passage {number}: {inert(folded(each.title))}: {inert(folded(each.text))}"
+        f"Passage {number}: {one_line(each.title)}: {one_line(each.text)}"
         for number, each in enumerate(passages, start=1)
     ]
 
 
 def _golden(answers: Sequence[str]) -> list[str]:
-    return [f"Correct answer: {' or '.join(inert(folded(each)) for each in answers)}"] if answers else []
+    return [f"Correct answer: {' or '.join(one_line(each) for each in answers)}"] if answers else []
 
 
 def _candidates(replies: Sequence[str]) -> list[str]:
-    return [f"Candidate {number}: {_one_line([each])}" for number, each in enumerate(replies, start=1)]
+    return [f"Candidate {number}: {as_thought(folded(each))}" for number, each in enumerate(replies, start=1)]
 
 
-def _one_line(thoughts: Sequence[str]) -> str:
-    return _join([folded(each) for each in thoughts])
+def _reasoning(thoughts: Sequence[str]) -> str:
+    return f"Reasoning: {_join(map(folded, thoughts))}"
 
 
 @lru_cache(maxsize=4096)  # siblings are shown the same
@@ -408,11 +407,16 @@ def folded(text: str) -> str:
     return " ".join(text.split())
 
 
+def one_line(text: str) -> str:
+    """Untrusted text that can imitate no line of ours, and open and close no tag."""
+    return inert(folded(text))
+
+
 @lru_cache(maxsize=4096)
 def as_thought(reply: str) -> str:
     """A reply as later turns see it: only with tags that its turn may use."""
     return _NO_TAGS_OF_THOUGHTS.sub(r"(\1\2)", plain_text(reply))
 
 
-def _join(thoughts: Sequence[str]) -> str:
+def _join(thoughts: Iterable[str]) -> str:
     return " ".join(map(as_thought, thoughts))

@@ -7,6 +7,7 @@ a rank. Sends requests through the agent. Does not know the search.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from preference import Message
 from reasonrag.agent.agent import Agent, AgentStep
@@ -15,7 +16,6 @@ from reasonrag.agent.parsing import parse_ranking
 from reasonrag.agent.prompting import Prompts, render_judgement, render_ranking
 from reasonrag.data.questions import Question
 from reasonrag.llm.chat import sample_seed
-from reasonrag.llm.endpoint.endings import ending_of
 
 
 def scoring_prompt(prompts: Prompts, step: AgentStep, *, gold: bool) -> tuple[Message, Message]:
@@ -53,7 +53,7 @@ async def rank_actions(
         sample,
         tag="ranking",
         wanted=f"each number from 1 to {len(shown)} once, the best first",
-        read=lambda reply: parse_ranking(reply.text, ending_of(reply), candidates=len(shown)),
+        read=partial(parse_ranking, candidates=len(shown)),
     )
     if judgement.value is None:
         return dict.fromkeys(shown, 0.0), judgement

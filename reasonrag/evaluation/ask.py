@@ -151,7 +151,7 @@ async def _ask(
     reader = None
     if asked.reader:
         ledgers.append(ledgers[0].beside(asked.reader.price, Tokens()))
-        reader = _CappedModel(await parts.open_beside(asked.reader), ledgers[1])
+        reader = _CappedModel(asked.reader.open(parts.opened, say=parts.say), ledgers[1])
         await reader.check()
     agent = asked.agent(_CappedModel(chat_model, ledgers[0]), reader)
     attempt = await LinearAgent(agent).attempt(question, hear)

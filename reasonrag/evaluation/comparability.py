@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from reasonrag.agent.protocols.known import most_searches
 from reasonrag.agent.settings import OURS
-from reasonrag.agent.step_budget import most_searches
 from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
 from reasonrag.evaluation.predictions import Prediction, read_predictions

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import Critic
-from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
+from reasonrag.llm.model_spec import LazyModel, ModelSpec, check_prices, model_name
 from reasonrag.llm.offline import rehearsed_judge
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.llm.settings import BudgetSettings, ModelSettings
@@ -228,7 +228,7 @@ class _Setup:
         found = {MODEL: Role(self.model.spec, lambda: parts.open_model(subject, self.model.spec))}
         for role, spec, given in ((JUDGE, judge, parts.judge_chat_model), (READER, reader, None)):
             if spec:
-                found[role] = Role(spec, partial(parts.open_beside, spec, given))
+                found[role] = Role(spec, LazyModel(spec, parts.opened, parts.say, given))
         if critic:
             found[CRITIC] = Role(critic.spec, lambda: parts.open_critic(critic, beside=subject.served_here))
         return found

@@ -72,10 +72,6 @@ class Parts:
             self.chat_model = spec.open(self.opened, say=self.say)
         return self.chat_model
 
-    async def open_beside(self, spec: ModelSpec, given: ChatModel | None = None) -> ChatModel:
-        """The judge, if that is given, or the reader."""
-        return given or spec.open(self.opened, say=self.say)
-
     async def open_critic(self, critic: AskedCritic, *, beside: bool) -> ChatModel:
         return critic.model or await open_critic(critic.found, critic.spec, self.opened, say=self.say, beside=beside)
 

@@ -18,7 +18,7 @@ from preference.filters import select
 from preference.labelling import labelled_states
 from preference.records import OF_THE_STATE
 from preference.similarity import equivalent_steps
-from reasonrag.agent.step_budget import steps_of_a_search
+from reasonrag.agent.protocols.known import steps_of_a_search
 from reasonrag.llm.reasoning import more_room, parser_advice
 
 PAGE = "docs/troubleshooting/degenerate-trees.md"

@@ -179,6 +179,20 @@ class ModelSpec:
         return model
 
 
+@dataclass
+class LazyModel:
+    """Opens a model when it is first called, and gives the same one later. model: the caller's own, in its place."""
+
+    spec: ModelSpec
+    opened: AsyncExitStack
+    say: Callable[[str], None]
+    model: ChatModel | None = None
+
+    async def __call__(self) -> ChatModel:
+        self.model = self.model or self.spec.open(self.opened, say=self.say)
+        return self.model
+
+
 def _price_of(model: ModelSettings, name: str, addresses: Sequence[str]) -> Price | None:
     """The user's price, else that of the list. A price of 0 is one."""
     given = prices_given(model.price).get(name)

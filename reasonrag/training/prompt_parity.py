@@ -16,9 +16,8 @@ from preference.candidate_records import Origin, QuestionRecord, read_lines
 from preference.export.formats import PAIRS_FILE, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside
-from reasonrag.agent.protocols.known import renderer_hash
+from reasonrag.agent.protocols.known import renderer_hash, steps_of_hops
 from reasonrag.agent.settings import AGENTS, OURS
-from reasonrag.agent.step_budget import steps_of_hops
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError, choices
 from reasonrag.files import reading

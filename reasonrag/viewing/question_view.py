@@ -26,7 +26,7 @@ from preference.records import (
     UnreadableJudgement,
     shared_fields,
 )
-from reasonrag.agent.prompting import folded, inert
+from reasonrag.agent.prompting import inert, one_line
 from reasonrag.viewing.collection import ExploredQuestion, ExploredTree
 from reasonrag.viewing.explanations import Explanation, cautions, explain, uncounted_in_words
 from reasonrag.viewing.step_status import StepStatus, step_statuses
@@ -278,7 +278,7 @@ def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[Passa
 def _places(passages: Sequence[PassageRef], user: str) -> Iterator[tuple[int | None, int | None]]:
     """Where the text of each stands: below its title, up to the next one; or, of other agents, on one line with it."""
     referred = "<reference>" in user
-    heads = [inert(each.title) if referred else inert(folded(each.title)) for each in passages]
+    heads = [inert(each.title) if referred else one_line(each.title) for each in passages]
     heads = [f"Wikipedia Title: {head}\n" if referred else f"(Title: {head}) " for head in heads]
     begin = user.find("<reference>") if referred else max(map(user.rfind, ("\nQuery: ", "\n<retrieval>")))
     starts, place = [], max(0, begin)

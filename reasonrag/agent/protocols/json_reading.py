@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.agent.parsing import ParsedReply, ParseError, nothing_found
-from reasonrag.agent.prompting import Prompts, folded, inert
+from reasonrag.agent.prompting import Prompts, one_line
 from reasonrag.agent.state import State
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.endpoint.endings import Ending
@@ -50,11 +50,6 @@ def turns(prompts: Prompts, state: State, history: Iterator[str]) -> tuple[Messa
     shown = "\n".join([f"Question: {one_line(state.question.question)}", *history])
     system = prompts.system(state.action, first=not state.thoughts, style=state.question.style)
     return Message(role="system", content=system), Message(role="user", content=shown)
-
-
-def one_line(text: str) -> str:
-    """Untrusted text that cannot imitate a line of the history."""
-    return inert(folded(text))
 
 
 def read_object(text: str, ending: Ending, wanted: tuple[str, ...]) -> tuple[str, dict[str, str]] | ParseError:

@@ -1,4 +1,4 @@
-"""The agents: what makes one, all by name, and the hash of what turns their states into prompts."""
+"""The agents: what makes one, all by name, the steps of their searches, and the hash of what makes their prompts."""
 
 from __future__ import annotations
 
@@ -58,6 +58,23 @@ PROTOCOLS: dict[str, AgentProtocol] = {
     "tools": Tools(),
 }
 _PAPERS = {"prorag": "2601.21912"} | dict.fromkeys(("react", "search-o1", "re2search"), "2502.13957")
+MOST_HOPS = 8
+"""Beyond them a question gets no further steps, whatever its file says."""
+
+
+def steps_of_a_search(agent: str | None) -> int:
+    """The query, and the reading where that is a turn of its own. agent: by its name; None: ours."""
+    return 1 if agent in PROTOCOLS and PROTOCOLS[agent].reads_at_once else 2
+
+
+def most_searches(max_steps: int, agent: str | None) -> int:
+    """Searches of an answer with this many steps, of which the last concludes."""
+    return (max_steps - 1) // steps_of_a_search(agent)
+
+
+def steps_of_hops(hops: int, *, least: int, agent: str | None = None) -> int:
+    """Steps of an answer with one search more than hops, for at most `MOST_HOPS`; never fewer than `least`."""
+    return max(least, steps_of_a_search(agent) * (min(hops, MOST_HOPS) + 1) + 1)
 
 
 def papers_of(agents: Iterable[str | None]) -> list[str]:

@@ -11,7 +11,7 @@ import re
 
 from preference import ActionType, AgentAction, Message
 from reasonrag.agent.parsing import ParsedReply, ParseError, parse_tagged
-from reasonrag.agent.prompting import Prompts, as_thought, folded, inert
+from reasonrag.agent.prompting import Prompts, as_thought, one_line
 from reasonrag.agent.state import State
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.retrieval.passage_length import in_order
@@ -63,4 +63,4 @@ class ProRag:
 
 def _inert(text: str) -> str:
     """Untrusted text on one line that opens none of these tags."""
-    return _OWN.sub(r"(\1\2)", inert(folded(text)))
+    return _OWN.sub(r"(\1\2)", one_line(text))

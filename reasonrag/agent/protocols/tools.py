@@ -12,8 +12,8 @@ from itertools import islice
 
 from preference import ActionType, Message
 from reasonrag.agent.parsing import ParsedReply, ParseError, cut_off, parse_tagged
-from reasonrag.agent.prompting import Prompts
-from reasonrag.agent.protocols.json_reading import DECODER, document_line, one_line, text_of
+from reasonrag.agent.prompting import Prompts, one_line
+from reasonrag.agent.protocols.json_reading import DECODER, document_line, text_of
 from reasonrag.agent.state import State
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.hermes import SEARCH, SIGNATURE, call_text

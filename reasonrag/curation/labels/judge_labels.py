@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -31,10 +32,9 @@ from reasonrag.agent.prompting import Prompts, render_pick
 from reasonrag.errors import ModelError
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, sample_seed
-from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.journal import JournaledModel
-from reasonrag.llm.model_spec import ModelSpec, check_prices
+from reasonrag.llm.model_spec import LazyModel, ModelSpec, check_prices
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import Watcher, warn_all
 from reasonrag.rendering import counted, dollars_or_unknown
@@ -129,22 +129,17 @@ async def label_by_judge(
     answers are kept, and the same call goes on.
     """
     check_prices(watcher.say, judge.model, capped=judge.caps.cost is not None)
-    place, roles, asked = out / JUDGING, dict[str, Role](), judge
+    place, asked = out / JUDGING, judge
     async with AsyncExitStack() as opened:
         opened.enter_context(claimed(place, flag="--out"))
-
-        async def open_model() -> ChatModel:
-            nonlocal chat_model
-            chat_model = chat_model or asked.model.open(opened, say=watcher.say)
-            return chat_model
-
-        roles[_JUDGE] = Role(judge.model, open_model)
-        run = await opened.enter_async_context(open_run(place, roles, watcher, Budget(judge.caps, judge.yes)))
+        opens = LazyModel(judge.model, opened, watcher.say, chat_model)
+        roles, budget = {_JUDGE: Role(judge.model, opens)}, Budget(judge.caps, judge.yes)
+        run = await opened.enter_async_context(open_run(place, roles, watcher, budget))
         if judge.model.settles_effort:
             begun = _begun(judge, candidates, run.models.main) if run.journal.questions else None
-            model = await (begun or judge.model).settled(chat_model if begun else await open_model())
-            asked = replace(judge, model=model)
-            run.ask_by(_JUDGE, model)
+            opens.spec = await (begun or judge.model).settled(chat_model if begun else await opens())
+            asked = replace(judge, model=opens.spec)
+            run.ask_by(_JUDGE, opens.spec)
         work = _Judgements(asked, candidates)
         await run.complete(work, work)
         warn_all(too_little_room(work.only_reasoning, max_tokens=asked.model.sampling.max_tokens), watcher)
@@ -231,7 +226,7 @@ class _Judgements:
                 0,
                 tag="pick",
                 wanted=f"two different numbers from 1 to {item.shown}, the better candidate first, or none",
-                read=lambda reply: parse_pick(reply.text, ending_of(reply), candidates=item.shown),
+                read=partial(parse_pick, candidates=item.shown),
             )
         except ModelError as error:
             asked.failure(error, "state", where)

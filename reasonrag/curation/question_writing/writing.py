@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -46,9 +47,8 @@ from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.files import file_digest, read_record, writing
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.expected_usage import ExpectedUsage
-from reasonrag.llm.model_spec import ModelSpec, check_prices
+from reasonrag.llm.model_spec import LazyModel, ModelSpec, check_prices
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.settings import DEFAULT_TEACHER, BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher
@@ -186,18 +186,12 @@ async def _write(
     prompts = load_prompts(settings.prompts)
     groups = _groups(wanted, passages, held)
     async with AsyncExitStack() as opened:
-
-        async def open_model() -> ChatModel:
-            nonlocal chat_model
-            chat_model = chat_model or spec.open(opened, say=told.say)
-            return chat_model
-
         if dry_run:
             expected = _expected(prompts, (each for group in groups for each in group.next_sources()))
             cost, _ = cost_in_words([(spec, spec.expected(expected))], Caps.of(settings.part(BudgetSettings)), Tokens())
             return _summary(wanted, spec, passages, held, groups).model_copy(update={"expected": cost, "warnings": []})
-        begun = has_answers(folder)
-        spec = await spec.settled(None if begun else await open_model(), recorded_effort(folder))
+        teacher, begun = LazyModel(spec, opened, told.say, chat_model), has_answers(folder)
+        spec = teacher.spec = await spec.settled(None if begun else await teacher(), recorded_effort(folder))
         retriever = await open_retriever(
             settings.part(RetrievalSettings), source, opened, named=True, top_k=settings.top_k, say=told.say
         )
@@ -209,7 +203,7 @@ async def _write(
         opened.enter_context(claimed(folder, config, flag="--out"))
         budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
         run = await opened.enter_async_context(
-            open_run(folder, {_TEACHER: Role(spec, open_model)}, told, budget, recorded_in=folder)
+            open_run(folder, {_TEACHER: Role(spec, teacher)}, told, budget, recorded_in=folder)
         )
         await _fill(groups, work, run)
         summary = _summary(wanted, spec, passages, held, groups).model_copy(
@@ -376,7 +370,7 @@ class _Writing:
             item.draw,
             tag="answer",
             wanted=f"the answer, after <question>..</question> and <passages>..</passages>, numbers up to {item.hops}",
-            read=lambda reply: parse_question(reply.text, ending_of(reply), passages=item.hops),
+            read=partial(parse_question, passages=item.hops),
         )
         question, answer, numbers = needed(said.value, "unreadable", (said.unreadable or "")[:200])
         needed(question, "no_question", "the writer finds none")
@@ -391,7 +385,7 @@ class _Writing:
             0,
             tag="answers",
             wanted="every right answer on a line of its own, or unknown",
-            read=lambda reply: parse_answers(reply.text, ending_of(reply)),
+            read=parse_answers,
         )
         needed(said.value is not None, "unreadable", f"of a reader: {(said.unreadable or '')[:200]}")
         return said.value or []

@@ -17,19 +17,13 @@ from preference.candidate_records import PathStep, question_key
 from preference.export.sanitize import plain_text
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.parsing import ParseError, parse_tagged
-from reasonrag.agent.prompting import Prompts, folded, inert
+from reasonrag.agent.prompting import Prompts, one_line
 from reasonrag.curation.left_out import LeftOut, needed
-from reasonrag.curation.warm_up.decompositions import (
-    CAUSES,
-    SubQuestion,
-    gold_is_apart,
-    refuse_later_answers,
-)
+from reasonrag.curation.warm_up.decompositions import CAUSES, SubQuestion, gold_is_apart, refuse_later_answers
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
-from reasonrag.llm.chat import Completion
-from reasonrag.llm.endpoint.endings import ending_of
+from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.rendering import counted
@@ -64,11 +58,11 @@ class Decomposed(NamedTuple):
 
     def request(self, prompts: Prompts, queries: Sequence[str] | None = None) -> tuple[Message, Message]:
         """For a line for each sub-question; with queries, for one for each step. They are listed after the question."""
-        lines = [f"Question: {_line(self.question.question)}"]
+        lines = [f"Question: {one_line(self.question.question)}"]
         for number, each in enumerate(self.subs if queries is None else (), start=1):
-            lines.append(f"Sub-question {number}: {_line(each.question)}")
+            lines.append(f"Sub-question {number}: {one_line(each.question)}")
         for number, (kind, said) in enumerate(() if queries is None else self.steps(queries), start=1):
-            lines.append(f"Step {number}, {_DOES[kind]}: {_line(said)}")
+            lines.append(f"Step {number}, {_DOES[kind]}: {one_line(said)}")
         system = prompts["rephrase" if queries is None else "narrate"]
         return Message(role="system", content=system), Message(role="user", content="\n".join(lines))
 
@@ -176,11 +170,11 @@ async def _written(agent: Agent, item: Decomposed, tag: str, queries: Sequence[s
     asked = item.request(agent.prompts, queries)
     count = asked[1].content.count("\n")
 
-    def read(reply: Completion) -> list[tuple[str, str]] | None:
-        found = parse_tagged(reply.text, tags=(tag,), ending=ending_of(reply))
+    def read(reply: str, ending: Ending) -> list[tuple[str, str]] | None:
+        found = parse_tagged(reply, tags=(tag,), ending=ending)
         if isinstance(found, ParseError):
             return None
-        return [(each[1], _line(each[2])) for each in _NUMBERED.finditer(found.content)]
+        return [(each[1], one_line(each[2])) for each in _NUMBERED.finditer(found.content)]
 
     wanted = f"{count} numbered lines"
     said = await agent.caller.judgement(item.question.id, asked, 0, tag=tag, wanted=wanted, read=read)
@@ -190,7 +184,3 @@ async def _written(agent: Agent, item: Decomposed, tag: str, queries: Sequence[s
     counted_up = numbers == [str(each) for each in range(1, count + 1)]
     needed(counted_up, "counts_differ", f"<{tag}> has lines {', '.join(numbers)[:200]}, not 1 to {count}")
     return [line for _, line in lines]
-
-
-def _line(text: str) -> str:
-    return inert(folded(text))

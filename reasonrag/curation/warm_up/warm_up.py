@@ -21,8 +21,7 @@ from preference.export.private_files import atomic_replacement, write_file
 from preference.export.summary import CANDIDATES, QUESTIONS
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.protocols.known import PROTOCOLS, renderer_hash
-from reasonrag.agent.step_budget import most_searches
+from reasonrag.agent.protocols.known import PROTOCOLS, most_searches, renderer_hash
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.existing_data_set import OF_AN_IMPORT, made_from, replace_data_set, replaces_other_runs
 from reasonrag.curation.export import DataSetExport
@@ -39,7 +38,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import DATA_HOME, only_writer, writing
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.model_spec import ModelSpec, check_prices, model_name
+from reasonrag.llm.model_spec import LazyModel, ModelSpec, check_prices, model_name
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
@@ -156,14 +155,8 @@ async def _make(plan: _Plan, chat_model: ChatModel | None, told: Watcher) -> Pai
     settings, all_of_it, out, place = plan.settings, plan.work, plan.out, plan.out / TEACHING
     export = DataSetExport(PairingRules(), CheckSettings(), settings.part(DecontaminationSettings), out)
     async with AsyncExitStack() as opened:
-
-        async def open_model() -> ChatModel:
-            nonlocal chat_model
-            chat_model = chat_model or all_of_it.model.open(opened, say=told.say)
-            return chat_model
-
-        begun = has_answers(place)
-        model = await all_of_it.model.settled(None if begun else await open_model(), recorded_effort(place))
+        teacher, begun = LazyModel(all_of_it.model, opened, told.say, chat_model), has_answers(place)
+        model = await teacher.spec.settled(None if begun else await teacher(), recorded_effort(place))
         config = plan.config(model)
         origin = plan.origin(config)
         replaced = replaces_other_runs(out, [], made_from([origin]), replace=settings.replace)
@@ -176,7 +169,7 @@ async def _make(plan: _Plan, chat_model: ChatModel | None, told: Watcher) -> Pai
         work, budget = all_of_it.of(model, without=gated.contaminated), settings.part(BudgetSettings)
         if not work.decomposed:
             raise InputError("every usable question is in an evaluation split: give others, or --allow-eval NAME")
-        roles, allowed = {TEACHER: Role(model, open_model)}, Budget(Caps.of(budget), budget.yes)
+        roles, allowed = {TEACHER: Role(model, teacher)}, Budget(Caps.of(budget), budget.yes)
         async with open_run(place, roles, told, allowed, recorded_in=place) as run:
             await run.complete(work, work)
         plan.write_questions(staged, origin)

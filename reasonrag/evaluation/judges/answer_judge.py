@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from reasonrag.agent.model_calls import Judgement, ModelCaller
 from reasonrag.agent.parsing import parse_support
@@ -20,7 +21,6 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import AnswerStyle, Question
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.predictions import AnswerSupport
-from reasonrag.llm.endpoint.endings import ending_of
 
 MOST_SENTENCES = 100
 """Of an answer whose support is judged: a judge that is shown more loses count."""
@@ -68,9 +68,7 @@ class EvaluationJudge:
             0,
             tag="support",
             wanted=f"each number from 1 to {len(sentences)}, a colon, and the numbers of passages or none",
-            read=lambda reply: parse_support(
-                reply.text, ending_of(reply), sentences=len(sentences), passages=len(attempt.read)
-            ),
+            read=partial(parse_support, sentences=len(sentences), passages=len(attempt.read)),
         )
         found = None if judgement.value is None else _counted(sentences, judgement.value, attempt.read)
         return Judgement(found, judgement.calls, judgement.unreadable, judgement.cause)

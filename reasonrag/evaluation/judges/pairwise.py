@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -29,9 +30,8 @@ from reasonrag.evaluation.comparability import Condition
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.significance import Values
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.expected_usage import ExpectedUsage
-from reasonrag.llm.model_spec import ModelSpec, check_prices
+from reasonrag.llm.model_spec import LazyModel, ModelSpec, check_prices
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
 from reasonrag.run.engine import Asked, Budget, Role, claimed, open_run
@@ -121,7 +121,7 @@ class PairwiseJudgements:
                     0,
                     tag="pick",
                     wanted="the numbers 1 and 2, the better one first, or none",
-                    read=lambda reply: parse_pick(reply.text, ending_of(reply), candidates=2),
+                    read=partial(parse_pick, candidates=2),
                 )
                 shares.append(None if said.value is None else chosen[said.value])
                 if said.unreadable is not None:
@@ -206,11 +206,8 @@ async def judge_pairs(
     sides = [each for other in others for question in questions for each in _sides(reference, other, question)]
     work = PairwiseJudgements([*dict.fromkeys(pair for each in sides if (pair := _asked_about(*each)))], judge)
     async with AsyncExitStack() as opened:
-
-        async def open_model() -> ChatModel:
-            return judge.model or judge.spec.open(opened, say=watcher.say)
-
+        roles = {_JUDGE: Role(judge.spec, LazyModel(judge.spec, opened, watcher.say, judge.model))}
         with claimed(out, flag="--out"):
-            async with open_run(out, {_JUDGE: Role(judge.spec, open_model)}, watcher, judge.budget) as run:
+            async with open_run(out, roles, watcher, judge.budget) as run:
                 await run.complete(work, work)
             return replace(work, cost_usd=run.models.cost)

@@ -18,8 +18,7 @@ import orjson
 from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.agent.prompting import BASELINES as FOLDER
-from reasonrag.agent.prompting import Prompts, folded, read_prompt_files
-from reasonrag.agent.prompting import inert as of_the_agent
+from reasonrag.agent.prompting import Prompts, one_line, read_prompt_files
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import AnswerStyle
 from reasonrag.evaluation.methods.choice import BaselineName
@@ -117,4 +116,4 @@ def search_r1_rethink(prompts: BaselinePrompts, reply: str) -> tuple[Message, ..
 
 
 def _one_line(text: str) -> str:
-    return _TAGS.sub(r"(\1\2)", of_the_agent(folded(text)))
+    return _TAGS.sub(r"(\1\2)", one_line(text))

@@ -50,7 +50,7 @@ class MethodChoice:
     @property
     def most_searches(self) -> int:
         """Queries that one attempt may send to the retriever: those of ReasonRAG's agent with so many steps."""
-        from reasonrag.agent.step_budget import most_searches  # loads what --help does not need
+        from reasonrag.agent.protocols.known import most_searches  # loads what --help does not need
 
         return most_searches(self.steps, None)
 

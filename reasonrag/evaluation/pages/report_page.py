@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from preference.export.private_files import write_file
-from reasonrag.agent.step_budget import most_searches
+from reasonrag.agent.protocols.known import most_searches
 from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, MetricMean, QuestionGroup, Report
 from reasonrag.evaluation.reported_metrics import METRICS
