@@ -48,12 +48,7 @@ class Spending:
 
     def as_usage(self, price: Price | None) -> Usage:
         return Usage(
-            calls=self.tokens.calls,
-            requests=self.tokens.requests,
-            prompt_tokens=self.tokens.prompt,
-            completion_tokens=self.tokens.completion,
-            reasoning_tokens=self.tokens.reasoning,
-            cached_tokens=self.tokens.cached,
+            **self.tokens._asdict(),
             repairs=self.repairs,
             judgements=self.judgements,
             bounded_requests=self.bounded_requests,

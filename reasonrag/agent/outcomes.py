@@ -139,19 +139,10 @@ class AnswerJudge:
     _asking: defaultdict[tuple[Message, ...], asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def value(self, agent: Agent, step: AgentStep, /) -> Judgement[float]:
-        """Judges an answer once, even for concurrent callers: the same draw requested twice would be paid twice."""
-        prompt = self._prompt(agent, step)
-        async with self._asking[prompt]:
-            if prompt not in self._judgements:
-                judgement = await agent.caller.score(step.state.question.id, prompt, self.sample)
-                agent.spending.judgements += judgement.calls
-                self._judgements[prompt] = judgement
-        return self._judgements[prompt]
-
-    def _prompt(self, agent: Agent, step: AgentStep) -> tuple[Message, ...]:
-        """The prompt for judging an answer at the end of its path, with everything read on the way."""
+        """Judges an answer once, even for concurrent callers: the same draw requested twice would be paid twice. The
+        judge is shown everything that was read on the way."""
         state = step.state
-        return render_answer(
+        prompt = render_answer(
             agent.prompts,
             question=state.question.question,
             thoughts=(*state.thoughts, step.response),
@@ -160,6 +151,12 @@ class AnswerJudge:
             passages=state.read,
             rubric=self.rubric,
         )
+        async with self._asking[prompt]:
+            if prompt not in self._judgements:
+                judgement = await agent.caller.score(state.question.id, prompt, self.sample)
+                agent.spending.judgements += judgement.calls
+                self._judgements[prompt] = judgement
+        return self._judgements[prompt]
 
 
 @dataclass

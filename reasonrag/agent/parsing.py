@@ -95,34 +95,27 @@ def stop_strings(action: AgentAction) -> tuple[str, ...]:
 
 def parse_reply(text: str, *, action: AgentAction, ending: Ending) -> ParsedReply | ParseError:
     """The step of a reply in a turn, or its parse error."""
-    found = _parse(text, _TAG, TURN_TAGS[action], ending, mentioned=False)
+    found = parse_tagged(text, tags=TURN_TAGS[action], ending=ending, others=tuple(_TYPES))
     return found if isinstance(found, ParseError) else ParsedReply(found.response, _TYPES[found.tag], found.content)
 
 
 def parse_tagged(
     text: str, *, tags: tuple[str, ...], ending: Ending, others: tuple[str, ...] | None = None
 ) -> TaggedReply | ParseError:
-    """Parse a reply of another agent or method: the content of one of its tags, or a parse error.
+    """The content of one of the tags, up to the first closing one, or a parse error.
 
-    Parsed like a step, up to the first closing tag; but where `others` is None, reasoning may mention the tags, so the
-    last opening one counts. others: the tags of an agent's other turns, which have no place in this one.
+    others: the tags of an agent's other turns, which have no place in this one. Where it is None, reasoning may mention
+    the tags, so the last opening one counts.
     """
-    pattern = re.compile(rf"<\s*+(/?)\s*+({'|'.join((*tags, *(others or ())))})\s*+>", re.IGNORECASE)
-    return _parse(text, pattern, tags, ending, mentioned=others is None)
-
-
-def _parse(
-    text: str, pattern: re.Pattern[str], allowed: tuple[str, ...], ending: Ending, *, mentioned: bool
-) -> TaggedReply | ParseError:
-    """The content of one of the allowed tags, or a parse error. mentioned: the reasoning before it may mention tags."""
-    expected = "expected " + " or ".join([f"<{tag}>..</{tag}>" for tag in allowed])
-    tags = list(pattern.finditer(text))
-    closing = next((tag for tag in tags if tag[1]), None)
-    opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]
+    expected, mentioned = "expected " + " or ".join([f"<{tag}>..</{tag}>" for tag in tags]), others is None
+    pattern = rf"<\s*+(/?)\s*+({'|'.join((*tags, *(others or ())))})\s*+>"
+    marks = list(re.finditer(pattern, text, re.IGNORECASE))
+    closing = next((mark for mark in marks if mark[1]), None)
+    opened = [mark for mark in marks if not mark[1] and (closing is None or mark.start() < closing.start())]
     if closing is None and (ending in NOTHING_SAID or not opened):
         return nothing_found(text, ending, "no_tag", f"{expected}; found no tag")
     name = (closing or opened[-1])[2].lower()
-    if name not in allowed:
+    if name not in tags:
         return ParseError("wrong_tag", f"{expected}; found <{name}>")
     if closing is None and ending == "cut":
         return cut_off(text, f"<{name}> is still open at the token limit")
@@ -132,7 +125,7 @@ def _parse(
         return ParseError("not_opened", f"</{name}> closes nothing")
     opening = opened[-1]
     if opening[2].lower() != name or (len(opened) > 1 and not mentioned):
-        found = " ".join(f"<{tag[2].lower()}>" for tag in opened)
+        found = " ".join(f"<{mark[2].lower()}>" for mark in opened)
         detail = f"</{name}> closes nothing" if mentioned else f"{found} opened where only <{name}> is closed"
         return ParseError("mixed_tags", detail)
     content = text[opening.end() : closing.start() if closing else None].strip()

@@ -93,13 +93,8 @@ class Prompts:
         """Whether the agent's prompts have a place for the style."""
         return any(STYLE in self.texts.get(name, "") for name in _TURNS)
 
-    @property
-    def hash(self) -> str:
-        """Hash of the prompts that are part of every run, in 16 hexadecimal digits."""
-        return self.hash_with()
-
     def hash_with(self, *also: str) -> str:
-        """`hash` with other prompts that the run uses."""
+        """Hash of the prompts that are part of every run, and of others that it uses, in 16 hexadecimal digits."""
         of_some = [*(["short", "long"] if self.has_styles else []), "begin"]
         texts = [self[name] for name in dict.fromkeys((*_OF_EVERY_RUN, *also, *of_some)) if name in self.texts]
         return hashlib.sha256(orjson.dumps(texts)).hexdigest()[:16]

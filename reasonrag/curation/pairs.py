@@ -42,6 +42,7 @@ from reasonrag.llm.offline import rehearsed_judge
 from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import Line, Part, Table, counted, counts_text, depths_text, gold_rows, warned
+from reasonrag.run.engine import Budget
 from reasonrag.run.scoring import AskedCritic
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -165,8 +166,8 @@ def _judge(settings: PairsSettings, chat_model: ChatModel | None) -> StateJudge:
         flag = "--as-published of a run of prorag" if settings.as_published else "--label judge"
         raise InputError(f"{flag} needs --model, the name of the judge; offline rehearses it for free")
     model = ModelSpec.of(settings.part(ModelSettings), settings.part(LimitSettings), name)
-    prompts, caps = load_prompts(settings.prompts), Caps.of(settings.part(BudgetSettings))
-    return StateJudge(model, prompts, settings.judge_gold, settings.seed, caps, settings.yes)
+    budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
+    return StateJudge(model, load_prompts(settings.prompts), settings.judge_gold, settings.seed, budget)
 
 
 def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judged: bool) -> CriticWitnesses | None:

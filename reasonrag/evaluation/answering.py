@@ -97,9 +97,8 @@ class Answering:
         try:
             attempt = await self.method_of(model, critic, reader).answer(question)
         except Exception as error:  # noqa: BLE001 - a fault of ours must cost one question, not the run
-            return QuestionOutcome(
-                failed_prediction(question, *asked.failure(error, "question", {"question_id": question.id}))
-            )
+            failure = asked.failure(error, "question", {"question_id": question.id})
+            return QuestionOutcome(failed_prediction(question, failure))
 
         def scored(judged: float | None = None, support: AnswerSupport | None = None) -> Prediction:
             spent = model.spent + reader.spent if reader else model.spent

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from preference.records import PassageRef
+from preference.records import PassageRef, shared_fields
 from reasonrag.agent.agent import AgentStep
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.datasets import find_corpus
@@ -165,10 +165,7 @@ async def _ask(
         sources=[each.reference() for each in attempt.read],
         grounded=steps[-1].grounded,
         searches=attempt.searches,
-        calls=spent.calls,
-        prompt_tokens=spent.prompt,
-        completion_tokens=spent.completion,
-        reasoning_tokens=spent.reasoning,
+        **shared_fields(spent, AgentAnswer),
         cost_usd=ledgers[0].cost,
         warnings=warnings,
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from preference.candidate_records import is_training_split
-from preference.export.private_files import write_json
+from preference.export.private_files import atomic_replacement, write_json
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.outcomes import poor_judge, rubric_identity
@@ -35,7 +35,7 @@ from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
-from reasonrag.evaluation.predictions import write_predictions
+from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, ConditionCheck, EvaluationConditions, EvaluationUsage, Report
 from reasonrag.evaluation.reported_metrics import grouped_means, metric_means
 from reasonrag.evaluation.settings import EvaluateSettings
@@ -272,7 +272,8 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         outcomes = [work.outcomes[each.id] for each in setup.questions]
         report = _report(setup, outcomes, run)
         warn_all(report.warnings[len(setup.warnings) :], watcher)  # the others were said before the first request
-        write_predictions(folder, [each.prediction for each in outcomes])
+        with atomic_replacement(folder / PREDICTIONS) as file:
+            file.writelines(each.prediction.to_line() for each in outcomes)
         write_json(folder / REPORT, report.model_dump(mode="json"))
         write_page(folder, report)
     return report
@@ -343,8 +344,8 @@ def _spent(outcomes: Sequence[QuestionOutcome]) -> EvaluationUsage:
     return EvaluationUsage(
         **{name: sum(getattr(each.prediction, name) for each in outcomes) for name in answers},
         judge_calls=judgements.calls,
-        judge_prompt_tokens=judgements.prompt,
-        judge_completion_tokens=judgements.completion,
+        judge_prompt_tokens=judgements.prompt_tokens,
+        judge_completion_tokens=judgements.completion_tokens,
         critic_calls=sum(each.calls for each in scored),
         critic_prompt_tokens=sum(each.prompt_tokens for each in scored),
     )

@@ -6,7 +6,6 @@ Knows no method and no means over questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
 
@@ -14,7 +13,6 @@ import orjson
 from pydantic import Field
 
 from preference.candidate_records import MalformedCandidatesError, read_lines
-from preference.export.private_files import atomic_replacement
 from preference.records import AbsentIfEmpty, AbsentIfNone, Items, PassageRef, QuestionError, Record
 from reasonrag.errors import InputError
 from reasonrag.files import reading
@@ -130,10 +128,3 @@ def read_predictions(path: Path) -> list[Prediction]:
             return list(read_lines(file, Prediction))
         except MalformedCandidatesError as error:
             raise InputError(f"{error}. {REWRITES}") from error
-
-
-def write_predictions(folder: Path, predictions: Iterable[Prediction]) -> None:
-    """Write `predictions.jsonl`; it takes its place when it is whole."""
-    with atomic_replacement(folder / PREDICTIONS) as file:
-        for each in predictions:
-            file.write(each.to_line())

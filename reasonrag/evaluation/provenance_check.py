@@ -88,15 +88,13 @@ class ProvenanceCheck:
             return None
         folder, first = self.sources[0]
         every = [each for _, each in self.sources]
+        known = ("base_model", "stage", "finetuning_type", "config_hash")
         return TrainedModel(
             source=str(folder),
-            base_model=first.base_model or None,
-            stage=first.stage or None,
-            finetuning_type=first.finetuning_type or None,
+            **{name: getattr(first, name) or None for name in known},
             data=list(dict.fromkeys(name for each in every for name in each.data)),
             splits=sorted({name for each in every for name in each.splits}),
             questions=len({key for each in every for key in each.questions}),
-            config_hash=first.config_hash or None,
         )
 
     def held_against(self, asked: EvaluationConditions, allowed: Iterable[str]) -> list[ConditionCheck]:

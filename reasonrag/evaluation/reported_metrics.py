@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from preference import cover_em, exact_match, f1_score, token_precision, token_recall
-from preference.records import QuestionError
+from preference.records import QuestionError, shared_fields
 from reasonrag.agent.outcomes import RIGHT_FROM, judge_agrees
 from reasonrag.data.multiple_choice import choice_accuracy, in_words
 from reasonrag.data.questions import Question
@@ -116,21 +116,18 @@ def score_attempt(
             "support": support,
             "gold_recall": None if gold is None else len(gold.found_in(attempt.read)) / len(gold.keys),
             "searches": attempt.searches,
-            "calls": spent.calls,
-            "prompt_tokens": spent.prompt,
-            "completion_tokens": spent.completion,
-            "reasoning_tokens": spent.reasoning,
+            **shared_fields(spent, Prediction),
             "malformed": attempt.malformed,
             "steps": list(attempt.steps),
             "votes": list(attempt.votes),
-            "critic": CriticUsage(calls=scored.calls, prompt_tokens=scored.prompt) if scored else None,
+            "critic": CriticUsage(**shared_fields(scored, CriticUsage)) if scored else None,
         }
     )
 
 
-def failed_prediction(question: Question, cause: str, message: str) -> Prediction:
+def failed_prediction(question: Question, error: QuestionError) -> Prediction:
     """The prediction of a question that failed at the model or retriever; it is asked again."""
-    return _of(question).model_copy(update={"error": QuestionError(cause=cause, message=message)})
+    return _of(question).model_copy(update={"error": error})
 
 
 def _of(question: Question) -> Prediction:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from preference import QuestionError
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.data.questions import Question, Questions
@@ -96,7 +95,7 @@ class Exploring:
             if failure.cause not in self._told:
                 self._told.add(failure.cause)
                 self.watcher.say(f"question {item.id} failed: {failure.message}")
-            rollout = explorer.record(self.identity, QuestionError(**failure._asdict()))
+            rollout = explorer.record(self.identity, failure)
         self.run.append(rollout)
         look = None if rollout.error else Look.at(rollout, undecided=self._decision.is_open)
         self._decision.add(asked.position, look)

@@ -24,14 +24,15 @@ TEMPLATE_TOKENS = 16
 
 
 class Tokens(NamedTuple):
-    """Sums over answers. `cached`: prompt tokens at the cached price. `reasoning`: completion tokens in no text."""
+    """Sums over answers, of which all but the calls are fields of a `Completion`. cached_tokens: prompt tokens at the
+    cached price. reasoning_tokens: completion tokens in no text."""
 
     calls: int = 0
     requests: int = 0
-    prompt: int = 0
-    completion: int = 0
-    cached: int = 0
-    reasoning: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
     def __add__(self, other: Tokens) -> Tokens:  # type: ignore[override]
         return Tokens(*map(operator.add, self, other))
@@ -46,13 +47,10 @@ class Tokens(NamedTuple):
 
     def cost(self, price: Price) -> float:
         """Dollars."""
-        return price.cost(self.prompt, self.completion, cached_tokens=self.cached)
+        return price.cost(self.prompt_tokens, self.completion_tokens, cached_tokens=self.cached_tokens)
 
 
-_AMOUNTS_OF_A_REPLY = operator.attrgetter(
-    "requests", "prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens"
-)
-"""In the order of `Tokens`, without its calls."""
+_AMOUNTS_OF_A_REPLY = operator.attrgetter(*Tokens._fields[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +148,8 @@ class Ledger:
         return Tokens(
             calls=len(request.samples),
             requests=1,
-            prompt=request.size + TEMPLATE_TOKENS,
-            completion=most * MOST_BYTES_PER_TOKEN if self.counts_bytes else most,
+            prompt_tokens=request.size + TEMPLATE_TOKENS,
+            completion_tokens=most * MOST_BYTES_PER_TOKEN if self.counts_bytes else most,
         )
 
     def _total(self, bound: Tokens, *, promised: bool) -> tuple[float, float, float]:
@@ -160,7 +158,7 @@ class Ledger:
         for each in self._shared.ledgers:
             used = each.spent + each.promised if promised else each.spent
             used += bound if each is self else Tokens()
-            calls, tokens = calls + used.calls, tokens + used.prompt + used.completion
+            calls, tokens = calls + used.calls, tokens + used.prompt_tokens + used.completion_tokens
             dollars += used.cost(each.price) if each.price else 0.0
         return calls, tokens, dollars
 

@@ -55,7 +55,7 @@ class ExpectedUsage:
     @classmethod
     def mean_of(cls, usages: Sequence[Tokens]) -> ExpectedUsage:
         """The mean of measured usages, plus and minus two standard errors."""
-        rows = [(each.calls, each.requests, each.prompt, each.completion) for each in usages]
+        rows = [(each.calls, each.requests, each.prompt_tokens, each.completion_tokens) for each in usages]
         return cls(*map(_confidence, zip(*rows, strict=True)))
 
     @classmethod
@@ -77,7 +77,7 @@ class ExpectedUsage:
         measured, total = cls.mean_of(usages), sum(usages, start=Tokens())
         calls = max(measured.calls.high, scale * total.calls / len(usages))
         requests = max(measured.requests.high, scale * total.requests / len(usages))
-        longer = max(0.0, VERBOSE_REPLY_TOKENS - total.completion / max(1, total.calls))
+        longer = max(0.0, VERBOSE_REPLY_TOKENS - total.completion_tokens / max(1, total.calls))
         prompts = scale * measured.prompt_tokens.high + requests * thoughts * longer
         replies = max(scale * measured.completion_tokens.high, calls * VERBOSE_REPLY_TOKENS)
         return cls(
@@ -105,7 +105,7 @@ class ExpectedUsage:
         low = high = 1.0
         for cap, used, expected in (
             (caps.calls, spent.calls, self.calls),
-            (caps.tokens, spent.prompt + spent.completion, self.prompt_tokens + self.completion_tokens),
+            (caps.tokens, spent.prompt_tokens + spent.completion_tokens, self.prompt_tokens + self.completion_tokens),
         ):
             if cap is not None:
                 left = max(0, cap - used)

@@ -289,7 +289,8 @@ class JournaledModel:
         completions = _usage_on_a_used_reply(said, cut)
         answered = [key + CUT * is_cut for key, is_cut in zip(keys, cut, strict=False)]
         used = Tokens.of(completions)
-        if not all(isinstance(each, int) and each >= 0 for each in (used.requests, used.prompt, used.completion)):
+        counts = used.requests, used.prompt_tokens, used.completion_tokens
+        if not all(isinstance(each, int) and each >= 0 for each in counts):
             raise ValueError(f"{used} is not a possible usage of a request")
         return completions, journal_line(request.question_id, answered, completions, model=self.recorded_as)
 

@@ -80,17 +80,22 @@ class ModelSpec:
     ) -> ModelSpec:
         """Another model of the same command, at its own address or else at this one's, and asked like this one.
 
-        name, name_flag, key_variable: see the class; each address gets its own key only. self_hosted: without a known
-        price it costs nothing at an address of its own, unless that is a provider's.
+        name, name_flag, key_variable: see the class; an address of its own gets neither the key nor the rate limits
+        that the user set. self_hosted: without a known price it costs nothing there, unless that is a provider's.
         """
         own, temperature = bool(model.base_url), model.temperature
         price = _price_of(model, name, model.base_url or self.addresses)
         if price is None and self_hosted and own and find_provider(model.base_url) is None:
             price = SELF_HOSTED
+        there: dict[str, Any] = {}
+        if own:
+            limits = replace(self.limits, rpm=None, tpm=None)
+            there = {"addresses": tuple(model.base_url), "key_variable": key_variable, "limits": limits}
         sampled: dict[str, Any] = {"extra_body": model.extra_body, "logprobs": False}
         sampled |= {} if temperature is None else {"temperature": temperature}
         return replace(
-            self.at_addresses(model.base_url, key_variable=key_variable),
+            self,
+            **there,
             name=name,
             sampling=self.sampling.model_copy(update=sampled),
             price=price,
@@ -115,13 +120,6 @@ class ModelSpec:
         """The same model, asked at temperature 0 and without tools, and recorded in a role of its own."""
         sampling = self.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0, "native_tools": False})
         return replace(self, sampling=sampling, recorded_as=f"{self.name} ({role})")
-
-    def at_addresses(self, addresses: Sequence[str], *, key_variable: str) -> ModelSpec:
-        """The same model at these addresses, if any, with neither the key nor the rate limits that the user set."""
-        if not addresses:
-            return self
-        limits = replace(self.limits, rpm=None, tpm=None)
-        return replace(self, addresses=tuple(addresses), key_variable=key_variable, limits=limits)
 
     @property
     def reasons(self) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
+from preference.records import QuestionError
 from reasonrag.concurrency import work_off
 from reasonrag.errors import InputError, Interrupted, ReasonragError, RunStopped
 from reasonrag.files import FAILURES, JOURNAL, only_writer
@@ -58,13 +59,6 @@ class ItemModel(WrappedModel):
         return completions
 
 
-class Failure(NamedTuple):
-    """Why an item, or a part of it, has no result. message: as it was written down, without secrets."""
-
-    cause: str
-    message: str
-
-
 @dataclass
 class Asked:
     """One item's turn: the models by their roles, and what becomes of a failure.
@@ -80,16 +74,19 @@ class Asked:
     stop: RunStopped | None = None
     """What ends the run after this item."""
 
-    def failure(self, error: Exception, kind: str, where: Mapping[str, str | int], *, part: bool = False) -> Failure:
-        """Log it as failed work of that kind, and where that was. part: of the item, which has a result all the same.
-        Raises the error where it is no matter of one item: it ends the run, or the item is owed."""
+    def failure(
+        self, error: Exception, kind: str, where: Mapping[str, str | int], *, part: bool = False
+    ) -> QuestionError:
+        """Log it as failed work of that kind, and where that was; returns it as it was written down, without secrets.
+        part: of the item, which has a result all the same. Raises the error where it is no matter of one item: it ends
+        the run, or the item is owed."""
         if self.failures is None or isinstance(error, RunStopped | InputError):
             raise error
         self.failed |= not part
         if isinstance(error, ReasonragError):
-            return Failure(error.cause, self.failures.give_up(kind, error.cause, str(error), **where))
+            return self.failures.give_up(kind, error.cause, str(error), **where)
         message, details = f"{type(error).__name__}: {error}", traceback.format_exc()
-        return Failure(INTERNAL, self.failures.give_up(kind, INTERNAL, message, **where, details=details))
+        return self.failures.give_up(kind, INTERNAL, message, **where, details=details)
 
     def note(self, kind: str, **what: object) -> None:
         """Write to the failures what is no failure of the item. Not again where the journal alone answers."""

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from preference.export.private_files import open_private
+from preference.records import QuestionError
 from reasonrag.files import append_durably, storing
 from reasonrag.llm.endpoint.endpoint import CallFailure
 from reasonrag.redaction import excerpt
@@ -38,10 +39,10 @@ class FailureLog(AbstractContextManager["FailureLog"]):
         """Log an attempt of a request that failed."""
         self.note("call", **asdict(failure))
 
-    def give_up(self, kind: str, cause: str, message: str, **where: Any) -> str:
-        """Log work that will have no result. Returns the message as it was written."""
+    def give_up(self, kind: str, cause: str, message: str, **where: Any) -> QuestionError:
+        """Log work that will have no result. Returns why, as it was written."""
         self.given_up[cause] += 1
-        return str(self.note(kind, **where, cause=cause, message=message)["message"])
+        return QuestionError(cause=cause, message=self.note(kind, **where, cause=cause, message=message)["message"])
 
     def note(self, kind: str, **failure: Any) -> dict[str, Any]:
         """Record a failure, with its texts redacted and cut. Returns what was written."""

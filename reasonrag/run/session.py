@@ -100,9 +100,8 @@ class Session:
 
     def advance(self) -> None:
         """Update the watcher."""
-        spent, before, tally = self.models.spent, self._spent_before, self.tally
-        tally.calls = spent.calls - before.calls
-        tally.tokens = spent.prompt + spent.completion - before.prompt - before.completion
+        new, tally = self.models.spent - self._spent_before, self.tally
+        tally.calls, tally.tokens = new.calls, new.prompt_tokens + new.completion_tokens
         tally.cached_calls = self.models.cached_calls
         tally.in_flight = self.models.in_flight
         tally.cost = self.models.cost

@@ -127,7 +127,7 @@ def _finish(settings: GenerateSettings, summary: RunSummary, spent: Tokens, capp
     for name, cap, used in (
         ("max_cost", caps.cost, summary.cost_usd),
         ("max_calls", caps.calls, spent.calls),
-        ("max_tokens", caps.tokens, spent.prompt + spent.completion),
+        ("max_tokens", caps.tokens, spent.prompt_tokens + spent.completion_tokens),
     ):
         if cap is not None and used is not None:
             is_money, rest = name == "max_cost", cap - used

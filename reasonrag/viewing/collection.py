@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias, TypeVar
 
 import orjson
-from pydantic import ValidationError
 
 from preference import Candidate, DropReason, PairingRules, RolloutRecord, StateRecord
 from preference.best_path import question_record
 from preference.candidate_records import MalformedCandidatesError, QuestionRecord, parse_line, question_key
 from preference.export.formats import PAIRS_FILE, SplitName, pairs_files
-from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
+from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary, summary_of
 from preference.filters import PassedPair, candidates_of, dropped_by_caps, select
 from preference.labelling import labelled_states, origin_of
 from preference.records import MalformedRolloutsError, TornLineError, parse_rollout
@@ -216,12 +215,12 @@ class DataSetCollection(Collection):
     def __init__(self, path: Path, trees: Sequence[Path] = ()) -> None:
         self.path = path
         check_finished(path)
-        summary = _summary(path)
+        summary = summary_of(path)  # empty of a data set that was imported, or whose rows were never written
         try:
-            self.rules = PairingRules.of(summary.rules) if summary else PairingRules()
+            self.rules = PairingRules.of(summary.rules)
         except TypeError as error:
             raise InputError(f"the rules of {path / SUMMARY} are none of `pairs`: {error}. {_AGAIN}") from error
-        self.teachers = set(summary.teachers) if summary else set[str]()
+        self.teachers = set(summary.teachers)
         if not (path / DROPPED).is_file() and "train" not in pairs_files(path):
             raise InputError(
                 f"{path} has candidates, but neither {PAIRS_FILE} nor {DROPPED} says which were kept, because "
@@ -231,7 +230,7 @@ class DataSetCollection(Collection):
         self._dropped = _dropped(path / DROPPED)
         self._parts, self._flipped = _rows(path)
         self._trees = _TreeIndex(trees, _sources(path, summary))
-        self.warnings = [*(summary.warnings if summary else ()), *self._trees.warnings]
+        self.warnings = [*summary.warnings, *self._trees.warnings]
         self._places: list[tuple[list[LineSpan], list[LineSpan]]] = []
         """By number of a question: its lines in both files."""
         self._read = 0
@@ -324,13 +323,6 @@ class DataSetCollection(Collection):
         return ExploredQuestion(number, questions, found, parts=parts, flipped=self._flipped & names)
 
 
-def _summary(path: Path) -> PairSummary | None:
-    try:
-        return PairSummary.model_validate_json((path / SUMMARY).read_bytes())
-    except (OSError, ValidationError):
-        return None  # a data set that was imported, or whose rows were never written
-
-
 def _dropped(path: Path) -> dict[str, DropReason]:
     if not path.is_file():
         return {}
@@ -358,15 +350,15 @@ def _rows(path: Path) -> tuple[dict[str, SplitName], frozenset[str]]:
     return parts, frozenset(flipped)
 
 
-def _sources(path: Path, summary: PairSummary | None) -> list[Path]:
+def _sources(path: Path, summary: PairSummary) -> list[Path]:
     """The runs that a data set was made of, also through other data sets. Relative paths are tried from the working
     directory and from every folder above the data set."""
     found: list[Path] = []
-    for source in summary.sources if summary and not summary.warm_up else ():  # whose rows have no trees
+    for source in () if summary.warm_up else summary.sources:  # whose rows have no trees
         above = [Path(), *path.resolve().parents]
         there = next((folder / source for folder in above if (folder / source).exists()), Path(source))
         if there.resolve() != path.resolve() and is_data_set(there):
-            found += _sources(there, _summary(there))
+            found += _sources(there, summary_of(there))
         elif there.resolve() != path.resolve():
             found.append(there)
     return found

@@ -193,14 +193,13 @@ def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known
         )
         pairs.append(shown)
     return QuestionView(
+        **shared_fields(first.origin, QuestionView),
         number=explored.number,
         id=first.question_id,
         question=first.question,
         golden_answers=first.golden_answers,
         rubric=records[0].rubric if records else None,
         gold_passages=records[0].gold_passages if records else None,
-        dataset=first.origin.dataset,
-        split=first.origin.split,
         ends=[each.ends for each in explored.questions],
         error=first.error if all(each.error for each in explored.questions) else None,
         trees=trees,

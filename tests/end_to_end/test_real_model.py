@@ -56,4 +56,4 @@ async def test_every_reply_of_a_real_model_is_a_step_or_a_failure_with_its_cause
         assert step.parse_error is None or step.parse_error.cause in get_args(ParseCause)
         assert (step.parse_error is None) == (step.content is not None)
     assert any(step.parse_error and step.parse_error.cause == "no_tag" for some in steps for step in some)
-    assert agent.spending.tokens.completion > 0
+    assert agent.spending.tokens.completion_tokens > 0

@@ -30,7 +30,7 @@ _OWN = re.compile(r"<\s*(/?)\s*(retrieval|step|subquery|subanswer)\s*>", re.IGNO
 
 def parse_step(text: str, may: tuple[str, ...], ending: Ending) -> ParsedReply | ParseError:
     """The step of a reply that may end with one of these tags; one with a tag of another turn is none."""
-    found = parse_tagged(text, tags=may, ending=ending, others=tuple(tag for tag in TYPES if tag not in may))
+    found = parse_tagged(text, tags=may, ending=ending, others=tuple(TYPES))
     return found if isinstance(found, ParseError) else ParsedReply(found.response, TYPES[found.tag], found.content)
 
 

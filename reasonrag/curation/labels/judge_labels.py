@@ -30,7 +30,6 @@ from reasonrag.agent.model_calls import Judgement, ModelCaller
 from reasonrag.agent.parsing import parse_pick
 from reasonrag.agent.prompting import Prompts, render_pick
 from reasonrag.errors import ModelError
-from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, sample_seed
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.journal import JournaledModel
@@ -87,16 +86,14 @@ class Judging(BaseModel):
 class StateJudge:
     """A judge of states, and what it is shown.
 
-    gold: whether that is the golden answers, too. seed: of the order of the steps. caps: of all its judgements. yes:
-    consent to their cost.
+    gold: whether that is the golden answers, too. seed: of the order of the steps. budget: of all its judgements.
     """
 
     model: ModelSpec
     prompts: Prompts
     gold: bool
     seed: int
-    caps: Caps
-    yes: bool = False
+    budget: Budget
 
     def states(self, candidates: Path) -> Iterator[tuple[int, StateRecord, list[StepRecord]]]:
         """Position, state and shown steps, of every state with at least two different steps."""
@@ -128,13 +125,13 @@ async def label_by_judge(
     where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did: the candidates are then as they were,
     answers are kept, and the same call goes on.
     """
-    check_prices(watcher.say, judge.model, capped=judge.caps.cost is not None)
+    check_prices(watcher.say, judge.model, capped=judge.budget.caps.cost is not None)
     place, asked = out / JUDGING, judge
     async with AsyncExitStack() as opened:
         opened.enter_context(claimed(place, flag="--out"))
         opens = LazyModel(judge.model, opened, watcher.say, chat_model)
-        roles, budget = {_JUDGE: Role(judge.model, opens)}, Budget(judge.caps, judge.yes)
-        run = await opened.enter_async_context(open_run(place, roles, watcher, budget))
+        roles = {_JUDGE: Role(judge.model, opens)}
+        run = await opened.enter_async_context(open_run(place, roles, watcher, judge.budget))
         if judge.model.settles_effort:
             begun = _begun(judge, candidates, run.models.main) if run.journal.questions else None
             opens.spec = await (begun or judge.model).settled(chat_model if begun else await opens())

@@ -49,16 +49,12 @@ def check_text(written: Written, passages: Sequence[Passage]) -> None:
     """Raises LeftOut for a fault that the text of question and answer shows."""
     question, answer = written
     named = _NAMES_ITS_PASSAGE.search(question)
-    said = named.group() if named else next((each.title for each in passages if _is_path(each.title, question)), "")
+    paths = (each.title for each in passages if " > " in each.title)  # of several headings
+    said = named.group() if named else next((each for each in paths if each in question), "")
     needed(not said, "names_its_passage", f"it says {said!r}")
     stands = comparable(answer) not in VERDICTS and any(holds(each.contents, answer) for each in passages)
     needed(stands, "answer_not_in_passage", "the answer is not in its passages word for word")
     needed(not holds(question, answer), "answer_in_question", "the question contains its answer")
-
-
-def _is_path(title: str, question: str) -> bool:
-    """Whether a title of several headings stands in the question."""
-    return " > " in title and title in question
 
 
 def same_answer(said: str, answer: str) -> bool:

@@ -341,15 +341,13 @@ class _Writing:
 
     async def _outcome(self, item: Source, model: ChatModel) -> Outcome:
         """Raises ModelError and RetrievalError."""
-        found = Outcome(item)
+        source, written, heard = item, None, dict[tuple[str, ...], list[str]]()
         try:
-            found = await self._written(item, model)
-            assert found.written  # noqa: S101 - else it is left out
-            several = item.hops == 1 or found.source.hops > 1
+            source, written = await self._written(item, model)
+            several = item.hops == 1 or source.hops > 1
             needed(several, "one_passage_suffices", "the writer names one passage that it rests on")
-            gold, heard = found.source.passages, dict[tuple[str, ...], list[str]]()
-            check_text(found.written, gold)
-            searched = await self.retriever.retrieve(found.written.question, self.top_k)
+            check_text(written, source.passages)
+            searched = await self.retriever.retrieve(written.question, self.top_k)
 
             async def read(question: str, passages: Sequence[Passage]) -> list[str]:
                 shown = tuple(each.id for each in passages)
@@ -357,12 +355,12 @@ class _Writing:
                     heard[shown] = await self._read(item, model, question, passages)
                 return heard[shown]
 
-            await check_by_reading(found.written, gold, searched, read)
+            await check_by_reading(written, source.passages, searched, read)
         except LeftOut as left:
-            return found._replace(error=left.error)
-        return found
+            return Outcome(source, written, left.error)
+        return Outcome(source, written)
 
-    async def _written(self, item: Source, model: ChatModel) -> Outcome:
+    async def _written(self, item: Source, model: ChatModel) -> tuple[Source, Written]:
         """A question that rests on the passages that its writer names. Raises LeftOut, ModelError."""
         said = await ModelCaller(model, self.prompts, self.spec.sampling, self.seed).judgement(
             item.id,
@@ -374,7 +372,7 @@ class _Writing:
         )
         question, answer, numbers = needed(said.value, "unreadable", (said.unreadable or "")[:200])
         needed(question, "no_question", "the writer finds none")
-        return Outcome(item.resting_on(numbers), Written(question, answer))
+        return item.resting_on(numbers), Written(question, answer)
 
     async def _read(self, item: Source, model: ChatModel, question: str, passages: Sequence[Passage]) -> list[str]:
         """Raises LeftOut, ModelError."""

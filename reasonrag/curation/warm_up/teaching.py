@@ -105,8 +105,7 @@ class Teaching:
         except LeftOut as left:
             error = left.error
         except ModelError as failed:
-            cause, message = asked.failure(failed, "question", {"question_id": item.question.id})
-            error = QuestionError(cause=cause, message=message)
+            error = asked.failure(failed, "question", {"question_id": item.question.id})
         self.taught[item.question.id] = Taught(agent.spending.as_usage(self.model.price), path, error)
 
     def of(self, model: ModelSpec, *, without: Collection[str]) -> Teaching:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from preference.answer_scores import normalize_answer
+from preference.records import shared_fields
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Spending
 from reasonrag.concurrency import together
@@ -92,13 +93,10 @@ class MajorityVote:
 
 
 def _recorded(step: AgentStep) -> PredictedStep:
+    error = step.parse_error.cause if step.parse_error else None
     return PredictedStep(
+        **shared_fields(step, PredictedStep) | {"parse_error": error},
         action=step.state.action,
-        response=step.response,
-        reasoning=step.reasoning,
-        content=step.content,
         passages=step.passage_refs or [],
         observation=step.observation,
-        parse_error=step.parse_error.cause if step.parse_error else None,
-        repaired=step.repaired,
     )

@@ -91,5 +91,5 @@ def method_identity(
     asked |= {"best_of": method.best_of, "critic": critic} if critic else {}
     if method.name == "agent":
         asked |= prompts.agent_identity
-        return {"method": method.name, "renderer": renderer_hash(prompts), "prompts": prompts.hash} | asked
+        return {"method": method.name, "renderer": renderer_hash(prompts), "prompts": prompts.hash_with()} | asked
     return {"method": method.name, "baseline_prompts": baseline_hash(baselines, method.name, prompts)} | asked

@@ -268,7 +268,7 @@ class _Rounds:
             **source.identity,
             **drawing.model_dump(mode="json", include=DRAWN_BY - {"questions", "data_dir"}),
             **retrieval,
-            "prompts": plan.prompts.hash,
+            "prompts": plan.prompts.hash_with(),
             "recipe": plan.recipe.model_dump(mode="json"),
         }
 

@@ -244,9 +244,9 @@ def test_own_prompts_replace_those_of_their_names_only(name: str, tmp_path: Path
 def test_prompts_of_outcomes_are_in_the_hash_only_where_the_outcome_uses_them() -> None:
     """A run that was made before they existed is still the same run."""
     others = PROMPTS.changed(answer="a", rubric="b")
-    assert others.hash == PROMPTS.hash == PROMPTS.hash_with()
+    assert others.hash_with() == PROMPTS.hash_with()
     assert others.hash_with("answer") != PROMPTS.hash_with("answer")
-    assert len({PROMPTS.hash, PROMPTS.hash_with("answer"), PROMPTS.hash_with("rubric")}) == 3
+    assert len({PROMPTS.hash_with(), PROMPTS.hash_with("answer"), PROMPTS.hash_with("rubric")}) == 3
 
 
 def test_the_first_turn_may_have_a_prompt_of_its_own() -> None:
@@ -256,7 +256,7 @@ def test_the_first_turn_may_have_a_prompt_of_its_own() -> None:
         assert render_prompt(own, "think", question="Q?", thoughts=thoughts)[0].content == said
     assert render_prompt(own, "conclude", question="Q?", thoughts=())[0].content == PROMPTS.system("conclude")
     assert renderer_hash(own) != renderer_hash(PROMPTS)
-    assert own.hash != PROMPTS.hash
+    assert own.hash_with() != PROMPTS.hash_with()
 
 
 @pytest.mark.parametrize("action", ["think", "conclude"])
@@ -275,7 +275,7 @@ def test_the_style_chooses_what_an_answer_is(action: AgentAction) -> None:
     assert renderer_hash(long) == renderer_hash(PROMPTS) != renderer_hash(PROMPTS.changed(long="Write much."))
     plain = PROMPTS.changed(think="Think.", conclude="Conclude.")
     assert renderer_hash(plain) == renderer_hash(plain.changed(long="Write much."))
-    assert plain.hash == plain.changed(long="Write much.").hash
+    assert plain.hash_with() == plain.changed(long="Write much.").hash_with()
 
 
 def test_a_style_without_a_place_in_the_prompts_is_refused(tmp_path: Path) -> None:

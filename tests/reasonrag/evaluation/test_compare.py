@@ -23,7 +23,7 @@ from reasonrag.evaluation.compare import compare, default_out
 from reasonrag.evaluation.comparison_report import Comparison
 from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.opening import conditions_of_method
-from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
+from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction
 from reasonrag.evaluation.report import EvaluationConditions, Report
 from reasonrag.evaluation.significance import MetricDelta, Values, mcnemar, paired_differences
 from tests.helpers.command_line import Reasonrag
@@ -66,7 +66,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         ).model_copy(update=changes)
         folder = tmp_path / name
         folder.mkdir()
-        write_predictions(folder, lines)
+        (folder / PREDICTIONS).write_bytes(b"".join(each.to_line() for each in lines))
         write_json(folder / "report.json", report.model_dump(mode="json"))
         (folder / "config.json").write_bytes(orjson.dumps({"decides_answers": config}))
         return folder

@@ -72,7 +72,7 @@ def test_fewer_draws_never_cost_more(request: list[Completion], data: st.DataObj
     """A configuration with fewer siblings pays for one prompt as well, and for fewer replies."""
     bill = Bill()
     apart = bill.apart(request)
-    costs = [Tokens.of(bill.together(apart[:count])).completion for count in range(1, len(apart) + 1)]
+    costs = [Tokens.of(bill.together(apart[:count])).completion_tokens for count in range(1, len(apart) + 1)]
     assert costs == list(accumulate(each.completion_tokens for each in apart))
     assert Tokens.of(bill.together(apart[: data.draw(st.integers(1, len(apart)))])).requests == 1
 
@@ -83,11 +83,11 @@ def test_answers_that_were_bought_singly_are_billed_as_one_request() -> None:
     first = bill.apart(answered("one", "two", completion=8))
     more = [each for text in ("three", "four") for each in answered(text, completion=5)]
     billed = bill.together(bill.apart([*first, *more]))
-    assert Tokens.of(billed) == Tokens(calls=4, requests=1, prompt=100, completion=18)
+    assert Tokens.of(billed) == Tokens(4, 1, 100, 18)
 
 
 def test_where_an_endpoint_gives_one_reply_a_time_each_pays_for_its_prompt() -> None:
     """Whoever asks, and however often: that is what this endpoint costs."""
     bill = Bill()
     singly = [each for text in ("one", "two") for each in answered(text, completion=5)]
-    assert Tokens.of(bill.together(bill.apart(singly))) == Tokens(calls=2, requests=2, prompt=200, completion=10)
+    assert Tokens.of(bill.together(bill.apart(singly))) == Tokens(2, 2, 200, 10)

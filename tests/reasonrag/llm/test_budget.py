@@ -48,7 +48,8 @@ def most_of(asked: ChatRequest) -> Tokens:
 
 def crossed(total: Tokens, caps: Caps) -> set[str]:
     """Which caps so many tokens cross."""
-    used = {"max_calls": total.calls, "max_tokens": total.prompt + total.completion, "max_cost": total.cost(PRICE)}
+    tokens = total.prompt_tokens + total.completion_tokens
+    used = {"max_calls": total.calls, "max_tokens": tokens, "max_cost": total.cost(PRICE)}
     allowed = {"max_calls": caps.calls, "max_tokens": caps.tokens, "max_cost": caps.cost}
     return {name for name, most in allowed.items() if most is not None and used[name] > most}
 
@@ -60,10 +61,10 @@ def crossed(total: Tokens, caps: Caps) -> set[str]:
     ("tokens", "dollars"),
     [
         (Tokens(), 0.0),
-        (Tokens(prompt=1_000_000), 2.0),
-        (Tokens(completion=1_000_000), 8.0),
-        (Tokens(prompt=1_000_000, cached=1_000_000), 0.5),
-        (Tokens(calls=9, requests=3, prompt=1_000_000, completion=500_000, cached=400_000), 1.2 + 0.2 + 4.0),
+        (Tokens(prompt_tokens=1_000_000), 2.0),
+        (Tokens(completion_tokens=1_000_000), 8.0),
+        (Tokens(prompt_tokens=1_000_000, cached_tokens=1_000_000), 0.5),
+        (Tokens(9, 3, 1_000_000, 500_000, cached_tokens=400_000), 1.2 + 0.2 + 4.0),
     ],
 )
 def test_cached_prompt_tokens_cost_the_cached_price(tokens: Tokens, dollars: float) -> None:
@@ -141,7 +142,7 @@ def reply_to(ask: Ask) -> list[Completion]:
     if ask.uses is None:
         raise ModelError("nothing came", cause="connection")
     bound = most_of(ask.request)
-    prompt, completion = int(ask.uses[0] * bound.prompt), int(ask.uses[1] * bound.completion)
+    prompt, completion = int(ask.uses[0] * bound.prompt_tokens), int(ask.uses[1] * bound.completion_tokens)
     first = answer(prompt=prompt, completion=completion, cached=int(ask.uses[2] * prompt))
     return [first, *[Completion(text="", finish_reason="stop", requests=0)] * (bound.calls - 1)]
 
@@ -151,7 +152,7 @@ async def make_all(asks: Sequence[Ask], ledger: Ledger) -> list[CapReached | Non
     return await asyncio.wait_for(asyncio.gather(*(make(each, ledger) for each in asks)), timeout=60)
 
 
-@given(asks=ASKS, caps=CAPS, spent=st.builds(Tokens, calls=st.integers(0, 5), prompt=st.integers(0, 300)))
+@given(asks=ASKS, caps=CAPS, spent=st.builds(Tokens, calls=st.integers(0, 5), prompt_tokens=st.integers(0, 300)))
 def test_no_cap_is_ever_crossed(asks: list[Ask], caps: Caps, spent: Tokens) -> None:
     """Whatever comes at the same time, and whatever it uses below its bounds or fails: what is spent and promised stays
     within the caps at every moment, and a cap is named only by a request that could cross it by itself."""
@@ -236,7 +237,7 @@ async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(
     caps: Caps, cap: str, flag: str, used: str
 ) -> None:
     """The flag to raise, how much there was, and exit status 3."""
-    ledger = Ledger(PRICE, caps, spent=Tokens(calls=1_200, requests=600, prompt=20_000, completion=10_000))
+    ledger = Ledger(PRICE, caps, spent=Tokens(1_200, 600, 20_000, 10_000))
     with pytest.raises(CapReached) as info:
         async with reserving(ledger, request()):
             pass

@@ -161,7 +161,7 @@ async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_an
         await model.close()
     assert found == [4.0, 5.0, 4.0]
     assert {path for path, _ in asked} == {"/pooling"}
-    assert [len(asked), critic.spent.calls, critic.spent.prompt, critic.spent.completion] == [2, 2, 24, 0]
+    assert [len(asked), critic.spent.calls, critic.spent.prompt_tokens, critic.spent.completion_tokens] == [2, 2, 24, 0]
     assert asked[0][1] == {
         "model": "critic",
         "messages": [

@@ -14,9 +14,7 @@ from reasonrag.llm.prices import Price
 
 usages = some.lists(
     some.builds(
-        lambda requests, more, prompt, completion: Tokens(
-            calls=requests + more, requests=requests, prompt=prompt, completion=completion
-        ),
+        lambda requests, more, prompt, completion: Tokens(requests + more, requests, prompt, completion),
         some.integers(1, 500),
         some.integers(0, 500),
         some.integers(1, 10**6),
@@ -29,9 +27,7 @@ PRICE = Price(2.5, 10.0, cached_in=1.25)
 
 
 def means(of: list[Tokens]) -> list[float]:
-    return [
-        statistics.mean(getattr(each, name) for each in of) for name in ("calls", "requests", "prompt", "completion")
-    ]
+    return [statistics.mean(each[place] for each in of) for place in range(4)]
 
 
 @given(usages, some.floats(1, 10), some.floats(0, 5))
@@ -65,7 +61,7 @@ def test_usage_and_cost_grow_in_proportion_to_the_work(of: list[Tokens], low: in
 def test_no_end_is_above_what_the_caps_leave(of: list[Tokens], calls: int, tokens: int) -> None:
     """Caps on calls and on tokens; what is spent already counts."""
     each = ExpectedUsage.mean_of(of).times(10, 10)
-    spent = Tokens(calls=calls // 2, prompt=tokens // 2)
+    spent = Tokens(calls=calls // 2, prompt_tokens=tokens // 2)
     left = each.times(*each.share_within(Caps(calls=calls, tokens=tokens), spent))
     assert left.calls.high <= calls - calls // 2 + 1e-6
     assert left.prompt_tokens.high + left.completion_tokens.high <= tokens - tokens // 2 + 1e-6

@@ -215,7 +215,7 @@ async def test_answers_of_finished_questions_are_counted_but_not_held(tmp_path: 
     async with Journal(path, wanted=lambda question_id: question_id == "owed") as journal:
         assert list(journal.answers.values()) == [said[2]]
         assert journal.delivered == Tokens.of(said.values())
-        assert journal.delivered == Tokens(calls=3, requests=2, prompt=20, completion=9, cached=8)
+        assert journal.delivered == Tokens(calls=3, requests=2, prompt_tokens=20, completion_tokens=9, cached_tokens=8)
 
 
 @pytest.mark.parametrize(

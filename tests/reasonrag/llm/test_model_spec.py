@@ -9,6 +9,7 @@ from reasonrag.llm.chat import Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.prices import SELF_HOSTED
+from reasonrag.llm.settings import ModelSettings
 
 TEACHER = ModelSpec(
     "gpt-4o",
@@ -20,7 +21,9 @@ TEACHER = ModelSpec(
 
 
 def test_a_model_at_addresses_of_its_own_has_neither_the_key_nor_the_rates_of_the_other() -> None:
-    own = TEACHER.at_addresses(["http://127.0.0.1:8/v1"], key_variable="OWN_KEY")
+    own = TEACHER.second(
+        ModelSettings(base_url=["http://127.0.0.1:8/v1"]), "j", name_flag="--j", key_variable="OWN_KEY"
+    )
     assert (own.addresses, own.key_variable) == (("http://127.0.0.1:8/v1",), "OWN_KEY")
     assert own.limits == Limits(32, timeout=300.0)
 

@@ -69,7 +69,7 @@ async def test_scores_of_steps_that_wait_together_are_those_that_transformers_co
         await _speaks_as_vllm_does(home, found.name.partition("@")[0], expected[0])
     assert together == pytest.approx(expected, abs=1e-4)
     assert alone == pytest.approx(expected, abs=1e-4)
-    assert critic.spent.prompt > 0
+    assert critic.spent.prompt_tokens > 0
 
 
 def test_a_critic_whose_training_did_not_read_the_end_token_is_not_served(folder: Path, tmp_path: Path) -> None:

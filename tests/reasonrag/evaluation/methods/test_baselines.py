@@ -143,7 +143,7 @@ def test_baselines_are_in_no_hash_of_the_agent(tmp_path: Path) -> None:
     (folder / "rag.txt").write_text("Answer in <answer> tags.")
     own = load_baseline_prompts(tmp_path)
     assert renderer_hash(load_prompts(tmp_path)) == renderer_hash(AGENT_PROMPTS)
-    assert load_prompts(tmp_path).hash == AGENT_PROMPTS.hash
+    assert load_prompts(tmp_path).hash_with() == AGENT_PROMPTS.hash_with()
     changed = [
         name
         for name in BASELINES
