@@ -204,9 +204,9 @@ class Agent:
             draw = _Draw(state, prompt, messages, hotter)
         if state.ended:
             return [_failed_step(draw, _NOTHING, state.ended) for _ in samples]
-        stop = self.protocol.stops(state)
+        sent, stop = draw.sampled_with or prompt, self.protocol.stops(state)
         unseen = state.thoughts if self.protocol.reads_at_once else ()
-        request = self.caller.request(state.question.id, draw.instead or prompt, samples, stop, sampling, unseen=unseen)
+        request = self.caller.request(state.question.id, sent, samples, stop, sampling, unseen=unseen)
         try:
             completions = await self.caller.complete(request)
         except ModelError as error:
@@ -237,7 +237,7 @@ class Agent:
         if isinstance(found.content, ParseError):
             return _failed_step(draw, completion, found.content, found.unrepaired)
         if found.repaired:
-            draw = draw._replace(instead=found.messages)
+            draw = draw._replace(sampled_with=found.messages)
         return self._parsed(draw, found.content, found.completion, repaired=found.repaired)
 
     def step_of(self, state: State, reply: str) -> AgentStep:
@@ -266,8 +266,7 @@ class Agent:
         spent = not ends and state.layer + 1 >= self.most_steps(state.question)
         nothing = 0.0 if spent and golden_answers else None
         return AgentStep(
-            state=state,
-            prompt=draw.prompt,
+            **draw._asdict(),
             response=as_thought(parsed.response),
             action_type=parsed.action_type,
             content=parsed.content,
@@ -275,8 +274,6 @@ class Agent:
             repaired=repaired,
             calls_left_out=parsed.calls_left_out,
             reasoning=plain_text(reply.reasoning),
-            sampled_with=draw.instead,
-            sampled_temperature=draw.temperature,
             f1=f1_score(said, golden_answers) if ends and golden_answers else nothing,
             em=exact_match(said, golden_answers) if ends and golden_answers else nothing,
             grounded=grounded_by_evidence(told, state.read, grounded=grounded, held=held),
@@ -285,21 +282,19 @@ class Agent:
 
 
 class _Draw(NamedTuple):
-    """What was sent for a step: the state's own prompt, or other messages instead. temperature: if it is not the
-    agent's own."""
+    """What was sent for a step, with the names that `AgentStep` has for it."""
 
     state: State
     prompt: tuple[Message, ...]
-    instead: tuple[Message, ...] | None = None
-    temperature: float | None = None
+    sampled_with: tuple[Message, ...] | None = None
+    sampled_temperature: float | None = None
 
 
 def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: Completion | None = None) -> AgentStep:
     """A step for a reply that did not parse: terminal, value 0, kept with its text and cause."""
     nothing = 0.0 if draw.state.question.golden_answers else None
     return AgentStep(
-        state=draw.state,
-        prompt=draw.prompt,
+        **draw._asdict(),
         response=plain_text(reply.text),
         reasoning=plain_text(reply.reasoning),
         action_type=None,
@@ -308,8 +303,6 @@ def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: Comp
         parse_error=ParseFailure(
             cause=error.cause, detail=error.detail, repair=None if repair is None else plain_text(repair.text)
         ),
-        sampled_with=draw.instead,
-        sampled_temperature=draw.temperature,
         f1=nothing,
         em=nothing,
     )

@@ -124,7 +124,8 @@ def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT, agen
     texts = _packaged(named)
     if directory is not None:
         of_others = [name for name in _TURNS[1:] if name not in texts and (directory / f"{name}.txt").exists()]
-        given = {} if of_others else _own_prompts(directory, prompt_names(texts), exact=layout.exact)
+        known = [*(name for name in PROMPT_NAMES[1:] if name in texts), "begin"]
+        given = {} if of_others else _own_prompts(directory, known, exact=layout.exact)
         if agent or of_others:  # a judge's folder may have any agent's prompts beside its own
             _check_agent(directory, named, of_others, given)
         texts |= given
@@ -164,11 +165,6 @@ def _check_agent(directory: Path, agent: AgentName, of_others: Sequence[str], gi
         named = min(others, key=len)
         they = f"those of the agent{'s' * (len(named) > 1)} {' and '.join(named)}"
         raise InputError(f"--prompts {directory}: they are {they}, and --agent is {agent}")
-
-
-def prompt_names(known: Iterable[str]) -> list[str]:
-    """The prompts that a user's folder may replace, of an agent that has the `known` ones."""
-    return [*(name for name in PROMPT_NAMES[1:] if name in known), "begin"]
 
 
 class _Layout(BaseModel):

@@ -157,15 +157,12 @@ async def _ask(
     attempt = await LinearAgent(agent).attempt(question, hear)
     spent = sum((each.spent for each in ledgers), start=Tokens())
     return AgentAnswer(
+        **shared_fields(attempt, AgentAnswer) | shared_fields(spent, AgentAnswer),
         question=question.question,
-        answer=attempt.answer,
         model=asked.spec.name,
-        steps=list(attempt.steps),
         evidence=[step.content for step in steps if step.action_type == "evidence" and step.content],
         sources=[each.reference() for each in attempt.read],
         grounded=steps[-1].grounded,
-        searches=attempt.searches,
-        **shared_fields(spent, AgentAnswer),
         cost_usd=ledgers[0].cost,
         warnings=warnings,
     )

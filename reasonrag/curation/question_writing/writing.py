@@ -206,8 +206,9 @@ async def _write(
             open_run(folder, {_TEACHER: Role(spec, teacher)}, told, budget, recorded_in=folder)
         )
         await _fill(groups, work, run)
+        failed, calls = [*work.outcomes.values()].count(None), run.models.spent.calls
         summary = _summary(wanted, spec, passages, held, groups).model_copy(
-            update={"failed": len(work.failed), "calls": run.models.spent.calls, "cost_usd": run.models.cost}
+            update={"failed": failed, "calls": calls, "cost_usd": run.models.cost}
         )
         with writing(wanted.out):
             return _write_files(wanted, groups, summary)
@@ -308,8 +309,8 @@ async def _fill(groups: Sequence[_Group], work: _Writing, run: Run) -> None:
 
 @dataclass
 class _Writing:
-    """The teacher's work on some sources; see `reasonrag.run.engine.Work`. outcomes, failed: by id of the question, of
-    all that were worked on."""
+    """The teacher's work on some sources; see `reasonrag.run.engine.Work`. outcomes: by id of the question, of all
+    that were worked on; None where that failed."""
 
     spec: ModelSpec
     prompts: Prompts
@@ -317,8 +318,7 @@ class _Writing:
     retriever: Retriever
     top_k: int
     sources: list[Source] = field(default_factory=list)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    failed: set[str] = field(default_factory=set)
+    outcomes: dict[str, Outcome | None] = field(default_factory=dict)
     noun: str = "question"
 
     @property
@@ -334,10 +334,9 @@ class _Writing:
     async def do(self, item: Source, asked: Asked) -> None:
         try:
             self.outcomes[item.id] = await self._outcome(item, asked.models[_TEACHER])
-            self.failed.discard(item.id)
         except (ModelError, RetrievalError) as error:
             asked.failure(error, "question", {"question_id": item.id})
-            self.failed.add(item.id)
+            self.outcomes[item.id] = None
 
     async def _outcome(self, item: Source, model: ChatModel) -> Outcome:
         """Raises ModelError and RetrievalError."""
