@@ -156,7 +156,7 @@ async def _make(plan: _Plan, chat_model: ChatModel | None, told: Watcher) -> Pai
     export = DataSetExport(PairingRules(), CheckSettings(), settings.part(DecontaminationSettings), out)
     async with AsyncExitStack() as opened:
         teacher, begun = LazyModel(all_of_it.model, opened, told.say, chat_model), has_answers(place)
-        model = await teacher.spec.settled(None if begun else await teacher(), recorded_effort(place))
+        model = teacher.spec = await teacher.spec.settled(None if begun else await teacher(), recorded_effort(place))
         config = plan.config(model)
         origin = plan.origin(config)
         replaced = replaces_other_runs(out, [], made_from([origin]), replace=settings.replace)
