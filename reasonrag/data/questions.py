@@ -8,6 +8,7 @@ which passages came with questions, `dataset_fields` what published data sets ca
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import re
 from array import array
@@ -291,7 +292,7 @@ def parse_question(
 ) -> Question:
     """One line of a question file. unread: collects its columns that are not read. Raises InputError naming `where`."""
     try:
-        record = orjson.loads(line)
+        record = orjson.loads(line.removeprefix(codecs.BOM_UTF8))
         question = Question.model_validate(record)
         if unread is not None:
             unread.add_question(record)

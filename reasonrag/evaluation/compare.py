@@ -60,7 +60,7 @@ from reasonrag.settings import flag_of, resolve
 from reasonrag.signatures import public_call
 
 TESTED = ("em", "cover_em")
-"""Metrics that decide the verdict, unless another one is known of more questions than these."""
+"""Metrics that decide the verdict, unless a judge's is known of more questions, or no answer equals a gold one."""
 FEWEST_CHANGES = math.ceil(1 - math.log2(1 - COMPARISON_LEVEL))
 """Questions that must change, all n the same way, for McNemar's exact test to give 2 / 2**n <= 1 - COMPARISON_LEVEL."""
 
@@ -193,7 +193,9 @@ class _PairComparer:
             rows = np.repeat(1 - preferred, ours, axis=0), np.repeat(preferred, theirs, axis=0)
             self.values["preference"] = rows  # it is of no seed, so all have it
         valued = {name: len(changes(*sides)) for name, sides in self.values.items()}  # questions with a value in both
-        instead = [name for name in ("preference", "judged_right") if valued[name] > valued["em"]]
+        equal_gold = any(np.nansum(side) for side in self.values["em"])  # no long answer does
+        least = valued["em"] if equal_gold else 0
+        instead = [name for name in ("preference", "judged_right") if valued[name] > least]
         self.decide = (instead[0],) if instead else TESTED
         deciding = (self.values[name] for name in (self.decide[0], self.decide[-1]))
         self.change, self.second = (  # of every question; 0 where it has no value

@@ -69,8 +69,8 @@ class PairedComparison(Record):
     sentence: str
     metrics: dict[str, MetricDelta]
     decided_by: str = "em"
-    """The metric of verdict and counts: EM if every question has gold answers; else preference or judged_right, where
-    there is one."""
+    """The metric of verdict and counts: EM if every question has gold answers and some answer equals one; else
+    preference or judged_right, where there is one."""
     preferences: AbsentIfNone[Preferences] = None
     """With --judge."""
     tests: dict[str, float]

@@ -85,7 +85,7 @@ def decoded(content: bytes, *, declared: str | None = None) -> str:
     except LookupError:
         raise UnreadableError(f"unknown encoding {encoding[:40]!r}; convert it to UTF-8") from None
     except UnicodeError:
-        advice = "convert it, for example by: iconv -f windows-1252 -t utf-8"
+        advice = "convert it, for example by: iconv -f windows-1252 -t utf-8 OLD > NEW"
         raise UnreadableError(f"not {encoding.upper()} text; {advice}") from None
     if "\0" in text:
         raise UnreadableError("holds NUL bytes: a binary file, not text")

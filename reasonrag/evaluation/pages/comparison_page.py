@@ -85,7 +85,7 @@ def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
                 difference_text(name, each),
             )
             for name, each in pair.metrics.items()
-            if each.reference or each.other or name in ("accuracy", *OF_PARTS)
+            if each.n and (each.reference or each.other or name in ("accuracy", "judged_right", *OF_PARTS))
         ],
         ("metric", "questions", pair.reference, pair.other, f"difference ({percent(comparison.confidence)} CI)"),
     )
@@ -93,7 +93,11 @@ def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
         yield _judged(judged, pair)
     outcomes = pair.outcomes
     style = f"{outcomes.style_wins:,} wins and {outcomes.style_losses:,} losses have equal cover-EM"
-    style = style if pair.decided_by == "em" else "not every question has gold answers, so EM does not decide"
+    style = (
+        style
+        if pair.decided_by == "em"
+        else "EM does not decide: a question has no gold answers, or no answer equals one"
+    )
     of_choices = f" Accuracy: {mcnemar_text(pair.tests['accuracy'])}." if "accuracy" in pair.tests else ""
     name = METRICS[pair.decided_by].name
     yield (

@@ -228,3 +228,9 @@ def test_another_spelling_finds_the_folder_and_is_recorded_by_our_name(tmp_path:
     write_lines(tmp_path / "2wiki" / "dev.jsonl", row(1))
     assert find_questions("2WikiMultihopQA", "dev", tmp_path, home=tmp_path).dataset == "2wikimultihopqa"
     assert find_questions("2wiki", "dev", tmp_path, home=tmp_path).dataset == "2wiki"
+
+
+def test_a_byte_order_mark_before_the_first_question_is_no_fault() -> None:
+    """Programs on Windows write one."""
+    line = b'\xef\xbb\xbf{"id": "a", "question": "Who?", "golden_answers": ["x"]}'
+    assert parse_question(line, where="q").id == "a"

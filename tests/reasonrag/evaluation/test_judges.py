@@ -276,6 +276,16 @@ def test_a_preference_counts_where_both_orders_agree(two: list[str]) -> None:
     assert not any("Correct answer" in each for each in asked)
 
 
+def test_where_no_answer_equals_a_gold_one_the_preference_decides(evaluated: Evaluated) -> None:
+    """Long answers never do, so EM would call any two of them the same."""
+    asked = [each | {"golden_answers": ["x"]} for each in QUESTIONS]
+    evaluated("evals/a", asked)
+    evaluated("evals/b", asked, answers=BETTER)
+    pair = compared(["evals/a", "evals/b"], preferring(longer))
+    assert (pair.metrics["em"].n, pair.metrics["em"].value) == (3, 0.0)
+    assert (pair.decided_by, pair.wins, pair.losses) == ("preference", ["a"], ["b"])
+
+
 def test_a_judge_who_prefers_a_place_prefers_nothing(two: list[str]) -> None:
     found = compared(two, preferring(lambda *_: "1 2")).preferences
     assert found is not None
