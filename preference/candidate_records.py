@@ -308,6 +308,8 @@ class QuestionRecord(Record):
     golden_answers: Items[str]
     hops: AbsentIfEmpty[int | None] = None
     """Of the question, where they decided how many steps it had."""
+    gold_passages: AbsentIfNone[Items[str]] = None
+    """As of `RolloutRecord`."""
     origin: Origin
     error: QuestionError | None = None
     ends: Ends = "unknown"

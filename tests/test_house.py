@@ -21,16 +21,16 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1620,
-    "preference": 5298,
+    "preference": 5368,
     "hall": 3764,
-    "agent": 3017,
+    "agent": 3223,
     "critics": 1147,
-    "curation": 5444,
+    "curation": 5459,
     "data": 3567,
     "evaluation": 4149,
     "exploration": 2579,
-    "llm": 5085,
-    "publishing": 1134,
+    "llm": 5121,
+    "publishing": 1135,
     "retrieval": 3795,
     "run": 780,
     "scale": 567,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1283,
     "training": 5446,
     "viewing": 2644,
-    "tests": 50025,
+    "tests": 50326,
     "benchmarks": 10266,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

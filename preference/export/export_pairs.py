@@ -76,6 +76,21 @@ class RowInspector(Protocol):
         ...
 
 
+class ConversationMaker(Protocol):
+    """Makes the rows of formats whose searches are calls of a tool. left_out: how many pairs, paths and attempts have
+    none, as what stands before them cannot be told."""
+
+    @property
+    def left_out(self) -> int: ...
+    def of_pairs(
+        self, asked: Iterable[QuestionRecord], kept: Iterable[tuple[StateRecord, Row]]
+    ) -> Iterable[tuple[FormatName, Row]]:
+        """asked: the records of a question. kept: its states with a pair, and the row of it."""
+        ...
+
+    def of_question(self, question: QuestionRecord) -> Iterable[tuple[FormatName, Row]]: ...
+
+
 def export_pairs(
     source: Path,
     folder: Path,
@@ -85,10 +100,11 @@ def export_pairs(
     facts: PairSummary | None = None,
     left_out: LeftOut = MappingProxyType({}),
     inspector: RowInspector | None = None,
+    conversations: ConversationMaker | None = None,
 ) -> PairSummary:
     """Write the rows of `source`, a folder with `candidates.jsonl` and `questions.jsonl`, into a folder without an
     earlier export. facts: of the summary, what the candidates do not tell, such as where the rows will be if they do
-    not stay there.
+    not stay there. conversations: makes the rows of formats that need one; none: these stay empty.
 
     Raises OSError if a file cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
     raises; no file is written then.
@@ -109,17 +125,23 @@ def export_pairs(
         )
         holds_out = options.hold_out > 0 or "held_out" in left_out.values()
         writers = _Writers(files, folder, options, turns=turns, holds_out=holds_out)
+        records = groupby(read_lines(source / QUESTIONS, QuestionRecord), key=lambda each: question_key(each.question))
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
             candidates = (each for state in states for each in candidates_of(state, as_published=rules.as_published))
             chosen = [replace(each, dropped=next(reasons)) for each in candidates]
             dropped.writelines(_dropped_line(each) for each in chosen if each.dropped is not None)
             split = split_of(states[0])
-            rows = [_row(each, split, options, turns=turns) for each in chosen if each.dropped is None]
+            kept = [each for each in chosen if each.dropped is None]
+            rows = [_row(each, split, options, turns=turns) for each in kept]
             tally.add(chosen, rows, split)
             if inspector:
                 for row in rows:
                     inspector.see(row, split)
             writers.write_pairs(rows, split)
+            if conversations:
+                shown = zip((each.state for each in kept), rows, strict=True)
+                asked = next(of for key, of in records if key == question_key(states[0].question))
+                writers.write_conversations(conversations.of_pairs(asked, shown), split)
         for question, why in _questions(source, options, left_out):
             tally.add_question(question)
             if why == "held_out":
@@ -128,10 +150,17 @@ def export_pairs(
                 tally.add_plain_steps(question)
                 steps = refined.steps_of(question) if refined else question.path or ()
                 writers.write_steps(question.model_copy(update={"path": steps}), split_of(question))
+                if conversations and not (refined and refined.refine == "paths" and not steps):
+                    writers.write_conversations(conversations.of_question(question), split_of(question))
         if inspector:
             inspector.conclude()
         made = {"refinement": refined.model_dump() if refined else {}, "files": writers.finish()}
         tally.found.warnings += _left_nothing(refined)
+        if conversations and conversations.left_out:
+            tally.found.warnings.append(
+                f"{conversations.left_out:,} pairs, paths or attempts are no conversations: the passages of an earlier "
+                "search are in no record of their question, which `reasonrag pairs RUN` makes of a run itself"
+            )
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
         summary = tally.summary(options, **made, sha256=writers.digests)
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
@@ -283,6 +312,11 @@ class _Writers:
         if file := self._open.get(("sft", split)):
             for row in sft_rows(question, turns=self._turns):
                 self._once(file, row, row["instruction"], str(row.get("history")) + row["input"], row["output"])
+
+    def write_conversations(self, rows: Iterable[tuple[FormatName, Row]], split: SplitName) -> None:
+        for name, row in rows:
+            if file := self._open.get((name, split)):
+                self._once(file, row, name, str(row))
 
     def hold_out(self, question: QuestionRecord) -> None:
         key, name = question_key(question.question), question.question_id

@@ -24,10 +24,31 @@ from preference.candidate_records import PlainStep, QuestionRecord
 from preference.filters import Candidate
 from preference.records import ActionType, Message, Record
 
-FormatName = Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "rl", "turns"]
+FormatName = Literal[
+    "proguide",
+    "turns",
+    "sharegpt",
+    "kto",
+    "reward",
+    "sft",
+    "sft-chosen",
+    "trl",
+    "rl",
+    "tools",
+    "tools-sharegpt",
+    "messages",
+    "messages-sharegpt",
+    "attempts",
+    "prompts",
+]
 SplitName = Literal["train", "validation"]
 PAIRS: tuple[FormatName, ...] = ("proguide", "turns")
 """Formats of rows with all columns, of which a data set has the first, or where prompts have many turns the second."""
+CONVERSATIONS: frozenset[FormatName] = frozenset(
+    {"tools", "tools-sharegpt", "messages", "messages-sharegpt", "attempts", "prompts"}
+)
+"""Formats whose searches are calls of a tool: who knows the agent makes their rows."""
+OF_PLAIN_STEPS: frozenset[FormatName] = frozenset({"rl", "attempts", "prompts"})
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 Row: TypeAlias = dict[str, Any]
 
@@ -277,6 +298,11 @@ _OF_CHATS: dict[str, Any] = {"formatting": "sharegpt", "ranking": True}
 _NAMES_IN_CHATS = ("role", "content", "user", "assistant", "system")
 """Of keys and roles, where they are not those of ShareGPT."""
 
+_CALLS: dict[str, Any] = {
+    "formatting": "sharegpt",
+    "columns": {"messages": "conversations", "system": "system", "tools": "tools"},
+}
+
 FORMATS: dict[FormatName, Format] = {
     "proguide": Format(PAIRS_FILE, list, _PAIRS),
     "sharegpt": Format(
@@ -296,6 +322,14 @@ FORMATS: dict[FormatName, Format] = {
     "trl": Format("trl.jsonl", partial(map, _trl_row), None),
     "rl": Format("rl.jsonl", None, None),
     "turns": Format(TURNS_FILE, list, _PAIRS),
+    "tools": Format("tools.jsonl", None, None),
+    "tools-sharegpt": Format(
+        "tools-sharegpt.json", None, _CALLS | {"ranking": True, "columns": _CALLS["columns"] | _SIDES}
+    ),
+    "messages": Format("messages.jsonl", None, None),
+    "messages-sharegpt": Format("messages-sharegpt.json", None, _CALLS),
+    "attempts": Format("attempts.jsonl", None, None),
+    "prompts": Format("prompts.jsonl", None, None),
 }
 
 

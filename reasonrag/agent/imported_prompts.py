@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from preference import AgentAction
@@ -89,19 +90,17 @@ def is_rendered_by(prompts: Prompts, state: StateRecord) -> bool:
     """Whether the renderer gives the state's prompt byte for byte."""
     if not _has_both_turns(state):
         return False
-    user = state.prompt[-1].content
-    actions: tuple[AgentAction, ...] = ("read",) if REFERENCE in user else ("think", "conclude")
-    question, *thoughts = user.removeprefix("Question: ").split(THOUGHTS, 1)
-    passages: list[Passage] = []
-    if actions == ("read",):
-        shown = thoughts or [question]
-        shown[0], _, reference = shown[0].partition(REFERENCE)
-        question = question if thoughts else shown[0]
-        passages = _passages(reference.removesuffix(_END))
-    return any(
-        list(render_prompt(prompts, action, question=question, thoughts=thoughts, passages=passages)) == state.prompt
-        for action in actions
-    )
+    question, thoughts, passages = shown_in(state.prompt[-1].content)
+    actions: tuple[AgentAction, ...] = ("think", "conclude") if passages is None else ("read",)
+    rendered = partial(render_prompt, question=question, thoughts=[thoughts] * bool(thoughts), passages=passages or [])
+    return any(list(rendered(prompts, action)) == state.prompt for action in actions)
+
+
+def shown_in(user: str) -> tuple[str, str, list[Passage] | None]:
+    """Question, thoughts and passages of a user turn in our layout. None: it shows no passages."""
+    said, reads, reference = user.partition(REFERENCE)
+    question, _, thoughts = said.removeprefix("Question: ").partition(THOUGHTS)
+    return question, thoughts, _passages(reference.removesuffix(_END)) if reads else None
 
 
 def _passages(reference: str) -> list[Passage]:

@@ -15,10 +15,12 @@ from typing import Any
 from preference import PairingRules, PairSummary
 from preference.candidate_records import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
+from preference.export.formats import CONVERSATIONS
 from preference.export.summary import CANDIDATES, QUESTIONS, ExportOptions, held_out_keys, summary_of
 from preference.labelled_runs import rewrite_lines
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
+from reasonrag.agent.protocols.conversations import Conversations
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
 from reasonrag.curation.audit.report import AUDIT_PAGE
@@ -72,7 +74,11 @@ class DataSetExport:
             versions=versions(),
         )
         summary = export_pairs(
-            staged, staged, self._rules, options, facts=facts, left_out=left_out, inspector=self._inspector
+            *(staged, staged, self._rules, options),
+            facts=facts,
+            left_out=left_out,
+            inspector=self._inspector,
+            conversations=Conversations(options.formats) if CONVERSATIONS & {*options.formats} else None,
         )
         gated.write(staged)
         write_audit(self._inspector.report(), staged / AUDIT_PAGE)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from preference import PairSummary, StateRecord
 from preference.best_path import Refinement
 from preference.export.atomic_export import staging_folder
-from preference.export.formats import plain_types
+from preference.export.formats import CONVERSATIONS, OF_PLAIN_STEPS, plain_types
 from preference.export.summary import CANDIDATES, DROPPED
 from preference.labelled_runs import rewrite_lines
 from preference.labelling import with_outcome_label
@@ -92,7 +92,9 @@ def pairs(
         _replaces_other_runs(sources, settings)  # before the lock: a refusal leaves no file behind
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
             replaced = _replaces_other_runs(sources, settings)
-            sources.gather(staged, export.tokens, every_step="rl" in settings.format)
+            sources.gather(
+                staged, export.tokens, every_step=not (OF_PLAIN_STEPS | CONVERSATIONS).isdisjoint(settings.format)
+            )
             warnings = [*rehearsed, *keep_prompts(sources.data_sets, staged)]
             gated = export.decontaminate(staged, sources.folders)
             asked = label_by_judge(staged / CANDIDATES, out, judge, chat_model, told) if judge else None
@@ -137,8 +139,14 @@ def _sources(runs: str | Path | Sequence[str | Path], out: Path, settings: Pairs
     if settings.label == "outcome" and settings.as_published:
         raise InputError("--as-published has labels of its own: leave out --label outcome")
     sources.check_labels(settings.label, as_published=settings.as_published)
-    if "rl" in settings.format:
-        sources.check_plain_steps()
+    for each in OF_PLAIN_STEPS & {*settings.format}:
+        sources.check_plain_steps(each)
+    others = {each.agent or OURS for each in sources.origins} - {OURS, "tools"}
+    if others and (asked := CONVERSATIONS & {*settings.format}):
+        raise InputError(
+            f"--format {min(asked)} is of the agents {OURS} and tools, whose turns are a conversation with a search "
+            f"tool, and these are states of {' and '.join(sorted(others))}: explore with --agent tools, or leave it out"
+        )
     return sources
 
 

@@ -30,8 +30,8 @@ class DataSetSettings(Settings):
     out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
     replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
     format: Annotated[list[FormatName], SEVERAL, Panel.OUTPUT] = setting(
-        "Also write this format: sharegpt, kto, reward, sft, sft-chosen, trl or rl; repeatable. RAG_ProGuide is always "
-        "written",
+        "Also write this format: sharegpt, kto, reward, sft, sft-chosen, trl, rl, tools, tools-sharegpt, messages, "
+        "messages-sharegpt, attempts or prompts; repeatable. RAG_ProGuide is always written",
         default=[],
         common=True,
     )

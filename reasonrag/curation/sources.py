@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from preference import Origin
+from preference.export.formats import FormatName
 from preference.export.summary import CANDIDATES, QUESTIONS, summary_of
 from preference.labelled_runs import merge_candidates, recount_tokens, write_candidates
 from preference.labelling import TokenCounter, origin_of
@@ -125,11 +126,11 @@ class Sources:
                 flag = "--as-published" if as_published else "--label judge"
                 raise InputError(f"{flag}: {source} is labelled by outcome. Give its runs instead, or leave out {flag}")
 
-    def check_plain_steps(self) -> None:
+    def check_plain_steps(self, name: FormatName) -> None:
         """Raises InputError for a data set that was gathered without the plain steps of its trees."""
         for source in self.data_sets:
             if not _occurs(_PLAIN_STEPS, source, QUESTIONS):
-                raise InputError(f"--format rl: {source} has no plain steps; give its runs: reasonrag pairs RUN")
+                raise InputError(f"--format {name}: {source} has no plain steps; give its runs: reasonrag pairs RUN")
 
     def are_judged_as_published(self, *, by_judge: bool) -> bool:
         """Whether a judge is to label the states as the published system's does; not if it has done so.

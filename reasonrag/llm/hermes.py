@@ -50,18 +50,54 @@ def native_fields(messages: Sequence[Message]) -> dict[str, Any]:
     """A conversation with native tools, as fields of a request's body; none for one that has no tools."""
     if messages[0].role == "system" and not messages[0].content.endswith(SIGNATURE):
         return {}
+    turns = native_turns(messages)
+    for number, turn in enumerate(turns):
+        if turn["role"] == "tool":
+            turn["tool_call_id"] = f"call_{number - 1}"
+        for call in turn.get("tool_calls", ()):
+            call["id"] = f"call_{number}"
+            call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+    return {"messages": turns, "tools": [TOOL]}
+
+
+def native_turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """A conversation as chat templates take it: searches as `tool_calls`, whose arguments are an object, and what they
+    found as turns of the role `tool`."""
     turns: list[dict[str, Any]] = []
     for turn, after in zip_longest(messages, messages[1:]):
-        if after and _RESPONSE.fullmatch(after.content) and (call := _CALLED.fullmatch(turn.content)):
-            function = json.loads(call[2])
-            function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
-            calls = [{"id": f"call_{len(turns)}", "type": "function", "function": function}]
-            turns.append({"role": "assistant", "content": call[1], "tool_calls": calls})
-        elif turns and "tool_calls" in turns[-1] and (response := _RESPONSE.fullmatch(turn.content)):
-            turns.append({"role": "tool", "tool_call_id": f"call_{len(turns) - 1}", "content": response[1]})
+        response = _RESPONSE.fullmatch(turn.content) if turn.role == "user" else None
+        searches = turn.role == "assistant" and (not after or _RESPONSE.fullmatch(after.content))
+        if searches and (call := _searched(turn.content)):
+            turns.append(call)
+        elif response and turns and "tool_calls" in turns[-1]:
+            turns.append({"role": "tool", "content": response[1]})
         else:
             turns.append({"role": turn.role, "content": turn.content.removesuffix(SIGNATURE)})
-    return {"messages": turns, "tools": [TOOL]}
+    return turns
+
+
+def _searched(text: str) -> dict[str, Any] | None:
+    """The turn of a reply that searches, as `call_text` writes it; None for any other."""
+    if not (call := _CALLED.fullmatch(text)):
+        return None
+    try:
+        arguments = {"query": str(json.loads(call[2])["arguments"]["query"])}
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+    if text != call_text(call[1], SEARCH, arguments):
+        return None
+    function = {"name": SEARCH, "arguments": arguments}
+    return {"role": "assistant", "content": call[1], "tool_calls": [{"type": "function", "function": function}]}
+
+
+def sharegpt_turns(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """User and assistant turns as LLaMA-Factory reads them: calls stay text, and what they found is an observation."""
+    turns = []
+    for turn in messages:
+        response = _RESPONSE.fullmatch(turn.content) if turn.role == "user" else None
+        name = "gpt" if turn.role == "assistant" else "observation" if response else "human"
+        turns.append({"from": name, "value": response[1] if response else turn.content})
+    return turns
 
 
 def with_calls(text: str, calls: object) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from preference.export.formats import SPLITS
+from preference.export.formats import CONVERSATIONS, SPLITS
 from preference.export.summary import SUMMARY, PairSummary
 from reasonrag.agent.protocols.known import papers_of
 from reasonrag.curation.audit.report import AuditReport
@@ -120,6 +120,7 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "aside": facts.aside,
         "limits": _limits(summary),
         "configs": hub_configs(inventory),
+        "conversations": CONVERSATIONS,
         "entries": list(hub_dataset_info(inventory, facts.repo)),
         "files": [(code(path), about) for path, about in facts.staged.items()],
         "year": _date(inventory)[:4],

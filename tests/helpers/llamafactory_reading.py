@@ -6,8 +6,9 @@ The job is a JSON object, what was done another, with the same parts:
 
     read        list of {model, vocabulary, load, render}: a model in the folder `model`, made if it is not there yet:
                 a tiny one, or, where there is a file `vocabulary`, a tokenizer with Qwen's own
-      load      name -> {dataset_dir, dataset, stage, cutoff_len}: data sets as LLaMA-Factory's get_dataset gives them
-      render    name -> messages: token ids by the tokenizer's chat template, with the header of the reply
+      load      name -> {dataset_dir, dataset, stage, ..}: data sets as LLaMA-Factory's get_dataset gives them
+      render    name -> messages: token ids by the tokenizer's chat template, with the header of the reply; or an object
+                of what apply_chat_template is given
     arguments   name -> command line arguments: the settings LLaMA-Factory understands by them, and as `warm_up` the
                 steps that a training of 1,000 would warm up
     deepspeed   name -> {path, arguments}: what DeepSpeed would be given with these arguments, and what it is then
@@ -54,7 +55,9 @@ def _read(
     return {"load": {name: _loaded(folder, **each) for name, each in load.items()}, "render": _rendered(folder, render)}
 
 
-def _loaded(model: Path, *, dataset_dir: str, dataset: str, stage: str, cutoff_len: int = 30000) -> dict[str, Any]:
+def _loaded(
+    model: Path, *, dataset_dir: str, dataset: str, stage: str, cutoff_len: int = 30000, template: str = "qwen"
+) -> dict[str, Any]:
     """The rows that a training of this stage would see."""
     from llamafactory.data import get_dataset, get_template_and_fix_tokenizer
     from llamafactory.hparams import get_train_args
@@ -63,7 +66,7 @@ def _loaded(model: Path, *, dataset_dir: str, dataset: str, stage: str, cutoff_l
     values = {
         "stage": stage,
         "model_name_or_path": model,
-        "template": "qwen",
+        "template": template,
         "dataset_dir": dataset_dir,
         "dataset": dataset,
         "cutoff_len": cutoff_len,
@@ -76,9 +79,9 @@ def _loaded(model: Path, *, dataset_dir: str, dataset: str, stage: str, cutoff_l
     try:
         model_args, data_args, training_args, _, _ = get_train_args(flags)
         tokenizer = load_tokenizer(model_args)["tokenizer"]
-        template = get_template_and_fix_tokenizer(tokenizer, data_args)
+        layout = get_template_and_fix_tokenizer(tokenizer, data_args)
         found = get_dataset(
-            template, model_args, data_args, training_args, stage="rm" if stage == "dpo" else stage, tokenizer=tokenizer
+            layout, model_args, data_args, training_args, stage="rm" if stage == "dpo" else stage, tokenizer=tokenizer
         )
     except (ValueError, StopIteration, RuntimeError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
@@ -97,14 +100,15 @@ def _row(row: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
     return found
 
 
-def _rendered(model: Path, prompts: dict[str, list[dict[str, str]]]) -> dict[str, list[int]]:
+def _rendered(model: Path, prompts: dict[str, Any]) -> dict[str, list[int]]:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    return {
-        name: tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-        for name, messages in prompts.items()
+    given = {
+        name: each if isinstance(each, dict) else {"conversation": each, "add_generation_prompt": True}
+        for name, each in prompts.items()
     }
+    return {name: tokenizer.apply_chat_template(**each, return_dict=False) for name, each in given.items()}
 
 
 def _understood(arguments: list[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.settings import PassageOrder
 
-_LEADS: dict[ActionType, str] = {
+LEADS: dict[ActionType, str] = {
     "query": "So the next query is",
     "evidence": "Based on the query, the relevant evidence is",
     "answer": "So the answer is",
@@ -36,4 +36,4 @@ class ReasonRag:
         return parse_reply(text, action=state.action, ending=ending)
 
     def reply(self, action_type: ActionType, thought: str, content: str) -> str:
-        return f"{thought} {_LEADS[action_type]} <{action_type}>{content}</{action_type}>"
+        return f"{thought} {LEADS[action_type]} <{action_type}>{content}</{action_type}>"

@@ -32,10 +32,12 @@ class Tools:
     reads_at_once, has_reader = True, False
 
     def messages(self, prompts: Prompts, state: State, order: PassageOrder) -> tuple[Message, ...]:
-        users = [f"Question: {_inert(one_line(state.question.question))}"]
+        users = [f"Question: {without_tool_tags(one_line(state.question.question))}"]
         for seen in state.observed:
             found = enumerate(in_order(seen.passages if seen else (), order), start=1)
-            users.append("\n".join(_inert(document_line(*each)) for each in found) or "No document was found.")
+            users.append(
+                "\n".join(without_tool_tags(document_line(*each)) for each in found) or "No document was found."
+            )
         if state.action == "conclude":
             users[-1] += f"\n{prompts['conclude']}"
         users[1:] = [f"<tool_response>\n{each}\n</tool_response>" for each in users[1:]]
@@ -65,7 +67,7 @@ def parse_turn(text: str, ending: Ending, *, last: bool = False) -> ParsedReply 
     found = parse_tagged(text, tags=("answer",), ending=ending)
     if isinstance(found, ParseError):
         return found if last or found.cause != "no_tag" else ParseError("no_tag", _EXPECTED)
-    return ParsedReply(_inert(found.response), "answer", found.content)
+    return ParsedReply(without_tool_tags(found.response), "answer", found.content)
 
 
 def _as_query(text: str, calls: Sequence[re.Match[str]], ending: Ending) -> ParsedReply | ParseError:
@@ -82,14 +84,14 @@ def _as_query(text: str, calls: Sequence[re.Match[str]], ending: Ending) -> Pars
         if not query:
             return ParseError("wrong_value" if query is None else "empty", f"{_EXPECTED}; found no query")
         after, *others = _CALL.split(text[end:].lstrip().removeprefix("</tool_call>"))
-        thought = "\n".join(filter(None, (_inert(each).strip() for each in (text[: call.start()], after))))
-        response = call_text(thought, SEARCH, {"query": _inert(query)})
-        return ParsedReply(response, "query", _inert(query), len(others))
+        thought = "\n".join(filter(None, (without_tool_tags(each).strip() for each in (text[: call.start()], after))))
+        response = call_text(thought, SEARCH, {"query": without_tool_tags(query)})
+        return ParsedReply(response, "query", without_tool_tags(query), len(others))
     if ending == "cut":
         return cut_off(text, "<tool_call> is still open at the token limit")
     return ParseError("no_json", f"{_EXPECTED}; found no JSON behind <tool_call>")
 
 
-def _inert(text: str) -> str:
+def without_tool_tags(text: str) -> str:
     """Text that neither opens nor closes what a chat template writes around calls, responses and reasoning."""
     return _OWN.sub(r"(\1\2)", text)

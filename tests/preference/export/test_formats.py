@@ -13,6 +13,7 @@ from preference import NO_FILTERS, ExportOptions, RolloutRecord, candidates, exp
 from preference.best_path import question_record
 from preference.export.formats import (
     COLUMNS,
+    CONVERSATIONS,
     FORMATS,
     FormatName,
     Row,
@@ -27,7 +28,8 @@ from preference.export.formats import (
 from preference.export.parquet import proguide_schema, write_parquet
 from tests.helpers.trees import ada, candidates_in, query, rows, siblings
 
-NAMES: tuple[FormatName, ...] = tuple(name for name in get_args(FormatName) if name != "turns")
+NAMES: tuple[FormatName, ...] = tuple(name for name in get_args(FormatName) if name not in {"turns", *CONVERSATIONS})
+"""Conversations that call a tool have tests of their own: tests/reasonrag/agent/protocols/test_conversations.py."""
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 EVERYTHING = ExportOptions(NAMES, validation=0)
 
