@@ -21,11 +21,11 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1620,
-    "preference": 5368,
+    "preference": 5392,
     "hall": 3764,
     "agent": 3223,
     "critics": 1147,
-    "curation": 5459,
+    "curation": 5462,
     "data": 3567,
     "evaluation": 4149,
     "exploration": 2579,
@@ -36,9 +36,9 @@ LINES = {
     "scale": 567,
     "serving": 1180,
     "studies": 1283,
-    "training": 5446,
+    "training": 5693,
     "viewing": 2644,
-    "tests": 50326,
+    "tests": 50465,
     "benchmarks": 10266,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -61,6 +61,7 @@ from preference.filters import (
 _MANY_TURNS = f"prompts have many turns, which {PAIRS_FILE}'s columns cannot hold: see history in {TURNS_FILE}"
 
 
+_ByQuestion: TypeAlias = Iterator[tuple[str, Iterator[QuestionRecord]]]
 LeftOut: TypeAlias = Mapping[str, Literal["contaminated", "held_out"]]
 """Keys of questions that no row is made of, and why: an evaluation split has them, or a data set that these were
 gathered from keeps them."""
@@ -103,17 +104,15 @@ def export_pairs(
     conversations: ConversationMaker | None = None,
 ) -> PairSummary:
     """Write the rows of `source`, a folder with `candidates.jsonl` and `questions.jsonl`, into a folder without an
-    earlier export. facts: of the summary, what the candidates do not tell, such as where the rows will be if they do
-    not stay there. conversations: makes the rows of formats that need one; none: these stay empty.
+    earlier export. facts: what the candidates do not tell. conversations: makes the rows of formats that need one.
 
     Raises OSError if a file cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
     raises; no file is written then.
     """
     refined = _refinement((each for each, why in _questions(source, options, left_out) if why is None), options)
-    decided, for_validation, turns = _decide(source, rules, options, left_out, refined)
-    known = facts or PairSummary(out=str(folder))
+    reasons, for_validation, turns = _decide(source, rules, options, left_out, refined)
     told = {"rules": rules.flags, "options": asdict(options)}
-    reasons, tally = iter(decided), ExportTally(known.model_copy(update=told, deep=True))
+    tally = ExportTally((facts or PairSummary(out=str(folder))).model_copy(update=told, deep=True))
     tally.found.warnings += [_MANY_TURNS] * turns
 
     def split_of(one: StateRecord | QuestionRecord) -> SplitName:
@@ -124,11 +123,10 @@ def export_pairs(
             files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
         )
         holds_out = options.hold_out > 0 or "held_out" in left_out.values()
-        writers = _Writers(files, folder, options, turns=turns, holds_out=holds_out)
+        writers = _Writers(files, folder, options, conversations, turns=turns, holds_out=holds_out)
         records = groupby(read_lines(source / QUESTIONS, QuestionRecord), key=lambda each: question_key(each.question))
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
-            candidates = (each for state in states for each in candidates_of(state, as_published=rules.as_published))
-            chosen = [replace(each, dropped=next(reasons)) for each in candidates]
+            chosen = [*_decided(states, rules, reasons)]
             dropped.writelines(_dropped_line(each) for each in chosen if each.dropped is not None)
             split = split_of(states[0])
             kept = [each for each in chosen if each.dropped is None]
@@ -138,36 +136,39 @@ def export_pairs(
                 for row in rows:
                     inspector.see(row, split)
             writers.write_pairs(rows, split)
-            if conversations:
-                shown = zip((each.state for each in kept), rows, strict=True)
-                asked = next(of for key, of in records if key == question_key(states[0].question))
-                writers.write_conversations(conversations.of_pairs(asked, shown), split)
+            writers.write_conversations(records, kept, rows, split)
         for question, why in _questions(source, options, left_out):
             tally.add_question(question)
             if why == "held_out":
                 writers.hold_out(question)
             elif why is None:
                 tally.add_plain_steps(question)
-                steps = refined.steps_of(question) if refined else question.path or ()
-                writers.write_steps(question.model_copy(update={"path": steps}), split_of(question))
-                if conversations and not (refined and refined.refine == "paths" and not steps):
-                    writers.write_conversations(conversations.of_question(question), split_of(question))
+                writers.write_steps(question, refined, split_of(question))
         if inspector:
             inspector.conclude()
         made = {"refinement": refined.model_dump() if refined else {}, "files": writers.finish()}
-        tally.found.warnings += _left_nothing(refined)
-        if conversations and conversations.left_out:
-            tally.found.warnings.append(
-                f"{conversations.left_out:,} pairs, paths or attempts are no conversations: the passages of an earlier "
-                "search are in no record of their question, which `reasonrag pairs RUN` makes of a run itself"
-            )
+        tally.found.warnings += _left_behind(refined, conversations)
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
         summary = tally.summary(options, **made, sha256=writers.digests)
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary
 
 
-def _left_nothing(refined: Refinement | None) -> Iterator[str]:
+def _decided(
+    states: Iterable[StateRecord], rules: PairingRules, reasons: Iterator[DropReason | None]
+) -> Iterator[Candidate]:
+    for state in states:
+        for each in candidates_of(state, as_published=rules.as_published):
+            yield replace(each, dropped=next(reasons))
+
+
+def _left_behind(refined: Refinement | None, conversations: ConversationMaker | None) -> Iterator[str]:
+    """What to warn of."""
+    if conversations and conversations.left_out:
+        yield (
+            f"{conversations.left_out:,} pairs, paths or attempts are no conversations: the passages of an earlier "
+            "search are in no record of their question, which `reasonrag pairs RUN` makes of a run itself"
+        )
     if refined and refined.steps and not refined.kept:
         none = f"the critics left none of the {refined.refine}: none scores {refined.threshold:g} or more throughout"
         yield f"{none}; --refine steps --critic-share keeps the best"
@@ -220,7 +221,7 @@ def _have_many_turns(steps: Iterable[StateRecord | PathStep | PlainStep]) -> boo
 
 def _decide(
     source: Path, rules: PairingRules, options: ExportOptions, left_out: LeftOut, refined: Refinement | None
-) -> tuple[list[DropReason | None], frozenset[str], bool]:
+) -> tuple[Iterator[DropReason | None], frozenset[str], bool]:
     """Why each candidate is dropped (None: kept), in file order; the keys of the questions for validation, of those
     that critics leave a step of, else with a pair, or if none has one, with a path; and whether some prompt has many
     turns."""
@@ -247,7 +248,7 @@ def _decide(
             rows[question_key(asked.question)] += len(steps)
             turns = turns or _have_many_turns(steps)
         rows = +rows  # without those of no step
-    return reasons, validation_questions(rows, share=options.validation, seed=options.seed), turns
+    return iter(reasons), validation_questions(rows, share=options.validation, seed=options.seed), turns
 
 
 def validation_questions(rows: Mapping[str, int], *, share: float, seed: int) -> frozenset[str]:
@@ -275,8 +276,17 @@ def validation_questions(rows: Mapping[str, int], *, share: float, seed: int) ->
 class _Writers:
     """The files of all formats and splits; validation files only if there is a validation split."""
 
-    def __init__(self, files: ExitStack, folder: Path, options: ExportOptions, *, turns: bool, holds_out: bool) -> None:
-        self._turns = turns
+    def __init__(
+        self,
+        files: ExitStack,
+        folder: Path,
+        options: ExportOptions,
+        conversations: ConversationMaker | None,
+        *,
+        turns: bool,
+        holds_out: bool,
+    ) -> None:
+        self._turns, self._conversations = turns, conversations
         self._written = set[int]()
         """Hashes of what is written once: steps of paths, and questions that are held out."""
         self._named: dict[str, JsonRows] = {}
@@ -304,8 +314,22 @@ class _Writers:
                 for row in convert(rows):
                     file.write(row)
 
-    def write_steps(self, question: QuestionRecord, split: SplitName) -> None:
-        """Of its path, and the plain ones."""
+    def write_conversations(
+        self, records: _ByQuestion, kept: Sequence[Candidate], rows: Sequence[Row], split: SplitName
+    ) -> None:
+        """records: of all questions, read as far as the last one. kept: what the rows are made of."""
+        if self._conversations and kept:
+            key = question_key(kept[0].state.question)
+            asked = next(of for name, of in records if name == key)
+            shown = zip((each.state for each in kept), rows, strict=True)
+            self._write_named(self._conversations.of_pairs(asked, shown), split)
+
+    def write_steps(self, question: QuestionRecord, refined: Refinement | None, split: SplitName) -> None:
+        """Of its path, as far as critics leave it, and the plain ones; and its conversations."""
+        steps = refined.steps_of(question) if refined else question.path or ()
+        if self._conversations and not (refined and refined.refine == "paths" and not steps):
+            self._write_named(self._conversations.of_question(question), split)
+        question = question.model_copy(update={"path": steps})
         if file := self._open.get(("rl", split)):
             for row in rl_rows(question):
                 file.write(row)
@@ -313,7 +337,7 @@ class _Writers:
             for row in sft_rows(question, turns=self._turns):
                 self._once(file, row, row["instruction"], str(row.get("history")) + row["input"], row["output"])
 
-    def write_conversations(self, rows: Iterable[tuple[FormatName, Row]], split: SplitName) -> None:
+    def _write_named(self, rows: Iterable[tuple[FormatName, Row]], split: SplitName) -> None:
         for name, row in rows:
             if file := self._open.get((name, split)):
                 self._once(file, row, name, str(row))

@@ -92,9 +92,7 @@ def pairs(
         _replaces_other_runs(sources, settings)  # before the lock: a refusal leaves no file behind
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
             replaced = _replaces_other_runs(sources, settings)
-            sources.gather(
-                staged, export.tokens, every_step=not (OF_PLAIN_STEPS | CONVERSATIONS).isdisjoint(settings.format)
-            )
+            sources.gather(staged, export.tokens, every_step=settings.wants_every_step)
             warnings = [*rehearsed, *keep_prompts(sources.data_sets, staged)]
             gated = export.decontaminate(staged, sources.folders)
             asked = label_by_judge(staged / CANDIDATES, out, judge, chat_model, told) if judge else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from preference import ExportOptions, PairingRules
-from preference.export.formats import FormatName
+from preference.export.formats import CONVERSATIONS, OF_PLAIN_STEPS, FormatName
 from preference.export.summary import VALIDATION_SHARE
 from preference.filters import AS_PUBLISHED
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings, KeptApart
@@ -156,6 +156,11 @@ class PairsSettings(
         if beside := [flag_of(name) for name in changed if name != "as_published"]:
             raise InputError(f"--as-published has filters of its own: leave out {', '.join(beside)}")
         return AS_PUBLISHED
+
+    @property
+    def wants_every_step(self) -> bool:
+        """Whether some format is made of the plain steps of trees, which records have on demand."""
+        return not (OF_PLAIN_STEPS | CONVERSATIONS).isdisjoint(self.format)
 
     def options(self, *, refines: bool) -> ExportOptions:
         """refines: whether critics score paths."""

@@ -40,9 +40,9 @@ def train(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Train a model on a data set with LLaMA-Factory, after checking data, prompts and machine.
+    """Train a model on a data set with LLaMA-Factory, or with TRL, after checking data, prompts and machine.
 
-    The same command continues a training that was stopped. Exit status 0: trained; 1: LLaMA-Factory failed; 2:
+    The same command continues a training that was stopped. Exit status 0: trained; 1: the trainer failed; 2:
     refused, nothing started; 130: interrupted.
     """
     if print_config:

@@ -44,7 +44,8 @@ def render_model_card(folder: Path, record: TrainingRecord, told: Provenance, me
     templates = markdown_templates()
     templates.filters["text"] = lambda value: Verbatim(json.dumps(one_line(value)))
     adapter = told.finetuning_type not in ("full", "freeze", "merged")
-    trainer = {"critic": "TRL", "policy": "transformers"}.get(told.stage, "LLaMA-Factory")
+    by_trl = "trl" in record.versions and "llamafactory" not in record.versions
+    trainer = "transformers" if told.stage == "policy" else "TRL" if by_trl else "LLaMA-Factory"
     processes = int(record.settings.get("nodes") or 1) * int(
         record.settings.get("gpus_per_node") or len(record.gpus) or 1
     )

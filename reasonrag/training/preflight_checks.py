@@ -18,6 +18,7 @@ import numpy as np
 from preference import Message
 from preference.export.formats import messages_of
 from reasonrag.agent.prompting import Prompts
+from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.cutoffs import TokenCounts, advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.report import AUDIT, read_audit
@@ -40,7 +41,7 @@ from reasonrag.training.llamafactory.dataset_info import (
 )
 from reasonrag.training.llamafactory.foreign_settings import foreign_keys, foreign_settings
 from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvironment, lacking_packages
-from reasonrag.training.prompt_parity import check_renderer
+from reasonrag.training.prompt_parity import OF_TOOLS, check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -102,7 +103,12 @@ def check_data(
     base, (keys, by_split) = check_base_model(config), read_questions(data, entries[0])
     check_rows(entries, data, keys, by_split, found)
     _check_audit(data, found)
-    return base, keys, by_split, _check_prompts(data, prompts, base, found)
+    conditions = check_renderer(data.directory)
+    if entries[0].name in OF_TOOLS and not conditions.agent:  # rewritten: no model was asked so
+        asked = {"agent": (prompts.agent,), "renderer": renderer_hash(prompts)}
+        return base, keys, by_split, conditions.model_copy(update=asked)
+    _check_prompts(data, prompts, conditions, base, found)
+    return base, keys, by_split, conditions
 
 
 def check_rows(
@@ -164,11 +170,9 @@ def _check_audit(data: TrainingData, found: PreflightFindings) -> None:
 
 
 def _check_prompts(
-    data: TrainingData, prompts: Prompts, base: BaseFacts, found: PreflightFindings
-) -> TrainingConditions:
-    """The conditions of the data; prompts that differ from those of the data are a blocker. Raises InputError for data
-    of several renderers."""
-    conditions = check_renderer(data.directory)
+    data: TrainingData, prompts: Prompts, conditions: TrainingConditions, base: BaseFacts, found: PreflightFindings
+) -> None:
+    """Prompts that differ from those of the data, or of what the base was trained on, are blockers."""
     try:
         check_renderer(data.directory, prompts)
     except InputError as error:
@@ -182,7 +186,6 @@ def _check_prompts(
                 f"{base.name} was trained ({origin.stage}) on prompts of renderer {before}, these data have "
                 f"{conditions.renderer}: it would have to learn other prompts",
             )
-    return conditions
 
 
 def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFindings) -> None:

@@ -39,6 +39,12 @@ class TrainSettings(PermissionSettings):
         Panel.TRAINING,
         common=True,
     )
+    backend: Literal["llamafactory", "trl"] = setting(
+        "What trains: LLaMA-Factory, in an environment of its own, or TRL, in this one (extra rl; stages sft and dpo)",
+        Panel.TRAINING,
+        default="llamafactory",
+        common=True,
+    )
     data: Path | None = setting(
         "Data set to train on: a folder written by pairs. Required, unless --merge is given",
         Panel.TRAINING,

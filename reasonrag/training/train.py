@@ -18,15 +18,16 @@ from reasonrag.training.settings import DPO_OF_A_RECIPE, TrainSettings
 from reasonrag.training.stages.sft_dpo import plan_recipe, sft_then_dpo
 from reasonrag.training.stages.slurm import SlurmScript, write_script
 from reasonrag.training.stages.training import TrainingResult, given, train_resolved
+from reasonrag.training.stages.trl_backend import train_by_trl
 
 
 @public_call(TrainSettings)
 def train(
     config: str | Path | None = None, *, dry_run: bool = False, watcher: JobWatcher | None = None, **flags: Any
 ) -> TrainingResult:
-    """Train a model on a data set with LLaMA-Factory.
+    """Train a model on a data set with LLaMA-Factory, or with TRL.
 
-    Raises InputError before anything is started, TrainingFailed if LLaMA-Factory exits with an error,
+    Raises InputError before anything is started, TrainingFailed if the trainer exits with an error,
     KeyboardInterrupt after its process has ended: the same call resumes.
 
     Example:
@@ -59,10 +60,14 @@ def train(
         words += [word for flag, values in lists.items() for value in values for word in (flag, value)]
         return SlurmScript(settings.slurm, words)
 
+    if settings.backend == "trl" and (settings.recipe or settings.slurm or settings.nodes > 1):
+        raise InputError("--backend trl makes one training on one machine: leave out --recipe, --slurm and --nodes")
     if settings.recipe:
         plan = plan_recipe(file, settings.set, job, out=settings.out)
         return sft_then_dpo(plan, dry_run=dry_run, script=script(plan.out))
     resolution = resolve_config(file, changes_of(settings.set), job.data, out=settings.out)
+    if settings.backend == "trl":
+        return train_by_trl(resolution, job, dry_run=dry_run)
     if (asked := script(resolution.out)) and not dry_run:
         return write_script(prepare_training(resolution, job, strict=True), launch, asked)
     return train_resolved(resolution, job, dry_run=dry_run)

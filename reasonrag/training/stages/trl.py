@@ -68,11 +68,12 @@ class ProcessJob(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Kind:
-    """stage: as provenance has it, also in the name of its command. module: the process, started with a job. configs:
+    """stage: as provenance has it. command: that trains it. module: the process, started with a job. configs:
     folder of the shipped configurations below the others. ours: keys of a configuration that are not its trainer's,
     beside the base model and LoRA."""
 
     stage: str
+    command: str
     module: str
     configs: str
     packages: tuple[str, ...]
@@ -86,7 +87,7 @@ class Kind:
         missing = [name for name in self.packages if name not in here]
         if not missing and "trl" in here and tuple(int(part) for part in here["trl"].split(".")[:2]) < _FEWEST_TRL:
             missing = [f"trl 1.16 or newer, here is {here['trl']}"]
-        needs = f"train-{self.stage} needs {', '.join(missing)}: pip install 'reasonrag[rl]'"
+        needs = f"{self.command} needs {', '.join(missing)}: pip install 'reasonrag[rl]'"
         return needs if missing else None
 
     def arguments(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,6 +98,7 @@ class Kind:
 
 POLICY: Final = Kind(
     stage="policy",
+    command="train-policy",
     module="reasonrag.training.policy.training_script",
     configs="policies",
     packages=("transformers", "torch", "accelerate", "peft"),
@@ -105,6 +107,7 @@ POLICY: Final = Kind(
 )
 CRITIC: Final = Kind(
     stage="critic",
+    command="train-critic",
     module="reasonrag.critics.training_script",
     configs="critics",
     packages=("trl", "transformers", "torch", "datasets", "accelerate", "peft"),
@@ -127,7 +130,8 @@ class Plan:
 @dataclass(frozen=True)
 class Rows:
     """What it learns from. files: that they are read from, the first one that of the training rows. questions: keys of
-    those that count as trained on. facts: more for `data` of the record. decides: more of the identity."""
+    those that count as trained on. facts: more for `data` of the record. decides: more of the identity. name: of the
+    rows, where LLaMA-Factory has one."""
 
     train: Sequence[Mapping[str, Any]]
     held_out: Sequence[Mapping[str, Any]]
@@ -135,6 +139,7 @@ class Rows:
     questions: frozenset[str]
     facts: Mapping[str, Any]
     decides: Mapping[str, Any]
+    name: str = ""
 
 
 @dataclass
@@ -161,10 +166,10 @@ def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
     found, data, kind, config = PreflightFindings(), plan.data, plan.kind, dict(plan.config)
     found.notes += [] if rows.held_out else without_evaluation(config)
     digests = {each.name: file_digest(each) for each in rows.files}
-    prompts, chosen = prompts_of_training(data.directory, plan.permitted.prompts)
+    prompts, chosen = prompts_of_training(data.directory, plan.permitted.prompts, rows.name)
     if not rows.train:
         raise NothingToLearn(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
-    entry = DatasetEntry(f"rows of a {kind.stage}", {}, rows.files[0])
+    entry = DatasetEntry(rows.name or f"rows of a {kind.stage}", {}, rows.files[0])
     base, _, by_split, conditions = check_data(config, [entry], data, prompts, found)
     found.objections += foreign_settings(config)
     if strict:
@@ -224,7 +229,7 @@ def train_prepared(
         if not record.lengths:
             record.lengths = orjson.loads(read_small(output.folder / FACTS))
             if left_out := record.lengths["left_out"]:
-                record.notes.append(f"{left_out:,} rows were longer than max_length and left out")
+                record.notes.append(f"{left_out:,} rows were longer than the limit of tokens and left out")
             output.write_record(record)
         prepared.provenance = prepared.provenance.model_copy(update=dict(conclude(record)))
         prepared.provenance.write(output.folder)
@@ -232,7 +237,7 @@ def train_prepared(
         for name in (_JOB, FACTS):
             (output.folder / name).unlink(missing_ok=True)
 
-    header = f"What reasonrag train-{kind.stage} resolved from {prepared.plan.name}."
+    header = f"What reasonrag {kind.command} resolved from {prepared.plan.name}."
     with output.held() as lock:
         command = partial(_command, prepared)
         trainer = Trainer(kind.trainer, header, command, watcher, resumes=True, holds=lock)
