@@ -18,7 +18,7 @@ TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-ch
 REAL_MODEL := models/smollm2-135m-instruct
 FETCH_REAL_MODEL := $(TRAIN_PIP) gguf==0.19.0 && $(TRAIN_BIN)/python tests/helpers/real_model.py $(REAL_MODEL)
 
-.PHONY: demo test test-all laws lint types golden notebooks docs bench loop prorag-smoke pictures beside-others train-env tiny-model real-model clean
+.PHONY: demo test test-all laws lint types golden notebooks docs bench loop prorag-smoke pictures core-size beside-others train-env tiny-model real-model clean
 
 demo: .venv/core
 	@rm -rf runs/demo data/demo
@@ -78,6 +78,10 @@ prorag-smoke: .venv/embed .venv-train/ready
 # The pictures of the README, taken in a browser of the page of a real run.
 pictures: .venv/browser
 	$(BIN)/python benchmarks/pictures.py
+
+# What `pip install reasonrag` installs, in an environment of its own: every package with its MB, the largest first.
+core-size: .venv/test
+	$(BIN)/python benchmarks/core_size.py
 
 # Which packages of tests/beside_others.txt can share an environment with reasonrag in their newest versions. It reports.
 beside-others: .venv/test

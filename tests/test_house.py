@@ -38,8 +38,8 @@ LINES = {
     "studies": 1283,
     "training": 5693,
     "viewing": 2644,
-    "tests": 50465,
-    "benchmarks": 10266,
+    "tests": 50552,
+    "benchmarks": 10334,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

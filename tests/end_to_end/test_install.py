@@ -1,5 +1,5 @@
-"""The ways to install that the README names beside make: a copy of the sources, the real tools, the real registry; and
-the packages that reasonrag shares an environment with."""
+"""The ways to install that the README names beside make: a copy of the sources, the real tools, the real registry; the
+size of what is installed; and the packages that reasonrag shares an environment with."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from core_size import installed, measured, wheel
 
 from tests.helpers.beside_others import OTHERS, UNREACHABLE, resolved, version_in
 
 ROOT = Path(__file__).parents[2]
+MOST_PACKAGES, MOST_MB = 42, 180
+"""Without extras, reasonrag among them; `make core-size` lists them."""
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,20 @@ def test_the_readme_installs_without_make(commands: tuple[str, ...]) -> None:
             pytest.skip(f"{command}: no package registry can be reached")
         assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("reasonrag ")
+
+
+def test_the_core_is_small_and_matplotlib_would_make_it_too_large(tmp_path: Path) -> None:
+    """Without extras. matplotlib was a dependency of the core until five drawings became tables."""
+    environment = tmp_path / "environment"
+    try:
+        packages, mb = measured(installed(wheel(tmp_path), into=environment))
+        more_packages, more_mb = measured(installed("matplotlib>=3.9,<4", into=environment))
+    except RuntimeError as error:
+        if any(each in str(error) for each in UNREACHABLE):
+            pytest.skip("no package registry can be reached")
+        raise
+    assert (len(packages) <= MOST_PACKAGES, mb <= MOST_MB) == (True, True), f"{len(packages)} packages, {mb:.1f} MB"
+    assert (len(more_packages) > MOST_PACKAGES, more_mb > MOST_MB) == (True, True)
 
 
 @pytest.mark.parametrize("other", [*OTHERS, "openai==2.0.0"])
