@@ -130,7 +130,7 @@ def run(arguments: list[str]) -> int:
         print_prose(f"error: {redact(str(error))}", file=sys.stderr)
         return error.exit_status if isinstance(error, RunStopped) else FAILED
     except Exception as error:  # noqa: BLE001 - a bug: print the whole traceback, without secrets
-        if hasattr(error, "format_message"):  # of typer, or of click in its older versions: a wrong flag
+        if hasattr(error, "format_message"):  # of typer: a wrong flag
             return _refused_flag(error)
         print_shown(redact(traceback.format_exc()), file=sys.stderr)
         return FAILED

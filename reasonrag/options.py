@@ -170,7 +170,7 @@ class HelpOfCommand(TyperCommand):
             if each.param_type_name == "argument":
                 required = " [required]" if each.required else ""
                 several = "..." if each.nargs != 1 else ""
-                panel, record = "Arguments", (f"{each.display_name_raw}{several}", f"{each.help}{required}")
+                panel, record = "Arguments", (f"{each.metavar}{several}", f"{each.help}{required}")
             panels.setdefault(panel, []).append(record)
         _write_panels(formatter, panels)
 

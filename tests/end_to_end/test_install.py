@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,24 @@ def test_the_core_is_small_and_matplotlib_would_make_it_too_large(tmp_path: Path
         raise
     assert (len(packages) <= MOST_PACKAGES, mb <= MOST_MB) == (True, True), f"{len(packages)} packages, {mb:.1f} MB"
     assert (len(more_packages) > MOST_PACKAGES, more_mb > MOST_MB) == (True, True)
+
+
+def test_the_oldest_versions_that_are_allowed_do_the_main_job() -> None:
+    """The help, too: it is made of classes of typer that changed more than once."""
+    install = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", "old/bin/python"]
+    venv.create("old")
+    for command in (
+        [*install, "--resolution", "lowest-direct", "--requirements", ROOT / "pyproject.toml"],
+        [*install, "--no-deps", wheel(Path())],
+        ["old/bin/reasonrag", "generate", "--dataset", "atlas", "--limit", "3", "--run", "run"],
+        ["old/bin/reasonrag", "pairs", "run", "--out", "data"],
+        ["old/bin/reasonrag", "pairs", "--help-all"],
+        ["old/bin/reasonrag", "index", "build", "--help"],
+    ):
+        done = subprocess.run([str(each) for each in command], capture_output=True, text=True, check=False)
+        if any(each in done.stderr for each in UNREACHABLE):
+            pytest.skip("no package registry can be reached")
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("other", [*OTHERS, "openai==2.0.0"])
