@@ -1,9 +1,10 @@
-"""The ways to install that the README names beside make: a copy of the sources, the real tools, the real registry; the
+"""The ways to install that the README names beside make, and what is released: the real tools, the real registry; the
 size of what is installed; and the packages that reasonrag shares an environment with."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -78,6 +79,24 @@ def test_the_oldest_versions_that_are_allowed_do_the_main_job() -> None:
         if any(each in done.stderr for each in UNREACHABLE):
             pytest.skip("no package registry can be reached")
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_what_is_released_runs_where_no_clone_is(kind: str, tmp_path: Path) -> None:
+    """The commands that the workflow runs on macOS and Windows, here on the system at hand."""
+    build = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    [built] = (tmp_path / "dist").iterdir()
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
+    commands = re.findall(r"- run: (reasonrag .*)", workflow)
+    assert [each.split()[1] for each in commands] == ["generate", "pairs"]
+    for command in commands:
+        uvx = [str(Path(sys.executable).with_name("uvx")), "--from", str(built), *command.split()]
+        done = subprocess.run(uvx, cwd=tmp_path, capture_output=True, text=True, check=False)
+        if any(each in done.stderr for each in UNREACHABLE):
+            pytest.skip("no package registry can be reached")
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "data" / "first" / "RAG_ProGuide.json").is_file()
 
 
 @pytest.mark.parametrize("other", [*OTHERS, "openai==2.0.0"])

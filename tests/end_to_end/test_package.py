@@ -64,6 +64,19 @@ def test_the_wheel_works_where_the_project_is_not(wheel: zipfile.ZipFile, tmp_pa
     assert done.stdout == "2\n"
 
 
+def test_an_mcts_that_is_not_ours_is_named_in_one_line(tmp_path: Path) -> None:
+    """As the one of the package registry, a module. Nothing of ours can be imported then, so every command says it."""
+    other = tmp_path / "mcts.py"
+    other.write_text("class mcts: ...\n", "utf-8")
+    command = [sys.executable, "-m", "reasonrag", "doctor"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: Python imports another mcts ({other}), not the one of reasonrag ({ROOT / 'mcts'}). "
+        "Remove that one (pip uninstall mcts), or install reasonrag elsewhere\n"
+    )
+
+
 def test_a_type_checker_finds_a_misspelled_setting(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     """By the stub that the build made, which editors read, too."""
     wheel.extractall(tmp_path / "site")
