@@ -26,6 +26,7 @@ from reasonrag.cli import app
 from reasonrag.data.datasets import REPOSITORY
 from tests.endpoints import __main__ as endpoints
 from tests.helpers.collection import jsonl, rows_of
+from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import environment_for, running_hub
 from tests.helpers.processes import Command, finished, free_port
 from tests.helpers.published_rows import BEGIN, published_rows
@@ -353,15 +354,58 @@ MADE_LATER = {"calibration", "view.html"}
 """By other commands than the two that make a run and a data set."""
 
 
+def rounded_alike(shown: str, measured: float) -> bool:
+    """Whether a number says what was measured, as exactly as its last figure: `1,570` to ten, `0.5` to a tenth."""
+    number = shown.replace(",", "")
+    zeros = len(number) - len(number.rstrip("0"))
+    unit = 10.0 ** (-len(number.partition(".")[2]) if "." in number else zeros)
+    return abs(float(number) - measured) <= unit / 2
+
+
+COSTS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in README.read_text("utf-8").partition("## What it costs")[2].partition("\n## ")[0].splitlines()
+    if line.startswith("| `")
+][1:]
+"""A row of the table for each recipe."""
+
+
+@pytest.mark.usefixtures("qa")
+@pytest.mark.parametrize("row", COSTS, ids=lambda row: row[0].split("`")[1])
+def test_the_table_of_costs_is_what_the_command_above_it_says(
+    row: list[str], reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each recipe and model, on 100 questions and the passages of a folder: the Hub has more of both. What 5,000
+    questions cost is fifty times that. A slow machine is given the time to rehearse all of its 20 questions."""
+    monkeypatch.setattr("reasonrag.exploration.rehearsal.LONGEST_S", float("inf"))
+    [command] = re.findall(r"`(reasonrag generate [^`]*MODEL --recipe RECIPE)`", README.read_text("utf-8"))
+    recipe = row[0].split("`")[1]
+    replies, *dollars, hours = row[1:]
+    for place, model in enumerate(("gpt-4o", "gpt-6-luna")):
+        words = words_of(command.replace("MODEL", model).replace("RECIPE", recipe))
+        done = reasonrag(*words, "--json")
+        said = orjson.loads(done.out)
+        assert said["measured_questions"] == 20, done.err
+        for shown, measured, factor in (
+            (replies, said["calls"], 1 / 100),
+            (dollars[place], said["dollars"], 1),
+            (dollars[place + 2], said["dollars"], 50),
+            (hours, said["hours"], 50),
+        ):
+            for number, end in zip(shown.replace("$", "").split(" to "), ("low", "high"), strict=True):
+                assert rounded_alike(number, measured[end] * factor), (model, shown, measured)
+
+
 def test_the_python_of_the_readme_runs() -> None:
     """As it stands, in a fresh interpreter."""
     [code] = blocks("python")
     assert re.fullmatch(r"5 questions, \d+ pairs\n", run([sys.executable, "-c", code]))
 
 
-def test_every_file_the_readme_names_exists() -> None:
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), ROOT / "llms.txt"], ids=lambda page: page.name)
+def test_every_file_that_a_page_of_the_root_names_exists(page: Path) -> None:
     """No link leads nowhere."""
-    named = re.findall(r"\]\(([^)#]+)[^)]*\)", README.read_text("utf-8"))
+    named = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8"))
     local = [each for each in named if not each.startswith("https://")]
     assert local
     for each in local:

@@ -52,6 +52,7 @@ SECOND_TIER: dict[str, tuple[str, ...]] = {
         "end_to_end/test_docs.py::test_a_reader_of_the_site_fetches_nothing_from_elsewhere",
         "end_to_end/test_notebooks.py::test_a_notebook_runs_and_its_outputs_are_current",
         "end_to_end/test_readme.py::test_every_command_of_the_pages_runs",
+        "end_to_end/test_readme.py::test_the_table_of_costs_is_what_the_command_above_it_says",
     ),
     "experiments of benchmarks/": (
         "end_to_end/test_gold_teacher.py",
