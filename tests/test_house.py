@@ -30,7 +30,7 @@ LINES = {
     "evaluation": 4149,
     "exploration": 2579,
     "llm": 5121,
-    "publishing": 1135,
+    "publishing": 1261,
     "retrieval": 3795,
     "run": 780,
     "scale": 567,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1283,
     "training": 5693,
     "viewing": 2644,
-    "tests": 50649,
+    "tests": 50850,
     "benchmarks": 10334,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -53,6 +53,8 @@ class DatasetCardFacts:
     """Blockers that were set aside."""
     staged: Mapping[str, str]
     """What each file holds, by its path."""
+    traces: str | None = None
+    """The repository of its traces."""
 
 
 def render_dataset_card(facts: DatasetCardFacts) -> str:
@@ -99,6 +101,7 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
     known = [(name, KNOWN_LICENCES.get(name, Licence(UNKNOWN, "not given", UNKNOWN))) for name in inventory.datasets]
     return {
         "repo": facts.repo,
+        "traces": facts.traces,
         "name": facts.repo.rpartition("/")[2],
         "summary": summary,
         "facts": _facts(facts),

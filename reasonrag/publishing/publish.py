@@ -24,6 +24,7 @@ from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publish_model import MODEL, ModelPublication, ModelToPublish, places_of_keys
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import DATA_SET, runs_with_trees, stage_files, staging_directory
+from reasonrag.publishing.traces import SESSIONS, TRACES, stage_traces, traces_of
 from reasonrag.publishing.upload import PublicationResult, PublishedFile, UploadResult, check_access, check_name, upload
 from reasonrag.rendering import Part, counted
 from reasonrag.settings import resolve
@@ -35,11 +36,14 @@ class Publication(PublicationResult):
     """A published data set, or what a dry run would publish; the output of `publish --json`."""
 
     pairs: int
+    traces: int
+    """Sessions."""
 
     def shown(self) -> Iterator[Part]:
         load = f'load it: datasets.load_dataset("{self.repo}")'
         train = f"train on it: dataset_dir: REMOTE:{self.repo}, dataset: rag_proguide, template: qwen"
-        yield from self.parts(counted(self.pairs, "pair"), load, train)
+        seen = [f"read {counted(self.traces, 'session')} in its viewer: {traces_of(self.repo)}"] if self.traces else []
+        yield from self.parts(counted(self.pairs, "pair"), load, train, *seen)
 
 
 @public_call(PublishSettings)
@@ -74,7 +78,8 @@ def publish(
     if missing := [name for name in ("huggingface_hub", "pyarrow") if find_spec(name) is None]:
         raise InputError(f"publishing needs {missing[0]}, which the hub extra installs: pip install 'reasonrag[hub]'")
     kind = DATA_SET if directory else MODEL
-    check_name(settings.repo, kind)
+    for each in (settings.repo, traces_of(settings.repo))[: 1 + bool(settings.with_trees)]:
+        check_name(each, kind)
     if not dry_run:
         check_access(settings.repo, kind)
     repo, licence = settings.repo, settings.license
@@ -91,6 +96,8 @@ def publish(
     done = UploadResult()
     if not dry_run:
         done = upload(place, paths, settings.repo, private=settings.private, say=say, kind=kind)
+    if content.traces and not dry_run:
+        upload(place / TRACES, content.traces, traces_of(repo), private=settings.private, say=say, kind=SESSIONS)
     return content.published(
         repo=settings.repo,
         dry_run=dry_run,
@@ -115,6 +122,8 @@ class _DataSetToPublish:
             for path in sorted(prompts.glob("*.txt")):
                 self._inventory.secrets.extend(places_of_keys(path))
         self._audit = read_audit(directory)
+        self._shown_licence = licence or licence_of(self._inventory.datasets)
+        self.traces, self._without = list[str](), list[str]()
 
     def blockers(self) -> list[Blocker]:
         """What speaks against publishing it."""
@@ -123,14 +132,20 @@ class _DataSetToPublish:
     def stage(self, folder: Path, aside: Sequence[Blocker]) -> list[str]:
         """Write what is uploaded; returns the paths, the card last. aside: blockers that were set aside."""
         staged = stage_files(self._inventory, folder, repo=self._repo, trees=self._trees)
+        origins = [each.origin for each in self._inventory.runs]
+        self.traces, self._without = stage_traces(
+            self._trees, origins, folder / TRACES, repo=self._repo, licence=self._shown_licence
+        )
         staged[CARD] = "this card"
-        facts = DatasetCardFacts(self._repo, self._inventory, self._audit, self._licence, aside, staged)
+        traces = traces_of(self._repo) if self.traces else None
+        facts = DatasetCardFacts(self._repo, self._inventory, self._audit, self._licence, aside, staged, traces)
         (folder / CARD).write_text(render_dataset_card(facts), "utf-8")
         return list(staged)
 
     def published(self, **facts: Any) -> Publication:
-        summary, licence = self._inventory.summary, self._licence or licence_of(self._inventory.datasets)
-        warnings = list(summary.warnings)
+        summary, licence = self._inventory.summary, self._shown_licence
+        warnings = [*summary.warnings, *self._without]
         if licence == UNKNOWN:
             warnings.append("the licence of a question set is unknown, so the card says unknown; give --license NAME")
-        return Publication(**facts, pairs=summary.pairs, licence=licence, warnings=warnings)
+        traces = len(self.traces) - bool(self.traces)  # without their card
+        return Publication(**facts, pairs=summary.pairs, traces=traces, licence=licence, warnings=warnings)

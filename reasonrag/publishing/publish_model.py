@@ -83,6 +83,7 @@ class ModelToPublish:
         self._base = _base_on_the_hub(self._model, self._provenance, base)
         self._files = _files_of(self.place)
         self._licence = licence
+        self.traces: list[str] = []  # a model has none
 
     def blockers(self) -> list[Blocker]:
         if self._provenance is None:

@@ -19,7 +19,9 @@ class PublishSettings(Settings):
         "[default: a new repository is private, an existing one stays as it is]"
     )
     with_trees: Places = setting(
-        "Also upload the search trees of this run, without paths and addresses; repeatable", default=[]
+        "Also upload the search trees of this run, without paths and addresses, and to REPO-traces its best and worst "
+        "attempts, for the Hub's trace viewer; repeatable",
+        default=[],
     )
     model: Path | None = setting("Publish this model folder, written by train, instead of a data set")
     base_model: str | None = setting("Name on the Hub of the model's base model, if its files name a local folder")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import FORBIDDEN
 from pathlib import Path
 from typing import Any, Literal
 
@@ -184,6 +185,10 @@ def _explained_errors(repo: str, done: UploadResult, kind: RepositoryKind) -> It
         raise
     except Exception as error:
         causes = " ".join(str(each).split("\n\n")[-1] for each in (error, error.__cause__) if each is not None)
+        answer = getattr(error, "response", None)
+        if answer is not None and answer.status_code == FORBIDDEN and "/api/" in str(answer.url):
+            said = getattr(error, "server_message", None) or FORBIDDEN
+            causes = f"this token may not write there: take one that may, huggingface.co/settings/tokens ({said})"
         cause = redact(" ".join(causes.split())) or type(error).__name__
         readers = f"readers see the {'new ' + kind.shown if done.commit else 'repository as it was'}"
         who = "only you can see the repository" if done.private else readers

@@ -214,6 +214,23 @@ def test_without_access_nothing_is_written(
     assert not (data / "publish").exists()
 
 
+@pytest.mark.parametrize("part", ["/api/repos/create", "/preupload/", "/commit/"])
+def test_a_token_that_may_only_read_is_told_in_one_line(part: str, hub: HubServer, data: Path) -> None:
+    """The Hub knows the token and refuses what it asks for; what is there stays as it was."""
+    if there := part != "/api/repos/create":
+        hub.put(REPO, {"README.md": b"old"})
+    hub.fail("POST", part, 403)
+    done = published(hub, data)
+    assert done.returncode == 1
+    [said] = [line for line in done.stderr.splitlines() if line.startswith("stopped: ")]
+    why = "this token may not write there: take one that may, huggingface.co/settings/tokens (as it was told to). "
+    now = "Large files that have arrived will not be sent again; readers see the repository as it was"
+    assert said == f"stopped: {REPO}: {why}{now if there else 'Nothing was uploaded'}"
+    assert {name: each.files for name, each in hub.repositories.items()} == (
+        {REPO: {"README.md": b"old"}} if there else {}
+    )
+
+
 @pytest.mark.parametrize("name", ["atlas", "org/a/b", "org/at las", "org/a--b", "../etc", ""])
 def test_a_name_that_cannot_be_is_refused(name: str, data: Path, reasonrag: Reasonrag) -> None:
     """Before anything is read."""
@@ -460,6 +477,26 @@ def test_the_address_of_a_retrieval_server_stays_behind(data: Path, reasonrag: R
     for path, content in files_of(data / "publish").items():
         plain = gzip.decompress(content) if path.endswith(".gz") else content
         assert b"10.0.0.7" not in plain, path
+
+
+def test_traces_get_a_repository_of_their_own(hub: HubServer, made: Path, data: Path) -> None:
+    """Private and public as the rows are, and not sent again; the card of the rows leads there. The Hub looks for
+    traces where the rows of a repository are JSON, and these are Parquet."""
+    done = published(hub, data, "--with-trees", made / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    rows, traces = hub.repositories[REPO], hub.repositories[f"{REPO}-traces"]
+    assert (rows.private, traces.private) == (True, True)
+    staged = files_of(data / "publish" / "traces")
+    assert without_attributes(traces.files) == staged
+    assert not [path for path in rows.files if path.startswith("traces")]
+    told = json.loads(done.stdout)
+    assert told["traces"] == len(staged) - 1 > 0
+    assert f"(https://huggingface.co/datasets/{REPO}-traces)" in rows.files["README.md"].decode()
+    heads = rows.head, traces.head
+    again = published(hub, data, "--with-trees", made / "run", "--public")
+    assert again.returncode == 0, again.stderr
+    assert f"{told['traces']} sessions in its viewer: {REPO}-traces" in " ".join(again.stdout.split())
+    assert (rows.head, traces.head, rows.private, traces.private) == (*heads, False, False)
 
 
 # -- what readers get ------------------------------------------------------------------------------------------
