@@ -60,7 +60,9 @@ SECOND_TIER: dict[str, tuple[str, ...]] = {
         "end_to_end/test_loop.py",
         "end_to_end/test_reasonrag_tables.py",
     ),
-    "other environments, from a package registry": ("end_to_end/test_install.py", "end_to_end/test_real_model.py"),
+    "other environments, from a package registry": tuple(
+        f"end_to_end/test_{each}.py" for each in ("install", "real_model", "verifiers_taskset")
+    ),
 }
 """Reason -> names: a file or a test of it, below tests/, or a fixture, which everything that takes it needs."""
 
