@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from mcts.expected_outcomes import Estimates
 from mcts.rewards import shortest_path_reward
@@ -44,10 +44,8 @@ STRIDE = 10_000
 draw has the same number in every search."""
 
 
-class Configuration(BaseModel):
+class Configuration(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Frozen; unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def later(default: Any, **limits: Any) -> Any:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from mcts import RECIPES, Recipe
 
@@ -56,9 +56,7 @@ class TornLineError(MalformedRolloutsError):
     """The last line was cut off while being written."""
 
 
-class Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
+class Record(BaseModel, frozen=True, extra="ignore", allow_inf_nan=False):
     def to_line(self) -> bytes:
         """The record as one JSON line, newline included; the same bytes for the same record."""
         return self.model_dump_json().encode() + b"\n"

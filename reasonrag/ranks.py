@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from preference.export.private_files import atomic_replacement
 from preference.records import Items
@@ -91,10 +91,8 @@ def _distinct(ids: list[str]) -> list[str]:
     return ids
 
 
-class Manifest(BaseModel):
+class Manifest(BaseModel, frozen=True):
     """What all ranks of a run share."""
-
-    model_config = ConfigDict(frozen=True)
 
     ranks: int = Field(ge=1, le=MOST_RANKS, strict=True)
     config_hash: str

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, model_serializer, model_validator
 from pydantic import ModelWrapValidatorHandler as Handler
 
 from preference.export.private_files import INDENTED, write_file
@@ -29,10 +29,9 @@ CUT = "messages from "
 """Begins what is refused by an endpoint that cuts prompts: the bytes follow."""
 
 
-class _Kept(BaseModel):
+class _Kept(BaseModel, frozen=True):
     """A part of the file: the fields are the keys that other stages read; all keys are written as they were given."""
 
-    model_config = ConfigDict(frozen=True, protected_namespaces=())
     _given: dict[str, Any] = PrivateAttr()
 
     @model_validator(mode="wrap")

@@ -19,7 +19,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from reasonrag.errors import InputError, choices
@@ -44,11 +44,7 @@ COMMANDS = tuple(
 Record = TypeVar("Record", bound="Settings")
 
 
-class Settings(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", protected_namespaces=(), validate_default=True, allow_inf_nan=False
-    )
-
+class Settings(BaseModel, frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False):
     def part(self, record: type[Record]) -> Record:
         """A record that these settings are made of, with the values of its fields here."""
         values = {name: getattr(self, name) for name in record.model_fields}

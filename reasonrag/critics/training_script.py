@@ -43,8 +43,6 @@ def main(job_file: Path) -> None:
     held_out, left_out_there = _tokenized(Path(job.held_out), tokenizer, job, limit) if job.held_out else ([], 0)
     if not rows:
         raise SystemExit(f"all {left_out} rows are longer than {limit} tokens: raise max_length")
-    if not held_out:
-        job = job.model_copy(update={"held_out": None})
     trainer = RewardTrainer(
         model,
         args=arguments,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from preference.records import first_error
 from preference.stratified_sample import stratified_sample
@@ -40,11 +40,9 @@ SHORT: AnswerStyle = "short"
 _HOPS_OF_AN_ID = re.compile(r"([1-9])hop[0-9]*__")
 
 
-class Question(BaseModel):
+class Question(BaseModel, frozen=True, extra="ignore", coerce_numbers_to_str=True):
     """One question. `golden_answers`, `gold` and `rubric` are for scoring only and reach no prompt of the agent.
     `golden_answers` is empty if none is known."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
     id: str = Field(min_length=1)
     question: str = Field(min_length=1)

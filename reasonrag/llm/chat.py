@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from preference import Message
 from preference.records import AbsentIfEmpty, Record
@@ -24,14 +24,12 @@ MOST_BYTES_PER_TOKEN = 16
 Only runs of one character have more."""
 
 
-class Sampling(Record):
+class Sampling(Record, extra="forbid"):
     """Sampling parameters of an endpoint. Frozen; part of every answer's key.
 
     extra_body: further fields of a request's body, as JSON. logprobs: whether the log-probabilities of the reply's
     tokens are wanted. These and reasoning_effort are absent from every dump where they are not set.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     temperature: float = Field(ge=0, le=2)
     top_p: float = Field(gt=0, le=1)
@@ -122,7 +120,7 @@ def tokens_within(tokens: Iterable[TokenLogprob], start: int, stop: int) -> tupl
     return tuple(found)
 
 
-class Completion(BaseModel):
+class Completion(BaseModel, frozen=True, allow_inf_nan=False):
     """One reply, and what its request cost.
 
     requests, prompt_tokens, completion_tokens, cached_tokens (prompt tokens in the endpoint's cache): the whole
@@ -139,8 +137,6 @@ class Completion(BaseModel):
         these are counted as bytes, an upper bound.
     logprobs: the tokens of the text, which they are together; None where they were not asked for, or not given.
     """
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     text: str
     finish_reason: str

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from preference import Message
 from preference.candidate_records import question_key
@@ -45,20 +45,16 @@ TOLERANCE: Final = 0.25
 """Largest difference of that score: room for bfloat16, an estimate."""
 
 
-class CriticVerdict(BaseModel):
+class CriticVerdict(BaseModel, frozen=True, extra="forbid"):
     """What `evaluate-critic` found. failures: why it may not be used, in sentences; empty if it passed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     failures: tuple[str, ...]
     evaluation: str
     """Folder of the evaluation."""
 
 
-class CriticFacts(BaseModel):
+class CriticFacts(BaseModel, frozen=True, extra="forbid"):
     """The field `critic` of `reasonrag.json` in a critic's folder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     labels: str
     """What it was trained on: value, judge, imported, unknown; outcome for an outcome model, which others must beat."""

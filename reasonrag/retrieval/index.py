@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from preference.records import PassageRef, shared_fields
 from reasonrag.concurrency import run_to_end
@@ -103,10 +103,8 @@ def index_build(
         return directory, build_dense(corpus, directory, options, watcher)
 
 
-class IndexCheck(BaseModel):
+class IndexCheck(BaseModel, frozen=True):
     """Result of a check. faults: one line each; empty if everything is consistent."""
-
-    model_config = ConfigDict(frozen=True)
 
     directory: Path
     manifest: IndexManifest

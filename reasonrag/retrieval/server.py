@@ -25,7 +25,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from preference.records import first_error
 from reasonrag.concurrency import together
@@ -201,10 +201,8 @@ class _SearchService:
 _Queries: TypeAlias = Annotated[list[str], Field(fail_fast=True)]
 
 
-class _SearchRequest(BaseModel):
+class _SearchRequest(BaseModel, strict=True):
     """A request to /retrieve; other fields are not read."""
-
-    model_config = ConfigDict(strict=True)
 
     queries: _Queries | None = None
     query: Annotated[str | _Queries | None, Field(union_mode="left_to_right")] = None

@@ -170,7 +170,7 @@ def _answer(node: RolloutNode | None, record: RolloutRecord | None, reward: floa
     """What an answer scores, and how that becomes its reward."""
     if node is None or record is None or node.layer is None:
         return "An answer. Its score is in its tree, which is not here."
-    quality = node.f1 if node.outcome is None else node.outcome.value
+    quality = node.quality
     if quality is None:
         return "Its score is not known."
     score = _score(node, record.recipe.outcome, quality)

@@ -167,15 +167,13 @@ def _steps(thoughts: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _turn(before: Before, response: str, action_type: ActionType | None, content: str) -> Message:
-    text = response
-    if before.evidence is not None:
-        said = response.partition(f"<{action_type}>")[0]
-        if action_type == "query":
-            text = _call(before.evidence, said, content)
-        elif action_type == "evidence":
-            text = _lines(said + content)
-        else:
-            text = _lines(before.evidence, response)
+    evidence, said = before.evidence, response.partition(f"<{action_type}>")[0]
+    if evidence is None:
+        text = response
+    elif action_type == "query":
+        text = _call(evidence, said, content)
+    else:
+        text = _lines(said + content) if action_type == "evidence" else _lines(evidence, response)
     return Message(role="assistant", content=text)
 
 
@@ -200,6 +198,7 @@ def _outcome_of(end: PlainStep) -> tuple[float, int, int]:
 def _attempts(best: list[dict[str, Any]], worst: list[dict[str, Any]]) -> Row:
     """Two attempts behind the turns that they share. train: whether a turn is the agent's own."""
     shared = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(best, worst, strict=False)))
+    shared -= best[shared - 1]["role"] == "assistant"  # what both found may be shown with other words behind it
     sides = {"chosen": best[shared:], "rejected": worst[shared:]}
     marked = {name: [turn | {"train": turn["role"] == "assistant"} for turn in side] for name, side in sides.items()}
     return {"prompt": best[:shared]} | marked

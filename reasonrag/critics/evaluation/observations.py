@@ -113,6 +113,4 @@ def true_value(node: RolloutNode, enough: float) -> float | None:
     """In [0, 1]; None if it is not known well enough."""
     if not node.terminal:
         return node.expected_outcome if (node.observations or 0.0) >= enough else None
-    if node.expected_outcome is not None:
-        return node.expected_outcome
-    return node.f1 if node.outcome is None else node.outcome.value
+    return node.quality if node.expected_outcome is None else node.expected_outcome

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from preference.export.private_files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
@@ -109,10 +109,8 @@ class BuildOptions:
     encoding: Encoding = encode_here
 
 
-class _BuildState(BaseModel):
+class _BuildState(BaseModel, frozen=True):
     """What an interrupted build was encoding; it resumes only if nothing of this has changed."""
-
-    model_config = ConfigDict(frozen=True)
 
     corpus_sha256: str
     encoder: EncoderSpec

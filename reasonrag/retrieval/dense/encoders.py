@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from reasonrag.errors import InputError, first_line, needs_extra
 from reasonrag.retrieval.lexical.analysis import bm25s
@@ -48,10 +48,8 @@ AGREES = 0.99
 less."""
 
 
-class EncoderChoice(BaseModel):
+class EncoderChoice(BaseModel, frozen=True, extra="forbid"):
     """An encoder as the user specifies it; None: the model's own setting."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model: str = MINILM
     """A folder, a name on the Hub, `minilm`, or `hashing[-DIMENSION]`."""
@@ -63,10 +61,8 @@ class EncoderChoice(BaseModel):
     max_length: int | None = None
 
 
-class EncoderSpec(BaseModel):
+class EncoderSpec(BaseModel, frozen=True, extra="forbid"):
     """Everything that decides a text's vector, except the weights."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model: str
     backend: Backend

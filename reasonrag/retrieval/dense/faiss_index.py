@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.redaction import excerpt
@@ -42,10 +42,8 @@ _BLOCK_ROWS = 32_768
 """Vectors per block of faiss' matrix product; its default of 1,024 makes threads synchronise thirty times as often."""
 
 
-class IndexPlan(BaseModel):
+class IndexPlan(BaseModel, frozen=True, extra="forbid"):
     """How a faiss index is built and searched, chosen by the number of passages."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     type: IndexType
     factory: str

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import BaseModel, Field, RootModel, model_validator
 
 from preference.export.private_files import write_file
 from reasonrag.errors import InputError
@@ -33,10 +33,8 @@ _DIGEST = "manifest_sha256"
 """Key of the digest of the manifest's other fields."""
 
 
-class FileDigest(BaseModel):
+class FileDigest(BaseModel, frozen=True, extra="forbid"):
     """Size and SHA-256 of a file when it was written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     bytes: int
     sha256: str
@@ -59,10 +57,8 @@ class FileDigest(BaseModel):
         return None
 
 
-class _CorpusManifest(BaseModel):
+class _CorpusManifest(BaseModel, frozen=True, extra="forbid"):
     """Fields of every index: its corpus and its files."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: Literal["reasonrag.index/1"] = "reasonrag.index/1"
     corpus: str
@@ -98,10 +94,8 @@ class BM25Manifest(_CorpusManifest):
         yield "language", f"{', '.join(self.languages)} (analyser {self.analyser})"
 
 
-class FaissFile(BaseModel):
+class FaissFile(BaseModel, frozen=True, extra="forbid"):
     """One faiss index over the vectors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: str
     """Its name in `files`."""

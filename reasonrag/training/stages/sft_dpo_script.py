@@ -32,8 +32,6 @@ def main(job_file: Path) -> None:
     held_out, held_lengths = _bounded(Path(job.held_out), tokenizer, job.base, limit) if job.held_out else ([], [])
     if not rows:
         raise SystemExit(f"all {len(lengths)} rows are longer than {limit} tokens: raise cutoff_len")
-    if not held_out:
-        job = job.model_copy(update={"held_out": None})
     kind: Any = DPOTrainer if of_pairs else SFTTrainer
     trainer = kind(
         model,

@@ -319,7 +319,7 @@ def train_to_the_end(trainer: Any, job: ProcessJob, tokenizer: Any) -> Any:
     """Train and save a whole model; returns it, or None where another process saves."""
     done = trainer.train(resume_from_checkpoint=job.resume)
     trainer.save_state()
-    trainer.save_metrics("all", done.metrics | (trainer.evaluate() if job.held_out else {}), combined=False)
+    trainer.save_metrics("all", done.metrics | (trainer.evaluate() if trainer.eval_dataset else {}), combined=False)
     if not trainer.is_world_process_zero():
         return None
     trained = trainer.accelerator.unwrap_model(trainer.model)

@@ -102,7 +102,8 @@ def test_rows_are_what_chat_templates_take(agent: str, reasonrag: Reasonrag) -> 
     states = {state.question_id for state in read_lines(Path("data/a/candidates.jsonl"), StateRecord)}
     assert {row["question_id"] for row in rows("attempts")} <= states
     for row in rows("attempts"):
-        assert row["chosen"][0] != row["rejected"][0]
+        assert row["chosen"] != row["rejected"]
+        assert row["prompt"][-1]["role"] in ("user", "tool")
         for turn in (*row["chosen"], *row["rejected"]):
             assert turn["train"] == (turn["role"] == "assistant")
     for row, path in zip(rows("prompts"), questions(), strict=True):
