@@ -180,6 +180,26 @@ async def test_documents_stand_beside_their_scores_or_alone(
     assert [len(each) for each in answer] == [top_k, 2, 1, 0]
 
 
+CLIENTS = {
+    "search_r1": {"queries": ["Paris", "cats"], "topk": 3, "return_scores": True},
+    "verl": {"queries": ["Paris"], "topk": 3, "return_scores": True},
+    "skyrl": {"query": "Paris", "topk": 3, "return_scores": True},
+}
+"""What their code posts, in August 2026: Search-R1 search_r1/llm_agent/generation.py, verl
+verl/tools/utils/search_r1_like_utils.py, SkyRL skyrl_gym/tools/search.py."""
+
+
+@pytest.mark.parametrize("body", CLIENTS.values(), ids=CLIENTS)
+async def test_clients_of_other_trainers_find_what_they_read(body: dict[str, object], retriever: Retriever) -> None:
+    """A list for each query, and in each hit the title as the first line of `document.contents`."""
+    async with served(retriever) as client:
+        answer = await client.post(orjson.dumps(body))
+    assert answer.status == 200
+    [hits, *_] = answer.json["result"]
+    expected = [f"{each.title}\n{each.text}" for each in await retriever.retrieve("Paris", 3)]
+    assert [each["document"]["contents"] for each in hits] == expected != []
+
+
 @pytest.mark.parametrize("more", [{}, {"topk": 2, "return_scores": True}])
 async def test_the_client_of_skyrl_is_answered_like_that_of_search_r1(
     more: dict[str, object], retriever: Retriever

@@ -158,6 +158,20 @@ def rendered(turns: list[dict[str, Any]], template: str) -> str:
     return str(text)
 
 
+def test_rows_become_parquet_as_verl_and_skyrl_read_it(reasonrag: Reasonrag) -> None:
+    """By the line of the page; types are those of the rows."""
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed: the hub extra brings it")
+    assert reasonrag("generate", "--dataset", "atlas", "--limit", 3, "--run", "runs/a").status == 0
+    assert reasonrag("pairs", "runs/a", "--out", "data/a", "--validation", 0, "--format", "prompts").status == 0
+    loaded = datasets.load_dataset("json", data_files="data/a/prompts.jsonl", split="train", cache_dir="cache")
+    loaded.to_parquet("prompts.parquet")
+    again = datasets.load_dataset("parquet", data_files="prompts.parquet", split="train", cache_dir="cache")
+    assert [again[i]["prompt"] for i in range(3)] == [row["prompt"] for row in rows("prompts")]
+    assert (
+        again[0]["reward_spec"]["ground_truth"]["target"] == rows("prompts")[0]["reward_spec"]["ground_truth"]["target"]
+    )
+
+
 def test_an_agent_with_other_turns_is_refused_by_name(reasonrag: Reasonrag) -> None:
     run = ("--dataset", "atlas", "--limit", 2, "--agent", "react", "--run", "runs/r")
     assert reasonrag("generate", *run).status == 0
