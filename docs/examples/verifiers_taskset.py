@@ -73,7 +73,7 @@ class QuestionsConfig(vf.TasksetConfig):
 
 class Questions(vf.Taskset[Question, QuestionsConfig]):
     def load(self):
-        for line in self.config.questions.read_text("utf-8").splitlines():
+        for line in self.config.questions.read_bytes().splitlines():
             row = json.loads(line)
             system, user = (turn["content"] for turn in row["prompt"])
             about = {"id": row["extra_info"]["question_id"], "name": row["extra_info"]["question"]}

@@ -6,10 +6,11 @@ once to decide, once to write. Knows neither how labels are made nor how pairs a
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +19,15 @@ from typing import Literal, Protocol, TypeAlias
 import orjson
 
 from preference.best_path import Refinement
-from preference.candidate_records import PathStep, PlainStep, QuestionRecord, StateRecord, question_key, read_lines
+from preference.candidate_records import (
+    PathStep,
+    PlainStep,
+    QuestionRecord,
+    StateRecord,
+    parse_line,
+    question_key,
+    read_lines,
+)
 from preference.export.formats import (
     FORMATS,
     PAIRS,
@@ -61,7 +70,6 @@ from preference.filters import (
 _MANY_TURNS = f"prompts have many turns, which {PAIRS_FILE}'s columns cannot hold: see history in {TURNS_FILE}"
 
 
-_ByQuestion: TypeAlias = Iterator[tuple[str, Iterator[QuestionRecord]]]
 LeftOut: TypeAlias = Mapping[str, Literal["contaminated", "held_out"]]
 """Keys of questions that no row is made of, and why: an evaluation split has them, or a data set that these were
 gathered from keeps them."""
@@ -124,7 +132,7 @@ def export_pairs(
         )
         holds_out = options.hold_out > 0 or "held_out" in left_out.values()
         writers = _Writers(files, folder, options, conversations, turns=turns, holds_out=holds_out)
-        records = groupby(read_lines(source / QUESTIONS, QuestionRecord), key=lambda each: question_key(each.question))
+        records = _Records(source / QUESTIONS)
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
             chosen = [*_decided(states, rules, reasons)]
             dropped.writelines(_dropped_line(each) for each in chosen if each.dropped is not None)
@@ -273,6 +281,28 @@ def validation_questions(rows: Mapping[str, int], *, share: float, seed: int) ->
 # -- files -----------------------------------------------------------------------------------------------------
 
 
+class _Records:
+    """The records of questions, read when they are asked for: failed ones may stand in another order than states."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @cached_property
+    def _places(self) -> Mapping[str, Sequence[int]]:
+        found, place = defaultdict[str, list[int]](list), 0
+        with self._file.open("rb") as lines:
+            for line in lines:
+                found[question_key(parse_line(line, QuestionRecord, where=str(self._file)).question)].append(place)
+                place += len(line)
+        return found
+
+    def of(self, question: str) -> Iterator[QuestionRecord]:
+        with self._file.open("rb") as lines:
+            for place in self._places[question_key(question)]:
+                lines.seek(place)
+                yield parse_line(lines.readline(), QuestionRecord, where=str(self._file))
+
+
 class _Writers:
     """The files of all formats and splits; validation files only if there is a validation split."""
 
@@ -315,26 +345,25 @@ class _Writers:
                     file.write(row)
 
     def write_conversations(
-        self, records: _ByQuestion, kept: Sequence[Candidate], rows: Sequence[Row], split: SplitName
+        self, records: _Records, kept: Sequence[Candidate], rows: Sequence[Row], split: SplitName
     ) -> None:
-        """records: of all questions, read as far as the last one. kept: what the rows are made of."""
+        """records: of all questions. kept: what the rows are made of."""
         if self._conversations and kept:
-            key = question_key(kept[0].state.question)
-            asked = next(of for name, of in records if name == key)
             shown = zip((each.state for each in kept), rows, strict=True)
-            self._write_named(self._conversations.of_pairs(asked, shown), split)
+            self._write_named(self._conversations.of_pairs(records.of(kept[0].state.question), shown), split)
 
     def write_steps(self, question: QuestionRecord, refined: Refinement | None, split: SplitName) -> None:
         """Of its path, as far as critics leave it, and the plain ones; and its conversations."""
         steps = refined.steps_of(question) if refined else question.path or ()
-        if self._conversations and not (refined and refined.refine == "paths" and not steps):
-            self._write_named(self._conversations.of_question(question), split)
-        question = question.model_copy(update={"path": steps})
+        left = question.model_copy(update={"path": steps})
+        if self._conversations:
+            whole = question if refined and refined.refine == "steps" else left
+            self._write_named(self._conversations.of_question(whole), split)
         if file := self._open.get(("rl", split)):
             for row in rl_rows(question):
                 file.write(row)
         if file := self._open.get(("sft", split)):
-            for row in sft_rows(question, turns=self._turns):
+            for row in sft_rows(left, turns=self._turns):
                 self._once(file, row, row["instruction"], str(row.get("history")) + row["input"], row["output"])
 
     def _write_named(self, rows: Iterable[tuple[FormatName, Row]], split: SplitName) -> None:

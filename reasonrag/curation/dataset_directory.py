@@ -155,6 +155,12 @@ def kept_evaluation_questions(directory: Path, summary: PairSummary) -> dict[str
     return dict(sorted(counts.items()))
 
 
+def dropped_keys(directory: Path) -> set[str]:
+    """Of the questions that decontamination left out."""
+    path = directory / CONTAMINATION
+    return {str(line["question_key"]) for _, line in (_objects(path) if path.is_file() else ()) if line.get("dropped")}
+
+
 def _objects(path: Path, secret_places: list[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """The lines with their numbers, from 1. secret_places: takes the places of lines with a possible key."""
     known = secrets()

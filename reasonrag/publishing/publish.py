@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from preference.export.summary import held_out_keys
 from reasonrag.agent.prompting import prompts_beside
 from reasonrag.curation.audit.report import read_audit
-from reasonrag.curation.dataset_directory import read_dataset_directory, secrets_in
+from reasonrag.curation.dataset_directory import dropped_keys, read_dataset_directory, secrets_in
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.curation.publish_blockers import Blocker, find_blockers, refuse_unless_allowed
 from reasonrag.errors import InputError
@@ -26,7 +27,7 @@ from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import DATA_SET, runs_with_trees, stage_files, staging_directory
 from reasonrag.publishing.traces import SESSIONS, TRACES, stage_traces, traces_of
 from reasonrag.publishing.upload import PublicationResult, PublishedFile, UploadResult, check_access, check_name, upload
-from reasonrag.rendering import Part, counted
+from reasonrag.rendering import Line, Part, counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.model_card import CARD
@@ -42,8 +43,9 @@ class Publication(PublicationResult):
     def shown(self) -> Iterator[Part]:
         load = f'load it: datasets.load_dataset("{self.repo}")'
         train = f"train on it: dataset_dir: REMOTE:{self.repo}, dataset: rag_proguide, template: qwen"
-        seen = [f"read {counted(self.traces, 'session')} in its viewer: {traces_of(self.repo)}"] if self.traces else []
-        yield from self.parts(counted(self.pairs, "pair"), load, train, *seen)
+        yield from self.parts(counted(self.pairs, "pair"), load, train)
+        if self.traces:
+            yield Line(f"a second data set, for the viewer of traces: {traces_of(self.repo)}, {self.traces:,} sessions")
 
 
 @public_call(PublishSettings)
@@ -134,7 +136,12 @@ class _DataSetToPublish:
         staged = stage_files(self._inventory, folder, repo=self._repo, trees=self._trees)
         origins = [each.origin for each in self._inventory.runs]
         self.traces, self._without = stage_traces(
-            self._trees, origins, folder / TRACES, repo=self._repo, licence=self._shown_licence
+            self._trees,
+            origins,
+            folder / TRACES,
+            repo=self._repo,
+            licence=self._shown_licence,
+            left_out=held_out_keys(self.place) | dropped_keys(self.place),
         )
         staged[CARD] = "this card"
         traces = traces_of(self._repo) if self.traces else None

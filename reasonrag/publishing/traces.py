@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import orjson
 
 from preference import Origin
 from preference.best_path import question_record
-from preference.candidate_records import QuestionRecord
+from preference.candidate_records import QuestionRecord, question_key
 from preference.records import read_rollouts
 from reasonrag.agent.protocols.conversations import Conversations
 from reasonrag.agent.settings import OURS
@@ -42,10 +42,16 @@ def traces_of(repo: str) -> str:
 
 
 def stage_traces(
-    trees: Mapping[str, Path], origins: Sequence[Origin], folder: Path, *, repo: str, licence: str
+    trees: Mapping[str, Path],
+    origins: Sequence[Origin],
+    folder: Path,
+    *,
+    repo: str,
+    licence: str,
+    left_out: Collection[str],
 ) -> tuple[list[str], list[str]]:
-    """Write the best and the worst attempt at each question, and the card. Returns the paths, and in words which runs
-    and questions have none."""
+    """Write the best and the worst attempt at each question, and the card. left_out: keys of questions that the rows
+    are not made of. Returns the paths, and in words which runs and questions have none."""
     paths, without = list[str](), list[str]()
     of = {origin.config_hash: origin for origin in origins}
     for tree, run in trees.items():
@@ -55,7 +61,8 @@ def stage_traces(
             continue
         asked = shown = 0
         for asked, rollout in enumerate(read_rollouts(run / ROLLOUTS), 1):
-            sessions = _sessions(question_record(rollout, origin, every_step=True))
+            kept = question_key(rollout.question) not in left_out
+            sessions = _sessions(question_record(rollout, origin, every_step=True)) if kept else {}
             shown += bool(sessions)
             for side, lines in sessions.items():
                 lines[0]["id"] = f"{tree}/{side}/{asked:06}"
@@ -66,7 +73,7 @@ def stage_traces(
                 without.append(f"{tree} has traces of {shown:,} of its first {asked:,} questions; no run has more")
                 break
         else:
-            few = f"{tree} has traces of {shown:,} of {asked:,} questions: attempts at the others ended alike"
+            few = f"{tree} has traces of {shown:,} of {asked:,} questions: others ended alike, or are left out"
             without += [f"{few}, or cannot be told as a conversation"] if shown < asked else []
     if paths:
         card = markdown_templates().get_template("traces_card.md.j2")

@@ -41,7 +41,7 @@ from reasonrag.training.llamafactory.dataset_info import (
 )
 from reasonrag.training.llamafactory.foreign_settings import foreign_keys, foreign_settings
 from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvironment, lacking_packages
-from reasonrag.training.prompt_parity import OF_TOOLS, check_renderer
+from reasonrag.training.prompt_parity import OF_TOOLS, check_renderer, in_turns_of_tools
 from reasonrag.training.provenance import Provenance, TrainingConditions
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -105,9 +105,15 @@ def check_data(
     _check_audit(data, found)
     conditions = check_renderer(data.directory)
     if entries[0].name in OF_TOOLS and not conditions.agent:  # rewritten: no model was asked so
-        asked = {"agent": (prompts.agent,), "renderer": renderer_hash(prompts)}
-        return base, keys, by_split, conditions.model_copy(update=asked)
-    _check_prompts(data, prompts, conditions, base, found)
+        conditions = conditions.model_copy(update=in_turns_of_tools(conditions))
+        if conditions.renderer != renderer_hash(prompts):
+            found.object("renderer", f"the rows of {entries[0].name} have the package's prompts: leave out --prompts")
+    else:
+        try:
+            check_renderer(data.directory, prompts)
+        except InputError as error:
+            found.object("renderer", str(error))
+    _check_base(conditions, base, found)
     return base, keys, by_split, conditions
 
 
@@ -169,14 +175,8 @@ def _check_audit(data: TrainingData, found: PreflightFindings) -> None:
         found.object(check.name, f"the audit has an error: {check.finds} ({check.count:,} rows)")
 
 
-def _check_prompts(
-    data: TrainingData, prompts: Prompts, conditions: TrainingConditions, base: BaseFacts, found: PreflightFindings
-) -> None:
-    """Prompts that differ from those of the data, or of what the base was trained on, are blockers."""
-    try:
-        check_renderer(data.directory, prompts)
-    except InputError as error:
-        found.object("renderer", str(error))
+def _check_base(conditions: TrainingConditions, base: BaseFacts, found: PreflightFindings) -> None:
+    """Other prompts than what the base was trained on are a blocker."""
     found.notes += conditions.warnings
     for origin in base.came_from:
         before = origin.asked.renderer
@@ -300,7 +300,7 @@ def _lengths(
     if judgement.prompt and judgement.reply:
         return np.asarray(judgement.prompt), np.asarray(judgement.reply), "the model's own tokenizer"
     rows = resolution.countable
-    if rows is None and resolution.stage in RANKED_STAGES:
+    if rows is None and resolution.stage in RANKED_STAGES and resolution.entry.name not in OF_TOOLS:
         rows = next((each.countable for each in data.entries.values() if each.ranked and each.countable), None)
     if rows is None or not all(Path(file).is_file() for file in rows.files):
         return None

@@ -16,7 +16,7 @@ from preference.candidate_records import Origin, QuestionRecord, read_lines
 from preference.export.formats import CONVERSATIONS, PAIRS_FILE, SPLITS, dataset_name, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside
-from reasonrag.agent.protocols.known import renderer_hash, steps_of_hops
+from reasonrag.agent.protocols.known import most_searches, renderer_hash, steps_of_a_search, steps_of_hops
 from reasonrag.agent.settings import AGENTS, OURS
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError, choices
@@ -74,6 +74,14 @@ def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> Trai
         )
         found["warnings"] = (warning,)
     return TrainingConditions(renderer=renderer, **found)
+
+
+def in_turns_of_tools(conditions: TrainingConditions) -> dict[str, Any]:
+    """What is other for a model that is trained on these steps as conversations with a tool: as many searches take
+    fewer steps."""
+    most = [each and most_searches(each, None) * steps_of_a_search("tools") + 1 for each in conditions.max_steps]
+    renderer = renderer_hash(load_prompts(agent="tools"))
+    return {"agent": ("tools",), "renderer": renderer, "max_steps": tuple(dict.fromkeys(most))}
 
 
 def prompts_of_training(data_set: Path, given: Path | None, dataset: str = "") -> tuple[Prompts, bool]:

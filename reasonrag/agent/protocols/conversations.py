@@ -30,8 +30,8 @@ TOOLS = json.dumps([TOOL])
 """As text: TRL and LLaMA-Factory read it so, and a column has one type."""
 _END_OF_STEP = re.compile(r"</(query|evidence)>")
 _ACTION_TYPES = {name: kind for kind, name in ACTION_TYPE_NAMES.items()}
-Searches = Mapping[str, Sequence[Passage]]
-"""What a question's searches found, by the query."""
+Searches = Mapping[tuple[str | None, str], Sequence[Passage]]
+"""What a question's searches found, by the run's configuration and the query."""
 
 
 class Before(NamedTuple):
@@ -56,9 +56,9 @@ class Conversations:
     ) -> Iterator[tuple[FormatName, Row]]:
         if self._formats.isdisjoint({"tools", "tools-sharegpt"}):
             return
-        steps = (step for each in asked for step in (*each.plain_steps, *(each.path or ())))
         kept = [*kept]
-        searches = _searches([*(each.prompt for each in steps), *(state.prompt for state, _ in kept)])
+        seen = [(each.origin, step.prompt) for each in asked for step in (*each.plain_steps, *(each.path or ()))]
+        searches = _searches([*seen, *((state.origin, state.prompt) for state, _ in kept)])
         for state, row in kept:
             before = self._before(state.prompt, state.origin, searches, state.action)
             if before is None:
@@ -122,7 +122,8 @@ class Conversations:
     def _whole(self, steps: Sequence[PathStep] | Sequence[PlainStep], origin: Origin) -> Sequence[Message]:
         """All turns of an attempt; none where they cannot be told."""
         last = steps[-1]
-        before = self._before(last.prompt, origin, _searches(each.prompt for each in steps))
+        action: AgentAction = "conclude" if origin.max_steps == last.layer + 1 else "think"
+        before = self._before(last.prompt, origin, _searches((origin, each.prompt) for each in steps), action)
         return [*before.turns, _turn(before, last.response, last.action_type, last.content or "")] if before else ()
 
     def _before(
@@ -132,11 +133,12 @@ class Conversations:
         if origin.agent is not None:
             return Before(tuple(prompt))
         question, thoughts, _ = shown_in(prompt[-1].content)
+        searches = {**searches, **_searches([(origin, prompt)])}
         calls, observed, evidence = list[str](), list[Observation](), ""
         for thought, kind, content in _steps(thoughts):
             if kind == "evidence":
                 evidence = _lines(evidence, thought + content)
-            elif (found := searches.get(content)) is None:
+            elif (found := searches.get((origin.config_hash, content))) is None:
                 self.left_out += 1
                 return None
             else:
@@ -151,10 +153,13 @@ def _asked(question: str, origin: Origin) -> Question:
     return Question(id="q", question=question, metadata={"style": origin.style} if origin.style else {})
 
 
-def _searches(prompts: Iterable[Sequence[Message]]) -> Searches:
-    shown = (shown_in(prompt[-1].content) for prompt in prompts)
-    read = (([*_steps(thoughts)], passages) for _, thoughts, passages in shown if passages is not None)
-    return {steps[-1][2]: passages for steps, passages in read if steps}
+def _searches(prompts: Iterable[tuple[Origin, Sequence[Message]]]) -> Searches:
+    found = {}
+    for origin, prompt in prompts:
+        _, thoughts, passages = shown_in(prompt[-1].content)
+        if passages is not None and (steps := [*_steps(thoughts)]):
+            found[origin.config_hash, steps[-1][2]] = passages
+    return found
 
 
 def _steps(thoughts: str) -> Iterator[tuple[str, str, str]]:

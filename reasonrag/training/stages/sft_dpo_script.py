@@ -32,6 +32,8 @@ def main(job_file: Path) -> None:
     held_out, held_lengths = _bounded(Path(job.held_out), tokenizer, job.base, limit) if job.held_out else ([], [])
     if not rows:
         raise SystemExit(f"all {len(lengths)} rows are longer than {limit} tokens: raise cutoff_len")
+    if job.held_out and not held_out:
+        raise SystemExit(f"all {len(held_lengths)} held-out rows are longer than {limit} tokens: raise cutoff_len")
     kind: Any = DPOTrainer if of_pairs else SFTTrainer
     trainer = kind(
         model,
@@ -67,10 +69,19 @@ def _bounded(path: Path, tokenizer: Any, base: str, limit: int) -> tuple[list[di
             ids = [tokenizer.apply_chat_template(each, **tools, return_dict=False) for each in sides]
         except (TemplateError, TypeError, ValueError) as error:
             raise SystemExit(f"row {number}: the chat template of {base} refuses its turns: {error}") from error
+        if tools and not _tells_all(tokenizer.decode(ids[0]), sides[0]):
+            raise SystemExit(f"row {number}: the chat template of {base} leaves out calls of tools, or what they found")
         lengths.append(max(map(len, ids)))
         if lengths[-1] <= limit:
             found.append(row)
     return found, lengths
+
+
+def _tells_all(text: str, turns: list[dict[str, Any]]) -> bool:
+    """Whether the calls of a conversation and what they found are in its text."""
+    calls = (call["function"] for turn in turns for call in turn.get("tool_calls") or ())
+    shown = [json.dumps(query, ensure_ascii=False)[1:-1] for each in calls for query in each["arguments"].values()]
+    return all(each in text for each in shown + [turn["content"] for turn in turns if turn["role"] == "tool"])
 
 
 if __name__ == "__main__":

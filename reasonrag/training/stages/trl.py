@@ -27,7 +27,7 @@ from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash, installed_versions
 from reasonrag.serving.loading import SMALL
 from reasonrag.serving.local_server import count_gpus, driver_gpus
-from reasonrag.training.llamafactory.config_files import changes_of, find_config
+from reasonrag.training.llamafactory.config_files import changes_of, find_config, listed
 from reasonrag.training.llamafactory.config_resolution import base_settings, without_evaluation
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
@@ -259,8 +259,8 @@ def _command(prepared: Prepared, checkpoint: Path | None) -> list[str]:
     for name, lines in ((ROWS, prepared.rows.train), (HELD_OUT, prepared.rows.held_out)):
         (rows / name).write_bytes(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in lines))
     lora = {theirs: config[ours] for ours, theirs in _LORA.items() if ours in config}
-    if lora.get("target_modules") == "all":
-        lora["target_modules"] = "all-linear"
+    if isinstance(named := lora.get("target_modules"), str):
+        lora["target_modules"] = "all-linear" if named == "all" else listed(named)
     job = ProcessJob(
         base=str(config["model_name_or_path"]),
         out=str(plan.out),

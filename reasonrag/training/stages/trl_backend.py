@@ -30,7 +30,7 @@ KINDS: Final = {
         command="train --backend trl",
         module="reasonrag.training.stages.sft_dpo_script",
         configs="",
-        ours=("max_length", "stage"),
+        ours=("max_length", "stage", "dataset", "max_samples"),
     )
     for stage in ("sft", "dpo")
 }
@@ -44,10 +44,10 @@ _RENAMED: Final = {
     "enable_liger_kernel": "use_liger_kernel",
 }
 _SAME: Final = frozenset(
-    "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps learning_rate num_train_epochs "
-    "max_steps lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay adam_beta1 adam_beta2 adam_epsilon "
-    "max_grad_norm optim optim_args seed data_seed bf16 fp16 tf32 use_cpu gradient_checkpointing deepspeed fsdp "
-    "fsdp_config eval_strategy eval_steps load_best_model_at_end metric_for_best_model greater_is_better logging_steps "
+    "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps learning_rate "
+    "num_train_epochs max_steps lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay adam_beta1 adam_beta2 "
+    "adam_epsilon max_grad_norm optim optim_args seed data_seed bf16 fp16 tf32 use_cpu gradient_checkpointing "
+    "eval_strategy eval_steps load_best_model_at_end metric_for_best_model greater_is_better logging_steps "
     "logging_strategy logging_first_step save_strategy save_steps save_total_limit save_only_model ddp_timeout "
     "dataloader_num_workers disable_tqdm neftune_noise_alpha".split()
 )
@@ -56,6 +56,7 @@ _TOLD: Final = frozenset(
     "max_samples overwrite_cache preprocessing_num_workers plot_loss report_to mask_history pref_loss pref_ftx".split()
 )
 """Keys that reasonrag acts on, or that say what TRL does in any case."""
+_NEVER: Final = frozenset({"deepspeed", "fsdp"})
 _LORA: Final = frozenset("lora_rank lora_alpha lora_target lora_dropout".split())
 _READ: Final[Mapping[FormatName, FormatName]] = {
     "proguide": "proguide",
@@ -82,8 +83,7 @@ def train_by_trl(resolution: ResolvedConfig, job: TrainingJob, *, dry_run: bool)
     notes = list(resolution.notes)
     if prompts.agent == "tools" and files[0].suffix == ".json":  # calls are text there
         check_notation(str(config["model_name_or_path"]), notes.append)
-    most = resolution.config.get("max_samples")
-    train, *held_out = ([*_rows(file)][:most] for file in files)
+    train, *held_out = ([*_rows(file)][: config.get("max_samples")] for file in files)
     questions = frozenset(read_questions(job.data, resolution.entry)[0])
     plan = Plan(kind, config, resolution.name, job.data, resolution.out, job.permitted)
     rows = Rows(train, held_out[0] if held_out else [], files, questions, {}, {}, resolution.entry.name)
@@ -96,23 +96,33 @@ def in_words_of_trl(resolution: ResolvedConfig) -> dict[str, Any]:
     """The configuration as TRL's trainers take it, beside base, LoRA and what our process acts on. Raises InputError
     for what TRL has no word for, or does otherwise."""
     config, by_lora = resolution.config, resolution.config["finetuning_type"] == "lora"
-    known = _SAME | _TOLD | _RENAMED.keys() | (_LORA if by_lora else set())
+    known = _SAME | _TOLD | _NEVER | _RENAMED.keys() | (_LORA if by_lora else set())
     if unknown := [key for key in config if key not in known]:
-        raise InputError(
-            f"{resolution.name}: TRL has no word for {', '.join(unknown)}; leave it out (--set {unknown[0]}=null), or "
-            "train with --backend llamafactory"
-        )
+        ours = {theirs: key for key, theirs in _RENAMED.items()}.get(unknown[0])
+        instead = f"write {ours}" if ours else f"leave it out (--set {unknown[0]}=null), or --backend llamafactory"
+        raise InputError(f"{resolution.name}: TRL has no word for {', '.join(unknown)}: {instead}")
+    most = config.get("max_samples", 1)
     otherwise = {
+        "deepspeed": True,
+        "fsdp": True,
+        "report_to": config.get("report_to") not in ("none", "None", None, []),
+        "max_samples": not isinstance(most, int) or most < 1,
         "finetuning_type": config["finetuning_type"] not in ("full", "lora"),
         "pref_loss": config.get("pref_loss", "sigmoid") != "sigmoid",
         "pref_ftx": bool(config.get("pref_ftx")),
         "mask_history": config.get("mask_history") is False,
     }
-    for key in (key for key, wrong in otherwise.items() if wrong):
-        raise InputError(f"{resolution.name}: --backend trl does not know {key}: {config[key]!r}")
-    found = {_RENAMED.get(key, key): value for key, value in config.items() if key in _SAME | _RENAMED.keys() | _LORA}
+    for key in (key for key, wrong in otherwise.items() if wrong and key in config):
+        instead = f"leave it out (--set {key}=null), or --backend llamafactory"
+        raise InputError(f"{resolution.name}: --backend trl does not know {key}: {config[key]!r}: {instead}")
+    found: dict[str, Any] = {
+        _RENAMED.get(key, key): value for key, value in config.items() if key in _SAME | _RENAMED.keys() | _LORA
+    }
+    if by_lora:
+        rank = found.setdefault("lora_rank", 8)  # LLaMA-Factory's defaults
+        found = {"lora_alpha": 2 * rank, "lora_target": "all"} | found
     limit = {"max_length": config["cutoff_len"]} if resolution.chosen_cutoff else {}
-    base = {"model_name_or_path": config["model_name_or_path"], "stage": resolution.stage}
+    base = {key: config[key] for key in ("model_name_or_path", "stage", "dataset", "max_samples") if key in config}
     return base | _DEFAULTS | found | limit
 
 
@@ -123,7 +133,10 @@ def _file_of(entry: DatasetEntry, job: TrainingJob) -> Path:
         raise InputError(f"--backend trl does not read {entry.name}; it reads {', '.join(map(dataset_name, _READ))}")
     file = entry.file if entry.file and entry.file.suffix == Path(name).suffix else job.data.directory / name
     if not file.is_file():
-        raise InputError(f"there is no {file}: reasonrag pairs {job.data.directory} --format tools")
+        raise InputError(
+            f"there is no {file}, which TRL reads: reasonrag pairs RUN --format tools --format tools-sharegpt --out "
+            f"{job.data.directory}"
+        )
     return file
 
 

@@ -495,7 +495,9 @@ def test_traces_get_a_repository_of_their_own(hub: HubServer, made: Path, data: 
     heads = rows.head, traces.head
     again = published(hub, data, "--with-trees", made / "run", "--public")
     assert again.returncode == 0, again.stderr
-    assert f"{told['traces']} sessions in its viewer: {REPO}-traces" in " ".join(again.stdout.split())
+    beside = f"a second data set, for the viewer of traces: {REPO}-traces, {told['traces']} sessions"
+    assert beside in " ".join(again.stdout.split())
+    assert beside in " ".join(published(hub, data, "--with-trees", made / "run", "--dry-run").stdout.split())
     assert (rows.head, traces.head, rows.private, traces.private) == (*heads, False, False)
 
 

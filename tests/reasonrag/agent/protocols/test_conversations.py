@@ -158,6 +158,23 @@ def rendered(turns: list[dict[str, Any]], template: str) -> str:
     return str(text)
 
 
+def test_merged_runs_keep_what_each_of_them_saw(reasonrag: Reasonrag) -> None:
+    """The same query finds five passages in one run and three in the other; questions stand in any order."""
+    for top_k in (3, 5):
+        run = ("--dataset", "atlas", "--limit", 4, "--top-k", top_k, "--run", f"runs/{top_k}")
+        assert reasonrag("generate", *run).status == 0
+    lines = Path("runs/5/rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    Path("runs/5/rollouts.jsonl").write_bytes(b"".join(reversed(lines)))
+    made = reasonrag("pairs", "runs/3", "runs/5", "--out", "data/a", "--validation", 0, "--format", "tools")
+    assert made.status == 0, made.err
+    pairs = {row["pair_id"]: row for row in json.loads(Path("data/a/RAG_ProGuide.json").read_text())}
+    searched = [row for row in rows("tools") if row["prompt"][-1]["role"] == "tool"]
+    reads = [row for row in searched if "Reference: <reference>" in pairs[row["pair_id"]]["input"]]
+    shown = [(row["prompt"][-1]["content"].count("Document ["), pairs[row["pair_id"]]["input"]) for row in reads]
+    assert {number for number, _ in shown} >= {3, 5}
+    assert all(number == asked.count("Wikipedia Title: ") for number, asked in shown)
+
+
 def test_rows_become_parquet_as_verl_and_skyrl_read_it(reasonrag: Reasonrag) -> None:
     """By the line of the page; types are those of the rows."""
     datasets = pytest.importorskip("datasets", reason="datasets is not installed: the hub extra brings it")

@@ -17,13 +17,17 @@ from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_training_data
 from reasonrag.training.stages.trl_backend import in_words_of_trl
 from tests.end_to_end.test_llamafactory import work
+from tests.end_to_end.test_trainers_of_conversations import chat_template
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
 from tests.helpers.training_world import make_world
 
 OURS = [name for name in shipped_names() if "-dpo-" in name or name.endswith("-sft")]
-LACKING = {"qwen2.5-7b-dpo-qlora": "quantization_bit, quantization_method, double_quantization, upcast_layernorm"}
-"""What TRL has no word for, of a shipped configuration."""
+QLORA = "quantization_bit, quantization_method, double_quantization, upcast_layernorm"
+LACKING = {"qwen2.5-7b-dpo-qlora": f"TRL has no word for {QLORA}"} | dict.fromkeys(
+    ("prorag-sft", "qwen2.5-7b-dpo-full", "qwen2.5-7b-dpo-full-offload", "qwen2.5-7b-sft"), "does not know deepspeed"
+)
+"""Of shipped configurations those that are not trained, and why."""
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -31,7 +35,7 @@ def test_shipped_configurations_are_said_in_trls_words_or_refused_by_name(name: 
     """No key is lost: each is TRL's, ours or says what TRL does in any case."""
     resolution = resolve_config(find_config(name), {"model_name_or_path": "base"}, read_training_data(data), out=None)
     if name in LACKING:
-        with pytest.raises(InputError, match=f"TRL has no word for {LACKING[name]}; leave it out"):
+        with pytest.raises(InputError, match=LACKING[name]):
             in_words_of_trl(resolution)
         return
     found, given = in_words_of_trl(resolution), resolution.config
@@ -41,6 +45,16 @@ def test_shipped_configurations_are_said_in_trls_words_or_refused_by_name(name: 
     assert found.get("lora_rank") == given.get("lora_rank")
 
 
+def test_what_a_configuration_leaves_out_is_llamafactorys(data: Path) -> None:
+    """LoRA is its usual kind of training, of rank 8 and all linear layers, scaled by twice the rank."""
+    changes = {"model_name_or_path": "base", **dict.fromkeys(LORA), "learning_rate": None, "max_samples": 9}
+    found = in_words_of_trl(
+        resolve_config(find_config("smoke-cpu-dpo-lora"), changes, read_training_data(data), out=None)
+    )
+    assert [found[name] for name in ("lora_rank", "lora_alpha", "lora_target", "learning_rate")] == [8, 16, "all", 5e-5]
+    assert (found["max_samples"], found["dataset"]) == (9, "rag_proguide")
+
+
 REFUSED: dict[str, tuple[str, list[str], str]] = {
     "a stage": ("smoke-cpu-reward", [], "--backend trl trains the stages sft and dpo; smoke-cpu-reward is of stage rm"),
     "another loss": ("smoke-cpu-dpo-full", ["--set", "pref_loss=orpo"], "does not know pref_loss: 'orpo'"),
@@ -48,6 +62,9 @@ REFUSED: dict[str, tuple[str, list[str], str]] = {
     "some layers": ("smoke-cpu-sft", ["--set", "finetuning_type=freeze"], "does not know finetuning_type: 'freeze'"),
     "an adapter": ("smoke-cpu-sft", ["--set", "adapter_name_or_path=a"], "TRL has no word for adapter_name_or_path"),
     "a slip": ("smoke-cpu-sft", ["--set", "learnin_rate=1"], "TRL has no word for learnin_rate"),
+    "TRL's own word": ("smoke-cpu-dpo-full", ["--set", "beta=1"], "TRL has no word for beta: write pref_beta"),
+    "a report": ("smoke-cpu-sft", ["--set", "report_to=tensorboard"], "does not know report_to: 'tensorboard'"),
+    "a number of rows": ("smoke-cpu-sft", ["--set", "max_samples=few"], "does not know max_samples: 'few'"),
     "LoRA of all weights": ("smoke-cpu-sft", ["--set", "lora_rank=8"], "TRL has no word for lora_rank"),
     "rows of another format": (
         "smoke-cpu-dpo-full",
@@ -114,8 +131,8 @@ def test_the_first_step_is_llamafactorys(train_python: Path, shared: Shared) -> 
         assert "Trained with TRL" in " ".join(card.split())
 
 
-def test_a_template_that_refuses_the_turns_is_named(train_python: Path, shared: Shared) -> None:
-    """Many have no turn for what a tool found."""
+def test_a_template_without_turns_of_tools_is_named(train_python: Path, shared: Shared) -> None:
+    """Many have none: they raise, or leave out the calls."""
     if find_spec("trl") is None:
         pytest.skip("TRL is not installed: pip install 'reasonrag[rl]'")
     world = make_world(shared, train_python)
@@ -131,9 +148,16 @@ def test_a_template_that_refuses_the_turns_is_named(train_python: Path, shared: 
     refusing = (
         "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{% endfor %}"
     )
-    (strict / "chat_template.jinja").write_text(refusing)
-    done = world.run(*asked, "--set", f"model_name_or_path={json.dumps(str(strict))}")
-    assert done.status == 1
-    assert f"the chat template of {strict} refuses its turns: no tools" in done.err
-    assert world.run(*asked).status == 0
-    assert world.json("tools", "reasonrag.json")["asked"]["agent"] == ["tools"]
+    silent = "{% for m in messages %}{{ m.role }} {{ m.content }}{% endfor %}"
+    causes = {refusing: "refuses its turns: no tools", silent: "leaves out calls of tools, or what they found"}
+    strict_model = f"model_name_or_path={json.dumps(str(strict))}"
+    for template, cause in causes.items():
+        (strict / "chat_template.jinja").write_text(template)
+        done = world.run(*asked, "--set", strict_model)
+        assert done.status == 1
+        assert f"the chat template of {strict} {cause}" in done.err
+    (strict / "chat_template.jinja").write_text(chat_template("qwen2_5"))
+    done = world.run(*asked, "--set", strict_model)
+    assert done.status == 0, done.err
+    told = world.json("tools", "reasonrag.json")["asked"]
+    assert (told["agent"], told["max_steps"]) == (["tools"], [4])
