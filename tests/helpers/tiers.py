@@ -31,6 +31,7 @@ SECOND_TIER: dict[str, tuple[str, ...]] = {
         *("minilm", "offline", "small_bert"),
         "benchmarks/test_critics.py",
         "end_to_end/test_grpo_with_trl.py",
+        "end_to_end/test_trainers_of_conversations.py",
         *(f"reasonrag/critics/test_train.py::test_{each}" for each in CRITICS),
         "reasonrag/retrieval/test_flashrag.py",
         *(f"reasonrag/training/test_rounds.py::test_{each}" for each in ROUNDS),
