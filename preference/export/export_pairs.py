@@ -174,8 +174,8 @@ def _left_behind(refined: Refinement | None, conversations: ConversationMaker | 
     """What to warn of."""
     if conversations and conversations.left_out:
         yield (
-            f"{conversations.left_out:,} pairs, paths or attempts are no conversations: the passages of an earlier "
-            "search are in no record of their question, which `reasonrag pairs RUN` makes of a run itself"
+            f"{conversations.left_out:,} pairs, paths or attempts have no row as conversations: what an earlier search "
+            "found is in none of their question's prompts. A few are usual; of a run itself they are fewest"
         )
     if refined and refined.steps and not refined.kept:
         none = f"the critics left none of the {refined.refine}: none scores {refined.threshold:g} or more throughout"

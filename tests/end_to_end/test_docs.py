@@ -93,7 +93,8 @@ def test_every_message_that_the_page_explains_is_said() -> None:
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     messages = [each for row in rows if "huggingface_hub" not in row for each in re.findall(r"`([^`]+)`", row)]
     assert len(messages) > 30
-    source = "".join(path.read_text("utf-8") for path in (ROOT / "reasonrag").rglob("*.py"))
+    modules = (path for package in ("reasonrag", "preference") for path in (ROOT / package).rglob("*.py"))
+    source = "".join(path.read_text("utf-8") for path in modules)
     said = re.sub(r'"\s*f?"', "", source)
     assert [each for each in messages if each not in said] == []
 

@@ -88,7 +88,7 @@ def test_rows_are_what_chat_templates_take(agent: str, reasonrag: Reasonrag) -> 
     assert made.status == 0, made.err
     native, text = rows("tools"), rows("tools-sharegpt")
     kept = json.loads(Path("data/a", "turns.json" if agent == "tools" else "RAG_ProGuide.json").read_text())
-    said = f"warning: {len(kept) - len(native):,} pairs, paths or attempts are no conversations"
+    said = f"warning: {len(kept) - len(native):,} pairs, paths or attempts have no row as conversations"
     assert len(native) >= 0.95 * len(kept)
     assert (said in made.err) == (len(native) < len(kept))
     by_id = {row["pair_id"]: row for row in kept}
