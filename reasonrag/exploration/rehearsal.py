@@ -22,7 +22,7 @@ from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
 
 _AT_ONCE = 4
-LONGEST_S = 20.0
+LONGEST_S = 120.0
 """No question is begun after so many seconds of a rehearsal; a search of a large index may take one."""
 
 
