@@ -297,18 +297,15 @@ _PAIRS: dict[str, Any] = {"ranking": True, "columns": _SYSTEM_AND_PROMPT | _SIDE
 _OF_CHATS: dict[str, Any] = {"formatting": "sharegpt", "ranking": True}
 _NAMES_IN_CHATS = ("role", "content", "user", "assistant", "system")
 """Of keys and roles, where they are not those of ShareGPT."""
-
-_CALLS: dict[str, Any] = {
-    "formatting": "sharegpt",
-    "columns": {"messages": "conversations", "system": "system", "tools": "tools"},
-}
+_TURNS = {"messages": "conversations", "system": "system"}
+_CALLS = _TURNS | {"tools": "tools"}
 
 FORMATS: dict[FormatName, Format] = {
     "proguide": Format(PAIRS_FILE, list, _PAIRS),
     "sharegpt": Format(
         "sharegpt.json",
         partial(map, _sharegpt_row),
-        _OF_CHATS | {"columns": {"messages": "conversations", "system": "system"} | _SIDES},
+        _OF_CHATS | {"columns": _TURNS | _SIDES},
     ),
     "kto": Format("kto.json", kto_rows, {"columns": _SYSTEM_AND_PROMPT | {"response": "output", "kto_tag": "kto_tag"}}),
     "reward": Format(
@@ -323,11 +320,9 @@ FORMATS: dict[FormatName, Format] = {
     "rl": Format("rl.jsonl", None, None),
     "turns": Format(TURNS_FILE, list, _PAIRS),
     "tools": Format("tools.jsonl", None, None),
-    "tools-sharegpt": Format(
-        "tools-sharegpt.json", None, _CALLS | {"ranking": True, "columns": _CALLS["columns"] | _SIDES}
-    ),
+    "tools-sharegpt": Format("tools-sharegpt.json", None, _OF_CHATS | {"columns": _CALLS | _SIDES}),
     "messages": Format("messages.jsonl", None, None),
-    "messages-sharegpt": Format("messages-sharegpt.json", None, _CALLS),
+    "messages-sharegpt": Format("messages-sharegpt.json", None, {"formatting": "sharegpt", "columns": _CALLS}),
     "attempts": Format("attempts.jsonl", None, None),
     "prompts": Format("prompts.jsonl", None, None),
 }

@@ -17,7 +17,16 @@ from typing import Any, Final
 
 from reasonrag.llm.critic import TRIAL
 from reasonrag.serving.chat_template import open_tokenizer
-from reasonrag.training.stages.trl import ProcessJob, arguments_of, base_of, teller, train_to_the_end, write_facts
+from reasonrag.training.stages.trl import (
+    ProcessJob,
+    arguments_of,
+    base_of,
+    most_tokens,
+    refuse_too_long,
+    teller,
+    train_to_the_end,
+    write_facts,
+)
 
 _BEFORE: Final = (
     "{% set step = messages[-1]['content'] %}{% set messages = messages[:-1] %}{% set add_generation_prompt = true %}"
@@ -38,11 +47,10 @@ def main(job_file: Path) -> None:
     tokenizer = critic_tokenizer(open_tokenizer(job.base))
     model = base_of(job, AutoModelForSequenceClassification, arguments, num_labels=1)
     model.config.pad_token_id = tokenizer.pad_token_id
-    limit = job.ours.get("max_length") or int(model.config.get_text_config().max_position_embeddings)
+    limit = most_tokens(job, model)
     rows, left_out = _tokenized(Path(job.rows), tokenizer, job, limit)
     held_out, left_out_there = _tokenized(Path(job.held_out), tokenizer, job, limit) if job.held_out else ([], 0)
-    if not rows:
-        raise SystemExit(f"all {left_out} rows are longer than {limit} tokens: raise max_length")
+    refuse_too_long(job, rows, held_out, limit=limit)
     trainer = RewardTrainer(
         model,
         args=arguments,

@@ -176,7 +176,7 @@ def _check_audit(data: TrainingData, found: PreflightFindings) -> None:
 
 
 def _check_base(conditions: TrainingConditions, base: BaseFacts, found: PreflightFindings) -> None:
-    """Other prompts than what the base was trained on are a blocker."""
+    """Other prompts than those of what the base was trained on are a blocker; what could not be compared is noted."""
     found.notes += conditions.warnings
     for origin in base.came_from:
         before = origin.asked.renderer

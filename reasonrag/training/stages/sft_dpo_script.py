@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from reasonrag.serving.chat_template import open_tokenizer
-from reasonrag.training.stages.trl import ProcessJob, arguments_of, base_of, teller, train_to_the_end, write_facts
+from reasonrag.training.stages.trl import (
+    ProcessJob,
+    arguments_of,
+    base_of,
+    most_tokens,
+    refuse_too_long,
+    teller,
+    train_to_the_end,
+    write_facts,
+)
 
 
 def main(job_file: Path) -> None:
@@ -27,13 +36,10 @@ def main(job_file: Path) -> None:
     arguments = arguments_of(job, DPOConfig if of_pairs else SFTConfig, max_length=None)
     tokenizer = open_tokenizer(job.base)
     model = base_of(job, AutoModelForCausalLM, arguments)
-    limit = job.ours.get("max_length") or int(model.config.get_text_config().max_position_embeddings)
+    limit = most_tokens(job, model)
     rows, lengths = _bounded(Path(job.rows), tokenizer, job.base, limit)
     held_out, held_lengths = _bounded(Path(job.held_out), tokenizer, job.base, limit) if job.held_out else ([], [])
-    if not rows:
-        raise SystemExit(f"all {len(lengths)} rows are longer than {limit} tokens: raise cutoff_len")
-    if job.held_out and not held_out:
-        raise SystemExit(f"all {len(held_lengths)} held-out rows are longer than {limit} tokens: raise cutoff_len")
+    refuse_too_long(job, rows, held_out, limit=limit)
     kind: Any = DPOTrainer if of_pairs else SFTTrainer
     trainer = kind(
         model,

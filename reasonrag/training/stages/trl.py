@@ -301,6 +301,18 @@ def base_of(job: ProcessJob, kind: Any, arguments: Any, **more: Any) -> Any:
     return model
 
 
+def most_tokens(job: ProcessJob, model: Any) -> int:
+    """Of a row: as the configuration says, else as the model has positions."""
+    return job.ours.get("max_length") or int(model.config.get_text_config().max_position_embeddings)
+
+
+def refuse_too_long(job: ProcessJob, rows: Sequence[Any], held_out: Sequence[Any], *, limit: int) -> None:
+    """Ends the process where no row, or no held-out one, has at most so many tokens."""
+    for kept, wanted, name in ((rows, True, "rows"), (held_out, job.held_out, "held-out rows")):
+        if wanted and not kept:
+            raise SystemExit(f"all {name} are longer than {limit} tokens: raise max_length, or cutoff_len")
+
+
 def teller(out: str) -> Any:
     """A callback that writes what is logged in the form in which LLaMA-Factory does, which the parent reads."""
     from transformers import TrainerCallback

@@ -103,8 +103,7 @@ def in_words_of_trl(resolution: ResolvedConfig) -> dict[str, Any]:
         raise InputError(f"{resolution.name}: TRL has no word for {', '.join(unknown)}: {instead}")
     most = config.get("max_samples", 1)
     otherwise = {
-        "deepspeed": True,
-        "fsdp": True,
+        **dict.fromkeys(_NEVER, True),
         "report_to": config.get("report_to") not in ("none", "None", None, []),
         "max_samples": not isinstance(most, int) or most < 1,
         "finetuning_type": config["finetuning_type"] not in ("full", "lora"),
