@@ -21,16 +21,16 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1618,
-    "preference": 5414,
+    "preference": 5416,
     "hall": 3775,
     "agent": 3227,
     "critics": 1151,
-    "curation": 5468,
+    "curation": 5469,
     "data": 3565,
     "evaluation": 4149,
     "exploration": 2579,
-    "llm": 5113,
-    "publishing": 1275,
+    "llm": 5117,
+    "publishing": 1276,
     "retrieval": 3777,
     "run": 780,
     "scale": 567,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1283,
     "training": 5740,
     "viewing": 2644,
-    "tests": 50997,
+    "tests": 51012,
     "benchmarks": 10334,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

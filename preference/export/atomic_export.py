@@ -36,8 +36,8 @@ def staging_folder(out: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), last: Sequence[str] = LAST) -> None:
-    """Move the files of `staged` to `out`, and remove what an earlier export wrote and this one does not.
+def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), last: Sequence[str] = LAST) -> list[str]:
+    """Move the files of `staged` to `out`, and remove what an earlier export wrote and this one does not: it is named.
 
     Order: remove validation files, move the summary (which lists the files of the export), training files, validation
     files, then `last` in their order. obsolete: other files and folders of `out` to remove; nothing else goes but what
@@ -47,6 +47,7 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
     names = {each.name for each in staged.iterdir()}
     held_out = _ROW_FILES["validation"]
     earlier = {HELD_OUT}.union(*_ROW_FILES.values()) & summary_of(out).files.keys()
+    gone = sorted(name for name in earlier - names if (out / name).exists())
 
     def turn(name: str) -> tuple[int, str]:
         return last.index(name) + 3 if name in last else 2 if name in held_out else int(name != SUMMARY), name
@@ -56,7 +57,7 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
             keep_permissions(out / name, staged / name)
     *before, end = sorted(names, key=turn)
     (staged / end).replace(out / UNFINISHED)
-    for name in sorted({*(earlier - names), *(held_out & (earlier | names)), *obsolete}):
+    for name in sorted({*gone, *(held_out & (earlier | names)), *obsolete}):
         if name in obsolete and (out / name).is_dir() and not (out / name).is_symlink():
             shutil.rmtree(out / name)
         else:
@@ -67,6 +68,7 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
         (staged / name).replace(out / name)
     (out / UNFINISHED).replace(out / end)
     (out / UNFINISHED).unlink(missing_ok=True)  # os.rename does nothing if both names are hard links to one file
+    return gone
 
 
 def is_unfinished(directory: Path) -> bool:

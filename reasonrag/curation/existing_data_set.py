@@ -113,6 +113,7 @@ def replace_data_set(
     page = out / VIEW_PAGE
     shown = page.is_file()
     gone = [VIEW_PAGE] * shown + [PROMPTS] * ((staged / CANDIDATES).exists() and not (staged / PROMPTS).exists())
-    put_in_place(staged, out, obsolete=[*gone, *obsolete], last=last)
+    if others := put_in_place(staged, out, obsolete=[*gone, *obsolete], last=last):
+        say(f"removed from {out} what the earlier export wrote and this one does not: {', '.join(others)}")
     if shown:
         say(f"removed {page}, which showed the previous rows; make it again with: reasonrag view {out}")

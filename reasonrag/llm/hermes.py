@@ -50,14 +50,18 @@ def native_fields(messages: Sequence[Message]) -> dict[str, Any]:
     """A conversation with native tools, as fields of a request's body; none for one that has no tools."""
     if messages[0].role == "system" and not messages[0].content.endswith(SIGNATURE):
         return {}
-    turns = native_turns(messages)
+    return {"messages": with_call_ids(native_turns(messages)), "tools": [TOOL]}
+
+
+def with_call_ids(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Native turns, each call tied to what it found by an id, and its arguments as text; changes the turns."""
     for number, turn in enumerate(turns):
         if turn["role"] == "tool":
             turn["tool_call_id"] = f"call_{number - 1}"
         for call in turn.get("tool_calls", ()):
             call["id"] = f"call_{number}"
             call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
-    return {"messages": turns, "tools": [TOOL]}
+    return turns
 
 
 def native_turns(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_c
 from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publish_model import MODEL, ModelPublication, ModelToPublish, places_of_keys
 from reasonrag.publishing.settings import PublishSettings
-from reasonrag.publishing.staging import DATA_SET, runs_with_trees, stage_files, staging_directory
+from reasonrag.publishing.staging import DATA_SET, TREES, runs_with_trees, stage_files, staging_directory
 from reasonrag.publishing.traces import SESSIONS, TRACES, stage_traces, traces_of
 from reasonrag.publishing.upload import PublicationResult, PublishedFile, UploadResult, check_access, check_name, upload
 from reasonrag.rendering import Line, Part, counted
@@ -80,11 +80,11 @@ def publish(
     if missing := [name for name in ("huggingface_hub", "pyarrow") if find_spec(name) is None]:
         raise InputError(f"publishing needs {missing[0]}, which the hub extra installs: pip install 'reasonrag[hub]'")
     kind = DATA_SET if directory else MODEL
-    for each in (settings.repo, traces_of(settings.repo))[: 1 + bool(settings.with_trees)]:
+    repo, licence = settings.repo, settings.license
+    for each in (repo, traces_of(repo))[: 1 + bool(settings.with_trees)]:
         check_name(each, kind)
     if not dry_run:
-        check_access(settings.repo, kind)
-    repo, licence = settings.repo, settings.license
+        check_access(repo, kind)
     content = (
         _DataSetToPublish(Path(directory), repo, with_trees=settings.with_trees, licence=licence)
         if directory
@@ -97,11 +97,11 @@ def publish(
         paths = content.stage(folder, aside)
     done = UploadResult()
     if not dry_run:
-        done = upload(place, paths, settings.repo, private=settings.private, say=say, kind=kind)
-    if content.traces and not dry_run:
-        upload(place / TRACES, content.traces, traces_of(repo), private=settings.private, say=say, kind=SESSIONS)
+        done = upload(place, paths, repo, private=settings.private, say=say, kind=kind)
+        if content.traces:  # seen by those who see the rows
+            upload(place / TRACES, content.traces, traces_of(repo), private=done.private, say=say, kind=SESSIONS)
     return content.published(
-        repo=settings.repo,
+        repo=repo,
         dry_run=dry_run,
         folder=str(place),
         files=[PublishedFile(path=each, bytes=(place / each).stat().st_size) for each in paths],
@@ -154,5 +154,7 @@ class _DataSetToPublish:
         warnings = [*summary.warnings, *self._without]
         if licence == UNKNOWN:
             warnings.append("the licence of a question set is unknown, so the card says unknown; give --license NAME")
+        if not self.traces and any(path.startswith(f"{TREES}/") for path in facts["removed"]):
+            warnings.append(f"{traces_of(self._repo)}, if it was published with these trees before, stays as it is")
         traces = len(self.traces) - bool(self.traces)  # without their card
         return Publication(**facts, pairs=summary.pairs, traces=traces, licence=licence, warnings=warnings)

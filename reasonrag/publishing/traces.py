@@ -6,10 +6,8 @@ where a data set's rows are JSON; the rows of `staging` are Parquet, so one repo
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from preference.records import read_rollouts
 from reasonrag.agent.protocols.conversations import Conversations
 from reasonrag.agent.settings import OURS
 from reasonrag.files import CONFIG, ROLLOUTS
+from reasonrag.llm.hermes import with_call_ids
 from reasonrag.publishing.upload import RepositoryKind
 from reasonrag.redaction import mask_secrets_in, secrets
 from reasonrag.rendering import markdown_templates
@@ -33,7 +32,6 @@ _SESSION = re.compile(r"[^/]+/(?:best|worst)/\d{6}\.jsonl")
 SESSIONS = RepositoryKind("dataset", "data set of traces", lambda path: _SESSION.fullmatch(path) is not None)
 MOST = 500
 """Questions of a run that get traces: what goes up is one commit, and the Hub advises against large ones."""
-_SIDES = {"best": "chosen", "worst": "rejected"}
 
 
 def traces_of(repo: str) -> str:
@@ -87,21 +85,17 @@ def _sessions(question: QuestionRecord) -> dict[str, list[dict[str, Any]]]:
     known = secrets()
     facts = mask_secrets_in(question.model_dump(include={"question_id", "question", "golden_answers"}), known)
     header = {"type": "session", "harness": "reasonrag", "id": "", "name": facts["question"]} | facts
-    rows = [mask_secrets_in(row, known) for _, row in Conversations(["attempts"]).of_question(question)]
     return {
-        side: [header | {"attempt": side}, *map(_message, count(), row["prompt"] + row[name])]
-        for row in rows
-        for side, name in _SIDES.items()
+        side: [header | {"attempt": side}, *map(_message, with_call_ids(mask_secrets_in(row["prompt"] + turns, known)))]
+        for _, row in Conversations(["attempts"]).of_question(question)
+        for side, turns in (("best", row["chosen"]), ("worst", row["rejected"]))
     }
 
 
-def _message(number: int, turn: Mapping[str, Any]) -> dict[str, Any]:
-    """A turn; arguments are text here."""
+def _message(turn: Mapping[str, Any]) -> dict[str, Any]:
     message = {"role": turn["role"], "content": turn["content"]}
-    if turn["role"] == "tool":
-        message["toolCallId"] = f"call_{number - 1}"
+    if "tool_call_id" in turn:
+        message["toolCallId"] = turn["tool_call_id"]
     if "tool_calls" in turn:
-        called = [each["function"] for each in turn["tool_calls"]]
-        texts = [each | {"arguments": json.dumps(each["arguments"], ensure_ascii=False)} for each in called]
-        message["toolCalls"] = [{"id": f"call_{number}", "function": each} for each in texts]
+        message["toolCalls"] = [{"id": each["id"], "function": each["function"]} for each in turn["tool_calls"]]
     return {"type": "message", "message": message}

@@ -168,7 +168,8 @@ def _open_repository(
         info, private = api.repo_info(repo, repo_type=kind.name), True
     if private and not info.private:
         raise ReasonragError(
-            f"{repo} is already public, so nothing in it would be private; leave out --private, or choose another name"
+            f"{repo} is already public, so nothing in it would be private; leave out --private, make it private on the "
+            "Hub, or choose another name"
         )
     if not info.private:
         say(f"{repo} is public already: everyone can read the new files once all are uploaded")
@@ -179,17 +180,21 @@ def _open_repository(
 def _explained_errors(repo: str, done: UploadResult, kind: RepositoryKind) -> Iterator[None]:
     """Turns any error of the Hub's client into a message that a user can act on: what is on the Hub now, and who can
     see it."""
+    from huggingface_hub.errors import LocalTokenNotFoundError
+
     try:
         yield
     except ReasonragError:
         raise
     except Exception as error:
         causes = " ".join(str(each).split("\n\n")[-1] for each in (error, error.__cause__) if each is not None)
+        if isinstance(error, LocalTokenNotFoundError):
+            causes = "there is no token: set HF_TOKEN, or log in with `hf auth login`"
         answer = getattr(error, "response", None)
         if answer is not None and answer.status_code == FORBIDDEN and "/api/" in str(answer.url):
             said = getattr(error, "server_message", None) or FORBIDDEN
             causes = f"this token may not write there: take one that may, huggingface.co/settings/tokens ({said})"
-        cause = redact(" ".join(causes.split())) or type(error).__name__
+        cause = redact(" ".join(causes.split())).rstrip(".") or type(error).__name__
         readers = f"readers see the {'new ' + kind.shown if done.commit else 'repository as it was'}"
         who = "only you can see the repository" if done.private else readers
         now = f"Large files that have arrived will not be sent again; {who}" if done.url else "Nothing was uploaded"

@@ -76,6 +76,7 @@ def test_the_same_runs_replace_their_data_set_silently(runs: Path, tmp_path: Pat
     done = reasonrag("pairs", runs / "a", "--out", out, "--format", "sft", "--min-margin", ".2")
     assert done.status == 0
     assert f"make it again with: reasonrag view {out}" in done.err
+    assert f"removed from {out} what the earlier export wrote and this one does not: kto.json" in done.err
     assert not (out / "view.html").exists()
     assert (out / "sample.csv").read_text() == "took an hour"
     assert read_json(out / "summary.json")["questions"] == 6

@@ -195,7 +195,7 @@ def refused(data: Path, reasonrag: Reasonrag, *flags: object, repo: str = REPO) 
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"HF_TOKEN": ""}, "but no token found"),
+        ({"HF_TOKEN": ""}, "there is no token: set HF_TOKEN, or log in with `hf auth login`. Nothing"),
         ({"HF_HUB_OFFLINE": "1"}, "offline mode is enabled. To disable it, please unset"),
         ({"HF_TOKEN": "hf_" + "wrong" * 7}, "Invalid user token"),
     ],
@@ -210,6 +210,7 @@ def test_without_access_nothing_is_written(
     assert (done.returncode, hub.repositories) == (1, {})
     assert message in said
     assert "Nothing was uploaded" in said
+    assert ".." not in said
     assert "wrongwrong" not in said
     assert not (data / "publish").exists()
 
@@ -499,6 +500,19 @@ def test_traces_get_a_repository_of_their_own(hub: HubServer, made: Path, data: 
     assert beside in " ".join(again.stdout.split())
     assert beside in " ".join(published(hub, data, "--with-trees", made / "run", "--dry-run").stdout.split())
     assert (rows.head, traces.head, rows.private, traces.private) == (*heads, False, False)
+
+
+def test_traces_are_seen_by_those_who_see_the_rows(hub: HubServer, made: Path, data: Path) -> None:
+    """Also where no flag says who that is. Without trees the traces stay, which is said."""
+    hub.put(REPO, {"README.md": b"old"})
+    done = published(hub, data, "--with-trees", made / "run")
+    assert (done.returncode, hub.repositories[f"{REPO}-traces"].private) == (0, False), done.stderr
+    said = f"{REPO}-traces, if it was published with these trees before, stays as it is"
+    assert said in " ".join(published(hub, data).stderr.split())
+    hub.repositories[REPO].private = True
+    refused = published(hub, data, "--with-trees", made / "run")
+    assert refused.returncode == 1
+    assert f"{REPO}-traces is already public" in refused.stderr
 
 
 # -- what readers get ------------------------------------------------------------------------------------------
