@@ -17,14 +17,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 from preference.answer_scores import comparable
-from preference.candidate_records import (
-    PairRecord,
-    StateRecord,
-    StepRecord,
-    Tag,
-    prefers_wrong,
-    support_decides,
-)
+from preference.candidate_records import PairRecord, StateRecord, StepRecord, Tag, prefers_wrong, support_decides
 from preference.labelling import labelled_states
 from preference.margin_and_confidence import TOLERANCE
 from preference.published.pair_rules import (

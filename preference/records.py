@@ -1,8 +1,7 @@
 """The rollout record: one line of `rollouts.jsonl`, everything explored for one question.
 
-Decides the file's fields, their meaning and how lines are read back. `docs/reference/formats/rollouts.md`
-describes them. Optional fields
-may be added; a change of meaning needs a new SCHEMA_VERSION.
+Decides the file's fields, their meaning and how lines are read back; docs/reference/formats/rollouts.md describes them.
+Optional fields may be added; a change of meaning needs a new SCHEMA_VERSION.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import orjson
 
@@ -134,7 +134,8 @@ def export_pairs(
         writers = _Writers(files, folder, options, conversations, turns=turns, holds_out=holds_out)
         records = _Records(source / QUESTIONS)
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
-            chosen = [*_decided(states, rules, reasons)]
+            found = (each for state in states for each in candidates_of(state, as_published=rules.as_published))
+            chosen = [replace(each, dropped=next(reasons)) for each in found]
             dropped.writelines(_dropped_line(each) for each in chosen if each.dropped is not None)
             split = split_of(states[0])
             kept = [each for each in chosen if each.dropped is None]
@@ -143,8 +144,7 @@ def export_pairs(
             if inspector:
                 for row in rows:
                     inspector.see(row, split)
-            writers.write_pairs(rows, split)
-            writers.write_conversations(records, kept, rows, split)
+            writers.write_pairs(records, kept, rows, split)
         for question, why in _questions(source, options, left_out):
             tally.add_question(question)
             if why == "held_out":
@@ -154,20 +154,12 @@ def export_pairs(
                 writers.write_steps(question, refined, split_of(question))
         if inspector:
             inspector.conclude()
-        made = {"refinement": refined.model_dump() if refined else {}, "files": writers.finish()}
+        made = {"refinement": refined.model_dump() if refined else {}} | writers.finish()
         tally.found.warnings += _left_behind(refined, conversations)
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
-        summary = tally.summary(options, **made, sha256=writers.digests)
+        summary = tally.summary(options, **made)
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary
-
-
-def _decided(
-    states: Iterable[StateRecord], rules: PairingRules, reasons: Iterator[DropReason | None]
-) -> Iterator[Candidate]:
-    for state in states:
-        for each in candidates_of(state, as_published=rules.as_published):
-            yield replace(each, dropped=next(reasons))
 
 
 def _left_behind(refined: Refinement | None, conversations: ConversationMaker | None) -> Iterator[str]:
@@ -337,17 +329,13 @@ class _Writers:
         """Formats and splits with rows: trainers cannot load empty files."""
         return [kind for kind, file in self._open.items() if file.rows]
 
-    def write_pairs(self, rows: Sequence[Row], split: SplitName) -> None:
+    def write_pairs(self, records: _Records, kept: Sequence[Candidate], rows: Sequence[Row], split: SplitName) -> None:
+        """And their conversations. records: of all questions. kept: what the rows are made of."""
         for (name, part), file in self._open.items():
             convert = FORMATS[name].convert
             if part == split and convert is not None:
                 for row in convert(rows):
                     file.write(row)
-
-    def write_conversations(
-        self, records: _Records, kept: Sequence[Candidate], rows: Sequence[Row], split: SplitName
-    ) -> None:
-        """records: of all questions. kept: what the rows are made of."""
         if self._conversations and kept:
             shown = zip((each.state for each in kept), rows, strict=True)
             self._write_named(self._conversations.of_pairs(records.of(kept[0].state.question), shown), split)
@@ -383,12 +371,9 @@ class _Writers:
             self._written.add(known)
             file.write(row)
 
-    def finish(self) -> dict[str, int]:
+    def finish(self) -> dict[str, Any]:
+        """What the summary says of the files."""
         for file in self._named.values():
             file.finish()
-        return {name: file.rows for name, file in self._named.items()}
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """SHA-256 by file; complete after `finish`."""
-        return {name: file.digest.hexdigest() for name, file in self._named.items()}
+        rows = {name: file.rows for name, file in self._named.items()}
+        return {"files": rows, "sha256": {name: file.digest.hexdigest() for name, file in self._named.items()}}

@@ -81,8 +81,7 @@ def proguide_row(each: Candidate, *, flipped: bool = False, turns: bool = False)
     return {
         **_asked(state.prompt, turns=turns),
         "prompt": "\n".join(f"{turn.role.capitalize()}: {turn.content}" for turn in state.prompt),
-        "chosen": chosen.response,
-        "rejected": rejected.response,
+        **{side: step.response for side, step in sides},
         "chosen_action_type": ACTION_TYPE_NAMES[chosen.action_type],
         "chosen_content": chosen.content or "",
         "rejected_action_type": ACTION_TYPE_NAMES[rejected.action_type],
@@ -97,8 +96,7 @@ def proguide_row(each: Candidate, *, flipped: bool = False, turns: bool = False)
         **_fields(pair, ("margin", "confidence", "similarity", "same_type", "tags", "gold")),
         **{f"{side}_{name}": getattr(step, name) for name in _STEP_COLUMNS for side, step in sides},
         "prompt_tokens": state.tokens,
-        "chosen_tokens": chosen.tokens,
-        "rejected_tokens": rejected.tokens,
+        **{f"{side}_tokens": step.tokens for side, step in sides},
     }
 
 
@@ -155,35 +153,20 @@ COLUMNS: dict[str, str] = {
 
 
 def _sharegpt_row(row: Row) -> Row:
-    return {
-        "conversations": [
-            {"from": "gpt" if each["role"] == "assistant" else "human", "value": each["content"]}
-            for each in messages_of(row)[1:]
-        ],
-        "system": row["instruction"],
-        "chosen": {"from": "gpt", "value": row["chosen"]},
-        "rejected": {"from": "gpt", "value": row["rejected"]},
-        "pair_id": row["pair_id"],
-    }
+    names = {"user": "human", "assistant": "gpt"}
+    turns = [{"from": names[each["role"]], "value": each["content"]} for each in messages_of(row)[1:]]
+    sides = {side: {"from": "gpt", "value": row[side]} for side in _SIDES}
+    return {"conversations": turns, "system": row["instruction"], **sides, "pair_id": row["pair_id"]}
 
 
 def _reward_row(row: Row) -> Row:
-    return {
-        "messages": messages_of(row),
-        "chosen": {"role": "assistant", "content": row["chosen"]},
-        "rejected": {"role": "assistant", "content": row["rejected"]},
-        "margin": row["margin"],
-        "pair_id": row["pair_id"],
-    }
+    sides = {side: {"role": "assistant", "content": row[side]} for side in _SIDES}
+    return {"messages": messages_of(row), **sides, "margin": row["margin"], "pair_id": row["pair_id"]}
 
 
 def _trl_row(row: Row) -> Row:
-    return {
-        "prompt": messages_of(row),
-        "chosen": [{"role": "assistant", "content": row["chosen"]}],
-        "rejected": [{"role": "assistant", "content": row["rejected"]}],
-        "pair_id": row["pair_id"],
-    }
+    sides = {side: [{"role": "assistant", "content": row[side]}] for side in _SIDES}
+    return {"prompt": messages_of(row), **sides, "pair_id": row["pair_id"]}
 
 
 def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
@@ -295,25 +278,19 @@ _SFT: dict[str, Any] = {"columns": _SYSTEM_AND_PROMPT | {"response": "output"}}
 _PAIRS: dict[str, Any] = {"ranking": True, "columns": _SYSTEM_AND_PROMPT | _SIDES}
 """LLaMA-Factory's default columns would glue the instruction into the user turn."""
 _OF_CHATS: dict[str, Any] = {"formatting": "sharegpt", "ranking": True}
-_NAMES_IN_CHATS = ("role", "content", "user", "assistant", "system")
-"""Of keys and roles, where they are not those of ShareGPT."""
+_OPENAI_TURNS: dict[str, Any] = {
+    "columns": {"messages": "messages"} | _SIDES,
+    "tags": {f"{each}_tag": each for each in ("role", "content", "user", "assistant", "system")},
+}
+"""Keys and roles of turns that are not ShareGPT's."""
 _TURNS = {"messages": "conversations", "system": "system"}
 _CALLS = _TURNS | {"tools": "tools"}
 
 FORMATS: dict[FormatName, Format] = {
     "proguide": Format(PAIRS_FILE, list, _PAIRS),
-    "sharegpt": Format(
-        "sharegpt.json",
-        partial(map, _sharegpt_row),
-        _OF_CHATS | {"columns": _TURNS | _SIDES},
-    ),
+    "sharegpt": Format("sharegpt.json", partial(map, _sharegpt_row), _OF_CHATS | {"columns": _TURNS | _SIDES}),
     "kto": Format("kto.json", kto_rows, {"columns": _SYSTEM_AND_PROMPT | {"response": "output", "kto_tag": "kto_tag"}}),
-    "reward": Format(
-        "reward.json",
-        partial(map, _reward_row),
-        _OF_CHATS
-        | {"columns": {"messages": "messages"} | _SIDES, "tags": {f"{each}_tag": each for each in _NAMES_IN_CHATS}},
-    ),
+    "reward": Format("reward.json", partial(map, _reward_row), _OF_CHATS | _OPENAI_TURNS),
     "sft": Format("sft.json", None, _SFT),
     "sft-chosen": Format("sft-chosen.json", sft_chosen_rows, _SFT),
     "trl": Format("trl.jsonl", partial(map, _trl_row), None),

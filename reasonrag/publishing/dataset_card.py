@@ -28,11 +28,9 @@ from reasonrag.rendering import (
     Table,
     Verbatim,
     code,
-    counted,
     counts_text,
     markdown_templates,
     of_which_reasoning,
-    percent,
 )
 
 _TEMPLATE = "dataset_card.md.j2"
@@ -121,7 +119,6 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "compared": _compared(summary.contamination),
         "contamination": list(_rows(without_addresses(overlap))),
         "aside": facts.aside,
-        "limits": _limits(summary),
         "configs": hub_configs(inventory),
         "conversations": CONVERSATIONS,
         "entries": list(hub_dataset_info(inventory, facts.repo)),
@@ -200,46 +197,11 @@ def _date(inventory: DatasetInventory) -> str:
 
 def _compared(contamination: dict[str, Any]) -> list[tuple[object, ...]]:
     """The evaluation splits that questions were compared with."""
-    checked = contamination.get("checked")
-    found = [each for each in checked if isinstance(each, dict) and "name" in each] if isinstance(checked, list) else []
     return [
         (
             code(each["name"]),
             str(each.get("questions", UNKNOWN)),
             *(code(each.get(key) or UNKNOWN) for key in ("revision", "sha256")),
         )
-        for each in found
+        for each in contamination.get("checked") or ()
     ]
-
-
-def _limits(summary: PairSummary) -> list[str]:
-    limits = []
-    if summary.mean_confidence is not None:
-        wrong = 1 - summary.mean_confidence
-        limits.append(
-            f"Labels are estimates from few continuations: by their own confidence, about {percent(wrong, 0)} of the "
-            "pairs prefer the worse step, or one of two that are equally good. Filter by the field confidence."
-        )
-    if "outcome" in summary.pairs_by_label:
-        limits.append("Labels by outcome rest on one trajectory a step: its luck counts as much as the step.")
-    effective = summary.effective
-    if effective.by_question is not None:
-        limits.append(
-            f"Pairs of one question are similar: the effective sample size of {counted(summary.pairs, 'pair')} is "
-            f"{effective.by_question:,.0f} (clustered by question)."
-        )
-    if summary.flipped:
-        limits.append(f"The sides of {summary.flipped:,} training pairs were exchanged on purpose; see flipped.")
-    if summary.failed_questions:
-        limits.append(f"{counted(summary.failed_questions, 'question')} failed and gave no rows.")
-    if summary.token_counter:
-        limits.append(f"Token lengths in the rows are counted by: {summary.token_counter}.")
-    if summary.dropped.get("contaminated"):
-        limits.append(
-            "Questions found in an evaluation set gave no pair, but their candidates are in candidates.jsonl.gz."
-        )
-    limits += [
-        "A language model wrote the replies: they can be wrong, and the terms of its provider apply to them.",
-        "Passages in the prompts are quoted from the corpus, errors included.",
-    ]
-    return limits + [each[:1].upper() + each[1:] + "." for each in summary.warnings]
