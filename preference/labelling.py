@@ -31,11 +31,9 @@ class TokenCounter(Protocol):
     def exact(self) -> bool: ...
     def prompt(self, prompt: Sequence[Message]) -> int:
         """Tokens up to the beginning of the reply."""
-        ...
 
     def reply(self, text: str) -> int:
         """Tokens of a reply and its end token."""
-        ...
 
 
 def labelled_states(

@@ -82,7 +82,6 @@ class RowInspector(Protocol):
 
     def conclude(self) -> None:
         """Called after the last row. Raising here keeps the files from being put in place."""
-        ...
 
 
 class ConversationMaker(Protocol):
@@ -95,7 +94,6 @@ class ConversationMaker(Protocol):
         self, asked: Iterable[QuestionRecord], kept: Iterable[tuple[StateRecord, Row]]
     ) -> Iterable[tuple[FormatName, Row]]:
         """asked: the records of a question. kept: its states with a pair, and the row of it."""
-        ...
 
     def of_question(self, question: QuestionRecord) -> Iterable[tuple[FormatName, Row]]: ...
 

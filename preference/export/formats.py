@@ -223,15 +223,13 @@ def rl_rows(question: QuestionRecord) -> Iterator[Row]:
             "step_id": each.id,
             "attempts": [end.id for end in ends],
             "group": question.group,
-            "draws": each.draws,
-            "layer": each.layer,
+            **_fields(each, ("draws", "layer")),
             "action_type": ACTION_TYPE_NAMES[each.action_type],
             "outcome": sum(end.draws * (end.outcome or 0.0) for end in ends) / attempts if attempts else None,
             "value": each.value,
             "advantages": {name: of[number] for name, of in advantages.items()},
             "score": each.critic_score,
-            "question_id": question.question_id,
-            "question": question.question,
+            **_fields(question, ("question_id", "question")),
             **_fields(question.origin, (*_SFT_ORIGIN_COLUMNS, "seed", "recipe", "teacher", "value_model")),
         }
 
@@ -249,10 +247,7 @@ def sft_chosen_rows(rows: Sequence[Row]) -> Iterator[Row]:
             **{name: row[name] for name in _PROMPT if name in row},
             "output": row["chosen"],
             "action_type": row["chosen_action_type"],
-            "layer": row["layer"],
-            "state_id": row["state_id"],
-            "question_id": row["question_id"],
-            **{name: row[name] for name in _SFT_ORIGIN_COLUMNS},
+            **{name: row[name] for name in ("layer", "state_id", "question_id", *_SFT_ORIGIN_COLUMNS)},
         }
 
 

@@ -175,11 +175,10 @@ class ExportTally:
 
     def __init__(self, found: PairSummary) -> None:
         self.found = found
-        self.found.usage = Usage(cost_usd=0.0)
+        found.usage, found.dropped = Usage(cost_usd=0.0), dict.fromkeys(DROP_REASONS, 0)
         self.counts: Counter[str] = Counter()
         self.pairs_by: defaultdict[str, Counter[Any]] = defaultdict(Counter)
         self.gold: Counter[tuple[str, str]] = Counter()
-        self.dropped: Counter[str] = Counter()
         self.plain: Counter[str] = Counter()
         self.confidence = self.margin = 0.0
         self.squares: Counter[str] = Counter()
@@ -195,7 +194,7 @@ class ExportTally:
         for each in chosen:
             self.counts["prompt_cut"] += "prompt_cut" in each.pair.tags
             if each.dropped is not None:
-                self.dropped[each.dropped] += 1
+                found.dropped[each.dropped] += 1
                 continue
             by_state[each.state.state_id] += 1
             found.same_type_pairs += each.pair.same_type
@@ -260,7 +259,6 @@ class ExportTally:
             "mean_margin": self.margin / counts["with_margin"] if counts["with_margin"] else None,
             "gold_agreement": gold_agreement(self.gold),
             "plain_steps": dict(self.plain) if "rl" in options.formats else {},
-            "dropped": {reason: self.dropped[reason] for reason in DROP_REASONS},
             **{name: sorted(values) for name, values in self.seen.items()},
             "warnings": [*self._warnings(options), *found.warnings],
         }

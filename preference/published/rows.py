@@ -85,9 +85,7 @@ class PublishedRowReader:
         """A question from its first row."""
         facts = facts_about(item, question, self._rules, note)
         origin = Origin(
-            dataset=facts.dataset,
-            split=facts.split,
-            revision=revision,
+            **shared_fields(facts, Origin) | {"revision": revision},
             teacher=self._rules.teacher or text(item.get("teacher")),
             recipe=text(item.get("recipe")),
             renderer=text(item.get("renderer")),

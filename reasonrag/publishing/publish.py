@@ -134,7 +134,7 @@ class _DataSetToPublish:
     def stage(self, folder: Path, aside: Sequence[Blocker]) -> list[str]:
         """Write what is uploaded; returns the paths, the card last. aside: blockers that were set aside."""
         staged = stage_files(self._inventory, folder, repo=self._repo, trees=self._trees)
-        origins = [each.origin for each in self._inventory.runs]
+        origins = {each.origin.config_hash: each.origin for each in self._inventory.runs}
         self.traces, self._without = stage_traces(
             self._trees,
             origins,

@@ -7,7 +7,7 @@ where a data set's rows are JSON; the rows of `staging` are Parquet, so one repo
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +41,19 @@ def traces_of(repo: str) -> str:
 
 def stage_traces(
     trees: Mapping[str, Path],
-    origins: Sequence[Origin],
+    origins: Mapping[str | None, Origin],
     folder: Path,
     *,
     repo: str,
     licence: str,
     left_out: Collection[str],
 ) -> tuple[list[str], list[str]]:
-    """Write the best and the worst attempt at each question, and the card. left_out: keys of questions that the rows
-    are not made of. Returns the paths, and in words which runs and questions have none."""
+    """Write the best and the worst attempt at each question, and the card. origins: of runs, by their configuration.
+    left_out: keys of questions that the rows are not made of. Returns the paths, and in words which runs and questions
+    have none."""
     paths, without = list[str](), list[str]()
-    of = {origin.config_hash: origin for origin in origins}
     for tree, run in trees.items():
-        origin = of[read_config(run / CONFIG).config_hash]
+        origin = origins[read_config(run / CONFIG).config_hash]
         if origin.agent not in (None, OURS, "tools"):
             without.append(f"{tree} has no traces: turns of the agent {origin.agent} are no conversation with a tool")
             continue
