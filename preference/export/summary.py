@@ -287,11 +287,6 @@ class ExportTally:
             f"no pair was kept: {DROPPED} says why each candidate was dropped, docs/troubleshooting/few-pairs.md what "
             "helps": not pairs and told and options.refine != "steps",
         }
-        return [
-            *(
-                f"made of {each} questions: {unnamed if each.endswith('/unknown') else apart}"
-                for each in sorted(self.seen["splits"])
-                if not is_training_split(each)
-            ),
-            *(warning for warning, holds in found.items() if holds),
-        ]
+        others = (each for each in sorted(self.seen["splits"]) if not is_training_split(each))
+        of_others = [f"made of {each} questions: {unnamed if each.endswith('/unknown') else apart}" for each in others]
+        return of_others + [warning for warning, holds in found.items() if holds]

@@ -197,11 +197,9 @@ def _date(inventory: DatasetInventory) -> str:
 
 def _compared(contamination: dict[str, Any]) -> list[tuple[object, ...]]:
     """The evaluation splits that questions were compared with."""
+    keys, checked = ("revision", "sha256"), contamination.get("checked")
+    found = [each for each in checked if isinstance(each, dict) and "name" in each] if isinstance(checked, list) else []
     return [
-        (
-            code(each["name"]),
-            str(each.get("questions", UNKNOWN)),
-            *(code(each.get(key) or UNKNOWN) for key in ("revision", "sha256")),
-        )
-        for each in contamination.get("checked") or ()
+        (code(each["name"]), str(each.get("questions", UNKNOWN)), *(code(each.get(key) or UNKNOWN) for key in keys))
+        for each in found
     ]
