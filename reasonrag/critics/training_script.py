@@ -10,23 +10,14 @@ of the trial step) is written beside the model. Knows no settings, no data set a
 
 from __future__ import annotations
 
-import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from reasonrag.llm.critic import TRIAL
 from reasonrag.serving.chat_template import open_tokenizer
-from reasonrag.training.stages.trl import (
-    ProcessJob,
-    arguments_of,
-    base_of,
-    most_tokens,
-    refuse_too_long,
-    teller,
-    train_to_the_end,
-    write_facts,
-)
+from reasonrag.training.stages.trl import ProcessJob, arguments_of, base_of, train_rows, write_facts
 
 _BEFORE: Final = (
     "{% set step = messages[-1]['content'] %}{% set messages = messages[:-1] %}{% set add_generation_prompt = true %}"
@@ -37,63 +28,30 @@ _STEP: Final = "{{ step + eos_token }}"
 def main(job_file: Path) -> None:
     """Train, and save the critic as a whole model."""
     job = ProcessJob.model_validate_json(job_file.read_bytes())
-    from datasets import Dataset
-    from peft import LoraConfig, TaskType
     from transformers import AutoModelForSequenceClassification
     from trl import RewardConfig, RewardTrainer
 
-    # the rows are tokenized and bounded here; TRL would leave out those beyond its max_length without a word
     arguments = arguments_of(job, RewardConfig, max_length=None)
     tokenizer = critic_tokenizer(open_tokenizer(job.base))
     model = base_of(job, AutoModelForSequenceClassification, arguments, num_labels=1)
     model.config.pad_token_id = tokenizer.pad_token_id
-    limit = most_tokens(job, model)
-    rows, left_out = _tokenized(Path(job.rows), tokenizer, job, limit)
-    held_out, left_out_there = _tokenized(Path(job.held_out), tokenizer, job, limit) if job.held_out else ([], 0)
-    refuse_too_long(job, rows, held_out, limit=limit)
-    trainer = RewardTrainer(
-        model,
-        args=arguments,
-        train_dataset=Dataset.from_list(rows),
-        eval_dataset=Dataset.from_list(held_out) if held_out else None,
-        processing_class=tokenizer,
-        peft_config=LoraConfig(task_type=TaskType.SEQ_CLS, **job.lora) if job.lora else None,
-        callbacks=[teller(job.out)],
-    )
-    trained = train_to_the_end(trainer, job, tokenizer)
+    parts = {"model": model, "args": arguments, "processing_class": tokenizer}
+    trained, facts = train_rows(job, RewardTrainer, partial(_tokenized, tokenizer, job), task="SEQ_CLS", **parts)
     if trained is None:
         return
-    lengths = [len(each[name]) for each in (*rows, *held_out) for name in each if name.endswith("ids")]
     score, tokens = on_trial(trained, tokenizer)
-    facts = {  # the parent reads and removes these
-        "rows": len(rows),
-        "held_out_rows": len(held_out),
-        "left_out": left_out + left_out_there,
-        "longest_row": max(lengths),  # tokens, of those that were not left out
-        "end_token": tokenizer.eos_token,
-        "trial_score": score,
-        "trial_tokens": tokens,
-    }
-    write_facts(job, facts)
+    write_facts(job, facts | {"end_token": tokenizer.eos_token, "trial_score": score, "trial_tokens": tokens})
 
 
-def _tokenized(path: Path, tokenizer: Any, job: ProcessJob, limit: int) -> tuple[list[dict[str, Any]], int]:
-    """The rows as TRL takes them, and how many were left out as too long."""
-    found, scale = list[dict[str, Any]](), float(job.ours.get("margin_scale", 0.0))
-
-    def ids(state: list[dict[str, str]], step: str) -> list[int]:
-        said = [*state, {"role": "assistant", "content": step}]
-        read = list(tokenizer.apply_chat_template(said, tokenize=True, return_dict=False))
-        if read[-1] != tokenizer.eos_token_id:
+def _tokenized(tokenizer: Any, job: ProcessJob, row: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """A row as TRL takes it, and the tokens of its longer side."""
+    scale, sides = float(job.ours.get("margin_scale", 0.0)), dict[str, list[int]]()
+    for side in ("chosen", "rejected"):
+        said = [*row["state"], {"role": "assistant", "content": row[side]}]
+        ids = sides[f"{side}_ids"] = list(tokenizer.apply_chat_template(said, tokenize=True, return_dict=False))
+        if ids[-1] != tokenizer.eos_token_id:
             raise SystemExit(f"the chat template of {job.base} does not end with {tokenizer.eos_token!r}")
-        return read
-
-    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
-    for row in rows:
-        sides = {f"{side}_ids": ids(row["state"], row[side]) for side in ("chosen", "rejected")}
-        if max(map(len, sides.values())) <= limit:
-            found.append(sides | ({"margin": scale * row["margin"]} if scale else {}))
-    return found, len(rows) - len(found)
+    return sides | ({"margin": scale * row["margin"]} if scale else {}), max(map(len, sides.values()))
 
 
 def critic_template(base: str) -> str:

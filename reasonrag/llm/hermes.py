@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
@@ -102,6 +102,17 @@ def sharegpt_turns(messages: Sequence[Message]) -> list[dict[str, str]]:
         name = "gpt" if turn.role == "assistant" else "observation" if response else "human"
         turns.append({"from": name, "value": response[1] if response else turn.content})
     return turns
+
+
+def turns_of_sharegpt(turns: Iterable[Mapping[str, str]]) -> list[Message]:
+    """The turns that `sharegpt_turns` wrote. Raises KeyError for another kind of turn."""
+    roles = {"human": "user", "gpt": "assistant", "observation": "user"}
+    found = []
+    for turn in turns:
+        role, text = roles[turn["from"]], turn["value"]
+        text = f"<tool_response>\n{text}\n</tool_response>" if turn["from"] == "observation" else text
+        found.append(Message.model_validate({"role": role, "content": text}))
+    return found
 
 
 def with_calls(text: str, calls: object) -> str:

@@ -41,7 +41,7 @@ from reasonrag.training.llamafactory.dataset_info import (
 )
 from reasonrag.training.llamafactory.foreign_settings import foreign_keys, foreign_settings
 from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvironment, lacking_packages
-from reasonrag.training.prompt_parity import OF_TOOLS, check_renderer, in_turns_of_tools
+from reasonrag.training.prompt_parity import check_renderer, in_turns_of_tools
 from reasonrag.training.provenance import Provenance, TrainingConditions
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -104,7 +104,7 @@ def check_data(
     check_rows(entries, data, keys, by_split, found)
     _check_audit(data, found)
     conditions = check_renderer(data.directory)
-    if entries[0].name in OF_TOOLS and not conditions.agent:  # rewritten: no model was asked so
+    if entries[0].of_tools and not conditions.agent:  # rewritten: no model was asked so
         conditions = conditions.model_copy(update=in_turns_of_tools(conditions))
         if conditions.renderer != renderer_hash(prompts):
             found.object("renderer", f"the rows of {entries[0].name} have the package's prompts: leave out --prompts")
@@ -300,7 +300,7 @@ def _lengths(
     if judgement.prompt and judgement.reply:
         return np.asarray(judgement.prompt), np.asarray(judgement.reply), "the model's own tokenizer"
     rows = resolution.countable
-    if rows is None and resolution.stage in RANKED_STAGES and resolution.entry.name not in OF_TOOLS:
+    if rows is None and resolution.stage in RANKED_STAGES and not resolution.entry.of_tools:
         rows = next((each.countable for each in data.entries.values() if each.ranked and each.countable), None)
     if rows is None or not all(Path(file).is_file() for file in rows.files):
         return None

@@ -86,7 +86,7 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
     itself does not work."""
     data, launch, permitted = job.data, job.launch, job.permitted
     config, found, decides = resolution.config, PreflightFindings(), identity_of(resolution, data)
-    prompts, chosen = prompts_of_training(data.directory, permitted.prompts, resolution.entry.name)
+    prompts, chosen = prompts_of_training(data.directory, permitted.prompts, of_tools=resolution.entry.of_tools)
     if prompts.agent == "tools":
         check_notation(str(config["model_name_or_path"]), found.notes.append)
     base, questions, by_split, conditions = check_data(config, resolution.entries, data, prompts, found)

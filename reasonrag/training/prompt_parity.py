@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from preference.candidate_records import Origin, QuestionRecord, read_lines
-from preference.export.formats import CONVERSATIONS, PAIRS_FILE, SPLITS, dataset_name, pairs_files
+from preference.export.formats import PAIRS_FILE, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside
 from reasonrag.agent.protocols.known import most_searches, renderer_hash, steps_of_a_search, steps_of_hops
@@ -23,9 +23,6 @@ from reasonrag.errors import InputError, choices
 from reasonrag.files import reading
 from reasonrag.signatures import public_call
 from reasonrag.training.provenance import SHOWN_PLAINLY, TrainingConditions
-
-OF_TOOLS: Final = {dataset_name(form, split) for form in CONVERSATIONS for split in SPLITS}
-"""Names of rows that are conversations with a tool, whichever agent made the data."""
 
 
 @public_call()
@@ -84,11 +81,11 @@ def in_turns_of_tools(conditions: TrainingConditions) -> dict[str, Any]:
     return {"agent": ("tools",), "renderer": renderer, "max_steps": tuple(dict.fromkeys(most))}
 
 
-def prompts_of_training(data_set: Path, given: Path | None, dataset: str = "") -> tuple[Prompts, bool]:
+def prompts_of_training(data_set: Path, given: Path | None, *, of_tools: bool = False) -> tuple[Prompts, bool]:
     """The prompts that a model trained on a data set will be asked with, and whether a user chose them: those of
     `given`, else those that `import` took out of the rows, else the package's of the agent that made the data.
-    dataset: the name of the rows."""
-    if dataset in OF_TOOLS:
+    of_tools: whether the rows are conversations with a tool."""
+    if of_tools:
         return load_prompts(given, agent="tools"), given is not None
     origins = _origins(data_set)
     if given is None and (own := prompts_beside(data_set)):

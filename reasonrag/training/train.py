@@ -65,9 +65,10 @@ def train(
     if settings.recipe:
         plan = plan_recipe(file, settings.set, job, out=settings.out)
         return sft_then_dpo(plan, dry_run=dry_run, script=script(plan.out))
-    resolution = resolve_config(file, changes_of(settings.set), job.data, out=settings.out)
+    changes = changes_of(settings.set)
     if settings.backend == "trl":
-        return train_by_trl(resolution, job, dry_run=dry_run)
+        return train_by_trl(file, changes, job, out=settings.out, dry_run=dry_run)
+    resolution = resolve_config(file, changes, job.data, out=settings.out)
     if (asked := script(resolution.out)) and not dry_run:
         return write_script(prepare_training(resolution, job, strict=True), launch, asked)
     return train_resolved(resolution, job, dry_run=dry_run)

@@ -22,6 +22,7 @@ from reasonrag.errors import InputError, ReasonragError
 from reasonrag.model_folder import read_json
 from reasonrag.processes.children import find_python
 from reasonrag.rendering import Part, Table, counted, written
+from reasonrag.run_config import installed_versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.doctor.memory import (
@@ -65,6 +66,7 @@ from reasonrag.training.preflight_checks import (
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings
 from reasonrag.training.stages.trl import CRITIC, POLICY, Kind
+from reasonrag.training.stages.trl_backend import KINDS
 
 GPU_MEMORY: Final = 80
 """The default to plan for without a GPU: an A100 or H100, in GB."""
@@ -193,6 +195,11 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
         findings.append(Finding("versions", "note", f"Python {stock.python} with {said}"))
     else:
         findings.append(Finding(kind.trainer if kind else "llamafactory", "error", str(inspection)))
+    if by_trl := KINDS.get(str(values.get("stage"))):
+        there = ", ".join(f"{name} {number}" for name, number in installed_versions(by_trl.packages).items())
+        findings.append(
+            Finding("backend_trl", "note", by_trl.lacking or f"{by_trl.command} could run here, with {there}")
+        )
     if stock and not (values.get("use_cpu") or settings.gpus or settings.gpu_memory):
         findings += check_gpus(stock.devices, values)
     model, plans = str(values.get("model_name_or_path") or ""), list[MemoryOption]()
@@ -220,7 +227,7 @@ def _as_train_does(
     if data:
         resolution = resolve_config(file, changes, data, out=None)
         values, rows = resolution.config, resolution.countable
-        asked_with, _ = prompts_of_training(data.directory, prompts)
+        asked_with, _ = prompts_of_training(data.directory, prompts, of_tools=resolution.entry.of_tools)
         base, *_ = check_data(values, resolution.entries, data, asked_with, found)
     else:
         values, rows = base_settings(file, changes), None

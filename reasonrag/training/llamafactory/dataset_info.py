@@ -45,6 +45,17 @@ class DatasetEntry:
         return self.description.get("ranking") is True
 
     @property
+    def columns(self) -> Mapping[str, Any]:
+        """LLaMA-Factory's name of each column that is read, and its own."""
+        columns = self.description.get("columns")
+        return columns if isinstance(columns, Mapping) else {}
+
+    @property
+    def of_tools(self) -> bool:
+        """Whether its rows are conversations with a tool, whichever agent made the data."""
+        return "tools" in self.columns
+
+    @property
     def as_pairs_writes_it(self) -> bool:
         """Whether the description is the one `pairs` writes for this name and this file; True if it writes neither."""
         file, turns = self.file.name if self.file else None, bool(self.countable and self.countable.history)
@@ -56,8 +67,8 @@ class DatasetEntry:
     @property
     def countable(self) -> RowsToCount | None:
         """Its rows, if they are columns of text whose tokens can be counted."""
-        columns = self.description.get("columns")
-        if self.file is None or self.file.suffix != ".json" or not isinstance(columns, Mapping):
+        columns = self.columns
+        if self.file is None or self.file.suffix != ".json":
             return None
         replies = [columns[name] for name in ("chosen", "rejected", "response") if name in columns]
         if self.description.get("formatting", "alpaca") != "alpaca" or "query" in columns or not replies:
@@ -152,19 +163,17 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntr
     if name not in data.entries and stage == "rm" and not wanted and dataset_name("proguide") in data.entries:
         name = dataset_name("proguide")  # the same rows under other column names
     entry = data.entries.get(name)
+    there = {dataset_name(each): each for each in FORMATS if each not in PAIRS}
+    flags = [f" --format {each}" for entry, each in there.items() if entry == name or entry in data.entries]
+    write = f"reasonrag pairs {data.directory}{''.join(flags)} --out {data.directory}"  # or it removes those there
     if entry is None:
         if name not in {dataset_name(each) for each, known in FORMATS.items() if known.info}:
             raise InputError(f"{data.directory} has no {name}: {choices(name, data.entries)}")
-        there = {dataset_name(each): each for each in FORMATS if each not in PAIRS}
-        flags = [f" --format {each}" for entry, each in there.items() if entry == name or entry in data.entries]
-        raise InputError(  # the formats that are there are named too, or they would be removed
-            f"{data.directory} has no {name}, which stage {stage} trains on. Write it: reasonrag pairs "
-            f"{data.directory}{''.join(flags)} --out {data.directory}"
-        )
+        raise InputError(f"{data.directory} has no {name}, which stage {stage} trains on. Write it: {write}")
     _refuse_without_rows(data, entry)
     if entry.file is not None and not entry.file.is_file():
         file = data.directory / DATASET_INFO_FILE
-        raise InputError(f"{file} names {entry.file}, which is not there{_again(data.directory)}")
+        raise InputError(f"{file} names {entry.file}, which is not there. Make it again: {write}")
     if stage in RANKED_STAGES and not entry.ranked:
         what = f"{name} has no `ranking: true`, so LLaMA-Factory would refuse it in stage {stage}"
         raise InputError(f"{data.directory / DATASET_INFO_FILE}: {what}{_again(data.directory)}")

@@ -153,7 +153,7 @@ def main(job_file: Path) -> None:
 
     arguments, tokenizer = arguments_of(job, TrainingArguments), open_tokenizer(job.base)
     loss, config = Loss(**{k: job.ours[k] for k in Loss.model_fields}), AutoConfig.from_pretrained(job.base)
-    limit = job.ours.get("max_length") or int(config.get_text_config().max_position_embeddings)
+    limit = job.most_tokens(config)
     lines = [json.loads(line) for line in Path(job.rows).read_bytes().splitlines()]
     every = [*with_process_part(tokenized(lines, tokenizer), float(job.ours["beta"]))]
     fitting = [each for each in every if each["own"] and len(each["input_ids"]) <= limit]

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from preference.export.private_files import write_file
 from reasonrag.errors import InputError, NothingToLearn
 from reasonrag.files import file_digest, read_small
+from reasonrag.llm.hermes import check_notation
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash, installed_versions
 from reasonrag.serving.loading import SMALL
@@ -44,6 +45,8 @@ FACTS: Final = "facts_of_training.json"
 ROWS, HELD_OUT = "train.jsonl", "held_out.jsonl"
 _JOB, _FOLDER = ".job.json", ".rows"
 _FEWEST_TRL: Final = (1, 16)
+Facts = dict[str, Any]
+Tokenized = Callable[[dict[str, Any]], tuple[dict[str, Any], int]]
 _LORA: Final = {
     "lora_rank": "r",
     "lora_alpha": "lora_alpha",
@@ -64,6 +67,10 @@ class ProcessJob(BaseModel, frozen=True, extra="forbid"):
     lora: dict[str, Any] | None
     ours: dict[str, Any]
     resume: str | None = None
+
+    def most_tokens(self, config: Any) -> int:
+        """Of a row: as the configuration says, else as the model has positions. config: the model's."""
+        return self.ours.get("max_length") or int(config.get_text_config().max_position_embeddings)
 
 
 @dataclass(frozen=True)
@@ -130,16 +137,16 @@ class Plan:
 @dataclass(frozen=True)
 class Rows:
     """What it learns from. files: that they are read from, the first one that of the training rows. questions: keys of
-    those that count as trained on. facts: more for `data` of the record. decides: more of the identity. name: of the
-    rows, where LLaMA-Factory has one."""
+    those that count as trained on; None: all that are not held out. facts: more for `data` of the record. decides: more
+    of the identity. entries: of dataset_info.json, where the rows are LLaMA-Factory's."""
 
     train: Sequence[Mapping[str, Any]]
     held_out: Sequence[Mapping[str, Any]]
     files: Sequence[Path]
-    questions: frozenset[str]
+    questions: frozenset[str] | None
     facts: Mapping[str, Any]
     decides: Mapping[str, Any]
-    name: str = ""
+    entries: Sequence[DatasetEntry] = ()
 
 
 @dataclass
@@ -166,11 +173,14 @@ def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
     found, data, kind, config = PreflightFindings(), plan.data, plan.kind, dict(plan.config)
     found.notes += [] if rows.held_out else without_evaluation(config)
     digests = {each.name: file_digest(each) for each in rows.files}
-    prompts, chosen = prompts_of_training(data.directory, plan.permitted.prompts, rows.name)
+    entries = rows.entries or [DatasetEntry(f"rows of a {kind.stage}", {}, rows.files[0])]
+    of_tools = entries[0].of_tools
+    prompts, chosen = prompts_of_training(data.directory, plan.permitted.prompts, of_tools=of_tools)
+    if rows.entries and prompts.agent == "tools" and not of_tools:  # calls are text there
+        check_notation(str(config["model_name_or_path"]), found.notes.append)
     if not rows.train:
         raise NothingToLearn(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
-    entry = DatasetEntry(rows.name or f"rows of a {kind.stage}", {}, rows.files[0])
-    base, _, by_split, conditions = check_data(config, [entry], data, prompts, found)
+    base, asked, by_split, conditions = check_data(config, entries, data, prompts, found)
     found.objections += foreign_settings(config)
     if strict:
         plan.permitted.refuse(found.objections)
@@ -183,7 +193,7 @@ def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
         asked=conditions,
         data=[str(data.directory.resolve())],
         splits=list(by_split),
-        questions=sorted(rows.questions),
+        questions=asked if rows.questions is None else sorted(rows.questions),
         config_hash=config_hash(decides),
         versions=installed_versions(("reasonrag", *kind.packages)),
     )
@@ -240,7 +250,8 @@ def train_prepared(
     header = f"What reasonrag {kind.command} resolved from {prepared.plan.name}."
     with output.held() as lock:
         command = partial(_command, prepared)
-        trainer = Trainer(kind.trainer, header, command, watcher, resumes=True, holds=lock)
+        resumes = not prepared.record.resolved.get("save_only_model")  # else the optimizer would begin anew
+        trainer = Trainer(kind.trainer, header, command, watcher, resumes=resumes, holds=lock)
         try:
             return train_by(trainer, output, prepared, result, read_facts)
         except TrainingFailed:
@@ -301,16 +312,44 @@ def base_of(job: ProcessJob, kind: Any, arguments: Any, **more: Any) -> Any:
     return model
 
 
-def most_tokens(job: ProcessJob, model: Any) -> int:
-    """Of a row: as the configuration says, else as the model has positions."""
-    return job.ours.get("max_length") or int(model.config.get_text_config().max_position_embeddings)
+def train_rows(job: ProcessJob, kind: Any, tokenized: Tokenized, *, task: str, **parts: Any) -> tuple[Any, Facts]:
+    """Train by a trainer of TRL's, on rows that fit whole: it would cut longer ones, or leave them out, without a word.
 
+    tokenized: from a row of the job to what the trainer takes and its length in tokens; raises ValueError for a row
+    that is refused. task: peft's word for what the model does. parts: what else the trainer is made of.
 
-def refuse_too_long(job: ProcessJob, rows: Sequence[Any], held_out: Sequence[Any], *, limit: int) -> None:
-    """Ends the process where no row, or no held-out one, has at most so many tokens."""
-    for kept, wanted, name in ((rows, True, "rows"), (held_out, job.held_out, "held-out rows")):
-        if wanted and not kept:
+    Returns the model, None where another process saves it, and what is known of the rows. Ends the process where none
+    fits.
+    """
+    from datasets import Dataset
+    from peft import LoraConfig
+
+    limit, sets, lengths = job.most_tokens(parts["model"].config), dict[str, list[Any]](), list[int]()
+    for name, file in {"rows": job.rows, "held-out rows": job.held_out}.items():
+        sets[name] = []
+        for number, line in enumerate(Path(file).read_bytes().splitlines() if file else (), start=1):
+            try:
+                row, length = tokenized(json.loads(line))
+            except ValueError as error:
+                raise SystemExit(f"row {number}: {error}") from error
+            lengths.append(length)
+            sets[name] += [row] if length <= limit else []
+        if file and not sets[name]:
             raise SystemExit(f"all {name} are longer than {limit} tokens: raise max_length, or cutoff_len")
+    rows, held_out = sets.values()
+    trainer = kind(
+        train_dataset=Dataset.from_list(rows),
+        eval_dataset=Dataset.from_list(held_out) if held_out else None,
+        peft_config=LoraConfig(task_type=task, **job.lora) if job.lora else None,
+        callbacks=[teller(job.out)],
+        **parts,
+    )
+    return train_to_the_end(trainer, job, parts["processing_class"]), {
+        "rows": len(rows),
+        "held_out_rows": len(held_out),
+        "left_out": sum(length > limit for length in lengths),
+        "longest_row": max(length for length in lengths if length <= limit),  # tokens
+    }
 
 
 def teller(out: str) -> Any:

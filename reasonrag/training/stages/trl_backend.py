@@ -6,20 +6,21 @@ those that LLaMA-Factory would read. An adapter ends merged into its base model,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
-from preference.export.formats import FORMATS, SPLITS, FormatName, dataset_name, messages_of
+from preference import Message
+from preference.export.formats import messages_of
+from preference.export.summary import DATASET_INFO_FILE
 from reasonrag.errors import InputError
-from reasonrag.llm.hermes import check_notation
-from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
-from reasonrag.training.llamafactory.dataset_info import DatasetEntry, read_questions, rows_in
+from reasonrag.llm.hermes import native_turns, turns_of_sharegpt
+from reasonrag.training.llamafactory.config_files import ConfigFile
+from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
+from reasonrag.training.llamafactory.dataset_info import DatasetEntry, rows_in
 from reasonrag.training.prepare import TrainingJob
-from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.stages.training import TrainingResult
 from reasonrag.training.stages.trl import CRITIC, Plan, Rows, prepare, train_prepared
 
@@ -40,7 +41,7 @@ _DEFAULTS: Final = {"learning_rate": 5e-5, "bf16": False}
 _RENAMED: Final = {
     "pref_beta": "beta",
     "dpo_label_smoothing": "label_smoothing",
-    "warmup_ratio": "warmup_steps",  # below 1 a share
+    "warmup_ratio": "warmup_steps",
     "enable_liger_kernel": "use_liger_kernel",
 }
 _SAME: Final = frozenset(
@@ -52,43 +53,37 @@ _SAME: Final = frozenset(
     "dataloader_num_workers disable_tqdm neftune_noise_alpha".split()
 )
 _TOLD: Final = frozenset(
-    "model_name_or_path stage do_train finetuning_type template dataset eval_dataset dataset_dir output_dir cutoff_len "
-    "max_samples overwrite_cache preprocessing_num_workers plot_loss report_to mask_history pref_loss pref_ftx".split()
+    "model_name_or_path stage do_train template dataset eval_dataset dataset_dir output_dir cutoff_len overwrite_cache "
+    "preprocessing_num_workers plot_loss".split()
 )
-"""Keys that reasonrag acts on, or that say what TRL does in any case."""
-_NEVER: Final = frozenset({"deepspeed", "fsdp"})
+"""Keys that reasonrag acts on, or speaks of, or that say what TRL does in any case."""
+_INSTEAD: Final = {
+    "template": "the model's own chat template renders the rows",
+    "plot_loss": "nothing is drawn, and metrics.json has every loss",
+}
+"""Keys of shipped configurations that TRL has no word for, and what it does."""
 _LORA: Final = frozenset("lora_rank lora_alpha lora_target lora_dropout".split())
-_READ: Final[Mapping[FormatName, FormatName]] = {
-    "proguide": "proguide",
-    "sft": "sft",
-    "sft-chosen": "sft-chosen",
-    "tools-sharegpt": "tools",  # which the chat template renders
-}
-_FILES: Final = {
-    dataset_name(form, split): FORMATS[read].file_name(split) for form, read in _READ.items() for split in SPLITS
-}
-"""The entries whose rows are taken, and their files."""
+_ASKED: Final = {"alpaca": {"system", "prompt"}, "sharegpt": {"system", "messages", "tools"}}
+"""Columns of a prompt that are read, by their formatting."""
 
 
-def train_by_trl(resolution: ResolvedConfig, job: TrainingJob, *, dry_run: bool) -> TrainingResult:
+def train_by_trl(
+    file: ConfigFile, changes: Mapping[str, Any], job: TrainingJob, *, out: Path | None, dry_run: bool
+) -> TrainingResult:
     """Raises InputError before anything is started, TrainingFailed, and KeyboardInterrupt: the same call resumes."""
-    kind = KINDS.get(resolution.stage)
-    if kind is None:
-        raise InputError(
-            f"--backend trl trains the stages sft and dpo; {resolution.name} is of stage {resolution.stage}"
-        )
-    config = in_words_of_trl(resolution)
-    files = [_file_of(each, job) for each in resolution.entries]
-    prompts, _ = prompts_of_training(job.data.directory, job.permitted.prompts, resolution.entry.name)
-    notes = list(resolution.notes)
-    if prompts.agent == "tools" and files[0].suffix == ".json":  # calls are text there
-        check_notation(str(config["model_name_or_path"]), notes.append)
-    train, *held_out = ([*_rows(file)][: config.get("max_samples")] for file in files)
-    questions = frozenset(read_questions(job.data, resolution.entry)[0])
-    plan = Plan(kind, config, resolution.name, job.data, resolution.out, job.permitted)
-    rows = Rows(train, held_out[0] if held_out else [], files, questions, {}, {}, resolution.entry.name)
+    stage = (file.values | dict(changes)).get("stage")
+    if stage not in (None, *KINDS):  # before its rows are looked for
+        raise InputError(f"--backend trl trains the stages sft and dpo; {Path(file.name).stem} is of stage {stage}")
+    resolution = resolve_config(file, changes, job.data, out=out)
+    config, entries = in_words_of_trl(resolution), resolution.entries
+    train, *held_out = (read_rows(each, job.data.directory, config.get("max_samples")) for each in entries)
+    files = [each.file for each in entries if each.file]
+    plan = Plan(KINDS[resolution.stage], config, resolution.name, job.data, resolution.out, job.permitted)
+    rows = Rows(train, held_out[0] if held_out else [], files, None, {}, {}, entries)
     prepared = prepare(plan, rows, strict=not dry_run)
-    prepared.record.notes[:0] = notes
+    given = {key: resolution.config[key] for key in _INSTEAD if resolution.config.get(key)}
+    unsaid = [f"{key} ({value}) says nothing to TRL: {_INSTEAD[key]}" for key, value in given.items()]
+    prepared.record.notes[:0] = [*resolution.notes, *(["; ".join(unsaid)] if unsaid else [])]
     return train_prepared(prepared, job.watcher, lambda _: {}, TrainingResult, dry_run=dry_run)
 
 
@@ -96,27 +91,32 @@ def in_words_of_trl(resolution: ResolvedConfig) -> dict[str, Any]:
     """The configuration as TRL's trainers take it, beside base, LoRA and what our process acts on. Raises InputError
     for what TRL has no word for, or does otherwise."""
     config, by_lora = resolution.config, resolution.config["finetuning_type"] == "lora"
-    known = _SAME | _TOLD | _NEVER | _RENAMED.keys() | (_LORA if by_lora else set())
-    if unknown := [key for key in config if key not in known]:
-        ours = {theirs: key for key, theirs in _RENAMED.items()}.get(unknown[0])
-        instead = f"write {ours}" if ours else f"leave it out (--set {unknown[0]}=null), or --backend llamafactory"
-        raise InputError(f"{resolution.name}: TRL has no word for {', '.join(unknown)}: {instead}")
-    most = config.get("max_samples", 1)
+    most, ratio = config.get("max_samples", 1), config.get("warmup_ratio", 0)
     otherwise = {
-        **dict.fromkeys(_NEVER, True),
+        "deepspeed": True,
+        "fsdp": True,
         "report_to": config.get("report_to") not in ("none", "None", None, []),
         "max_samples": not isinstance(most, int) or most < 1,
         "finetuning_type": config["finetuning_type"] not in ("full", "lora"),
         "pref_loss": config.get("pref_loss", "sigmoid") != "sigmoid",
         "pref_ftx": bool(config.get("pref_ftx")),
         "mask_history": config.get("mask_history") is False,
+        "warmup_ratio": not isinstance(ratio, int | float) or not 0 <= ratio <= 1,
     }
+    instead = "leave it out (--set {}=null), or --backend llamafactory"
+    known = _SAME | _TOLD | _RENAMED.keys() | otherwise.keys() | (_LORA if by_lora else set())
+    if unknown := [key for key in config if key not in known]:
+        ours = [f"write {key}" for key, theirs in _RENAMED.items() if theirs == unknown[0]]
+        to_do = ours[0] if ours else instead.format(unknown[0])
+        raise InputError(f"{resolution.name}: TRL has no word for {', '.join(unknown)}: {to_do}")
     for key in (key for key, wrong in otherwise.items() if wrong and key in config):
-        instead = f"leave it out (--set {key}=null), or --backend llamafactory"
-        raise InputError(f"{resolution.name}: --backend trl does not know {key}: {config[key]!r}: {instead}")
+        said = f"{resolution.name}: --backend trl does not know {key}: {config[key]!r}"
+        raise InputError(f"{said}: {instead.format(key)}")
     found: dict[str, Any] = {
         _RENAMED.get(key, key): value for key, value in config.items() if key in _SAME | _RENAMED.keys() | _LORA
     }
+    if "warmup_ratio" in config:  # a share, which wins over the steps; 1 would be one step
+        found["warmup_steps"] = min(ratio, math.nextafter(1, 0))
     if by_lora:
         rank = found.setdefault("lora_rank", 8)  # LLaMA-Factory's defaults
         found = {"lora_alpha": 2 * rank, "lora_target": "all"} | found
@@ -125,30 +125,31 @@ def in_words_of_trl(resolution: ResolvedConfig) -> dict[str, Any]:
     return base | _DEFAULTS | found | limit
 
 
-def _file_of(entry: DatasetEntry, job: TrainingJob) -> Path:
-    """The rows of an entry. Raises InputError for one that is not read here."""
-    name = _FILES.get(entry.name)
-    if name is None:
-        raise InputError(f"--backend trl does not read {entry.name}; it reads {', '.join(map(dataset_name, _READ))}")
-    file = entry.file if entry.file and entry.file.suffix == Path(name).suffix else job.data.directory / name
-    if not file.is_file():
+def read_rows(entry: DatasetEntry, folder: Path, most: int | None) -> list[dict[str, Any]]:
+    """At most so many, as TRL takes them, by the columns that dataset_info.json names: a prompt and its completion, or
+    both sides of a pair. Raises InputError for columns that are not read here, and for damaged rows."""
+    sides = {"chosen": "chosen", "rejected": "rejected"} if entry.ranked else {"completion": "response"}
+    wanted = {*_ASKED.get(str(entry.description.get("formatting", "alpaca")), ()), *sides.values()}
+    more = entry.description.keys() - {"file_name", "formatting", "ranking", "columns"}
+    if entry.file is None or more or entry.columns.keys() - {"history"} != wanted:
+        form = "tools-sharegpt" if entry.ranked else "sft"
         raise InputError(
-            f"there is no {file}, which TRL reads: reasonrag pairs RUN --format tools --format tools-sharegpt --out "
-            f"{job.data.directory}"
+            f"{folder / DATASET_INFO_FILE}: --backend trl does not read {entry.name} as that describes it. It reads "
+            "columns of text, as those of rag_proguide and rag_proguide_sft, and pairs of conversations with tools: "
+            f"reasonrag pairs RUN --format {form} --out {folder}"
         )
-    return file
-
-
-def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
-    """As TRL takes them: a prompt and its completion, or both sides of a pair. Raises InputError for damaged rows."""
     try:
-        if file.suffix == ".jsonl":
-            yield from (orjson.loads(line) for line in file.read_bytes().splitlines())
-            return
-        for row in rows_in(file):
-            sides = ("chosen", "rejected") if "rejected" in row else ("output",)
-            turns = ([{"role": "assistant", "content": row[side]}] for side in sides)
-            names = sides if len(sides) > 1 else ("completion",)
-            yield {"prompt": messages_of(row), **dict(zip(names, turns, strict=True))}
+        rows = ({name: row[column] for name, column in entry.columns.items()} for row in rows_in(entry.file)[:most])
+        return [_row(row, sides) for row in rows]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{file}: a row has no {error}; make it again: reasonrag pairs") from error
+        raise InputError(f"{entry.file}: a row has no {error}; make it again: reasonrag pairs") from error
+
+
+def _row(row: Mapping[str, Any], sides: Mapping[str, str]) -> dict[str, Any]:
+    """row: by LLaMA-Factory's names. sides: TRL's name of each reply, and LLaMA-Factory's."""
+    if "tools" in row:
+        turns = {"prompt": [Message(role="system", content=row["system"]), *turns_of_sharegpt(row["messages"])]}
+        turns |= {side: turns_of_sharegpt([row[name]]) for side, name in sides.items()}
+        return {name: native_turns(said) for name, said in turns.items()} | {"tools": row["tools"]}
+    prompt = messages_of({"instruction": row["system"], "input": row["prompt"], "history": row.get("history")})
+    return {"prompt": prompt} | {side: [{"role": "assistant", "content": row[name]}] for side, name in sides.items()}

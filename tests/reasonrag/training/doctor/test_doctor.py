@@ -97,6 +97,16 @@ def test_a_missing_llama_factory_is_a_finding(python: str, monkeypatch: pytest.M
     assert not [each for each in found.findings if "chat template" in each.says], "no tokenizer was looked for"
 
 
+def test_whether_trl_could_train_is_said_of_what_it_trains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Here by an older TRL, which is found before an installed one."""
+    (tmp_path / "trl-0.24.0.dist-info").mkdir()
+    (tmp_path / "trl-0.24.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: trl\nVersion: 0.24.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = of(doctor())["backend_trl"]
+    assert (found.severity, found.says.startswith("train --backend trl needs ")) == ("note", True)
+    assert "backend_trl" not in of(doctor("qwen2.5-7b-kto"))
+
+
 # -- what train would object to ----------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import signal
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,16 +13,18 @@ from typing import Any
 import pytest
 import yaml
 
+import reasonrag
 from reasonrag.errors import InputError
 from reasonrag.training.llamafactory.config_files import find_config, shipped_names
 from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_training_data
-from reasonrag.training.stages.trl_backend import in_words_of_trl
+from reasonrag.training.stages.trl_backend import in_words_of_trl, read_rows
 from tests.end_to_end.test_llamafactory import work
 from tests.end_to_end.test_trainers_of_conversations import chat_template
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.processes import until
 from tests.helpers.shared import Shared
-from tests.helpers.training_world import make_world
+from tests.helpers.training_world import edited, ended, make_world
 
 OURS = [name for name in shipped_names() if "-dpo-" in name or name.endswith("-sft")]
 QLORA = "quantization_bit, quantization_method, double_quantization, upcast_layernorm"
@@ -69,8 +73,9 @@ REFUSED: dict[str, tuple[str, list[str], str]] = {
     "rows of another format": (
         "smoke-cpu-dpo-full",
         ["--set", "dataset=rag_proguide_reward", "--set", "eval_dataset=null"],
-        "--backend trl does not read rag_proguide_reward; it reads rag_proguide, rag_proguide_sft",
+        "dataset_info.json: --backend trl does not read rag_proguide_reward as that describes it",
     ),
+    "more than all steps": ("smoke-cpu-sft", ["--set", "warmup_ratio=2"], "does not know warmup_ratio: 2"),
     "stages": ("smoke-cpu-dpo-full", ["--recipe", "sft-dpo"], "leave out --recipe, --slurm and --nodes"),
     "a batch script": ("smoke-cpu-dpo-full", ["--slurm", "job.sh"], "leave out --recipe, --slurm and --nodes"),
 }
@@ -84,6 +89,54 @@ def test_what_it_cannot_train_is_refused_before_anything_starts(
     done = reasonrag("train", config, *asked, *words)
     assert (done.status, says in done.err) == (2, True), done.err
     assert not Path("saves").exists()
+
+
+def test_a_stage_is_refused_before_its_rows_are_looked_for(data: Path, reasonrag: Reasonrag) -> None:
+    edited(data / "dataset_info.json", lambda entries: entries.pop("rag_proguide_kto"))
+    done = reasonrag("train", "smoke-cpu-kto", "--backend", "trl", "--data", data)
+    assert (done.status, "trains the stages sft and dpo; smoke-cpu-kto is of stage kto" in done.err) == (2, True)
+
+
+def test_a_share_of_steps_stays_a_share(data: Path) -> None:
+    """transformers 5 takes 1 and more for a number of steps, and a share first where a file has both."""
+    for config, share in ({"warmup_ratio": 1.0}, 1.0), ({"warmup_ratio": 0.2, "warmup_steps": 7}, 0.2):
+        changes = {"model_name_or_path": "base"} | config
+        found = in_words_of_trl(
+            resolve_config(find_config("smoke-cpu-sft"), changes, read_training_data(data), out=None)
+        )
+        assert found["warmup_steps"] < 1
+        assert [math.ceil(steps * found["warmup_steps"]) for steps in (10, 12_345)] == [10 * share, 12_345 * share]
+
+
+def test_what_trl_does_instead_of_keys_that_every_configuration_has_is_said(data: Path) -> None:
+    found = reasonrag.train("smoke-cpu-sft", backend="trl", data=data, set={"model_name_or_path": "base"}, dry_run=True)
+    [said] = [each for each in found.record.notes if "says nothing to TRL" in each]
+    assert said.startswith("template (qwen) says nothing to TRL: the model's own chat template renders the rows; plot_")
+
+
+def test_rows_are_read_by_the_columns_that_dataset_info_names(shared: Shared, tmp_path: Path) -> None:
+    """Conversations as `tools.jsonl` has them, which need not be there; names of entries and columns are the user's."""
+    made, run = tmp_path / "made", make_world(shared, None).place / "runs" / "a"
+    reasonrag.pairs(run, out=made, format=["tools", "tools-sharegpt"], validation=0)
+    native = [json.loads(line) for line in (made / "tools.jsonl").read_text().splitlines()]
+    (made / "tools.jsonl").unlink()
+    before = read_training_data(made)
+    found = read_rows(before.entries["rag_proguide_tools_sharegpt"], made, None)
+    assert found == [{name: row[name] for name in ("prompt", "chosen", "rejected", "tools")} for row in native]
+    pairs = read_rows(before.entries["rag_proguide"], made, 3)
+    (made / "mine.json").write_text((made / "RAG_ProGuide.json").read_text().replace('"instruction":', '"told":'))
+    columns = before.entries["rag_proguide"].columns | {"system": "told"}
+    edited(
+        made / "dataset_info.json",
+        lambda entries: entries.update(
+            mine=entries.pop("rag_proguide") | {"file_name": "mine.json", "columns": columns}
+        ),
+    )
+    assert read_rows(read_training_data(made).entries["mine"], made, 3) == pairs
+    (made / "tools-sharegpt.json").unlink()
+    asked = find_config("smoke-cpu-dpo-lora"), {"dataset": "rag_proguide_tools_sharegpt"}
+    with pytest.raises(InputError, match=r"is not there\. Make it again: reasonrag pairs .* --format tools-sharegpt "):
+        resolve_config(*asked, read_training_data(made), out=None)
 
 
 ONE_STEP: Mapping[str, Any] = {
@@ -129,6 +182,31 @@ def test_the_first_step_is_llamafactorys(train_python: Path, shared: Shared) -> 
         assert kept["finetuning_type"] == ("merged" if "LoRA" in name else "full")
         card = (world.saved(f"trl {name}") / "README.md").read_text()
         assert "Trained with TRL" in " ".join(card.split())
+
+
+@pytest.mark.parametrize(("more", "resumes"), [({}, True), ({"save_only_model": True}, False)])
+def test_a_training_that_was_killed_ends_as_if_it_had_not_been(
+    more: dict[str, Any], resumes: bool, train_python: Path, shared: Shared
+) -> None:
+    """It goes on from its last checkpoint; where that has no state of the optimizer, it says that it starts over."""
+    if find_spec("trl") is None:
+        pytest.skip("TRL is not installed: pip install 'reasonrag[rl]'")
+    world = make_world(shared, train_python)
+    steps = {"max_steps": 12, "save_steps": 2, "save_total_limit": 9, "eval_strategy": None} | more
+    names = [f"{name} {resumes}" for name in ("whole", "killed")]
+    whole, killed = ([*world.words("smoke-cpu-dpo-lora", name, **steps), "--backend", "trl"] for name in names)
+    assert world.run(*whole).status == 0
+    running = world.start(*killed)
+    until((world.saved(names[1]) / "checkpoint-4" / "trainer_state.json").exists)
+    running.send_signal(signal.SIGKILL)
+    assert ended(running).status == -signal.SIGKILL
+    until(lambda: (again := world.run(*killed)).status != 2 or "still writes" not in again.err)  # its trainer ends, too
+    told = (world.saved(names[1]) / "training.json").read_text()
+    assert bool(json.loads(told)["resumed_from"]) == resumes
+    first, second = (
+        [each.get("loss") for each in world.json(name, "trainer_state.json")["log_history"]] for name in names
+    )
+    assert first == second
 
 
 def test_a_template_without_turns_of_tools_is_named(train_python: Path, shared: Shared) -> None:
