@@ -26,7 +26,7 @@ from reasonrag.signatures import public_call
 from reasonrag.training.llamafactory.dataset_info import rows_in
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.stages.training import TrainingResult, given
-from reasonrag.training.stages.trl import CRITIC, Plan, Rows, plan_training, prepare, train_prepared
+from reasonrag.training.stages.trl import CRITIC, Plan, Rows, plan_training, train_plan
 
 
 class CriticResult(TrainingResult):
@@ -90,8 +90,7 @@ def _train(plan: Plan, fold: Fold | None, watcher: JobWatcher, *, dry_run: bool)
         {"labels": "+".join(sorted(rows.labels))},  # outcome only if all rows are labelled by it
         {"fold": [fold.number, fold.count] if fold else None},
     )
-    prepared = prepare(plan, rows_of_it, strict=not dry_run)
-    return train_prepared(prepared, watcher, _facts, CriticResult, dry_run=dry_run)
+    return train_plan(plan, rows_of_it, watcher, CriticResult, conclude=_facts, dry_run=dry_run)
 
 
 def _facts(record: TrainingRecord) -> dict[str, Any]:

@@ -27,14 +27,10 @@ from reasonrag.training.provenance import Provenance, read_provenance
 
 MANAGED = ("overwrite_output_dir", "resume_from_checkpoint")
 """Keys that are set at launch, depending on the output directory."""
-OPERATIONAL = frozenset(
-    {
-        *MANAGED,
-        *("output_dir", "dataset_dir", "logging_dir", "overwrite_cache", "report_to", "run_name", "plot_loss"),
-        *("logging_steps", "preprocessing_num_workers", "dataloader_num_workers", "ddp_timeout", "disable_tqdm"),
-        *("save_total_limit", "ray_init_kwargs", "ray_num_workers", "master_addr", "master_port"),
-        *("cache_dir", "tokenized_path", "ddp_backend"),
-    }
+OPERATIONAL = frozenset(MANAGED) | frozenset(
+    "output_dir dataset_dir logging_dir overwrite_cache report_to run_name plot_loss logging_steps "
+    "preprocessing_num_workers dataloader_num_workers ddp_timeout disable_tqdm save_total_limit ray_init_kwargs "
+    "ray_num_workers master_addr master_port cache_dir tokenized_path ddp_backend".split()
 )
 """Keys that do not affect what is learned: a training may resume with other values."""
 _PATHS = (*MODELS, "deepspeed", "fsdp_config", "media_dir")

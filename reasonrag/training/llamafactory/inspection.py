@@ -115,10 +115,9 @@ class RowsToCount(BaseModel):
     replies: list[str]
 
 
-ConfigsToCheck = Mapping[str, tuple[Mapping[str, Any], RowsToCount | None]]
-
-
-def inspect_environment(python: Path, configs: ConfigsToCheck, by: str = LLAMA_FACTORY) -> Inspection:
+def inspect_environment(
+    python: Path, configs: Mapping[str, tuple[Mapping[str, Any], RowsToCount | None]], by: str = LLAMA_FACTORY
+) -> Inspection:
     """Inspect the environment and check configurations, by LLaMA-Factory, transformers or TRL. Raises ReasonragError if
     the interpreter does not answer, or has none that works."""
     job = {

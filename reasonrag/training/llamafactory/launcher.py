@@ -56,21 +56,18 @@ class Launch:
             raise InputError("--nodes needs --node-rank, the number of this machine: 0 on the first, 1 on the next")
         if (node_rank or 0) >= nodes:
             raise InputError(f"--node-rank {node_rank}: of {nodes} machines the last is {nodes - 1}")
-        return cls(nodes, node_rank or 0, parse_master(master) if master is not None else None, gpus_per_node)
+        if master is None:
+            return cls(nodes, node_rank or 0, None, gpus_per_node)
+        host, _, port = master.rpartition(":") if master.count(":") == 1 else (master, "", str(PORT))
+        if not re.fullmatch(r"[^\s/@]+", host) or not re.fullmatch(r"\d{1,5}", port) or not 0 < int(port) < 2**16:
+            raise InputError(f"--master {master}: it takes HOST or HOST:PORT")
+        return cls(nodes, node_rank or 0, (host, int(port)), gpus_per_node)
 
 
 class TrainingFailed(ReasonragError):
     """LLaMA-Factory exited with an error."""
 
     cause = "training"
-
-
-def parse_master(text: str) -> tuple[str, int]:
-    """Parses HOST or HOST:PORT. Raises InputError for anything else."""
-    host, _, port = text.rpartition(":") if text.count(":") == 1 else (text, "", str(PORT))
-    if not re.fullmatch(r"[^\s/@]+", host) or not re.fullmatch(r"\d{1,5}", port) or not 0 < int(port) < 2**16:
-        raise InputError(f"--master {text}: it takes HOST or HOST:PORT")
-    return host, int(port)
 
 
 def launch_variables(launch: Launch, *, deepspeed: bool, gpus: int) -> dict[str, str]:

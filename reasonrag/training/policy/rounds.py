@@ -318,23 +318,22 @@ class _Rounds:
         settings, folder, watcher = self.settings, self.folder(number), self.watcher
         run, data, out = folder / "run", folder / "data", self.model(number + 1)
         base = [f"model_name_or_path={self.model(number)}"]
-        told: dict[str, Any] = {"allow": settings.allow, "allow_eval": settings.allow_eval}
-        told |= {"prompts": prompts, "watcher": watcher}
+        permitted = {"prompts": prompts, "allow": settings.allow, "allow_eval": settings.allow_eval}
+        told: dict[str, Any] = {**permitted, "watcher": watcher}
         if not (data / SUMMARY).is_file():
             critics = [settings.critic] if settings.critic else []
             if self.train_critic and self.retrains:
                 pairs(run, out=folder / "pairs", validation=0, watcher=watcher)
                 first = f"model_name_or_path={self.model(1)}"  # which has learned from none of these questions
-                of_critic: dict[str, Any] = {"data": folder / "pairs", "out": folder / "critic"}
-                of_critic["set"] = [first, *self.changes("critic")]
+                of_it = {"data": folder / "pairs", "out": folder / "critic", "set": [first, *self.changes("critic")]}
                 try:
-                    trained = self.train_critic(settings.critic, folds=_FOLDS, **of_critic, **told)
+                    trained = self.train_critic(settings.critic, folds=_FOLDS, **of_it, **told)
                     critics = [each.out for each in trained.folds]
                 except NothingToLearn as error:
                     raise NothingToLearn(f"too few questions have pairs for {_FOLDS} critics: {error}") from error
-            asked: dict[str, Any] = {"critic": critics, "allow_critic": settings.allow_critic, "watcher": watcher}
-            asked["consensus"] = bool(critics) and settings.train in ("dpo", "kto")
-            made = pairs(run, out=data, format=_FORMATS[settings.train], validation=0, **asked)
+            consensus = bool(critics) and settings.train in ("dpo", "kto")
+            by: dict[str, Any] = {"critic": critics, "allow_critic": settings.allow_critic, "consensus": consensus}
+            made = pairs(run, out=data, format=_FORMATS[settings.train], validation=0, watcher=watcher, **by)
             if not any(made.files.values()):
                 raise NothingToLearn(f"{data} has no rows; its dropped.jsonl says why")
         told |= {"data": data, "set": [*base, *self.changes("train")]}

@@ -24,14 +24,13 @@ from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.policy.training_script import Loss
 from reasonrag.training.settings import TrainPolicySettings
 from reasonrag.training.stages.training import TrainingResult, given
-from reasonrag.training.stages.trl import POLICY, Rows, plan_training, prepare, train_prepared
+from reasonrag.training.stages.trl import POLICY, Rows, plan_training, train_plan
 
 AdvantageName = Literal["outcome", "prorag", "sibling", "tree-grpo"]
 ADVANTAGE_NAMES: Final = get_args(AdvantageName)
 OF_ATTEMPTS: Final = ("outcome", "prorag", "tree-grpo")
 """They compare whole attempts, which a search does not draw fairly."""
 DEFAULTS: Final = {"advantage": "outcome", "beta": 0.3} | Loss().model_dump()
-HOME: Final = Path("policies")
 
 
 @public_call(TrainPolicySettings)
@@ -52,7 +51,7 @@ def train_policy(
         watcher: is told what happens while it goes on; none: silent.
     """
     settings = resolve(TrainPolicySettings, "train-policy", given(config, flags))
-    plan = plan_training(POLICY, settings, HOME)
+    plan = plan_training(POLICY, settings, Path("policies"))
     plan.config.update(with_defaults(plan.config))
     file = plan.data.directory / FORMATS["rl"].file_name("train")
     if not file.is_file():
@@ -70,13 +69,12 @@ def train_policy(
         raise NothingToLearn(
             f"{file}: attempts at a question all came to the same, which teaches nothing by {advantage}"
         )
-    prepared = prepare(plan, Rows(rows, [], [file], questions, {"labels": advantage}, {}), strict=not dry_run)
-    if without:
-        prepared.record.notes.append(f"{counted(without, 'row')} left out, which {advantage} is not defined for")
+    notes = [f"{counted(without, 'row')} left out, which {advantage} is not defined for"] if without else []
     if equal:
         but = ", but by the critic's scores" if advantage == "prorag" else ""
-        prepared.record.notes.append(f"{counted(equal, 'question')} with no advantage teach nothing{but}")
-    return train_prepared(prepared, watcher or SilentWatcher(), _facts, TrainingResult, dry_run=dry_run)
+        notes.append(f"{counted(equal, 'question')} with no advantage teach nothing{but}")
+    found = Rows(rows, [], [file], questions, {"labels": advantage}, notes=notes)
+    return train_plan(plan, found, watcher or SilentWatcher(), TrainingResult, conclude=_facts, dry_run=dry_run)
 
 
 def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -45,9 +45,8 @@ FACTS: Final = "facts_of_training.json"
 ROWS, HELD_OUT = "train.jsonl", "held_out.jsonl"
 _JOB, _FOLDER = ".job.json", ".rows"
 _FEWEST_TRL: Final = (1, 16)
-Facts = dict[str, Any]
 Tokenized = Callable[[dict[str, Any]], tuple[dict[str, Any], int]]
-_LORA: Final = {
+LORA: Final = {
     "lora_rank": "r",
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
@@ -99,7 +98,7 @@ class Kind:
 
     def arguments(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The keys of a configuration that its trainer takes."""
-        not_theirs = ("model_name_or_path", *_LORA, *self.ours)
+        not_theirs = ("model_name_or_path", *LORA, *self.ours)
         return {key: value for key, value in config.items() if key not in not_theirs}
 
 
@@ -138,21 +137,16 @@ class Plan:
 class Rows:
     """What it learns from. files: that they are read from, the first one that of the training rows. questions: keys of
     those that count as trained on; None: all that are not held out. facts: more for `data` of the record. decides: more
-    of the identity. entries: of dataset_info.json, where the rows are LLaMA-Factory's."""
+    of the identity. entries: of dataset_info.json, where the rows are LLaMA-Factory's. notes: what to tell of them."""
 
     train: Sequence[Mapping[str, Any]]
     held_out: Sequence[Mapping[str, Any]]
     files: Sequence[Path]
-    questions: frozenset[str] | None
-    facts: Mapping[str, Any]
-    decides: Mapping[str, Any]
+    questions: frozenset[str] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    decides: Mapping[str, Any] = field(default_factory=dict)
     entries: Sequence[DatasetEntry] = ()
-
-
-@dataclass
-class Prepared(Startable):
-    plan: Plan
-    rows: Rows
+    notes: Sequence[str] = ()
 
 
 def plan_training(kind: Kind, settings: Any, out: Path) -> Plan:
@@ -168,7 +162,7 @@ def plan_training(kind: Kind, settings: Any, out: Path) -> Plan:
     return Plan(kind, config, file.name, data, folder.resolve(), permitted)
 
 
-def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
+def _prepare(plan: Plan, rows: Rows, *, strict: bool) -> Startable:
     """Check everything that `train` checks of a data set. strict: refuse what is found. Raises InputError."""
     found, data, kind, config = PreflightFindings(), plan.data, plan.kind, dict(plan.config)
     found.notes += [] if rows.held_out else without_evaluation(config)
@@ -207,7 +201,7 @@ def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
         resolved=config,
         settings={"nodes": 1, "gpus_per_node": count_gpus()},
         data=about | counts | dict(rows.facts),
-        notes=found.notes,
+        notes=[*found.notes, *rows.notes],
         set_aside=[f"{each.flag} {each.name}" for each in found.objections if each not in standing],
         environment={"PYTHONPATH": str(Path(__file__).parents[3])},
         python=sys.executable,
@@ -215,20 +209,21 @@ def prepare(plan: Plan, rows: Rows, *, strict: bool) -> Prepared:
         gpus=driver_gpus() if count_gpus() else [],
     )
     kept = prompts if chosen or conditions.renderer else None
-    return Prepared(record, provenance.after(base.came_from), kept, standing, plan, rows)
+    return Startable(record, provenance.after(base.came_from), kept, standing)
 
 
-def train_prepared(
-    prepared: Prepared,
+def train_plan(
+    plan: Plan,
+    rows: Rows,
     watcher: JobWatcher,
-    conclude: Callable[[TrainingRecord], Mapping[str, Any]],
     result: type[Result],
     *,
+    conclude: Callable[[TrainingRecord], Mapping[str, Any]] = lambda _: {},
     dry_run: bool,
 ) -> Result:
-    """Train, unless it is finished. conclude: from the record, whose lengths are then known, to further fields of the
-    provenance. Raises InputError, TrainingFailed, KeyboardInterrupt: the same call goes on."""
-    kind, output = prepared.plan.kind, OutputDirectory(prepared.plan.out)
+    """Check, and train, unless it is finished. conclude: from the record, whose lengths are then known, to further
+    fields of the provenance. Raises InputError, TrainingFailed, KeyboardInterrupt: the same call goes on."""
+    prepared, kind, output = _prepare(plan, rows, strict=not dry_run), plan.kind, OutputDirectory(plan.out)
     if dry_run:
         found = result.planned(prepared, output.folder)
         found.objections += [kind.lacking] if kind.lacking else []
@@ -247,9 +242,9 @@ def train_prepared(
         for name in (_JOB, FACTS):
             (output.folder / name).unlink(missing_ok=True)
 
-    header = f"What reasonrag {kind.command} resolved from {prepared.plan.name}."
+    header = f"What reasonrag {kind.command} resolved from {plan.name}."
     with output.held() as lock:
-        command = partial(_command, prepared)
+        command = partial(_command, plan, rows, prepared.record.resolved)
         resumes = not prepared.record.resolved.get("save_only_model")  # else the optimizer would begin anew
         trainer = Trainer(kind.trainer, header, command, watcher, resumes=resumes, holds=lock)
         try:
@@ -260,23 +255,22 @@ def train_prepared(
             raise
 
 
-def _command(prepared: Prepared, checkpoint: Path | None) -> list[str]:
+def _command(plan: Plan, rows: Rows, config: Mapping[str, Any], checkpoint: Path | None) -> list[str]:
     """Of the process, whose rows and job are written. Raises InputError where it lacks a package."""
-    plan, config, gpus = prepared.plan, prepared.record.resolved, count_gpus()
+    folder, gpus = plan.out / _FOLDER, count_gpus()
     if plan.kind.lacking:
         raise InputError(plan.kind.lacking)
-    rows = plan.out / _FOLDER
-    rows.mkdir(exist_ok=True)
-    for name, lines in ((ROWS, prepared.rows.train), (HELD_OUT, prepared.rows.held_out)):
-        (rows / name).write_bytes(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in lines))
-    lora = {theirs: config[ours] for ours, theirs in _LORA.items() if ours in config}
+    folder.mkdir(exist_ok=True)
+    for name, lines in ((ROWS, rows.train), (HELD_OUT, rows.held_out)):
+        (folder / name).write_bytes(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in lines))
+    lora = {theirs: config[ours] for ours, theirs in LORA.items() if ours in config}
     if isinstance(named := lora.get("target_modules"), str):
         lora["target_modules"] = "all-linear" if named == "all" else listed(named)
     job = ProcessJob(
         base=str(config["model_name_or_path"]),
         out=str(plan.out),
-        rows=str(rows / ROWS),
-        held_out=str(rows / HELD_OUT) if prepared.rows.held_out else None,
+        rows=str(folder / ROWS),
+        held_out=str(folder / HELD_OUT) if rows.held_out else None,
         arguments=plan.kind.arguments(config),
         lora=lora if lora.get("r") else None,
         ours={key: config[key] for key in plan.kind.ours if key in config},
@@ -312,7 +306,9 @@ def base_of(job: ProcessJob, kind: Any, arguments: Any, **more: Any) -> Any:
     return model
 
 
-def train_rows(job: ProcessJob, kind: Any, tokenized: Tokenized, *, task: str, **parts: Any) -> tuple[Any, Facts]:
+def train_rows(
+    job: ProcessJob, kind: Any, tokenized: Tokenized, *, task: str, **parts: Any
+) -> tuple[Any, dict[str, int]]:
     """Train by a trainer of TRL's, on rows that fit whole: it would cut longer ones, or leave them out, without a word.
 
     tokenized: from a row of the job to what the trainer takes and its length in tokens; raises ValueError for a row

@@ -22,7 +22,7 @@ from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, re
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, rows_in
 from reasonrag.training.prepare import TrainingJob
 from reasonrag.training.stages.training import TrainingResult
-from reasonrag.training.stages.trl import CRITIC, Plan, Rows, prepare, train_prepared
+from reasonrag.training.stages.trl import CRITIC, LORA, Plan, Rows, train_plan
 
 KINDS: Final = {
     stage: replace(
@@ -62,7 +62,6 @@ _INSTEAD: Final = {
     "plot_loss": "nothing is drawn, and metrics.json has every loss",
 }
 """Keys of shipped configurations that TRL has no word for, and what it does."""
-_LORA: Final = frozenset("lora_rank lora_alpha lora_target lora_dropout".split())
 _ASKED: Final = {"alpaca": {"system", "prompt"}, "sharegpt": {"system", "messages", "tools"}}
 """Columns of a prompt that are read, by their formatting."""
 
@@ -79,12 +78,11 @@ def train_by_trl(
     train, *held_out = (read_rows(each, job.data.directory, config.get("max_samples")) for each in entries)
     files = [each.file for each in entries if each.file]
     plan = Plan(KINDS[resolution.stage], config, resolution.name, job.data, resolution.out, job.permitted)
-    rows = Rows(train, held_out[0] if held_out else [], files, None, {}, {}, entries)
-    prepared = prepare(plan, rows, strict=not dry_run)
     given = {key: resolution.config[key] for key in _INSTEAD if resolution.config.get(key)}
     unsaid = [f"{key} ({value}) says nothing to TRL: {_INSTEAD[key]}" for key, value in given.items()]
-    prepared.record.notes[:0] = [*resolution.notes, *(["; ".join(unsaid)] if unsaid else [])]
-    return train_prepared(prepared, job.watcher, lambda _: {}, TrainingResult, dry_run=dry_run)
+    notes = [*resolution.notes, *(["; ".join(unsaid)] if unsaid else [])]
+    rows = Rows(train, held_out[0] if held_out else [], files, entries=entries, notes=notes)
+    return train_plan(plan, rows, job.watcher, TrainingResult, dry_run=dry_run)
 
 
 def in_words_of_trl(resolution: ResolvedConfig) -> dict[str, Any]:
@@ -104,7 +102,7 @@ def in_words_of_trl(resolution: ResolvedConfig) -> dict[str, Any]:
         "warmup_ratio": not isinstance(ratio, int | float) or not 0 <= ratio <= 1,
     }
     instead = "leave it out (--set {}=null), or --backend llamafactory"
-    known = _SAME | _TOLD | _RENAMED.keys() | otherwise.keys() | (_LORA if by_lora else set())
+    known = _SAME | _TOLD | _RENAMED.keys() | otherwise.keys() | (LORA.keys() if by_lora else set())
     if unknown := [key for key in config if key not in known]:
         ours = [f"write {key}" for key, theirs in _RENAMED.items() if theirs == unknown[0]]
         to_do = ours[0] if ours else instead.format(unknown[0])
@@ -113,7 +111,7 @@ def in_words_of_trl(resolution: ResolvedConfig) -> dict[str, Any]:
         said = f"{resolution.name}: --backend trl does not know {key}: {config[key]!r}"
         raise InputError(f"{said}: {instead.format(key)}")
     found: dict[str, Any] = {
-        _RENAMED.get(key, key): value for key, value in config.items() if key in _SAME | _RENAMED.keys() | _LORA
+        _RENAMED.get(key, key): value for key, value in config.items() if key in _SAME | _RENAMED.keys() | LORA.keys()
     }
     if "warmup_ratio" in config:  # a share, which wins over the steps; 1 would be one step
         found["warmup_steps"] = min(ratio, math.nextafter(1, 0))
