@@ -1,8 +1,8 @@
 """GRPO by TRL on the agent `tools`: rows of `pairs --format prompts`; searches, step budget and outcome are ours.
 
-reasonrag pairs runs/first --format prompts --out data/first
+reasonrag pairs runs/first --format prompts --out data/first-prompts
 reasonrag index serve --corpus corpus.jsonl --port 8001 &
-python grpo_with_trl.py models/student data/first/prompts.jsonl http://127.0.0.1:8001 saves/grpo 100
+python grpo_with_trl.py models/student data/first-prompts/prompts.jsonl http://127.0.0.1:8001 saves/grpo 100
 """
 
 import json

@@ -5,7 +5,7 @@ Writes nothing. Built from the same parts as `evaluate`; mismatches with the mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -22,17 +22,20 @@ from reasonrag.evaluation.methods.linear_agent import LinearAgent
 from reasonrag.evaluation.plan import AskedModel, Parts
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.settings import AskSettings
+from reasonrag.exploration.summary import AGAINST
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
+from reasonrag.rendering import Part, counted, dollars, of_which_reasoning
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
+from reasonrag.terminal import show
 
 
 class _CappedModel(WrappedModel):
@@ -77,6 +80,30 @@ class AgentAnswer(BaseModel):
     """Completion tokens that are reasoning."""
     cost_usd: float | None
     warnings: list[str]
+
+    def shown(self) -> Iterator[Part]:
+        yield ""
+        yield from (f"evidence: {each}" for each in self.evidence)
+        yield from (f"source: {each.title} [{each.id}]" for each in self.sources)
+        last = self.steps[-1].parse_error if self.steps else None
+        helps = f"; {AGAINST[last]}" if last in AGAINST else ""
+        answer = f"none: the last reply was unreadable{helps}" if self.answer is None else self.answer
+        unfound = " (not found in the passages read)" if self.answer is not None and self.grounded is False else ""
+        yield f"answer: {answer}{unfound}"
+        tokens = f"{self.prompt_tokens:,} tokens in, {self.completion_tokens:,} out"
+        tokens += of_which_reasoning(self.reasoning_tokens)
+        asked = f"{counted(self.searches, 'search')}, {counted(self.calls, 'completion')}"
+        yield f"{asked}, {tokens}, {'cost unknown' if self.cost_usd is None else dollars(self.cost_usd)}"
+
+
+def show_step(step: AgentStep, recorded: PredictedStep) -> None:
+    """A step as it is taken: the passages before it, or what a reader found in them, too; then the whole reply."""
+    show(f"  {place}. {each.title} [{each.id}]" for place, each in enumerate(recorded.passages, start=1))
+    show([] if recorded.observation is None else [f"  reader: {recorded.observation or 'nothing was found'}"])
+    error = step.parse_error
+    why = f" (unreadable: {error.cause}, {error.detail})" if error else ""
+    repaired = " (repaired)" if step.repaired else ""
+    show([f"{recorded.action}{why}{repaired}: {step.response}"])
 
 
 @public_call(AskSettings)

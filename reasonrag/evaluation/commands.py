@@ -45,8 +45,8 @@ def ask(
 
     Writes no file. Exit status 1 if there is no answer.
     """
+    from reasonrag.evaluation.ask import AgentAnswer, show_step
     from reasonrag.evaluation.ask import ask as ask_once
-    from reasonrag.evaluation.pages.answer import answer_parts, show_step
     from reasonrag.terminal import TerminalWatcher
 
     told: dict[str, Any] = {} if as_json else {"told": show_step}
@@ -54,7 +54,7 @@ def ask(
         found = ask_once(question, watcher=TerminalWatcher(), **told, **flags)
     except KeyboardInterrupt:
         raise typer.Exit(Interrupted.exit_status) from None
-    print_result(found, answer_parts, as_json=as_json)
+    print_result(found, AgentAnswer.shown, as_json=as_json)
     if found.answer is None:
         raise typer.Exit(FAILED)
 

@@ -18,7 +18,7 @@ from reasonrag.curation.audit.report import read_audit
 from reasonrag.curation.dataset_directory import dropped_keys, read_dataset_directory, secrets_in
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.curation.publish_blockers import Blocker, find_blockers, refuse_unless_allowed
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, ReasonragError
 from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
 from reasonrag.publishing.licences import UNKNOWN, licence_of
@@ -99,7 +99,11 @@ def publish(
     if not dry_run:
         done = upload(place, paths, repo, private=settings.private, say=say, kind=kind)
         if content.traces:  # seen by those who see the rows
-            upload(place / TRACES, content.traces, traces_of(repo), private=done.private, say=say, kind=SESSIONS)
+            try:
+                upload(place / TRACES, content.traces, traces_of(repo), private=done.private, say=say, kind=SESSIONS)
+            except ReasonragError as error:
+                seen = "private" if done.private else "public"
+                raise type(error)(f"{error}. The rows are at {done.url}, {seen}") from error
     return content.published(
         repo=repo,
         dry_run=dry_run,

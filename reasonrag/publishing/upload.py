@@ -133,7 +133,7 @@ def upload(
         if others and done.private and private is False:
             raise ReasonragError(
                 f"{repo} is private and holds files that do not belong to this {kind.shown} ({', '.join(others[:3])}), "
-                "which would become public. Choose another name, remove them, or leave out --public"
+                "which would become public. Remove them there, or choose another name"
             )
         operations = [*(CommitOperationAdd(each, folder / each) for each in paths), *map(CommitOperationDelete, gone)]
         say(f"sending what {repo} lacks of {counted(len(paths), 'file')}")
@@ -168,8 +168,8 @@ def _open_repository(
         info, private = api.repo_info(repo, repo_type=kind.name), True
     if private and not info.private:
         raise ReasonragError(
-            f"{repo} is already public, so nothing in it would be private; leave out --private, make it private on the "
-            "Hub, or choose another name"
+            f"{repo} is already public, so nothing in it would be private; make it private on the Hub, or choose "
+            "another name"
         )
     if not info.private:
         say(f"{repo} is public already: everyone can read the new files once all are uploaded")

@@ -259,7 +259,7 @@ def resolve_cutoff(
     exact = judgement.prompt is not None or ("qwen2.5" in str(model).lower() and counted_by == QwenTokenCounter.name)
     if not resolution.chosen_cutoff and isinstance(before, int) and not exact:
         resolution.notes.append(
-            f"cutoff_len stays {before:,}: the tokenizer of {model} is not on this machine, and other tokenizers count "
+            f"cutoff_len stays {before:,}: the tokenizer of {model} cannot be read here, and other tokenizers count "
             f"other lengths; by {counted_by} {advised:,} cuts no row. Set it with --set cutoff_len=N"
         )
     elif not resolution.chosen_cutoff:

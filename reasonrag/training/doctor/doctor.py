@@ -22,7 +22,6 @@ from reasonrag.errors import InputError, ReasonragError
 from reasonrag.model_folder import read_json
 from reasonrag.processes.children import find_python
 from reasonrag.rendering import Part, Table, counted, written
-from reasonrag.run_config import installed_versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.doctor.memory import (
@@ -66,7 +65,7 @@ from reasonrag.training.preflight_checks import (
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings
 from reasonrag.training.stages.trl import CRITIC, POLICY, Kind
-from reasonrag.training.stages.trl_backend import KINDS
+from reasonrag.training.stages.trl_backend import can_train
 
 GPU_MEMORY: Final = 80
 """The default to plan for without a GPU: an A100 or H100, in GB."""
@@ -193,13 +192,11 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     if stock:
         said = ", ".join(f"{name} {number}" for name, number in stock.named.items())
         findings.append(Finding("versions", "note", f"Python {stock.python} with {said}"))
-    else:
-        findings.append(Finding(kind.trainer if kind else "llamafactory", "error", str(inspection)))
-    if by_trl := KINDS.get(str(values.get("stage"))):
-        there = ", ".join(f"{name} {number}" for name, number in installed_versions(by_trl.packages).items())
-        findings.append(
-            Finding("backend_trl", "note", by_trl.lacking or f"{by_trl.command} could run here, with {there}")
-        )
+    able, said = can_train(values, file.name)
+    findings += [Finding("backend_trl", "note", said)] if said else []
+    if not stock:
+        trainer = kind.trainer if kind else "llamafactory"
+        findings.append(Finding(trainer, "warning" if able else "error", str(inspection)))
     if stock and not (values.get("use_cpu") or settings.gpus or settings.gpu_memory):
         findings += check_gpus(stock.devices, values)
     model, plans = str(values.get("model_name_or_path") or ""), list[MemoryOption]()

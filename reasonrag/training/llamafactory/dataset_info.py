@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from preference.candidate_records import MalformedCandidatesError, question_key
-from preference.export.formats import FORMATS, PAIRS, SPLITS, FormatName, dataset_info, dataset_name
+from preference.export.formats import CONVERSATIONS, FORMATS, PAIRS, SPLITS, FormatName, dataset_info, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.audit.audit import find_row_files
 from reasonrag.curation.dataset_directory import read_summary
@@ -164,8 +164,10 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntr
         name = dataset_name("proguide")  # the same rows under other column names
     entry = data.entries.get(name)
     there = {dataset_name(each): each for each in FORMATS if each not in PAIRS}
-    flags = [f" --format {each}" for entry, each in there.items() if entry == name or entry in data.entries]
-    write = f"reasonrag pairs {data.directory}{''.join(flags)} --out {data.directory}"  # or it removes those there
+    written = data.summary.options.get("formats", ()) if data.summary else ()
+    flags = [f" --format {each}" for entry, each in there.items() if entry == name or each in written]
+    source = "RUN" if there.get(name) in CONVERSATIONS else data.directory  # of a data set more are left out
+    write = f"reasonrag pairs {source}{''.join(flags)} --out {data.directory}"  # or it removes those there
     if entry is None:
         if name not in {dataset_name(each) for each, known in FORMATS.items() if known.info}:
             raise InputError(f"{data.directory} has no {name}: {choices(name, data.entries)}")

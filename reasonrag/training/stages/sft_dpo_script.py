@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ def main(job_file: Path) -> None:
 
     kind, config = (DPOTrainer, DPOConfig) if job.ours["stage"] == "dpo" else (SFTTrainer, SFTConfig)
     arguments, tokenizer = arguments_of(job, config, max_length=None), open_tokenizer(job.base)
+    with Path(job.rows).open("rb") as rows:
+        if tools := json.loads(rows.readline()).get("tools"):
+            _try_template(tokenizer, job.base, json.loads(tools))
     model = base_of(job, AutoModelForCausalLM, arguments)
     parts = {"model": model, "args": arguments, "processing_class": tokenizer}
     trained, facts = train_rows(job, kind, partial(_measured, tokenizer, job.base), task="CAUSAL_LM", **parts)
@@ -33,7 +37,7 @@ def main(job_file: Path) -> None:
 
 def _measured(tokenizer: Any, base: str, row: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """A row, which TRL renders itself, and its tokens: of a pair's longer side. Raises ValueError where the template
-    does not tell all of it."""
+    refuses it."""
     from jinja2 import TemplateError
 
     tools = {"tools": json.loads(row["tools"])} if "tools" in row else {}
@@ -42,16 +46,18 @@ def _measured(tokenizer: Any, base: str, row: dict[str, Any]) -> tuple[dict[str,
         ids = [tokenizer.apply_chat_template(each, **tools, return_dict=False) for each in sides]
     except (TemplateError, TypeError, ValueError) as error:
         raise ValueError(f"the chat template of {base} refuses its turns: {error}") from error
-    if tools and not _tells_all(tokenizer.decode(ids[0]), sides[0]):
-        raise ValueError(f"the chat template of {base} leaves out calls of tools, or what they found")
     return row, max(map(len, ids))
 
 
-def _tells_all(text: str, turns: list[dict[str, Any]]) -> bool:
-    """Whether the calls of a conversation and what they found are in its text."""
-    calls = (call["function"] for turn in turns for call in turn.get("tool_calls") or ())
-    shown = [json.dumps(query, ensure_ascii=False)[1:-1] for each in calls for query in each["arguments"].values()]
-    return all(each in text for each in shown + [turn["content"] for turn in turns if turn["role"] == "tool"])
+def _try_template(tokenizer: Any, base: str, tools: list[Any]) -> None:
+    """Ends the process where the template leaves out a call of a tool, or what it found."""
+    call = {"type": "function", "function": {"name": "search", "arguments": {"query": "ASKED"}}}
+    turns = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "FOUND"}]
+    with suppress(Exception):  # the rows say then what is refused
+        asked = [{"role": "user", "content": "question"}, *turns]
+        text = tokenizer.apply_chat_template(asked, tools=tools, tokenize=False)
+        if not ("ASKED" in text and "FOUND" in text):
+            raise SystemExit(f"the chat template of {base} leaves out calls of tools, or what they found")
 
 
 if __name__ == "__main__":

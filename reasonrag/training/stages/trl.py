@@ -29,7 +29,7 @@ from reasonrag.run_config import config_hash, installed_versions
 from reasonrag.serving.loading import SMALL
 from reasonrag.serving.local_server import count_gpus, driver_gpus
 from reasonrag.training.llamafactory.config_files import changes_of, find_config, listed
-from reasonrag.training.llamafactory.config_resolution import base_settings, without_evaluation
+from reasonrag.training.llamafactory.config_resolution import OPERATIONAL, base_settings, without_evaluation
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from reasonrag.training.llamafactory.launcher import TrainingFailed
@@ -170,7 +170,7 @@ def _prepare(plan: Plan, rows: Rows, *, strict: bool) -> Startable:
     entries = rows.entries or [DatasetEntry(f"rows of a {kind.stage}", {}, rows.files[0])]
     of_tools = entries[0].of_tools
     prompts, chosen = prompts_of_training(data.directory, plan.permitted.prompts, of_tools=of_tools)
-    if rows.entries and prompts.agent == "tools" and not of_tools:  # calls are text there
+    if rows.entries and prompts.agent == "tools":
         check_notation(str(config["model_name_or_path"]), found.notes.append)
     if not rows.train:
         raise NothingToLearn(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
@@ -179,7 +179,8 @@ def _prepare(plan: Plan, rows: Rows, *, strict: bool) -> Startable:
     if strict:
         plan.permitted.refuse(found.objections)
     trained_by = {"base_trained_by": [each.config_hash for each in base.came_from]}
-    decides = config | {"data": digests} | dict(rows.decides) | trained_by
+    told = {key: value for key, value in config.items() if key not in OPERATIONAL}
+    decides = told | {"data": digests} | dict(rows.decides) | trained_by
     provenance = Provenance(
         base_model=base.name,
         stage=kind.stage,
@@ -234,7 +235,9 @@ def train_plan(
         if not record.lengths:
             record.lengths = orjson.loads(read_small(output.folder / FACTS))
             if left_out := record.lengths["left_out"]:
-                record.notes.append(f"{left_out:,} rows were longer than the limit of tokens and left out")
+                of = sum(record.data[name] for name in ("rows", "eval_rows"))
+                record.notes.append(f"{left_out:,} of {of:,} rows were longer than the limit of tokens and left out")
+            record.data |= {"rows": record.lengths["rows"], "eval_rows": record.lengths.get("held_out_rows", 0)}
             output.write_record(record)
         prepared.provenance = prepared.provenance.model_copy(update=dict(conclude(record)))
         prepared.provenance.write(output.folder)
@@ -321,13 +324,13 @@ def train_rows(
     from peft import LoraConfig
 
     limit, sets, lengths = job.most_tokens(parts["model"].config), dict[str, list[Any]](), list[int]()
-    for name, file in {"rows": job.rows, "held-out rows": job.held_out}.items():
+    for name, file in {"training rows": job.rows, "held-out rows": job.held_out}.items():
         sets[name] = []
         for number, line in enumerate(Path(file).read_bytes().splitlines() if file else (), start=1):
             try:
                 row, length = tokenized(json.loads(line))
             except ValueError as error:
-                raise SystemExit(f"row {number}: {error}") from error
+                raise SystemExit(f"row {number} of the {name}: {error}") from error
             lengths.append(length)
             sets[name] += [row] if length <= limit else []
         if file and not sets[name]:

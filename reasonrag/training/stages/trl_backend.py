@@ -6,6 +6,7 @@ those that LLaMA-Factory would read. An adapter ends merged into its base model,
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,8 +18,9 @@ from preference.export.formats import messages_of
 from preference.export.summary import DATASET_INFO_FILE
 from reasonrag.errors import InputError
 from reasonrag.llm.hermes import native_turns, turns_of_sharegpt
+from reasonrag.run_config import installed_versions
 from reasonrag.training.llamafactory.config_files import ConfigFile
-from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
+from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, rows_in
 from reasonrag.training.prepare import TrainingJob
 from reasonrag.training.stages.training import TrainingResult
@@ -61,7 +63,7 @@ _INSTEAD: Final = {
     "template": "the model's own chat template renders the rows",
     "plot_loss": "nothing is drawn, and metrics.json has every loss",
 }
-"""Keys of shipped configurations that TRL has no word for, and what it does."""
+"""Keys of shipped configurations that have no word here, and what is done."""
 _ASKED: Final = {"alpaca": {"system", "prompt"}, "sharegpt": {"system", "messages", "tools"}}
 """Columns of a prompt that are read, by their formatting."""
 
@@ -74,7 +76,10 @@ def train_by_trl(
     if stage not in (None, *KINDS):  # before its rows are looked for
         raise InputError(f"--backend trl trains the stages sft and dpo; {Path(file.name).stem} is of stage {stage}")
     resolution = resolve_config(file, changes, job.data, out=out)
-    config, entries = in_words_of_trl(resolution), resolution.entries
+    config, entries = (
+        in_words_of_trl(resolution.config, resolution.name, bounded=resolution.chosen_cutoff),
+        resolution.entries,
+    )
     train, *held_out = (read_rows(each, job.data.directory, config.get("max_samples")) for each in entries)
     files = [each.file for each in entries if each.file]
     plan = Plan(KINDS[resolution.stage], config, resolution.name, job.data, resolution.out, job.permitted)
@@ -85,40 +90,56 @@ def train_by_trl(
     return train_plan(plan, rows, job.watcher, TrainingResult, dry_run=dry_run)
 
 
-def in_words_of_trl(resolution: ResolvedConfig) -> dict[str, Any]:
-    """The configuration as TRL's trainers take it, beside base, LoRA and what our process acts on. Raises InputError
-    for what TRL has no word for, or does otherwise."""
-    config, by_lora = resolution.config, resolution.config["finetuning_type"] == "lora"
-    most, ratio = config.get("max_samples", 1), config.get("warmup_ratio", 0)
+def can_train(config: Mapping[str, Any], name: str) -> tuple[bool, str]:
+    """Whether a configuration could be trained in this environment, and by what, or why not; no words for others."""
+    kind = KINDS.get(str(config.get("stage")))
+    if kind is None or kind.lacking:
+        return False, kind.lacking or "" if kind else ""
+    try:
+        in_words_of_trl(config, name, bounded=False)
+    except InputError as error:
+        return False, str(error)
+    there = ", ".join(f"{package} {number}" for package, number in installed_versions(kind.packages).items())
+    return True, f"{kind.command} can train this here, with {there}"
+
+
+def in_words_of_trl(config: Mapping[str, Any], name: str, *, bounded: bool) -> dict[str, Any]:
+    """A configuration as TRL's trainers take it, beside base, LoRA and what our process acts on. bounded: whether its
+    `cutoff_len` is the user's. Raises InputError for what has no word here, or is done otherwise."""
+    kind = config.get("finetuning_type", "lora")
+    ratio, beta = config.get("warmup_ratio", 0), config.get("pref_beta", 0.1)
+    most, longest = config.get("max_samples", 1), config["cutoff_len"] if bounded else 1
     otherwise = {
         "deepspeed": True,
         "fsdp": True,
         "report_to": config.get("report_to") not in ("none", "None", None, []),
-        "max_samples": not isinstance(most, int) or most < 1,
-        "finetuning_type": config["finetuning_type"] not in ("full", "lora"),
+        "max_samples": type(most) is not int or most < 1,
+        "cutoff_len": type(longest) is not int or longest < 1,
+        "pref_beta": type(beta) not in (int, float) or beta <= 0,
+        "finetuning_type": kind not in ("full", "lora"),
         "pref_loss": config.get("pref_loss", "sigmoid") != "sigmoid",
         "pref_ftx": bool(config.get("pref_ftx")),
         "mask_history": config.get("mask_history") is False,
-        "warmup_ratio": not isinstance(ratio, int | float) or not 0 <= ratio <= 1,
+        "warmup_ratio": type(ratio) not in (int, float) or not 0 <= ratio <= 1,
     }
     instead = "leave it out (--set {}=null), or --backend llamafactory"
-    known = _SAME | _TOLD | _RENAMED.keys() | otherwise.keys() | (LORA.keys() if by_lora else set())
+    known = _SAME | _TOLD | _RENAMED.keys() | otherwise.keys() | (LORA.keys() if kind == "lora" else set())
     if unknown := [key for key in config if key not in known]:
         ours = [f"write {key}" for key, theirs in _RENAMED.items() if theirs == unknown[0]]
         to_do = ours[0] if ours else instead.format(unknown[0])
-        raise InputError(f"{resolution.name}: TRL has no word for {', '.join(unknown)}: {to_do}")
+        raise InputError(f"{name}: --backend trl has no word for {', '.join(unknown)}: {to_do}")
     for key in (key for key, wrong in otherwise.items() if wrong and key in config):
-        said = f"{resolution.name}: --backend trl does not know {key}: {config[key]!r}"
+        said = f"{name}: --backend trl does not know {key}: {config[key]!r}"
         raise InputError(f"{said}: {instead.format(key)}")
     found: dict[str, Any] = {
         _RENAMED.get(key, key): value for key, value in config.items() if key in _SAME | _RENAMED.keys() | LORA.keys()
     }
     if "warmup_ratio" in config:  # a share, which wins over the steps; 1 would be one step
         found["warmup_steps"] = min(ratio, math.nextafter(1, 0))
-    if by_lora:
+    if kind == "lora":
         rank = found.setdefault("lora_rank", 8)  # LLaMA-Factory's defaults
         found = {"lora_alpha": 2 * rank, "lora_target": "all"} | found
-    limit = {"max_length": config["cutoff_len"]} if resolution.chosen_cutoff else {}
+    limit = {"max_length": longest} if bounded else {}
     base = {key: config[key] for key in ("model_name_or_path", "stage", "dataset", "max_samples") if key in config}
     return base | _DEFAULTS | found | limit
 
@@ -136,11 +157,14 @@ def read_rows(entry: DatasetEntry, folder: Path, most: int | None) -> list[dict[
             "columns of text, as those of rag_proguide and rag_proguide_sft, and pairs of conversations with tools: "
             f"reasonrag pairs RUN --format {form} --out {folder}"
         )
-    try:
-        rows = ({name: row[column] for name, column in entry.columns.items()} for row in rows_in(entry.file)[:most])
-        return [_row(row, sides) for row in rows]
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{entry.file}: a row has no {error}; make it again: reasonrag pairs") from error
+    rows = list[dict[str, Any]]()
+    for number, row in enumerate(rows_in(entry.file)[:most], start=1):
+        try:
+            rows.append(_row({name: row[column] for name, column in entry.columns.items()}, sides))
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"has no {error}" if isinstance(error, KeyError) else "is damaged"
+            raise InputError(f"{entry.file}: row {number} {what}; make it again: reasonrag pairs") from error
+    return rows
 
 
 def _row(row: Mapping[str, Any], sides: Mapping[str, str]) -> dict[str, Any]:
@@ -148,6 +172,9 @@ def _row(row: Mapping[str, Any], sides: Mapping[str, str]) -> dict[str, Any]:
     if "tools" in row:
         turns = {"prompt": [Message(role="system", content=row["system"]), *turns_of_sharegpt(row["messages"])]}
         turns |= {side: turns_of_sharegpt([row[name]]) for side, name in sides.items()}
+        if not isinstance(json.loads(row["tools"]), list):
+            raise ValueError
         return {name: native_turns(said) for name, said in turns.items()} | {"tools": row["tools"]}
     prompt = messages_of({"instruction": row["system"], "input": row["prompt"], "history": row.get("history")})
-    return {"prompt": prompt} | {side: [{"role": "assistant", "content": row[name]}] for side, name in sides.items()}
+    said = {"prompt": prompt} | {side: [{"role": "assistant", "content": row[name]}] for side, name in sides.items()}
+    return {name: [Message.model_validate(each).model_dump() for each in turns] for name, turns in said.items()}

@@ -13,8 +13,7 @@ import reasonrag as package
 from preference.candidate_records import question_key
 from reasonrag.agent.agent import AgentStep
 from reasonrag.errors import InputError
-from reasonrag.evaluation.ask import AgentAnswer
-from reasonrag.evaluation.pages.answer import answer_parts, show_step
+from reasonrag.evaluation.ask import AgentAnswer, show_step
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.llm.chat import Completion
 from reasonrag.retrieval.retriever import IndexRetriever
@@ -103,7 +102,7 @@ def test_an_answer_that_is_missing_says_why(
 ) -> None:
     said = Completion(text="So the answer is <answer>Par" if end == "length" else "", finish_reason=end)
     model = ScriptedModel(lambda *_: said)
-    show(answer_parts(package.ask(QUESTION, chat_model=model, retriever=retriever, told=show_step)))
+    show(package.ask(QUESTION, chat_model=model, retriever=retriever, told=show_step).shown())
     shown = capsys.readouterr().out
     assert says in shown
     assert re.search(f"answer: none: the last reply was unreadable; .*{helps}", shown)
@@ -115,7 +114,7 @@ HOSTILE = "\x1b[2J[red]\u202eowned"
 def test_hostile_words_move_no_cursor(capsys: pytest.CaptureFixture[str], retriever: IndexRetriever) -> None:
     replies = [f"{HOSTILE} <query>France {HOSTILE}</query>", f"<evidence>{HOSTILE}</evidence>"]
     model = ScriptedModel([*replies, f"<answer>{HOSTILE}</answer>"])
-    show(answer_parts(package.ask(HOSTILE, chat_model=model, retriever=retriever, told=show_step)))
+    show(package.ask(HOSTILE, chat_model=model, retriever=retriever, told=show_step).shown())
     shown = capsys.readouterr().out
     assert "owned" in shown
     assert "[red]" in shown

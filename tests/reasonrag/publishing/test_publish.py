@@ -513,6 +513,7 @@ def test_traces_are_seen_by_those_who_see_the_rows(hub: HubServer, made: Path, d
     refused = published(hub, data, "--with-trees", made / "run")
     assert refused.returncode == 1
     assert f"{REPO}-traces is already public" in refused.stderr
+    assert f"The rows are at {hub.endpoint}/datasets/{REPO}, private" in " ".join(refused.stderr.split())
 
 
 # -- what readers get ------------------------------------------------------------------------------------------

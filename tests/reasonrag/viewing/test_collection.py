@@ -31,8 +31,7 @@ from reasonrag.viewing.collection import Collection, ExploredQuestion, ExploredT
 from reasonrag.viewing.explanations import OUTCOMES, explain
 from reasonrag.viewing.overview import Overview
 from reasonrag.viewing.question_rows import question_row
-from reasonrag.viewing.question_view import QuestionView, question_view
-from reasonrag.viewing.step_status import StepStatus, step_statuses
+from reasonrag.viewing.question_view import QuestionView, StepStatus, question_view, step_statuses
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.trees import (
     Fields,
