@@ -30,7 +30,7 @@ LINES = {
     "evaluation": 4139,
     "exploration": 2579,
     "llm": 5128,
-    "publishing": 1240,
+    "publishing": 1243,
     "retrieval": 3777,
     "run": 780,
     "scale": 567,

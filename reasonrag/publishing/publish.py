@@ -99,11 +99,7 @@ def publish(
     if not dry_run:
         done = upload(place, paths, repo, private=settings.private, say=say, kind=kind)
         if content.traces:  # seen by those who see the rows
-            try:
-                upload(place / TRACES, content.traces, traces_of(repo), private=done.private, say=say, kind=SESSIONS)
-            except ReasonragError as error:
-                seen = "private" if done.private else "public"
-                raise type(error)(f"{error}. The rows are at {done.url}, {seen}") from error
+            _upload_traces(place / TRACES, content.traces, traces_of(repo), done, say)
     return content.published(
         repo=repo,
         dry_run=dry_run,
@@ -112,6 +108,13 @@ def publish(
         set_aside=[f"{each.flag} {each.name}" for each in aside],
         **vars(done),
     )
+
+
+def _upload_traces(place: Path, paths: list[str], repo: str, rows: UploadResult, say: Callable[[str], None]) -> None:
+    try:
+        upload(place, paths, repo, private=rows.private, say=say, kind=SESSIONS)
+    except ReasonragError as error:
+        raise type(error)(f"{error}. The rows are at {rows.url}, {'private' if rows.private else 'public'}") from error
 
 
 class _DataSetToPublish:

@@ -250,8 +250,8 @@ def test_replies_of_earlier_turns_are_learnt_in_rows_of_their_own(data: Path) ->
 
 CUTOFFS: dict[str, tuple[dict[str, Any], bool, str]] = {
     "another family by its name": ({"model_name_or_path": "meta-llama/Llama-3.1-8B"}, True, "stays 8,192"),
-    "a later Qwen": ({"model_name_or_path": "Qwen/Qwen3-8B"}, True, "tokenizer of Qwen/Qwen3-8B is not on this"),
-    "a folder without its tokenizer": ({"model_name_or_path": "base"}, True, "the tokenizer of base is not on this"),
+    "a later Qwen": ({"model_name_or_path": "Qwen/Qwen3-8B"}, True, "tokenizer of Qwen/Qwen3-8B cannot be read"),
+    "a folder without its tokenizer": ({"model_name_or_path": "base"}, True, "the tokenizer of base cannot be read"),
     "a model whose vocabulary is at hand": ({"model_name_or_path": QWEN}, False, "(was 8,192)"),
     "no cutoff is configured": ({"model_name_or_path": "base", "cutoff_len": None}, False, "cuts no row; tokens by"),
 }
