@@ -1,1 +1,1 @@
-"""Output of `evaluate`, `ask` and `compare` for people: terminal tables and Markdown."""
+"""Output of `evaluate` and `compare` for people: terminal tables and Markdown."""

@@ -1,8 +1,8 @@
-"""One training with TRL or transformers, by a process of ours: what `train-critic` and `train-policy` have in common.
+"""One training by a process of ours: what `train-critic`, `train-policy` and `train --backend trl` have in common.
 
 Decides the order: resolve, check the data as for any training, write the rows, run the process, record; and whether a
 training is new, resumed or finished. What rows are, what the process does with them and what is said of the model is
-the kind's; here stands what the two kinds are called and need. Knows neither tokens nor losses.
+the kind's; of two kinds here stands what they are called and need. Knows no losses.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def can_train(config: Mapping[str, Any], name: str) -> tuple[bool, str]:
     """Whether a configuration could be trained in this environment, and by what, or why not; no words for others."""
     kind = KINDS.get(str(config.get("stage")))
     if kind is None or kind.lacking:
-        return False, kind.lacking or "" if kind else ""
+        return False, (kind and kind.lacking) or ""
     try:
         in_words_of_trl(config, name, bounded=False)
     except InputError as error:
