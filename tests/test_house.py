@@ -27,7 +27,7 @@ LINES = {
     "critics": 1108,
     "curation": 5469,
     "data": 3565,
-    "evaluation": 4139,
+    "evaluation": 4229,
     "exploration": 2579,
     "llm": 5128,
     "publishing": 1243,
@@ -38,7 +38,7 @@ LINES = {
     "studies": 1283,
     "training": 5776,
     "viewing": 2633,
-    "tests": 51125,
+    "tests": 51286,
     "benchmarks": 10334,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

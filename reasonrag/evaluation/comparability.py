@@ -40,7 +40,7 @@ class EvaluationRun:
 
 @dataclass(frozen=True)
 class Condition:
-    """One evaluation, or several that differ only in their seeds."""
+    """One evaluation, or several that differ only in their seeds, in the order of these."""
 
     name: str
     seeds: tuple[EvaluationRun, ...]
@@ -71,7 +71,8 @@ def read_conditions(runs: Sequence[Path], groups: Sequence[str]) -> list[Conditi
     again = [name for name, count in Counter(name for name, _ in named).items() if count > 1]
     if again and len(named) > len(runs):
         raise InputError(f"two conditions are named {again[0]!r}; give the --group another name")
-    return [Condition(name, tuple(map(_read_evaluation, paths))) for name, paths in named]
+    read = [(name, map(_read_evaluation, paths)) for name, paths in named]
+    return [Condition(name, tuple(sorted(seeds, key=lambda each: each.report.seed))) for name, seeds in read]
 
 
 def _names_of(runs: Sequence[Path]) -> list[str]:

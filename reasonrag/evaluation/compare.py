@@ -7,8 +7,7 @@ and `pages.comparison_page`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +36,15 @@ from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.reported_metrics import METRICS, capitalized
 from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import (
+    EQUIVALENCE_LEVEL,
+    POWER,
     RESAMPLES,
     RESAMPLING_SEED,
+    Equivalence,
     MetricDelta,
     changes,
+    detectable,
+    equivalence,
     mcnemar,
     mcnemar_text,
     paired_differences,
@@ -53,7 +57,7 @@ from reasonrag.llm.offline import rehearsed_judge
 from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.redaction import mask_secrets_in, secrets
-from reasonrag.rendering import interval_text
+from reasonrag.rendering import interval_text, percent
 from reasonrag.run.engine import Budget
 from reasonrag.run_config import versions
 from reasonrag.settings import flag_of, resolve
@@ -61,8 +65,6 @@ from reasonrag.signatures import public_call
 
 TESTED = ("em", "cover_em")
 """Metrics that decide the verdict, unless a judge's is known of more questions, or no answer equals a gold one."""
-FEWEST_CHANGES = math.ceil(1 - math.log2(1 - COMPARISON_LEVEL))
-"""Questions that must change, all n the same way, for McNemar's exact test to give 2 / 2**n <= 1 - COMPARISON_LEVEL."""
 
 
 @public_call(CompareSettings)
@@ -121,7 +123,7 @@ def compare_into(
         bootstrap=RESAMPLES,
         seed=RESAMPLING_SEED,
         conditions=[_condition(each, questions) for each in conditions],
-        pairs=[_PairComparer(reference, each, questions, judged).pair() for each in others],
+        pairs=[_PairComparer(reference, each, questions, judged).pair(settings.equivalent) for each in others],
         cost_usd=judged.cost_usd if judged else None,
         warnings=comparability_warnings(conditions, left_out)
         + (rehearsed_judge(judged.judge.spec.name, "preferences", "--judge") if judged else []),
@@ -185,6 +187,8 @@ class _PairComparer:
         judged: PairwiseJudgements | None,
     ) -> None:
         self.reference, self.other, self.questions = reference, other, questions
+        seeds = [[run.report.seed for run in side.seeds] for side in (reference, other)]
+        self.paired_seeds = seeds[0] == seeds[1] and 1 < len(set(seeds[0])) == len(seeds[0])
         self.values = {name: (reference.values(name, questions), other.values(name, questions)) for name in METRICS}
         self.preferences: Preferences | None = None
         if judged:
@@ -202,18 +206,22 @@ class _PairComparer:
             np.nan_to_num(np.round(theirs.mean(axis=0) - ours.mean(axis=0), 12)) for ours, theirs in deciding
         )
 
-    def pair(self) -> PairedComparison:
+    def pair(self, within: float | None) -> PairedComparison:
         deltas = self._deltas(METRICS, np.arange(len(self.questions)))
         tests = {name: p for name in ("accuracy", *self.decide) if (p := mcnemar(*self.values[name])) is not None}
-        verdict = self._verdict(deltas, tests)
+        verdict, deciding = self._verdict(deltas, tests), self.values[self.decide[0]]
+        shown = equivalence(*deciding, within, paired_seeds=self.paired_seeds) if within else None
         return PairedComparison(
             reference=self.reference.name,
             other=self.other.name,
             verdict=verdict,
-            sentence=self._sentence(verdict, deltas, tests),
+            sentence=" ".join([self._sentence(verdict, deltas, tests), *self._seen(deltas[self.decide[0]], shown)]),
             metrics=deltas,
             decided_by=self.decide[0],
             preferences=self.preferences,
+            paired_seeds=self.paired_seeds,
+            detectable=detectable(deltas[self.decide[0]]),
+            equivalent=shown,
             tests=tests,
             outcomes=self._outcomes(np.arange(len(self.questions))),
             by_type=self._parts(lambda each: each.type),
@@ -225,7 +233,7 @@ class _PairComparer:
 
     def _deltas(self, names: Iterable[str], columns: np.ndarray[Any, Any]) -> dict[str, MetricDelta]:
         chosen = {name: (one[:, columns], two[:, columns]) for name in names for one, two in [self.values[name]]}
-        found = paired_differences([*chosen.values()])
+        found = paired_differences([*chosen.values()], paired_seeds=self.paired_seeds)
         return {name: each for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS}
 
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, float]) -> ComparisonVerdict:
@@ -268,7 +276,7 @@ class _PairComparer:
             "style_gain": f"{other} is higher, which may be answer style and does not count as a gain",
             "loss": f"{other} is worse",
             "style_loss": f"{other} is lower, which may be answer style",
-            "no_difference": f"not significant. {_why_not_significant(difference, p, name)}",
+            "no_difference": f"not significant{_why_not_significant(difference, p, name)}",
         }
         if verdict == "identical":
             return f"{other} and {reference} have the same scores on every question."
@@ -278,6 +286,19 @@ class _PairComparer:
         side = significant_direction("cover_em", deltas, tests)
         verb = {0: "does not change significantly", 1: "gains", -1: "loses"}[side]
         return f"{found} Cover-EM {verb}: {in_points(deltas['cover_em'])}."
+
+    def _seen(self, delta: MetricDelta, shown: Equivalence | None) -> Iterator[str]:
+        """Whether seeds are paired, which difference is detectable, and whether the two are shown to be equivalent."""
+        if delta.n:
+            several = max(len(self.reference.seeds), len(self.other.seeds)) > 1
+            seeds = f" and {'paired' if self.paired_seeds else 'unpaired'} seeds" if several else ""
+            least = "above 100" if (found := detectable(delta)) is None else f"about {found:.1f}"
+            size = f"the smallest detectable difference is {least} points ({percent(POWER)} power)"
+            yield f"With n = {delta.n:,}{seeds} {size}."
+        if shown:
+            ends = interval_text(f"{shown.low:z.2f}", f"{shown.high:z.2f}", EQUIVALENCE_LEVEL)
+            said = "equivalent" if shown.shown else "not shown to be equivalent"
+            yield f"{self.other.name} and {self.reference.name} are {said} within {shown.points:g} points {ends}."
 
 
 # -- what is said of it ----------------------------------------------------------------------------------------------
@@ -289,23 +310,21 @@ def significant_direction(metric: str, deltas: dict[str, MetricDelta], tests: di
 
 
 def _why_not_significant(em: MetricDelta, p: float | None, name: str) -> str:
-    """Why a difference is not significant, and which one would have been detectable."""
-    if em.low is None or em.high is None or p is None:
-        return "No question has a score in both"
+    """Why a difference is not significant, as a further sentence, where its interval does not say it."""
+    if p is None:
+        return ". No question has a score in both"
     if em.value == em.low == em.high == 0:
-        return f"{capitalized(name)} is the same on every question"
-    if em.side:
-        return "Too few questions change that way"
-    detectable = max(50 * (em.high - em.low), 100 * FEWEST_CHANGES / em.n)
-    if detectable > 100:  # noqa: PLR2004 - points
-        return f"With n = {em.n:,} no difference would be significant"
-    return f"With n = {em.n:,} the smallest detectable difference is about {detectable:.1f} points"
+        return f". {capitalized(name)} is the same on every question"
+    return ". Too few questions change that way" if em.side else ""
 
 
 def in_points(delta: MetricDelta, p: float | None = None) -> str:
-    """`+7.5 points (95 % CI 0.0 to 15.0; McNemar p = 0.25)`: a difference in percentage points, with its interval."""
+    """`+7.5 points (95 % CI 0.0 to 15.0; McNemar p = 0.25)`: a difference in percentage points, with its intervals."""
     if delta.value is None or delta.low is None or delta.high is None:
         return "nothing to compare"
-    value, low, high = (round(100 * each, 1) + 0.0 for each in (delta.value, delta.low, delta.high))  # no -0.0
-    ends = interval_text(f"{low:.1f}", f"{high:.1f}", COMPARISON_LEVEL)
-    return f"{value:+.1f} points {ends if p is None else f'{ends[:-1]}; {mcnemar_text(p)})'}"
+    ends = (delta.value, delta.low, delta.high, delta.t_low or 0, delta.t_high or 0)
+    value, low, high, t_low, t_high = (round(100 * each, 1) + 0.0 for each in ends)  # no -0.0
+    found = interval_text(f"{low:.1f}", f"{high:.1f}", COMPARISON_LEVEL)[:-1]
+    if delta.by_seed:
+        found += f"; by t over {len(delta.by_seed)} paired seeds {t_low:.1f} to {t_high:.1f}"
+    return f"{value:+.1f} points {found}{'' if p is None else f'; {mcnemar_text(p)}'})"

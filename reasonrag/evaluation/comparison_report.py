@@ -12,7 +12,7 @@ from pydantic import Field
 
 from preference.records import AbsentIfNone, Record
 from reasonrag.evaluation.judges.pairwise import Preferences
-from reasonrag.evaluation.significance import MetricDelta
+from reasonrag.evaluation.significance import Equivalence, MetricDelta
 
 COMPARISON: Final = "compare.json"
 OF_PARTS: Final = ("em", "f1", "cover_em")
@@ -50,7 +50,7 @@ class ComparisonPart(Record):
 
 
 class ConditionSummary(Record):
-    """A condition. runs: as given. metrics: means over questions and seeds; null without values."""
+    """A condition. runs: as given, by seed. metrics: means over questions and seeds; null without values."""
 
     name: str
     runs: list[str]
@@ -73,6 +73,12 @@ class PairedComparison(Record):
     preference or judged_right, where there is one."""
     preferences: AbsentIfNone[Preferences] = None
     """With --judge."""
+    paired_seeds: bool = False
+    """Both have the same seeds, several; a resample draws the same ones for both."""
+    detectable: float | None = None
+    """The smallest difference that decides and is found with 80 % power, in points; null where none can be."""
+    equivalent: AbsentIfNone[Equivalence] = None
+    """With --equivalent."""
     tests: dict[str, float]
     """p of McNemar's test of the metrics that decide, and of accuracy where questions have options."""
     outcomes: WinLossCounts

@@ -196,6 +196,9 @@ class CompareSettings(JudgeSettings, LimitSettings, BudgetSettings):
         "compared after single runs",
         default=[],
     )
+    equivalent: float | None = setting(
+        "Say whether a difference is shown to be within this many points, by two one-sided tests at 5 %", gt=0, le=100
+    )
     judge: str | None = setting(
         "Model that chooses the better one of two answers, in both orders: a model name, or offline. For questions "
         "without gold answers, and for long answers",

@@ -2,19 +2,22 @@
 
 Decides the bootstrap and the test. The bootstrap is paired: every resample draws the same questions for both, so that
 question difficulty cancels out; if a condition was run with several seeds, each resample draws seeds too, so that the
-interval covers other questions *and* other seeds. Percentile intervals, not corrected for multiple comparisons. Knows
-numbers only: no question, no file, no metric's name.
+interval covers other questions *and* other seeds. Paired seeds are drawn together; a t interval of their differences
+covers other seeds. Percentile intervals, not corrected for multiple comparisons. Knows numbers only: no question, no
+file, no metric's name.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from preference.records import Record
+from preference.records import AbsentIfEmpty, AbsentIfNone, Record
 from preference.statistics import COMPARISON_LEVEL
 
 Values: TypeAlias = NDArray[np.float64]
@@ -24,6 +27,10 @@ RESAMPLES, RESAMPLING_SEED = 2000, 0
 """Of every bootstrap."""
 _CELLS = 4_000_000
 """Numbers of a resampling held at a time: 32 MB."""
+POWER, EQUIVALENCE_LEVEL = 0.8, 2 * COMPARISON_LEVEL - 1
+"""Chance to find the smallest detectable difference; level of the interval that is two one-sided tests at 5 %."""
+_FEWEST_CHANGES = math.ceil(1 - math.log2(1 - COMPARISON_LEVEL))
+"""Questions that must change, all n the same way, for McNemar's exact test to give 2 / 2**n <= 1 - COMPARISON_LEVEL."""
 _SMALLEST_P = 1e-4
 _ROUNDED = 12
 """Digits: floating point differs in the last ones with the order of a sum."""
@@ -39,6 +46,10 @@ class MetricDelta(Record):
     value: float | None = None
     low: float | None = None
     high: float | None = None
+    by_seed: AbsentIfEmpty[tuple[float, ...]] = ()
+    """Differences of paired seeds, whose mean is value; none where all are equal, which says nothing of other seeds."""
+    t_low: AbsentIfNone[float] = None
+    t_high: AbsentIfNone[float] = None
 
     @property
     def side(self) -> int:
@@ -47,6 +58,21 @@ class MetricDelta(Record):
             return 0
         return int(self.low > 0) - int(self.high < 0)
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """By t where paired seeds differ, else by bootstrap; None without a value."""
+        low, high = (self.t_low, self.t_high) if self.by_seed else (self.low, self.high)
+        return None if low is None or high is None else (low, high)
+
+
+class Equivalence(Record):
+    """Whether a difference is shown to be within +-points: its interval at EQUIVALENCE_LEVEL is. All in points."""
+
+    points: float
+    low: float
+    high: float
+    shown: bool
+
 
 def paired_differences(
     pairs: Sequence[tuple[Values, Values]],
@@ -54,23 +80,23 @@ def paired_differences(
     resamples: int = RESAMPLES,
     seed: int = RESAMPLING_SEED,
     confidence: float = COMPARISON_LEVEL,
+    paired_seeds: bool = False,
 ) -> list[MetricDelta]:
     """Differences of each metric's (reference, other). All metrics have the same questions as columns and are resampled
-    together; the reference has the same seeds in every pair, and so has the other side."""
+    together; the reference has the same seeds in every pair, and so has the other side. paired_seeds: both sides have
+    the same seeds in the same rows, whose differences are resampled."""
     if not pairs or not pairs[0][0].shape[1]:
         return [MetricDelta(n=0) for _ in pairs]
     usable = [_valued(one, other) for one, other in pairs]
+    sides = [(np.zeros((1, one.shape[1])), other - one) for one, other in pairs] if paired_seeds else pairs
     columns = [
         np.stack([*(np.where(used, side, 0.0) for side in one), *(np.where(used, side, 0.0) for side in other), used])
-        for (one, other), used in zip(pairs, usable, strict=True)
+        for (one, other), used in zip(sides, usable, strict=True)
     ]
-    ours = pairs[0][0].shape[0]
-    drawn = [
-        np.concatenate(parts)
-        for parts in zip(*_resampled(columns, ours=ours, resamples=resamples, seed=seed), strict=True)
-    ]
+    drawings = _resampled(columns, ours=sides[0][0].shape[0], resamples=resamples, seed=seed)
+    drawn = [np.concatenate(parts) for parts in zip(*drawings, strict=True)]
     return [
-        _difference(one[:, used], other[:, used], values, confidence=confidence)
+        _difference(one[:, used], other[:, used], values, confidence=confidence, paired_seeds=paired_seeds)
         for (one, other), used, values in zip(pairs, usable, drawn, strict=True)
     ]
 
@@ -115,15 +141,50 @@ def _seed_weights(dice: np.random.Generator, seeds: int, some: int) -> Values:
     return drawn
 
 
-def _difference(one: Values, other: Values, drawn: Values, *, confidence: float) -> MetricDelta:
+def _difference(one: Values, other: Values, drawn: Values, *, confidence: float, paired_seeds: bool) -> MetricDelta:
     if not one.shape[1]:
         return MetricDelta(n=0)
     low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    means = float(one.mean()), float(other.mean())
-    ends = (*means, float((other.mean(axis=0) - one.mean(axis=0)).mean()), float(low), float(high))
-    names = ("reference", "other", "value", "low", "high")
-    rounded = {name: round(each, _ROUNDED) + 0.0 for name, each in zip(names, ends, strict=True)}
-    return MetricDelta(n=one.shape[1], **rounded)
+    ends = [one.mean(), other.mean(), (other.mean(axis=0) - one.mean(axis=0)).mean(), low, high]
+    by_seed = np.round((other - one).mean(axis=1), _ROUNDED) if paired_seeds else np.empty(0)
+    if len(set(by_seed)) > 1:
+        reach = quantile((1 + confidence) / 2, len(by_seed)) * by_seed.std(ddof=1) / math.sqrt(len(by_seed))
+        ends += [ends[2] - reach, ends[2] + reach]
+    names = ("reference", "other", "value", "low", "high", "t_low", "t_high")
+    rounded = {name: round(float(each), _ROUNDED) + 0.0 for name, each in zip(names, ends, strict=False)}
+    return MetricDelta(n=one.shape[1], by_seed=tuple(by_seed.tolist()) if "t_low" in rounded else (), **rounded)
+
+
+def quantile(share: float, seeds: int) -> float:
+    """Of Student's t for a mean over so many seeds; for 0, of the normal distribution."""
+    if not seeds:
+        return NormalDist().inv_cdf(share)
+    # t is sqrt(freedom) * tan(angle), where the density of the angle goes with cos(angle)**(freedom - 1)
+    edges = np.linspace(-math.pi / 2, math.pi / 2, 100_001)
+    below = np.cumsum(np.cos((edges[1:] + edges[:-1]) / 2) ** (seeds - 2))
+    return math.sqrt(seeds - 1) * math.tan(np.interp(share, np.append(0, below / below[-1]), edges))
+
+
+def detectable(delta: MetricDelta) -> float | None:
+    """The smallest difference, in points, that is found with `POWER`, given an interval at COMPARISON_LEVEL; at least
+    as many questions as McNemar's test needs. None: above 100, or without a value."""
+    if (ends := delta.interval) is None:
+        return None
+    tail, power = (quantile(each, len(delta.by_seed)) for each in ((1 + COMPARISON_LEVEL) / 2, POWER))
+    least = round(100 * max((ends[1] - ends[0]) / 2 * (1 + power / tail), _FEWEST_CHANGES / delta.n), _ROUNDED)
+    return least if least <= 100 else None  # noqa: PLR2004 - points
+
+
+def equivalence(one: Values, other: Values, points: float, *, paired_seeds: bool) -> Equivalence | None:
+    """None without a value. Where hardly a question changes, a bootstrap has no width: its ends reach at least as far
+    as that of a share of which no case was seen."""
+    [delta] = paired_differences([(one, other)], confidence=EQUIVALENCE_LEVEL, paired_seeds=paired_seeds)
+    if delta.interval is None or delta.value is None:
+        return None
+    unseen = 0 if delta.by_seed else 1 - (1 - COMPARISON_LEVEL) ** (1 / delta.n)
+    ends = min(delta.interval[0], delta.value - unseen), max(delta.interval[1], delta.value + unseen)
+    low, high = (round(100 * each, _ROUNDED) for each in ends)
+    return Equivalence(points=points, low=low, high=high, shown=-points < low and high < points)
 
 
 def mcnemar(one: Values, other: Values) -> float | None:

@@ -20,12 +20,20 @@ from preference.records import QuestionError
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import read_conditions
 from reasonrag.evaluation.compare import compare, default_out
-from reasonrag.evaluation.comparison_report import Comparison
+from reasonrag.evaluation.comparison_report import Comparison, PairedComparison
 from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.opening import conditions_of_method
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction
 from reasonrag.evaluation.report import EvaluationConditions, Report
-from reasonrag.evaluation.significance import MetricDelta, Values, mcnemar, paired_differences
+from reasonrag.evaluation.significance import (
+    MetricDelta,
+    Values,
+    detectable,
+    equivalence,
+    mcnemar,
+    paired_differences,
+    quantile,
+)
 from tests.helpers.command_line import Reasonrag
 
 HOSTILE = "[b]x[/b] <script>alert(1)</script> |\x1b[31m ![i](http://e.vil)\n# no heading `"
@@ -168,6 +176,99 @@ def test_only_questions_that_change_count_in_the_test(wins: int, losses: int, p:
     assert mcnemar(np.zeros((1, 60)), np.array([[1.0] * 20 + [-0.3] * 40])) == 1
 
 
+# -- paired seeds, what is detectable, and what is equivalent ----------------------------------------------------
+
+
+def by_chance(seeds: int, questions: int, effects: Values, dice: np.random.Generator) -> Values:
+    """Answers right with a chance of a half, and that of its seed's effect more."""
+    right: Values = (dice.random((seeds, questions)) < 0.5 + effects[:, None]).astype(np.float64)
+    return right
+
+
+@pytest.mark.parametrize(("effect", "ratio"), [(0.0, (0.85, 1.15)), (0.1, (0.2, 0.5))])
+def test_pairing_seeds_takes_away_what_both_sides_of_a_seed_share(effect: float, ratio: tuple[float, float]) -> None:
+    """The interval is narrower where a lucky seed lifts both sides, and about as wide where seeds share nothing."""
+    dice = np.random.default_rng(0)
+    effects = dice.normal(0, effect, 12)
+    pair = by_chance(12, 1000, effects, dice), by_chance(12, 1000, effects, dice)
+    widths = []
+    for paired in (True, False):
+        [delta] = paired_differences([pair], paired_seeds=paired)
+        widths.append((delta.high or 0) - (delta.low or 0))
+    assert ratio[0] < widths[0] / widths[1] < ratio[1]
+
+
+@pytest.mark.parametrize(
+    ("share", "seeds", "expected"),
+    [(0.975, 2, 12.706), (0.975, 3, 4.303), (0.95, 3, 2.920), (0.975, 12, 2.201), (0.8, 12, 0.876), (0.975, 0, 1.960)],
+)
+def test_quantiles_are_those_of_a_printed_table(share: float, seeds: int, expected: float) -> None:
+    """Of Student's t with a degree of freedom less than seeds; without seeds, of the normal distribution."""
+    assert quantile(share, seeds) == pytest.approx(expected, abs=6e-4)
+
+
+def seeds_with(*gained: int, questions: int = 100) -> tuple[Values, Values]:
+    """A reference that answers nothing, and another side that answers so many questions under each seed."""
+    other = np.array([[1.0] * each + [0.0] * (questions - each) for each in gained])
+    return np.zeros_like(other), other
+
+
+def test_the_t_interval_is_that_of_the_differences_by_seed() -> None:
+    """By hand: of 1, 3 and 2 points the mean is 2 and the standard deviation 1, so it is 2 +- 4.303 / sqrt(3). Seeds
+    that all differ alike say nothing of others, and have no interval."""
+    [delta] = paired_differences([seeds_with(1, 3, 2)], paired_seeds=True)
+    assert (delta.by_seed, delta.value) == ((0.01, 0.03, 0.02), 0.02)
+    assert (delta.t_low, delta.t_high) == pytest.approx((0.02 - 0.024841, 0.02 + 0.024841), abs=1e-6)
+    [alike] = paired_differences([seeds_with(2, 2, 2)], paired_seeds=True)
+    assert (alike.by_seed, alike.t_low, alike.value) == ((), None, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("delta", "points"),
+    [
+        (MetricDelta(n=1000, value=0.0, low=-0.07, high=0.07), 10.006),  # 7 * (1.960 + 0.842) / 1.960
+        (MetricDelta(n=1000, value=0.0, low=-0.07, high=0.07, by_seed=(0.1,) * 12, t_low=-0.014, t_high=0.014), 1.957),
+        (MetricDelta(n=1000, value=0.0, low=0.0, high=0.0), 0.6),  # six questions
+        (MetricDelta(n=5, value=0.0, low=0.0, high=0.0), None),
+        (MetricDelta(n=0), None),
+    ],
+)
+def test_the_detectable_difference_has_a_power_of_80_percent(delta: MetricDelta, points: float | None) -> None:
+    """The half interval, and as much as that power takes: by t where there are paired seeds, 1.4 * (2.201 + 0.876) /
+    2.201. Never less than McNemar's test needs."""
+    assert detectable(delta) == (points if points is None else pytest.approx(points, abs=1e-3))
+
+
+LEAST = 100 * (1 - 0.05**0.01)
+"""Points that the share of a hundred cases may have of which none was seen."""
+
+
+@pytest.mark.parametrize(
+    ("sides", "points", "shown"),
+    [
+        (seeds_with(1, 3, 2), 3.7, True),  # 2 +- 2.920 / sqrt(3) = 0.31 to 3.69
+        (seeds_with(1, 3, 2), 3.6, False),
+        (seeds_with(0), 3.0, True),
+        (seeds_with(0), 2.9, False),
+        (seeds_with(0), round(LEAST, 12), False),  # the end itself is not within
+        (seeds_with(0, questions=5), 40.0, False),  # five questions without a change show little
+        (seeds_with(1), 6.0, True),
+        (seeds_with(9), 6.0, False),
+    ],
+)
+def test_sides_are_equivalent_where_the_90_percent_interval_lies_within(
+    sides: tuple[Values, Values], points: float, shown: bool
+) -> None:
+    found = equivalence(*sides, points, paired_seeds=len(sides[0]) > 1)
+    assert found is not None
+    assert (found.points, found.shown) == (points, shown)
+    assert found.shown == (-points < found.low and found.high < points)
+
+
+def test_without_a_value_nothing_is_equivalent() -> None:
+    assert equivalence(np.full((1, 3), np.nan), np.zeros((1, 3)), 5, paired_seeds=False) is None
+
+
 # -- what it may be called -------------------------------------------------------------------------------------
 
 
@@ -181,9 +282,9 @@ def test_only_questions_that_change_count_in_the_test(wins: int, losses: int, p:
         ([RIGHT] * 40, [STYLE] * 20 + [RIGHT] * 20, "style_loss", "may be answer style"),
         ([RIGHT, WRONG] * 20, [WRONG, RIGHT] * 20, "no_difference", "With n = 40 the smallest detectable"),
         ([RIGHT, *[WRONG] * 8], [WRONG] * 9, "no_difference", "difference is about 66.7 points"),
-        ([RIGHT, WRONG, WRONG], [WRONG] * 3, "no_difference", "With n = 3 no difference would be significant"),
+        ([RIGHT, WRONG, WRONG], [WRONG] * 3, "no_difference", "detectable difference is above 100 points (80 % power)"),
         ([RIGHT, WRONG] * 20, [RIGHT, None] * 20, "no_difference", "EM is the same on every question"),
-        ([RIGHT] * 40, [RIGHT] * 40, "identical", "the same scores on every question"),
+        ([RIGHT] * 40, [RIGHT] * 40, "identical", "the same scores on every question. With n = 40 the smallest"),
         # no resampling holds a loss, but a fair coin shows four heads in a row every so often
         ([WRONG] * 60, [RIGHT] * 4 + [WRONG] * 56, "no_difference", "p = 0.12): not significant. Too few questions"),
     ],
@@ -286,6 +387,66 @@ def test_seeds_of_one_condition_are_grouped(make_run: MakeRun) -> None:
     other = make_run("other", [RIGHT] * 6, config={"top_k": 9, "model": "x", "seed": 3})
     warnings = compare([a], group=[f"g={runs[0]},{other}"]).warnings
     assert warnings == ["the runs of g differ in more than seed and model: top_k"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "paired"),
+    [
+        ((0, 1, 2), (0, 1, 2), True),
+        ((0, 1, 2), (2, 0, 1), True),
+        ((0, 1, 2), (0, 1, 3), False),
+        ((0, 1), (0, 1, 2), False),
+        ((0, 0, 1), (0, 0, 1), False),
+        ((0,), (0,), False),
+    ],
+)
+def test_seeds_are_paired_where_both_sides_have_the_same(
+    ours: tuple[int, ...], theirs: tuple[int, ...], paired: bool, make_run: MakeRun
+) -> None:
+    """Each once, and several. The order in which they are given changes nothing."""
+
+    def group(name: str, seeds: tuple[int, ...]) -> list[Path]:
+        right = {seed: 3 + 2 * seed + (seed + 1) * (name == "y") for seed in seeds}
+        answers = {seed: [RIGHT] * count + [WRONG] * (20 - count) for seed, count in right.items()}
+        return [make_run(f"{name}{place}", answers[seed], seed=seed) for place, seed in enumerate(seeds)]
+
+    def found(*sides: list[Path]) -> PairedComparison:
+        named = [f"{name}={','.join(map(str, runs))}" for name, runs in zip("xy", sides, strict=True)]
+        return compare(group=named, out=sides[0][0].parent / "out").pairs[0]
+
+    x, y = group("x", ours), group("y", theirs)
+    pair = found(x, y)
+    assert pair.paired_seeds == paired
+    assert pair.metrics["em"].by_seed == ((0.05, 0.1, 0.15) if paired else ())
+    assert ("by t over 3 paired seeds" in pair.sentence) == paired
+    said = f" and {'paired' if paired else 'unpaired'} seeds the smallest" if len(ours) > 1 else "With n = 20 the"
+    assert said in pair.sentence
+    assert found(x[::-1], y[1:] + y[:1]) == pair
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        ("20", "b and a are equivalent within 20 points (90 % CI "),
+        ("2.5", "b and a are not shown to be equivalent within 2.5 points (90 % CI "),
+    ],
+)
+def test_equivalence_is_told_and_is_no_failure(
+    points: str, said: str, make_run: MakeRun, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """In the terminal, the page and the record; the status is 0 either way. Records without it read back."""
+    a, b = make_run("a", [RIGHT, WRONG] * 40), make_run("b", [WRONG, RIGHT] + [RIGHT, WRONG] * 39)
+    done = reasonrag("compare", a, b, "--equivalent", points, "--out", tmp_path / "out")
+    assert done.status == 0, done.err
+    for text in (done.out, (tmp_path / "out" / "compare.md").read_text()):
+        assert said in " ".join(text.split())
+    record = orjson.loads((tmp_path / "out" / "compare.json").read_bytes())
+    [pair] = record["pairs"]
+    assert pair["equivalent"]["shown"] == (points == "20")
+    for new in ("equivalent", "detectable", "paired_seeds"):
+        del pair[new]
+    assert Comparison.model_validate(record).pairs[0].equivalent is None
+    assert [reasonrag("compare", a, b, "--equivalent", wrong).status for wrong in ("0", "nan", "-1", "inf")] == [2] * 4
 
 
 @pytest.mark.parametrize(
