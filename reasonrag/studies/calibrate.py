@@ -36,7 +36,16 @@ from reasonrag.run_config import shown_settings, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.continuing import RecordedRun
-from reasonrag.studies.revaluation import PLACE, REPORT, FreshValues, Revaluation, sample_pairs, summarise
+from reasonrag.studies.revaluation import (
+    PLACE,
+    REPORT,
+    FreshValues,
+    Revaluation,
+    exportable_pairs,
+    rows_of_run,
+    sample_pairs,
+    summarise,
+)
 from reasonrag.studies.settings import CalibrateSettings
 
 
@@ -109,7 +118,9 @@ async def _calibrate(run: Path, settings: CalibrateSettings, given: Given, watch
     recipe, teacher = made.decides.recipe, made.decides.model
     warn_all(answers_rehearsed(teacher, recipe.outcome, reward=recipe.reward), watcher)
     rules = PairingRules(min_confidence=settings.min_confidence)
-    sample = sample_pairs(run, rules, settings.revalue, seed=settings.seed)
+    data = settings.data
+    pairs = rows_of_run(data, made.config_hash) if data else exportable_pairs(run, rules)
+    sample = sample_pairs(run, pairs, settings.revalue, seed=settings.seed)
     named = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)
     budget = settings.part(BudgetSettings)
     caps = Caps.of(budget)

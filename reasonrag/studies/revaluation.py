@@ -19,13 +19,17 @@ from mcts import shortest_path_reward
 from mcts.search import STRIDE
 from preference import Candidate, PairingRules, RolloutNode, RolloutRecord, candidates, read_rollouts
 from preference.best_path import steps_to
+from preference.candidate_records import StateRecord, read_lines
+from preference.export.formats import pairs_files
+from preference.export.summary import CANDIDATES
+from preference.filters import candidates_of
 from preference.margin_and_confidence import TOLERANCE
 from preference.statistics import LABEL_LEVEL, Bin, CheckedPair, SignAgreement, reliability, sign_agreement
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.agent.state import State
 from reasonrag.concurrency import together
-from reasonrag.data.item_files import explained_records
+from reasonrag.data.item_files import explained_records, read_items
 from reasonrag.data.questions import AnswerStyle, Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.exploration.explorer import READER, TEACHER
@@ -76,7 +80,8 @@ class Revaluation(BaseModel):
     """The model that continued."""
     k: int
     exportable: int
-    """Number of pairs that `pairs` would export at the `min_confidence` of the settings; the sample is of them."""
+    """Number of pairs that the sample is of: those that `pairs` would export at the `min_confidence` of the settings,
+    or the rows of the data set."""
     pairs: int
     unvalued: int
     """Pairs of the sample of which a side has no valid fresh continuation."""
@@ -140,27 +145,56 @@ class PairSample(NamedTuple):
     questions: int
 
 
-def sample_pairs(run: Path, rules: PairingRules, size: int, *, seed: int) -> PairSample:
-    """A random sample of the pairs that `pairs` would export: those with the smallest lots; only these are held in
-    memory.
+def sample_pairs(run: Path, found: Iterable[Candidate], size: int, *, seed: int) -> PairSample:
+    """A random sample of a run's pairs: those with the smallest lots; only these are held in memory.
 
     A lot depends on the seed and on the pair, not on the others: a larger sample holds all of a smaller one, and the
     order of the file says nothing. Raises InputError.
     """
     exportable = questions = 0
 
-    def drawn() -> Iterator[tuple[bytes, SampledPair]]:
-        nonlocal exportable, questions
-        for rollout in (each for each in read_rollouts(run / ROLLOUTS) if each.error is None):
-            questions += 1
-            for each in (each for each in candidates(rollout, rules) if each.dropped is None):
-                exportable += 1
-                named = orjson.dumps([seed, rollout.question_id, each.chosen.id, each.rejected.id])
-                yield hashlib.sha256(named).digest(), SampledPair(rollout, each)
+    def drawn() -> Iterator[tuple[bytes, Candidate]]:
+        nonlocal exportable
+        for each in found:
+            exportable += 1
+            named = orjson.dumps([seed, each.state.question_id, each.chosen.id, each.rejected.id])
+            yield hashlib.sha256(named).digest(), each
 
+    trees = dict[str, RolloutRecord]()
     with explained_records():
-        smallest = heapq.nsmallest(size, drawn(), key=lambda each: each[0])
-    return PairSample([pair for _, pair in smallest], exportable, questions)
+        pairs = [each for _, each in heapq.nsmallest(size, drawn(), key=lambda each: each[0])]
+        asked = {each.state.question_id for each in pairs}
+        for tree in (each for each in read_rollouts(run / ROLLOUTS) if each.error is None):
+            questions += 1
+            if tree.question_id in asked:
+                trees[tree.question_id] = tree
+    if lost := len(asked - trees.keys()):
+        raise InputError(f"{run} no longer has the trees of {lost} of the sampled questions: make the data set anew")
+    return PairSample([SampledPair(trees[each.state.question_id], each) for each in pairs], exportable, questions)
+
+
+def exportable_pairs(run: Path, rules: PairingRules) -> Iterator[Candidate]:
+    """The pairs that `pairs` would make of a run by these rules."""
+    trees = (each for each in read_rollouts(run / ROLLOUTS) if each.error is None)
+    return (each for tree in trees for each in candidates(tree, rules) if each.dropped is None)
+
+
+def rows_of_run(data: Path, config_hash: str) -> Iterator[Candidate]:
+    """The rows of a data set that are of the run, with their sides as they stand there. Raises InputError if it has
+    none of them, or is none."""
+    files, there = pairs_files(data).values(), False
+    if not files:
+        raise InputError(f"--data {data} holds no pairs; give a folder written by reasonrag pairs")
+    rows = (each.value for file in files for each in read_items(file))
+    chosen = {row.get("pair_id"): row.get("chosen_id") for row in rows if isinstance(row, dict)}
+    for state in read_lines(data / CANDIDATES, StateRecord):
+        for each in candidates_of(state) if state.origin.config_hash == config_hash else ():
+            if each.pair.pair_id in chosen:
+                there = True
+                flipped = chosen[each.pair.pair_id] != each.chosen.id
+                yield Candidate(state, each.pair.swapped(), each.rejected, each.chosen) if flipped else each
+    if not there:
+        raise InputError(f"--data {data} has no row of this run: give the run that it was made from")
 
 
 _Key: TypeAlias = tuple[str, int]

@@ -47,6 +47,11 @@ class CalibrateSettings(BudgetSettings):
         "Pairs whose rewards are measured again with fresh continuations", default=40, ge=1, common=True
     )
     k: int = setting("Fresh continuations per step", default=16, ge=1, lt=STRIDE, common=True)
+    data: Path | None = setting(
+        "Data set whose rows of this run are sampled, however they were labelled [default: what pairs would make of "
+        "the run, with --min-confidence]",
+        common=True,
+    )
     seed: Seed = setting("Seed of the sample of pairs", default=0)
     min_confidence: Share = setting("Minimum confidence of the sampled pairs", default=PairingRules().min_confidence)
     model: str | None = setting(

@@ -110,6 +110,34 @@ def test_a_larger_sample_holds_the_smaller_one(run: Path) -> None:
     assert grown.calls == first.calls + grown.session_calls
 
 
+def test_the_rows_of_a_data_set_are_checked_as_they_stand_there(run: Path) -> None:
+    """However they were labelled: exchanged sides have the opposite margins."""
+    of_outcomes = {"label": "outcome", "validation": 0.2}
+    made = package.pairs(run, out="data/outcomes", **of_outcomes)
+    package.pairs(run, out="data/flipped", flip=1, **of_outcomes | {"validation": 0})
+    rows, flipped = (
+        {(each.question_id, each.chosen_id, each.rejected_id): each for each in found.sample}
+        for found in (revalued(run, data=f"data/{name}", revalue=400, k=4) for name in ("outcomes", "flipped"))
+    )
+    assert len(rows) == made.pairs
+    for (question, chosen, rejected), each in rows.items():
+        other = flipped[question, rejected, chosen]
+        assert (other.margin, other.fresh_margin) == pytest.approx((-each.margin, -(each.fresh_margin or 0)))
+    package.pairs(package.generate(**FEW | {"run": "runs/b", "seed": 5}).run, out="data/other")
+    Path("data/foreign").mkdir()
+    Path("data/foreign/RAG_ProGuide.json").write_text('[{"prompt": "a", "chosen": "b", "rejected": "c"}]')
+    Path("data/foreign/candidates.jsonl").touch()
+    for wrong, said in (
+        *(("data/other", "has no row of this run"), ("data/foreign", "has no row of this run")),
+        ("data", "holds no pairs"),
+    ):
+        with pytest.raises(InputError, match=said):
+            revalued(run, data=wrong)
+    (run / "rollouts.jsonl").write_bytes(b"")
+    with pytest.raises(InputError, match="no longer has the trees"):
+        revalued(run, data="data/outcomes")
+
+
 # -- what the numbers mean -------------------------------------------------------------------------------------
 
 
