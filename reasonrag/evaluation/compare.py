@@ -298,7 +298,8 @@ class _PairComparer:
         if shown:
             ends = interval_text(f"{shown.low:z.2f}", f"{shown.high:z.2f}", EQUIVALENCE_LEVEL)
             said = "equivalent" if shown.shown else "not shown to be equivalent"
-            yield f"{self.other.name} and {self.reference.name} are {said} within {shown.points:g} points {ends}."
+            name, sides = METRICS[self.decide[0]].name, f"{self.other.name} and {self.reference.name}"
+            yield f"By {name}, {sides} are {said} within {shown.points:g} points {ends}."
 
 
 # -- what is said of it ----------------------------------------------------------------------------------------------

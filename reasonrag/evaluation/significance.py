@@ -29,8 +29,8 @@ _CELLS = 4_000_000
 """Numbers of a resampling held at a time: 32 MB."""
 POWER, EQUIVALENCE_LEVEL = 0.8, 2 * COMPARISON_LEVEL - 1
 """Chance to find the smallest detectable difference; level of the interval that is two one-sided tests at 5 %."""
-_FEWEST_CHANGES = math.ceil(1 - math.log2(1 - COMPARISON_LEVEL))
-"""Questions that must change, all n the same way, for McNemar's exact test to give 2 / 2**n <= 1 - COMPARISON_LEVEL."""
+_EXPECTED_CHANGES = 7.91
+"""Of which with POWER (Poisson) six are seen, as McNemar's exact test needs: 2 / 2**6 <= 1 - COMPARISON_LEVEL."""
 _SMALLEST_P = 1e-4
 _ROUNDED = 12
 """Digits: floating point differs in the last ones with the order of a sum."""
@@ -59,10 +59,10 @@ class MetricDelta(Record):
         return int(self.low > 0) - int(self.high < 0)
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """By t where paired seeds differ, else by bootstrap; None without a value."""
-        low, high = (self.t_low, self.t_high) if self.by_seed else (self.low, self.high)
-        return None if low is None or high is None else (low, high)
+    def intervals(self) -> list[tuple[float, float]]:
+        """By bootstrap, and by t where paired seeds differ; none without a value."""
+        ends = (self.low, self.high), (self.t_low, self.t_high)
+        return [(low, high) for low, high in ends if low is not None and high is not None]
 
 
 class Equivalence(Record):
@@ -166,24 +166,27 @@ def quantile(share: float, seeds: int) -> float:
 
 
 def detectable(delta: MetricDelta) -> float | None:
-    """The smallest difference, in points, that is found with `POWER`, given an interval at COMPARISON_LEVEL; at least
-    as many questions as McNemar's test needs. None: above 100, or without a value."""
-    if (ends := delta.interval) is None:
+    """The smallest difference, in points, that is found with `POWER` by each interval at COMPARISON_LEVEL and by
+    McNemar's test. None: above 100, or without a value."""
+    if not delta.intervals:
         return None
-    tail, power = (quantile(each, len(delta.by_seed)) for each in ((1 + COMPARISON_LEVEL) / 2, POWER))
-    least = round(100 * max((ends[1] - ends[0]) / 2 * (1 + power / tail), _FEWEST_CHANGES / delta.n), _ROUNDED)
-    return least if least <= 100 else None  # noqa: PLR2004 - points
+    least = [_EXPECTED_CHANGES / delta.n]
+    for (low, high), seeds in zip(delta.intervals, (0, len(delta.by_seed)), strict=False):
+        tail, power = (quantile(each, seeds) for each in ((1 + COMPARISON_LEVEL) / 2, POWER))
+        least.append((high - low) / 2 * (1 + power / tail))
+    found = round(100 * max(least), _ROUNDED)
+    return found if found <= 100 else None  # noqa: PLR2004 - points
 
 
 def equivalence(one: Values, other: Values, points: float, *, paired_seeds: bool) -> Equivalence | None:
-    """None without a value. Where hardly a question changes, a bootstrap has no width: its ends reach at least as far
-    as that of a share of which no case was seen."""
+    """By the widest of all intervals; None without a value. Where hardly a question changes, a bootstrap has no width:
+    the ends reach at least as far as that of a share of which no case was seen."""
     [delta] = paired_differences([(one, other)], confidence=EQUIVALENCE_LEVEL, paired_seeds=paired_seeds)
-    if delta.interval is None or delta.value is None:
+    if delta.value is None:
         return None
-    unseen = 0 if delta.by_seed else 1 - (1 - COMPARISON_LEVEL) ** (1 / delta.n)
-    ends = min(delta.interval[0], delta.value - unseen), max(delta.interval[1], delta.value + unseen)
-    low, high = (round(100 * each, _ROUNDED) for each in ends)
+    unseen = 1 - (1 - COMPARISON_LEVEL) ** (1 / delta.n)
+    lows, highs = zip(*delta.intervals, (delta.value - unseen, delta.value + unseen), strict=True)
+    low, high = (round(100 * each, _ROUNDED) for each in (min(lows), max(highs)))
     return Equivalence(points=points, low=low, high=high, shown=-points < low and high < points)
 
 

@@ -1,7 +1,7 @@
 """`reasonrag calibrate`: how far the labels of a run can be trusted, by fresh continuations.
 
-Samples pairs that `pairs` would export and values both sides again, by continuations that no search has used. Those
-completions have their own journal below the run, so repeating a calibration asks nothing twice.
+Samples pairs that `pairs` would export, or rows of a data set, and values both sides again, by continuations that no
+search has used. Those completions have their own journal below the run, so repeating a calibration asks nothing twice.
 `preference.statistics` decides what agreement is.
 """
 
@@ -39,6 +39,7 @@ from reasonrag.studies.continuing import RecordedRun
 from reasonrag.studies.revaluation import (
     PLACE,
     REPORT,
+    ROWS_REPORT,
     FreshValues,
     Revaluation,
     exportable_pairs,
@@ -50,7 +51,7 @@ from reasonrag.studies.settings import CalibrateSettings
 
 
 class Calibration(BaseModel):
-    """How far the labels of a run can be trusted; the content of `report.json`."""
+    """How far the labels of a run can be trusted; the content of `report.json`, or `rows.json`."""
 
     run: str
     config_hash: str
@@ -118,7 +119,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, given: Given, watch
     recipe, teacher = made.decides.recipe, made.decides.model
     warn_all(answers_rehearsed(teacher, recipe.outcome, reward=recipe.reward), watcher)
     rules = PairingRules(min_confidence=settings.min_confidence)
-    data = settings.data
+    data, report = settings.data, place / (ROWS_REPORT if settings.data else REPORT)
     pairs = rows_of_run(data, made.config_hash) if data else exportable_pairs(run, rules)
     sample = sample_pairs(run, pairs, settings.revalue, seed=settings.seed)
     named = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)
@@ -151,8 +152,8 @@ async def _calibrate(run: Path, settings: CalibrateSettings, given: Given, watch
             revaluation=summarise(sample, work.values, session, model=model.name, k=settings.k),
             settings=shown_settings(settings),
             versions=versions(),
-            report=str(place / REPORT),
+            report=str(report),
         )
-        with writing(place / REPORT):
-            write_json(place / REPORT, found.model_dump())
+        with writing(report):
+            write_json(report, found.model_dump())
     return found

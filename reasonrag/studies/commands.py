@@ -20,7 +20,7 @@ def calibrate(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Measure how far the labels of a run can be trusted; by fresh continuations."""
+    """Measure how far labels of a run, or of a data set, can be trusted."""
     from reasonrag.studies.calibrate import Calibration
     from reasonrag.studies.calibrate import calibrate as calibrate_run
     from reasonrag.terminal import TerminalWatcher

@@ -38,7 +38,8 @@ from reasonrag.rendering import Part, Table, agreement_text, dollars_or_unknown
 from reasonrag.run.engine import Asked, Run
 from reasonrag.run_config import RecordedRecipe
 
-PLACE, REPORT = "calibration", "report.json"
+PLACE, REPORT, ROWS_REPORT = "calibration", "report.json", "rows.json"
+"""ROWS_REPORT: of the rows of a data set, which may be labelled otherwise than the run."""
 FRESH = 10**9
 """First number of fresh continuations, plus STRIDE for each step above them: as in a search, so that no two share a
 draw, but beyond every search. Fresh judgements of an answer are numbered from here on, too."""
@@ -54,7 +55,7 @@ class RevaluedPair(BaseModel):
     rejected_type: str = ""
     layer: int
     confidence: float | None
-    """None where labels have none, as those of a judge."""
+    """None where labels have none, as those of a judge, or of outcomes."""
     one_draw: bool = False
     margin: float
     fresh_margin: float | None
@@ -169,8 +170,14 @@ def sample_pairs(run: Path, found: Iterable[Candidate], size: int, *, seed: int)
             if tree.question_id in asked:
                 trees[tree.question_id] = tree
     if lost := len(asked - trees.keys()):
-        raise InputError(f"{run} no longer has the trees of {lost} of the sampled questions: make the data set anew")
-    return PairSample([SampledPair(trees[each.state.question_id], each) for each in pairs], exportable, questions)
+        raise InputError(f"{run} has no tree of {lost} of the sampled questions: give the run that the data set is of")
+    sampled = [SampledPair(trees[each.state.question_id], each) for each in pairs]
+    for pair in sampled:
+        for step in (pair.candidate.chosen, pair.candidate.rejected):
+            nodes = pair.rollout.nodes
+            if step.id >= len(nodes) or nodes[step.id].response != step.response:
+                raise InputError(f"the tree of {pair.rollout.question_id} in {run} is not the one of the data set")
+    return PairSample(sampled, exportable, questions)
 
 
 def exportable_pairs(run: Path, rules: PairingRules) -> Iterator[Candidate]:
@@ -183,16 +190,17 @@ def rows_of_run(data: Path, config_hash: str) -> Iterator[Candidate]:
     """The rows of a data set that are of the run, with their sides as they stand there. Raises InputError if it has
     none of them, or is none."""
     files, there = pairs_files(data).values(), False
-    if not files:
-        raise InputError(f"--data {data} holds no pairs; give a folder written by reasonrag pairs")
+    if not files or not (data / CANDIDATES).is_file():
+        raise InputError(f"--data {data} holds no pairs with {CANDIDATES}; give a folder written by reasonrag pairs")
     rows = (each.value for file in files for each in read_items(file))
-    chosen = {row.get("pair_id"): row.get("chosen_id") for row in rows if isinstance(row, dict)}
+    sides = {(str(row.get("pair_id")), row.get("chosen_id")) for row in rows if isinstance(row, dict)}
     for state in read_lines(data / CANDIDATES, StateRecord):
         for each in candidates_of(state) if state.origin.config_hash == config_hash else ():
-            if each.pair.pair_id in chosen:
-                there = True
-                flipped = chosen[each.pair.pair_id] != each.chosen.id
-                yield Candidate(state, each.pair.swapped(), each.rejected, each.chosen) if flipped else each
+            exchanged = Candidate(state, each.pair.swapped(), each.rejected, each.chosen)
+            for found in (each, exchanged):
+                if (each.pair.pair_id, found.chosen.id) in sides:
+                    there = True
+                    yield found
     if not there:
         raise InputError(f"--data {data} has no row of this run: give the run that it was made from")
 
@@ -329,10 +337,13 @@ def _mean(rollout: RolloutRecord, ends: Iterable[tuple[float | None, int]]) -> F
     return Fresh(statistics.mean(rewards), statistics.mean(outcome for outcome, _ in valid))
 
 
-def _revalued(pair: SampledPair, values: Mapping[_Key, Fresh]) -> RevaluedPair:
+def _revalued(pair: SampledPair, fresh: Mapping[_Key, Fresh]) -> RevaluedPair:
     (rollout, candidate), nodes = pair, pair.sides
-    chosen, rejected = (values[rollout.question_id, node.id] for node in nodes)
+    chosen, rejected = (fresh[rollout.question_id, node.id] for node in nodes)
     scale = rollout.recipe.alpha**candidate.state.layer if rollout.recipe.margin_by_layer else 1.0
+    values = chosen.value, rejected.value
+    if candidate.pair.label == "outcome":  # its margin is of outcomes
+        scale, values = 1.0, (chosen.outcome, rejected.outcome)
     return RevaluedPair(
         question_id=rollout.question_id,
         chosen_id=nodes[0].id,
@@ -343,9 +354,7 @@ def _revalued(pair: SampledPair, values: Mapping[_Key, Fresh]) -> RevaluedPair:
         confidence=candidate.pair.confidence,
         one_draw="one_draw" in candidate.pair.tags,
         margin=candidate.margin,
-        fresh_margin=None
-        if chosen.value is None or rejected.value is None
-        else (chosen.value - rejected.value) / scale,
+        fresh_margin=None if values[0] is None or values[1] is None else (values[0] - values[1]) / scale,
         chosen_fresh=chosen.value,
         rejected_fresh=rejected.value,
         chosen_outcome=chosen.outcome,

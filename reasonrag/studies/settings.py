@@ -53,7 +53,9 @@ class CalibrateSettings(BudgetSettings):
         common=True,
     )
     seed: Seed = setting("Seed of the sample of pairs", default=0)
-    min_confidence: Share = setting("Minimum confidence of the sampled pairs", default=PairingRules().min_confidence)
+    min_confidence: Share = setting(
+        "Minimum confidence of the sampled pairs; --data has its own", default=PairingRules().min_confidence
+    )
     model: str | None = setting(
         "Model that continues the steps. Its key is read from OPENAI_API_KEY, or from "
         "REASONRAG_VALUE_API_KEY for the run's value model at its own endpoint [default: the run's "

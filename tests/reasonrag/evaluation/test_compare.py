@@ -227,15 +227,16 @@ def test_the_t_interval_is_that_of_the_differences_by_seed() -> None:
     ("delta", "points"),
     [
         (MetricDelta(n=1000, value=0.0, low=-0.07, high=0.07), 10.006),  # 7 * (1.960 + 0.842) / 1.960
-        (MetricDelta(n=1000, value=0.0, low=-0.07, high=0.07, by_seed=(0.1,) * 12, t_low=-0.014, t_high=0.014), 1.957),
-        (MetricDelta(n=1000, value=0.0, low=0.0, high=0.0), 0.6),  # six questions
+        (MetricDelta(n=1000, value=0.0, low=-0.07, high=0.07, by_seed=(0.1,) * 12, t_low=-0.014, t_high=0.014), 10.006),
+        (MetricDelta(n=1000, value=0.0, low=-0.01, high=0.01, by_seed=(0.1,) * 12, t_low=-0.014, t_high=0.014), 1.957),
+        (MetricDelta(n=1000, value=0.0, low=0.0, high=0.0), 0.791),  # six questions, if 7.91 are expected
         (MetricDelta(n=5, value=0.0, low=0.0, high=0.0), None),
         (MetricDelta(n=0), None),
     ],
 )
 def test_the_detectable_difference_has_a_power_of_80_percent(delta: MetricDelta, points: float | None) -> None:
-    """The half interval, and as much as that power takes: by t where there are paired seeds, 1.4 * (2.201 + 0.876) /
-    2.201. Never less than McNemar's test needs."""
+    """The half interval, and as much as that power takes; where there are paired seeds, the larger one of that and of
+    1.4 * (2.201 + 0.876) / 2.201 by t. Never less than McNemar's test needs."""
     assert detectable(delta) == (points if points is None else pytest.approx(points, abs=1e-3))
 
 
@@ -246,8 +247,10 @@ LEAST = 100 * (1 - 0.05**0.01)
 @pytest.mark.parametrize(
     ("sides", "points", "shown"),
     [
-        (seeds_with(1, 3, 2), 3.7, True),  # 2 +- 2.920 / sqrt(3) = 0.31 to 3.69
-        (seeds_with(1, 3, 2), 3.6, False),
+        (seeds_with(1, 9, 2), 11.4, True),  # by t 4 +- 2.920 * 4.359 / sqrt(3) = -3.35 to 11.35
+        (seeds_with(1, 9, 2), 11.3, False),
+        (seeds_with(2, 3, 2), 6.0, True),  # t knows these questions alone, and would end at 2.9
+        (seeds_with(2, 3, 2), 4.0, False),
         (seeds_with(0), 3.0, True),
         (seeds_with(0), 2.9, False),
         (seeds_with(0), round(LEAST, 12), False),  # the end itself is not within
@@ -281,7 +284,7 @@ def test_without_a_value_nothing_is_equivalent() -> None:
         ([RIGHT] * 40, [WRONG] * 20 + [RIGHT] * 20, "loss", "b is worse. Cover-EM loses: "),
         ([RIGHT] * 40, [STYLE] * 20 + [RIGHT] * 20, "style_loss", "may be answer style"),
         ([RIGHT, WRONG] * 20, [WRONG, RIGHT] * 20, "no_difference", "With n = 40 the smallest detectable"),
-        ([RIGHT, *[WRONG] * 8], [WRONG] * 9, "no_difference", "difference is about 66.7 points"),
+        ([RIGHT, *[WRONG] * 8], [WRONG] * 9, "no_difference", "difference is about 87.9 points"),
         ([RIGHT, WRONG, WRONG], [WRONG] * 3, "no_difference", "detectable difference is above 100 points (80 % power)"),
         ([RIGHT, WRONG] * 20, [RIGHT, None] * 20, "no_difference", "EM is the same on every question"),
         ([RIGHT] * 40, [RIGHT] * 40, "identical", "the same scores on every question. With n = 40 the smallest"),

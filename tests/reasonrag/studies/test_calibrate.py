@@ -127,15 +127,21 @@ def test_the_rows_of_a_data_set_are_checked_as_they_stand_there(run: Path) -> No
     Path("data/foreign").mkdir()
     Path("data/foreign/RAG_ProGuide.json").write_text('[{"prompt": "a", "chosen": "b", "rejected": "c"}]')
     Path("data/foreign/candidates.jsonl").touch()
+    Path("data/alone").mkdir()
+    Path("data/alone/RAG_ProGuide.json").write_bytes(Path("data/outcomes/RAG_ProGuide.json").read_bytes())
     for wrong, said in (
         *(("data/other", "has no row of this run"), ("data/foreign", "has no row of this run")),
-        ("data", "holds no pairs"),
+        *(("data", "holds no pairs"), ("data/alone", "no pairs with candidates.jsonl")),
     ):
         with pytest.raises(InputError, match=said):
             revalued(run, data=wrong)
-    (run / "rollouts.jsonl").write_bytes(b"")
-    with pytest.raises(InputError, match="no longer has the trees"):
-        revalued(run, data="data/outcomes")
+    assert json.loads(REPORT.with_name("rows.json").read_bytes())["settings"]["data"] == "data/flipped"
+    assert not REPORT.exists()
+    trees_of_run = (run / "rollouts.jsonl").read_bytes()
+    for others, said in ((b"", "has no tree of"), (trees_of_run.replace(b"<query>", b"<query>so "), "is not the one")):
+        (run / "rollouts.jsonl").write_bytes(others)
+        with pytest.raises(InputError, match=said):
+            revalued(run, data="data/outcomes")
 
 
 # -- what the numbers mean -------------------------------------------------------------------------------------
