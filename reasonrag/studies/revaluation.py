@@ -59,7 +59,7 @@ class RevaluedPair(BaseModel):
     one_draw: bool = False
     margin: float
     fresh_margin: float | None
-    """Divided by alpha**layer if the label's margin is; null if a side has no valid fresh continuation."""
+    """Divided by alpha**layer, or of undiscounted outcomes, as the label's; null if a side has no continuation."""
     chosen_fresh: float | None
     rejected_fresh: float | None
     """Mean discounted outcome."""
@@ -193,12 +193,12 @@ def rows_of_run(data: Path, config_hash: str) -> Iterator[Candidate]:
     if not files or not (data / CANDIDATES).is_file():
         raise InputError(f"--data {data} holds no pairs with {CANDIDATES}; give a folder written by reasonrag pairs")
     rows = (each.value for file in files for each in read_items(file))
-    sides = {(str(row.get("pair_id")), row.get("chosen_id")) for row in rows if isinstance(row, dict)}
+    sides = {(str(row.get("pair_id")), str(row.get("chosen_id"))) for row in rows if isinstance(row, dict)}
     for state in read_lines(data / CANDIDATES, StateRecord):
         for each in candidates_of(state) if state.origin.config_hash == config_hash else ():
             exchanged = Candidate(state, each.pair.swapped(), each.rejected, each.chosen)
             for found in (each, exchanged):
-                if (each.pair.pair_id, found.chosen.id) in sides:
+                if (each.pair.pair_id, str(found.chosen.id)) in sides:
                     there = True
                     yield found
     if not there:

@@ -54,7 +54,7 @@ class CalibrateSettings(BudgetSettings):
     )
     seed: Seed = setting("Seed of the sample of pairs", default=0)
     min_confidence: Share = setting(
-        "Minimum confidence of the sampled pairs; --data has its own", default=PairingRules().min_confidence
+        "Minimum confidence of the sampled pairs; of no effect with --data", default=PairingRules().min_confidence
     )
     model: str | None = setting(
         "Model that continues the steps. Its key is read from OPENAI_API_KEY, or from "
