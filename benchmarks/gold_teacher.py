@@ -64,7 +64,7 @@ class Skill:
 
     good: probability of a good query, and of reading a fact that is shown. right: of the golden answer once all facts
     are stated. early: that a think turn answers although facts are missing. luck: that such an answer is the golden
-    one; a wrong one has an F1 of 0.
+    one; a wrong one has an F1 of 0. weak: words of facts that are read with a probability of `weak_good`.
     """
 
     name: str
@@ -72,6 +72,8 @@ class Skill:
     right: float = 0.95
     early: float = 0.0
     luck: float = 0.0
+    weak: tuple[str, ...] = ()
+    weak_good: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -254,9 +256,10 @@ class GoldQuestion:
     def _readings(self, state: State) -> list[tuple[ActionType, str, float]]:
         """A missing fact that is shown, in one of two wordings; or nothing; or the first sentence of another
         passage."""
-        good = self.skill.good
         missing = [fact for number, fact in enumerate(self.facts) if number not in state.found]
         shown = [fact for fact in missing if fact.passage in state.passages]
+        weak = any(word in fact.sentence.split() for fact in shown for word in self.skill.weak)
+        good = self.skill.weak_good if weak else self.skill.good
         facts = [each for fact in shown for each in (fact.sentence, f"{fact.passage[0]}: {fact.sentence}")]
         openings = [_one_line(sentences(text)[0]) for _, text in state.passages if text]
         strays = [each for each in dict.fromkeys(openings) if each and self.stated(each) <= state.found] or ["None"]

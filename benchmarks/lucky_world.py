@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import loop_world
 from loop_world import CODAS, GENRES, OCCUPATIONS, TOWN_ENDINGS, TRADES, article, coined_words, write_lines
@@ -52,6 +52,9 @@ class Size:
     people: int = 400
     works: int = 700
     organisations: int = 150
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -144,23 +147,29 @@ class Asked:
 # -- things and passages -----------------------------------------------------------------------------------------
 
 
-def things(size: Size, seed: int) -> Things:
-    """All that there are passages about, with facts drawn at random."""
-    dice = random.Random(f"lucky world {seed}")
+def things(size: Size, seed: int, told: int = 0) -> Things:
+    """All that there are passages about, with facts drawn at random. told: the same things, with other rivers, years,
+    occupations and genres."""
+    dice, others = random.Random(f"lucky world {seed}"), random.Random(f"lucky values {seed} {told}")
+
+    def value(among: Sequence[T]) -> T:
+        first, other = dice.choice(among), others.choice(among)
+        return other if told else first
+
     words = coined_words(dice)
     rivers = [next(words) + dice.choice(CODAS) for _ in range(RIVERS)]
     roots = [next(words) + dice.choice(TOWN_ENDINGS) for _ in range(-(-size.towns // len(SIDES)))]
     names = [f"{side} {root}" for root in roots for side in SIDES][: size.towns]
-    towns = [Town(name, dice.choice(rivers), dice.choice(YEARS)) for name in names]
+    towns = [Town(name, value(rivers), value(YEARS)) for name in names]
     given = [next(words) for _ in range(24)]
     families = [next(words) + dice.choice(CODAS) for _ in range(-(-size.people // FAMILY))]
     names = [f"{first} {last}" for last in families for first in dice.sample(given, FAMILY)][: size.people]
     people = []
     for name in names:
         birthplace, home = dice.sample(towns, 2)
-        people.append(Person(name, birthplace, home, dice.choice(OCCUPATIONS)))
+        people.append(Person(name, birthplace, home, value(OCCUPATIONS)))
     titles = dice.sample([f"{quality} {thing}" for quality in QUALITIES for thing in THINGS], size.works)
-    works = [Work(title, dice.choice(people), dice.choice(GENRES)) for title in titles]
+    works = [Work(title, dice.choice(people), value(GENRES)) for title in titles]
     for person in people:
         person.teacher = dice.choice([each for each in people if each is not person])
         person.favourite = dice.choice(works)
@@ -263,7 +272,7 @@ def _listed(options: Sequence[str]) -> str:
 class Asker:
     """Makes questions of every kind, none twice, no chain in two of them."""
 
-    def __init__(self, found: Things, seed: int) -> None:
+    def __init__(self, found: Things, seed: str) -> None:
         self._dice = random.Random(f"lucky questions {seed}")
         self._found = found
         chains = [each for thing in found.all for each in chains_of(thing) if _readable(each)]
@@ -273,6 +282,11 @@ class Asker:
         for each in chains:
             self._chains[len(each.facts)].append(each)
         self._compared = {False: self._near_pairs(), True: self._far_pairs()}
+
+    def asked(self, kind: str) -> Iterator[Asked]:
+        """New questions, one after another, as `ask` makes them."""
+        while True:
+            yield self.ask(kind)
 
     def ask(self, kind: str) -> Asked:
         """A new question. Raises ValueError if there is none left."""
@@ -362,24 +376,35 @@ def _readable(chain: Chain) -> bool:
 # -- files -------------------------------------------------------------------------------------------------------
 
 
-def write_world(folder: Path, size: Size, splits: dict[str, int], *, seed: int) -> None:
-    """`corpus.jsonl`, and `<split>.jsonl` with so many questions each, of all kinds by their shares.
+def write_world(
+    folder: Path,
+    size: Size,
+    splits: dict[str, int],
+    *,
+    seed: int,
+    told: int = 0,
+    but: Collection[str] = (),
+    shares: Mapping[str, float] = SHARES,
+) -> None:
+    """`corpus.jsonl`, and `<split>.jsonl` with so many questions each, of all kinds by their shares. told: as of
+    `things`. but: questions that are asked elsewhere.
 
     metadata of a question: `type`, its kind; `gold_ids`, in order; `question_decomposition`, what is read in each of
     them; `guesses`, what a guess is made among; `namesakes`, titles that share a word with a gold passage's. Raises
     ValueError if the world is too small.
     """
-    found = things(size, seed)
+    found = things(size, seed, told)
     number = {thing.name: f"lucky_{position}" for position, thing in enumerate(found.all)}
     write_lines(
         folder / "corpus.jsonl",
         ({"id": number[each.name], "contents": f"{each.name}\n{passage(each)}"} for each in found.all),
     )
-    asker = Asker(found, seed)
-    dice = random.Random(f"lucky splits {seed}")
+    asker = Asker(found, drawn := f"{seed} {told}" if told else str(seed))
+    dice = random.Random(f"lucky splits {drawn}")
     namesakes = _namesakes(found)
     for split, count in splits.items():
-        asked = [asker.ask(kind) for kind in kinds_of(count)]
+        kinds = kinds_of(count, shares)
+        asked = [next(each for each in asker.asked(kind) if each.question not in but) for kind in kinds]
         dice.shuffle(asked)
         write_lines(
             folder / f"{split}.jsonl",
@@ -387,14 +412,14 @@ def write_world(folder: Path, size: Size, splits: dict[str, int], *, seed: int) 
         )
 
 
-def kinds_of(count: int) -> list[str]:
+def kinds_of(count: int, shares: Mapping[str, float]) -> list[str]:
     """Kinds of so many questions, as near to their shares as whole numbers are."""
     ends = [0.0]
-    for share in SHARES.values():
+    for share in shares.values():
         ends.append(ends[-1] + share * count)
     return [
         kind
-        for kind, begin, end in zip(SHARES, ends[:-1], ends[1:], strict=True)
+        for kind, begin, end in zip(shares, ends[:-1], ends[1:], strict=True)
         for _ in range(round(end) - round(begin))
     ]
 

@@ -49,6 +49,25 @@ def test_every_split_has_all_kinds_by_their_shares(folder: Path) -> None:
         assert all(abs(kinds[kind] - share * count) < 1 for kind, share in SHARES.items())
 
 
+def test_another_telling_has_the_same_things_with_other_facts_and_asks_what_is_not_asked_here(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Rivers, years, occupations and genres differ; who is whose teacher, and who lives where, does not."""
+    here = {each["question"] for each in asked(folder)}
+    write_world(tmp_path, SMALL, {"warmup": 100}, seed=0, told=1, but=here, shares={"3 hops": 0.5, "choice": 0.5})
+    assert Counter(each["metadata"]["type"] for each in rows(tmp_path / "warmup.jsonl")) == {"3 hops": 50, "choice": 50}
+    assert not here & {each["question"] for each in rows(tmp_path / "warmup.jsonl")}
+    told, other = ([each["contents"] for each in rows(place / "corpus.jsonl")] for place in (folder, tmp_path))
+    assert [each.partition("\n")[0] for each in told] == [each.partition("\n")[0] for each in other]
+    of_teachers = [re.findall(r"The (?:teacher|home) of .*?\.", each) for each in told]
+    assert of_teachers == [re.findall(r"The (?:teacher|home) of .*?\.", each) for each in other]
+    rivers = [
+        (re.findall(r"river (\w+)", one), re.findall(r"river (\w+)", two)) for one, two in zip(told, other, strict=True)
+    ]
+    differ = [one != two for one, two in rivers if one]
+    assert sum(differ) > 0.8 * len(differ)
+
+
 @pytest.mark.parametrize("kind", LUCK)
 def test_who_guesses_among_the_options_is_right_as_often_as_luck_says(kind: str, folder: Path) -> None:
     """In truth, within four standard errors; and no place among the options is right more often than others."""
@@ -152,3 +171,19 @@ def test_the_gold_teacher_finds_every_fact_and_answers_every_kind(folder: Path, 
         assert all(step["answer"] in fact.sentence for step, fact in zip(steps, process.facts, strict=True))
         values.append(process.value(process.start()))
     assert sum(value == pytest.approx(1) for value in values) >= 0.8 * len(values)
+
+
+def test_a_weak_teacher_misreads_its_weak_facts_alone(folder: Path, world: World) -> None:
+    """As often as it says, by what it says; all else it does as a perfect one."""
+    chances = {True: set[float](), False: set[float]()}
+    for question in of_every_kind(folder):
+        weak = known(question, world, Skill("weak", good=1, right=1, weak=("teacher", "home"), weak_good=0.3))
+        state = weak.start()
+        while state.turn != "conclude" and not weak.informed(state):
+            options = weak.options(state)
+            told = [each for each in options if each.type == "evidence" and weak.stated(each.content) - state.found]
+            if told:
+                is_weak = bool({"teacher", "home"} & set(told[0].content.split()))
+                chances[is_weak].add(round(sum(each.chance for each in told), 9))
+            state = weak.after(state, *((best := (told or options)[0]).type, best.content))
+    assert chances == {True: {0.3}, False: {1.0}}
