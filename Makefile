@@ -18,7 +18,7 @@ TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-ch
 REAL_MODEL := models/smollm2-135m-instruct
 FETCH_REAL_MODEL := $(TRAIN_PIP) gguf==0.19.0 && $(TRAIN_BIN)/python tests/helpers/real_model.py $(REAL_MODEL)
 
-.PHONY: demo test test-all laws lint types golden notebooks docs bench loop prorag-smoke pictures core-size beside-others train-env tiny-model real-model clean
+.PHONY: demo test test-all laws lint types golden notebooks docs bench loop proof prorag-smoke pictures core-size beside-others train-env tiny-model real-model clean
 
 demo: .venv/core
 	@rm -rf runs/demo data/demo
@@ -70,6 +70,10 @@ bench: .venv/core
 # A tiny student learns from its own exploration, on two cores; see benchmarks/README.md. What is done is not repeated.
 loop: .venv/core .venv-train/ready
 	$(BIN)/python benchmarks/loop.py --append benchmarks/RESULTS.md --json benchmarks/loop.json
+
+# Do process preferences beat outcome preferences? benchmarks/PROOF.md is the plan. What is done is not repeated.
+proof: .venv/core .venv-train/ready
+	$(BIN)/python benchmarks/proof.py --results runs/proof/results
 
 # ProRAG's four stages with that student; see docs/how-to/prorag.md. What is done is not repeated.
 prorag-smoke: .venv/embed .venv-train/ready

@@ -76,6 +76,7 @@ class Plan:
         default_factory=lambda: {"warmup": 900, "explore": 900, "dev": 300, "heldout": 600}
     )
     seeds: int = 3
+    top_k: int = 1
     max_steps: int = 8
     teacher_temperature: float = 0.7
     teacher_calls: int | None = None
@@ -145,8 +146,8 @@ class Loop:
         """Everything that a prompt or a reply can be made of, for the vocabulary."""
         texts = ["system user assistant", "found no tag ; expected or nothing stands inside"]
         texts += [json.loads(line)["contents"] for line in lines_of(self.world / "corpus.jsonl")]
-        for split in self.plan.questions:
-            texts += [json.loads(line)["question"] for line in lines_of(self.world / f"{split}.jsonl")]
+        for split in sorted(self.world.glob("*.jsonl")):
+            texts += [row["question"] for line in lines_of(split) if "question" in (row := json.loads(line))]
         for row in json.loads((self.work / "warmup" / "sft.json").read_bytes()):
             texts += [row["instruction"], row["input"], row["output"]]
         (self.work / "words.txt").write_text("\n".join(dict.fromkeys(texts)), "utf-8")
@@ -163,7 +164,7 @@ class Loop:
         for arm in (BEFORE, *ARMS):
             self.evaluate(seed, arm, arm)
 
-    def warm_up(self, seed: int) -> None:
+    def warm_up(self, seed: int, **changes: Any) -> None:
         """A student from random weights, which learns what the teacher says."""
         blank = self.of(seed) / "blank"
         words = [str(self.work / "words.txt"), *map(str, sorted(self.prompts.glob("*.txt")))]
@@ -171,7 +172,8 @@ class Loop:
             f"seed{seed} blank",
             *(str(find_python()), str(HERE / "loop_student.py"), str(blank), "--texts", *words, "--seed", str(seed)),
         )
-        self.train(seed, BEFORE, "sft", blank, self.work / "warmup", num_train_epochs=self.plan.warmup_epochs)
+        told = {"num_train_epochs": self.plan.warmup_epochs} | changes
+        self.train(seed, BEFORE, "sft", blank, self.work / "warmup", **told)
 
     def prefer(self, seed: int, arm: str, data: str) -> None:
         """DPO of the student before on these pairs."""
@@ -271,7 +273,7 @@ class Loop:
         return (
             *("--questions", str(self.world / f"{split}.jsonl"), "--corpus", str(self.world / "corpus.jsonl")),
             *("--prompts", str(self.prompts)),
-            *("--top-k", "1", "--max-steps", str(self.plan.max_steps)),
+            *("--top-k", str(self.plan.top_k), "--max-steps", str(self.plan.max_steps)),
         )
 
     def train(self, seed: int, name: str, config: str, model: Path, data: Path, **changes: Any) -> None:

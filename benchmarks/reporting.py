@@ -63,7 +63,7 @@ def _heading() -> Iterator[str]:
     """Date, commit, machine and versions: what a report starts with."""
     made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
     yield f"## {datetime.now(UTC):%Y-%m-%d}, commit {commit()}"
-    yield f"\n{_machine()}; {made_with}."
+    yield f"\n{machine()}; {made_with}."
 
 
 def commit(checkout: Path = ROOT) -> str:
@@ -76,7 +76,7 @@ def commit(checkout: Path = ROOT) -> str:
     return (head or "unknown") + (" with local changes" if changes else "")
 
 
-def _machine() -> str:
+def machine() -> str:
     model = platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

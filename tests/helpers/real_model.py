@@ -58,6 +58,9 @@ def convert(file: Path, folder: Path) -> None:
     tokenizer.model_max_length = model.config.max_position_embeddings
     model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
+    # transformers 5.24 still holds it for quantized, and would not save it.
+    model.hf_quantizer = None
+    vars(model.config).pop("quantization_config", None)
     part = folder.with_name(f"{folder.name}.part")
     tokenizer.save_pretrained(part)
     model.save_pretrained(part)

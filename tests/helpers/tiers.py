@@ -56,6 +56,7 @@ SECOND_TIER: dict[str, tuple[str, ...]] = {
         "end_to_end/test_readme.py::test_the_table_of_costs_is_what_the_command_above_it_says",
     ),
     "experiments of benchmarks/": (
+        "benchmarks/test_proof.py",
         "end_to_end/test_gold_teacher.py",
         "end_to_end/test_gpu_smoke.py",
         "end_to_end/test_loop.py",
