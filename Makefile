@@ -73,6 +73,8 @@ loop: .venv/core .venv-train/ready
 
 # Do process preferences beat outcome preferences? benchmarks/PROOF.md is the plan. What is done is not repeated.
 proof: .venv/core .venv-train/ready
+	$(BIN)/python benchmarks/proof.py --results runs/proof/results --bed
+	test -f runs/proof/results/rates.json || $(BIN)/python benchmarks/proof.py --results runs/proof/results --tune
 	$(BIN)/python benchmarks/proof.py --results runs/proof/results
 
 # ProRAG's four stages with that student; see docs/how-to/prorag.md. What is done is not repeated.

@@ -64,7 +64,7 @@ from reasonrag.evaluation.predictions import read_predictions
 from reasonrag.serving.local_server import LocalServer, served
 
 RESULTS = Path(__file__).parent / "proof"
-RATES = RESULTS / "rates.json"
+RATES = "rates.json"
 CRITICS = Path(__file__).with_name("critics.yaml")
 QUICK_RATES = {
     "consensus": (1e-4, 0.1),
@@ -85,7 +85,7 @@ ENDS = ACTION_TYPE_NAMES["answer"]
 STOPPED = 3
 """Exit status of a run that its cap ended."""
 PILOT, TUNING = 100, (101, 102)
-"""Seeds of the bed and of the rates, which are of no table."""
+"""Seeds of the bed and of the rates, which appear in no table."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,13 @@ class ProofPlan(Plan):
     shares: dict[str, float] = field(
         default_factory=lambda: {"3 hops": 0.25, "4 hops": 0.1, "comparison": 0.05, "choice": 0.2, "yes or no": 0.4}
     )
-    """Of the questions, by kind: luck answers a third of them."""
+    """Of the questions, by kind: luck answers 28 % of them."""
     worlds: int = 10
     """With other facts, in which the student learns to answer."""
     weak: tuple[str, ...] = ("teacher", "home")
     """Facts that the teacher mostly misreads, and so the student."""
     weak_good: float = 0.3
-    warmup_epochs: float = 4.5
+    warmup_epochs: float = 4.75
     critic_steps: int = 200
     sure: tuple[str, ...] = ("--min-confidence", "0.8")
     """Of labels by values: those that critics learn from, and those of the arms."""
@@ -150,9 +150,10 @@ class ProofPlan(Plan):
 
 @dataclass
 class Proof(Loop):
-    """One run of it in `work`."""
+    """One run of it in `work`. at_once: arms of a seed that are trained and evaluated side by side."""
 
     plan: ProofPlan
+    at_once: int = 1
 
     # -- the bed -------------------------------------------------------------------------------------------------
 
@@ -215,11 +216,10 @@ class Proof(Loop):
     def run_seed(self, seed: int, results: Path = RESULTS) -> None:  # type: ignore[override]
         """Everything of one student, and what came of it in one file."""
         self.label(seed)
-        for arm in ARMS:
-            self.learn(seed, arm, arm)
-        self.served(seed, "labels checked", lambda server: self.check_labels(seed, server))
-        for arm in (BEFORE, *ARMS):
-            self.evaluate(seed, arm, arm)
+        with ThreadPoolExecutor(self.at_once) as workers:
+            list(workers.map(lambda arm: self.learn(seed, arm, arm), ARMS))
+            self.served(seed, "labels checked", lambda server: self.check_labels(seed, server))
+            list(workers.map(lambda arm: self.evaluate(seed, arm, arm), (BEFORE, *ARMS)))
         write_json(results / f"seed-{seed}.json", self.figures(seed))
 
     def label(self, seed: int) -> None:
@@ -305,7 +305,10 @@ class Proof(Loop):
         steps = rows_of(data / "outcome-all" / "sft.json")
         dice.shuffle(steps)
         (data / "sft").mkdir(exist_ok=True)
-        write_json(data / "sft" / "sft.json", list(first_words(steps, words)))
+        taken = list(first_words(steps, words))
+        if len(taken) == len(steps):
+            say(f"seed {seed}: all best paths have fewer words than the pairs of consensus")
+        write_json(data / "sft" / "sft.json", taken)
         info = json.loads((data / "outcome-all" / "dataset_info.json").read_bytes())
         write_json(data / "sft" / "dataset_info.json", info)
         shutil.copyfile(data / "outcome-all" / QUESTIONS, data / "sft" / QUESTIONS)
@@ -324,7 +327,8 @@ class Proof(Loop):
     def learn(self, seed: int, arm: str, name: str, rates: tuple[float, float] | None = None) -> None:
         """The student before learns from the data of an arm, for as many steps as every other."""
         home, (rate, beta) = self.of(seed), rates or self.plan.rates[arm]
-        told: dict[str, Any] = {"learning_rate": rate, "max_steps": self.plan.steps}
+        steps = self.plan.steps
+        told: dict[str, Any] = {"learning_rate": rate, "max_steps": steps, "logging_steps": max(1, steps // 6)}
         if arm == "sft":
             self.train(seed, name, "sft", home / BEFORE, home / "data" / "sft", **told, **self.of_sft(seed))
         else:
@@ -492,10 +496,14 @@ def main() -> None:
     seeds = [PILOT] if asked.quick else seeds_of(asked.seeds)
     work = (asked.work or ROOT / "runs" / ("proof-quick" if asked.quick else "proof")).resolve()
     results = (asked.results or (work / "results" if asked.quick else RESULTS)).resolve()
-    rates = json.loads(RATES.read_bytes())["rates"] if RATES.exists() and not asked.quick else QUICK_RATES
-    plan = replace(ProofPlan().quick() if asked.quick else ProofPlan(), rates={arm: tuple(rates[arm]) for arm in ARMS})
+    rates = rates_of(results, chosen_now=asked.quick or asked.bed or asked.tune or asked.report)
+    plan = replace(ProofPlan().quick() if asked.quick else ProofPlan(), rates={arm: rates[arm] for arm in ARMS})
     if not asked.report:
-        same_plan(work, plan, tuned=not (asked.bed or asked.tune))
+        tuned = not (asked.bed or asked.tune)
+        plans = [each["plan"] for each in read_seeds(results)] + [asdict(plan)]
+        if len({said_of(each, tuned=tuned) for each in plans}) > 1:
+            raise SystemExit(f"{results} has figures of another plan; give other --results")
+        same_plan(work, plan, tuned=tuned)
         results.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(asked.workers) as workers:
         if asked.bed:
@@ -505,11 +513,11 @@ def main() -> None:
             print(json.dumps(told, indent=1))
             raise SystemExit(0 if found["accepted"] else 1)
         if asked.tune:
-            write_json(results / RATES.name, tune(work, plan, workers))
+            write_json(results / RATES, tune(work, plan, workers))
             return
         if not asked.report:
             left = [each for each in seeds if not (results / f"seed-{each}.json").exists()]
-            proof = Proof(plan, work)
+            proof = Proof(plan, work, at_once=max(1, asked.workers // max(1, len(left))))
             if left:
                 proof.prepare()
             list(workers.map(lambda seed: proof.run_seed(seed, results), left))
@@ -517,6 +525,16 @@ def main() -> None:
     if not done:
         raise SystemExit(f"{results} has no figures of a seed yet")
     publish(report(done), asked.append)
+
+
+def rates_of(results: Path, *, chosen_now: bool) -> dict[str, tuple[float, float]]:
+    """Those that the tuning has chosen. chosen_now: none are needed yet. Raises SystemExit where they are not there."""
+    file = results / RATES
+    if chosen_now:
+        return QUICK_RATES
+    if not file.exists():
+        raise SystemExit(f"{file} is not there: choose the rates first, by --tune")
+    return {arm: (each[0], each[1]) for arm, each in json.loads(file.read_bytes())["rates"].items()}
 
 
 def seeds_of(said: str) -> list[int]:
@@ -528,14 +546,19 @@ def seeds_of(said: str) -> list[int]:
     return seeds
 
 
+def said_of(plan: Mapping[str, Any], *, tuned: bool) -> str:
+    return json.dumps({name: each for name, each in plan.items() if tuned or name != "rates"}, sort_keys=True)
+
+
 def same_plan(work: Path, plan: ProofPlan, *, tuned: bool) -> None:
     """Raises SystemExit for a folder of another plan. tuned: whether rates are of it already."""
-    told = json.dumps(asdict(plan if tuned else replace(plan, rates={})), indent=1)
-    file = work / ("plan.json" if tuned else "plan-of-tuning.json")
-    if file.exists() and file.read_text("utf-8") != told:
+    parts = {"plan.json": asdict(replace(plan, rates={}))} | ({"plan-rates.json": plan.rates} if tuned else {})
+    told = {work / name: json.dumps(part, indent=1) for name, part in parts.items()}
+    if any(file.exists() and file.read_text("utf-8") != text for file, text in told.items()):
         raise SystemExit(f"{work} holds an experiment of another plan; give another --work")
     work.mkdir(parents=True, exist_ok=True)
-    file.write_text(told, "utf-8")
+    for file, text in told.items():
+        file.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class GpuPlan(ProofPlan):
     most, which is to end before."""
 
     questions: dict[str, int] = field(default_factory=lambda: {"warmup": 250, DEEP: 128, WIDE: 1000, "heldout": 1000})
-    bed: str = "real questions"
+    bed: str = "real questions, one student"
     seeds: int = 6
     top_k: int = 3
     max_steps: int = 5
@@ -152,9 +152,9 @@ class GpuProof(Proof):
         told = {"learning_rate": plan.critic_rate, "max_steps": plan.steps, "max_length": 2048, "seed": seed}
         for number in (1, 2):
             place = home / "critics" / f"fold-{number}"
-            where = home / BEFORE, home / "data" / "sure", place
+            where = home / BEFORE, home / "data" / "values-all", place
             self.trained(f"seed{seed} critic {number}", str(CRITICS), *where, fold=Fold(number, 2), **told)
-        took = sum(self.phases.took[f"seed{seed} critic {number}"] for number in (1, 2))
+        took = sum(self.phases.took.pop(f"seed{seed} critic {number}") for number in (1, 2))
         self.phases.took[f"seed{seed} critics"] = took
 
     def trained(
@@ -249,7 +249,6 @@ def main() -> None:
     os.chdir(ROOT)  # where a training's process finds proof_train.py
     plan = GpuPlan().quick() if asked.quick else GpuPlan()
     same_plan(work, plan, tuned=True)
-    plan = replace(plan, seeds=asked.seeds or plan.seeds)
     if data is None:
         data = work / "qa"
         few = Size(towns=30, people=60, works=80, organisations=20)
@@ -264,7 +263,7 @@ def main() -> None:
     proof.phases = Timed(work, proof.phases.variables, until=json.loads(began.read_text()) + 60 * asked.minutes)
     proof.phases.told = lambda took: write_json(results / "progress.json", {"gpus": gpus("name"), "seconds": took})
     proof.prepare()
-    dropped = evaluated(lambda seed: proof.run_seed(seed, results), range(plan.seeds), asked.workers)
+    dropped = evaluated(lambda seed: proof.run_seed(seed, results), range(asked.seeds or plan.seeds), asked.workers)
     found = [each for each in read_seeds(results) if each["seed"] not in dropped]
     told = [f"\nSeed {seed} was dropped whole: {why.splitlines()[0]}" for seed, why in dropped.items()]
     publish(chain(told, report(found) if found else ["\nNo seed was evaluated."]), results / "report.md")

@@ -20,9 +20,10 @@ from reasonrag.evaluation.significance import detectable, equivalence, paired_di
 PRIMARY = "consensus", "outcome"
 SECONDARY = (("sft", "consensus"), ("consensus", "placebo"), ("values", "outcome"))
 """Tested by Holm, in this order where two are as improbable."""
-EQUIVALENT, WIDE_SD, MORE_SEEDS = 2.0, 3.2, 16
-"""Points: of EM within which two arms are alike; the spread of differences from which on twelve seeds are too
-few; and how many there are then."""
+EQUIVALENT, WIDE_SD, FIRST_SEEDS, MORE_SEEDS = 2.0, 3.2, 4, 16
+"""Points of EM within which two arms are alike; the spread of differences, in how many first seeds, from which on
+twelve are too few; and how many there are then."""
+LEVEL = 0.05
 Answers = NDArray[np.float64]
 """0 or 1, of seeds (rows) and questions (columns)."""
 
@@ -57,7 +58,7 @@ def difference(seeds: Sequence[Mapping[str, Any]], arm: str, reference: str) -> 
     [found] = paired_differences([sides], paired_seeds=True)
     within = equivalence(*sides, EQUIVALENT, paired_seeds=True)
     if found.value is None or found.t_low is None or found.t_high is None or within is None:
-        raise ValueError(f"{arm} and {reference} differ by as much in all seeds: give more of them")
+        raise ValueError(f"{arm} and {reference} differ by the same amount in all seeds: give more of them")
     spread = float(np.std(found.by_seed, ddof=1))
     ends = {"low": found.t_low, "high": found.t_high, "resampled_low": found.low, "resampled_high": found.high}
     points = {name: 100 * (each or 0.0) for name, each in ({"value": found.value, "sd": spread} | ends).items()}
@@ -92,11 +93,17 @@ def pooled_sd(seeds: Sequence[Mapping[str, Any]]) -> float:
     return float(np.sqrt(np.mean(np.square(spreads))))
 
 
-def conclusion(primary: Mapping[str, float], *, enough: bool) -> str:
-    """In the words that the plan allows. enough: whether as many seeds were run as the plan asks for."""
+def conclusion(primary: Mapping[str, float], shown: Mapping[tuple[str, str], int], *, enough: bool) -> str:
+    """In the words that the plan allows. shown: of secondary differences, 1 if one is above 0 by Holm, -1 below, else
+    0. enough: whether as many seeds were run as the plan asks for."""
     found = f"{primary['value']:+.1f} EM (95 % CI {primary['low']:+.1f} to {primary['high']:+.1f})"
     seen = f"a difference of {primary['detectable']:.1f} points would have been found four times in five"
-    if primary["low"] > 0:
+    if shown.get(("consensus", "placebo")) != 1:
+        said = (
+            "DPO was not shown to transmit labels in this bed (consensus - placebo), so nothing is said of process and "
+            f"outcome. Their difference was {found}; {seen}."
+        )
+    elif primary["low"] > 0:
         said = f"Pairs by consensus teach more than pairs by outcome, in this bed: {found}."
     elif primary["high"] < 0:
         said = f"Pairs by outcome teach more than pairs by consensus, in this bed: {found}."
@@ -104,6 +111,8 @@ def conclusion(primary: Mapping[str, float], *, enough: bool) -> str:
         said = f"Both teach as much within {EQUIVALENT:.0f} points, in this bed: {found}; {seen}."
     else:
         said = f"No difference was shown, and none was excluded: {found}; {seen}."
+    if shown.get(("sft", "consensus")) == 1:
+        said += " Best paths teach more than preferences, in this bed."
     return said if enough else f"Exploratory: fewer seeds than the plan asks for. {said}"
 
 
@@ -114,18 +123,25 @@ def report(seeds: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "\n**Process preferences against outcome preferences at equal dollars** (benchmarks/proof.py, plan PROOF.md)"
     yield (
         f"\n{plan['questions']['heldout']:,} held-out questions of {plan['bed']}, greedy replies; seeds "
-        f"{', '.join(str(each['seed']) for each in seeds)}, a student of its own each. ${dollars:.2f} for each "
+        f"{', '.join(str(each['seed']) for each in seeds)}. ${dollars:.2f} for each "
         f"exploration at GPT-4o's list price; {plan['pairs']} pairs or as many words an arm, {plan['steps']} steps."
     )
-    rows = [_arm_row([seed["arms"][arm] for seed in seeds], arm) for arm in seeds[0]["arms"]]
+    arms = [arm for arm in seeds[0]["arms"] if all(arm in seed["arms"] for seed in seeds)]
+    rows = [_arm_row([seed["arms"][arm] for seed in seeds], arm) for arm in arms]
     yield from table("Arms", {name: [row[name] for row in rows] for name in rows[0]})
     if len(seeds) > 1:
-        yield from _differences(seeds, plan["seeds"])
+        tested = [each for each in SECONDARY if {*each} <= {*arms}]
+        yield from (
+            f"\nNot all seeds have both arms of {' - '.join(each)}." for each in SECONDARY if each not in tested
+        )
+        yield from _differences(seeds, tested, plan["seeds"])
     yield from _costs(seeds)
 
 
-def _differences(seeds: Sequence[Mapping[str, Any]], wanted: int) -> Iterator[str]:
-    tested = [PRIMARY, *SECONDARY]
+def _differences(
+    seeds: Sequence[Mapping[str, Any]], secondary: Sequence[tuple[str, str]], wanted: int
+) -> Iterator[str]:
+    tested = [PRIMARY, *secondary]
     found = [difference(seeds, *each) for each in tested]
     adjusted = [found[0]["p"], *holm([each["p"] for each in found[1:]])]
     yield from table(
@@ -139,11 +155,17 @@ def _differences(seeds: Sequence[Mapping[str, Any]], wanted: int) -> Iterator[st
             "detectable": [f"{each['detectable']:.1f}" for each in found],
         },
     )
-    spread = pooled_sd(seeds)
-    yield f"\n{conclusion(found[0], enough=len(seeds) >= (wanted if spread <= WIDE_SD else MORE_SEEDS))}"
+    shown = {
+        each: (1 if of["value"] > 0 else -1) if p < LEVEL else 0
+        for each, of, p in zip(tested[1:], found[1:], adjusted[1:], strict=True)
+    }
+    spread = pooled_sd(seeds[:FIRST_SEEDS])
+    enough = len(seeds) >= (wanted if spread <= WIDE_SD else MORE_SEEDS)
+    yield f"\n{conclusion(found[0], shown, enough=enough)}"
     yield (
         f"\nThe 90 % interval of the first is {_ends(found[0], 'equivalent_low', 'equivalent_high')}. SD of the "
-        f"differences of all seeds to `outcome`, pooled over `consensus` and `sft`: {spread:.1f} points."
+        f"differences of the first {min(FIRST_SEEDS, len(seeds))} seeds to `outcome`, pooled over `consensus` and "
+        f"`sft`: {spread:.1f} points."
     )
 
 
@@ -177,7 +199,7 @@ def _costs(seeds: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         },
     )
     critics = np.mean([seed["seconds"]["critics"] for seed in seeds]) / 60
-    whole = np.mean([sum(seed["seconds"].values()) for seed in seeds]) / 60
+    whole = np.mean([sum(took for name, took in seed["seconds"].items() if name != "explored") for seed in seeds]) / 60
     yield f"\nMinutes of a core a seed: {whole:.0f}, of them {critics:.1f} of the critics, which cost no dollars."
 
 

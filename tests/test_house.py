@@ -38,8 +38,8 @@ LINES = {
     "studies": 1345,
     "training": 5776,
     "viewing": 2633,
-    "tests": 51730,
-    "benchmarks": 11674,
+    "tests": 51740,
+    "benchmarks": 11718,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]
