@@ -172,14 +172,15 @@ class GpuProof(Proof):
 
 
 def train(
-    config: str, data: Path, out: Path, changes: Mapping[str, Any], *, fold: Fold | None, permitted: Permissions
+    name: str, data: Path, out: Path, changes: Mapping[str, Any], *, fold: Fold | None, permitted: Permissions
 ) -> None:
     """One training by `proof_train.py`, with the checks of `train` and `train-critic`. Raises InputError before it is
     started, TrainingFailed and KeyboardInterrupt."""
-    found, file, facts = read_training_data(data), find_config(config), dict[str, str]()
+    found, file, facts = read_training_data(data), find_config(name), dict[str, str]()
     if "stage" in file.values:
         resolution = resolve_config(file, changes, found, out=out)
-        words, entry = trl_backend.in_words_of_trl(resolution), resolution.entries[0]
+        config, entry = resolution.config, resolution.entries[0]
+        words = trl_backend.in_words_of_trl(config, resolution.name, bounded=resolution.chosen_cutoff)
         kind = trl_backend.KINDS[resolution.stage]
         kind = replace(kind, ours=(*kind.ours, "beta"), **PLAIN)
         taken = trl_backend.read_rows(entry, data, words.get("max_samples"))

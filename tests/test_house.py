@@ -39,7 +39,7 @@ LINES = {
     "training": 5776,
     "viewing": 2633,
     "tests": 51740,
-    "benchmarks": 11718,
+    "benchmarks": 11719,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]
