@@ -44,7 +44,7 @@ addEventListener("DOMContentLoaded", () => requestAnimationFrame(sought));
 """Notes when the first rows are in the page, and when all questions are."""
 SEARCHED = """([words, left]) => new Promise((found) => {
   const began = performance.now();
-  const field = document.getElementById("filter-text");
+  const field = document.getElementById("filter-find");
   field.value = words;
   field.dispatchEvent(new Event("input", { bubbles: true }));
   const look = () => {

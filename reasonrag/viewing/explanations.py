@@ -76,6 +76,25 @@ def explain(
     return [Explanation(topic=topic, text=text) for topic, text in told]
 
 
+LEAD, MOST = 30, 90
+"""Letters: both sides of a pair that begin alike with more are cut before they differ; most of each that is shown."""
+
+
+def differing(each: Candidate) -> tuple[str, str]:
+    """Both steps on a line each, from the word in which they first differ: their contents, or the replies where those
+    are equal."""
+    steps = each.chosen, each.rejected
+    told = None not in (contents := {step.content for step in steps}) and len(contents) > 1
+    one, other = (" ".join((step.content or "" if told else step.response).split()) for step in steps)
+    same = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    begin = max(one.rfind(" ", 0, same) + 1, same - LEAD) if same > LEAD else 0
+    return _cut(one, begin), _cut(other, begin)
+
+
+def _cut(text: str, begin: int) -> str:
+    return f"{'… ' if begin else ''}{text[begin : begin + MOST]}{'…' if len(text) > begin + MOST else ''}"
+
+
 def cautions(each: Candidate) -> list[str]:
     """Why the label needs review: gold answers, gold passages or answers that do not count say the opposite, or both
     steps reveal the same.

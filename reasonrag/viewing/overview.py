@@ -9,7 +9,6 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +23,7 @@ from preference.labelled_runs import rare_garbage_collection
 from preference.records import AbsentIfEmpty
 from reasonrag.exploration.summary import HELD_OUT, RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
-from reasonrag.viewing.question_rows import KeptPairSummary, QuestionRow, capped_row, question_row
+from reasonrag.viewing.question_rows import PairRow, QuestionRow, capped_row, question_row
 
 BINS, WHOLE_BINS = 20, 40
 WIDTH = 1 / BINS
@@ -167,7 +166,7 @@ class OverviewCounts:
         collection, rows, run = self._collection, self.rows(), self._run
         known = self._known | {"teachers": self._known["teachers"] or collection.teachers}
         kept = [pair for row in rows for pair in row.kept]
-        dropped = Counter(chain.from_iterable(Counter(row.dropped).elements() for row in rows))
+        dropped = Counter(pair.dropped for row in rows for pair in row.candidates if pair.dropped)
         return Overview(
             kind=collection.kind,
             path=str(collection.path),
@@ -175,8 +174,8 @@ class OverviewCounts:
             questions=len(rows),
             ends=dict(Counter(row.ends for row in rows).most_common()),
             failures_by_cause=dict(Counter(row.cause for row in rows if row.cause).most_common()),
-            questions_with_a_pair=sum(bool(row.kept) for row in rows),
-            candidates=sum(row.candidates for row in rows),
+            questions_with_a_pair=sum(row.pairs > 0 for row in rows),
+            candidates=sum(len(row.candidates) for row in rows),
             pairs=len(kept),
             pairs_by_layer=_by_layer(kept),
             pairs_by_label=dict(Counter(pair.label for pair in kept)),
@@ -185,7 +184,7 @@ class OverviewCounts:
             mean_margin=_mean([pair.margin for pair in kept]),
             mean_confidence=_mean([pair.confidence for pair in kept]),
             dropped={reason: dropped[reason] for reason in DROP_REASONS if dropped[reason]},
-            doubtful=sum(pair.doubtful for pair in kept),
+            doubtful=sum(row.review for row in rows),
             usage=self._usage if self._usage and self._usage.calls else None,
             histograms=_histograms(self._values, kept),
             length_unit=_unit(kept),
@@ -203,19 +202,19 @@ class OverviewCounts:
         return held_out + self._run.warnings(made.max_tokens, cut_from=made.cut_from)
 
 
-def _unit(kept: Sequence[KeptPairSummary]) -> Literal["tokens", "words"]:
+def _unit(kept: Sequence[PairRow]) -> Literal["tokens", "words"]:
     """The unit of reply lengths: tokens if the data set has counted all of them."""
     return "words" if not kept or any(None in pair.tokens for pair in kept) else "tokens"
 
 
-def _by_layer(kept: Iterable[KeptPairSummary]) -> dict[str, dict[str, int]]:
+def _by_layer(kept: Iterable[PairRow]) -> dict[str, dict[str, int]]:
     found: dict[int, Counter[str]] = {}
     for pair in kept:
         found.setdefault(pair.layer, Counter())[pair.type or "unreadable"] += 1
     return {str(layer): dict(counts) for layer, counts in sorted(found.items())}
 
 
-def _histograms(values: dict[str, array[float]], kept: Sequence[KeptPairSummary]) -> dict[str, Histogram]:
+def _histograms(values: dict[str, array[float]], kept: Sequence[PairRow]) -> dict[str, Histogram]:
     """The histograms for which there are values."""
     found = {name: histogram(np.array(values[name]), SHARES) for name in _REWARDS if name in values}
     for name in ("margin", "confidence"):

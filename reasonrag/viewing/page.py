@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import orjson
 from markupsafe import Markup
@@ -27,11 +28,11 @@ from reasonrag.rendering import html_templates
 from reasonrag.terminal import on_one_line
 from reasonrag.viewing.collection import Collection
 from reasonrag.viewing.overview import Overview, read_all
-from reasonrag.viewing.question_rows import QuestionRow
+from reasonrag.viewing.question_rows import QuestionRow, columns_of
 from reasonrag.viewing.question_view import question_view
 
 _LIBRARIES = ("d3", "plot", "diff")
-_OWN = ("text", "data", "list", "tree", "question", "detail", "overview", "app")
+_OWN = ("text", "address", "data", "list", "pairs", "tree", "question", "detail", "overview", "app")
 """Scripts of the page, in the order in which they need each other."""
 
 
@@ -39,6 +40,8 @@ class Listing(BaseModel):
     """Everything the list and the overview need: the object of `api/list`."""
 
     rows: list[QuestionRow]
+    pairs: dict[str, list[Any]]
+    """Candidates of these questions by column (`question_rows.PairRow`)."""
     overview: Overview
     about: list[str]
     """What a reader should know about this page."""
@@ -48,6 +51,17 @@ class Listing(BaseModel):
     """Whether every question has been read."""
     read: float = 1.0
     """Share of the files that has been read."""
+
+
+MOST_PAIRS = 100_000
+"""Candidates in the table of pairs; where there are more, only kept ones are in it."""
+
+
+def listing(rows: list[QuestionRow], overview: Overview, about: list[str], **more: Any) -> Listing:
+    whole = overview.candidates <= MOST_PAIRS
+    if not whole:
+        about = [*about, f"The table of pairs has no dropped candidates, as there are {overview.candidates:,}."]
+    return Listing(rows=rows, pairs=columns_of(rows, dropped=whole), overview=overview, about=about, **more)
 
 
 @rare_garbage_collection()
@@ -76,9 +90,9 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
             f"It embeds the trees of a sample of {len(held):,} of {len(rows):,} questions; list and numbers cover all.",
             f"Show every tree with: reasonrag view {collection.path} --serve",
         ]
-    listing = Listing(rows=rows, overview=counts.overview(), about=about, held=held)
+    whole = listing(rows, counts.overview(), about, held=held)
     with atomic_replacement(out) as file:
-        file.write(_frame(collection, packed(listing)))
+        file.write(_frame(collection, packed(whole)))
         for number in sorted(parts):
             file.write(b'<script type="application/octet-stream" id="question-%d">' % number)
             file.write(parts[number] + b"</script>\n")

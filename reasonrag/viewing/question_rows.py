@@ -1,36 +1,48 @@
-"""A question as a row of the list: what a reader searches and filters by. Knows no page."""
+"""A question as a row of the list, and its candidates as rows of the table of pairs: what a reader searches and
+filters by. Knows no page."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pydantic import BaseModel, Field
 
 from preference import Candidate, DropReason
 from preference.candidate_records import Ends, GoldVerdict, Tag
+from preference.export.formats import SplitName
 from preference.records import shared_fields
 from reasonrag.exploration.summary import counted_ends
 from reasonrag.viewing.collection import ExploredQuestion
-from reasonrag.viewing.explanations import cautions
+from reasonrag.viewing.explanations import cautions, differing
 
 
-class KeptPairSummary(BaseModel):
-    """type: action type of the chosen step; null for a reply that did not parse."""
+class PairRow(BaseModel):
+    """A candidate as a row of the table of pairs.
 
+    type: action type of the chosen step; null for a reply that did not parse. draws: effective sample size of the side
+    that has less. review: whether its label needs review. words, tokens: of both replies. chosen, rejected: both steps
+    from where they differ.
+    """
+
+    question: int
+    id: str
+    dropped: DropReason | None
+    part: SplitName | None
+    layer: int
     type: str | None
     margin: float | None
     confidence: float | None
-    doubtful: bool
-    """Whether its label needs review."""
-    layer: int = Field(default=0, exclude=True)
-    """This and what follows is for the overview."""
+    draws: float | None
+    gold: GoldVerdict
+    review: bool
+    tags: list[Tag]
+    words: tuple[int, int]
+    tokens: tuple[int | None, int | None]
+    chosen: str
+    rejected: str
     label: str = Field(default="none", exclude=True)
-    tags: list[Tag] = Field(default=[], exclude=True)
-    gold: GoldVerdict = Field(default="unknown", exclude=True)
-    tokens: tuple[int | None, int | None] = Field(default=(None, None), exclude=True)
-    words: tuple[int, int] = Field(default=(0, 0), exclude=True)
-    """Of both replies."""
+    """For the overview."""
 
 
 class QuestionRow(BaseModel):
@@ -52,11 +64,17 @@ class QuestionRow(BaseModel):
     """Replies in the tree that did not parse."""
     calls: int | None
     cost_usd: float | None
-    candidates: int
-    kept: list[KeptPairSummary]
-    dropped: dict[str, int]
+    pairs: int
+    """Kept ones."""
+    review: int
+    """Those of them whose labels need review."""
+    candidates: list[PairRow] = Field(exclude=True)
     first_pair: int = Field(default=0, exclude=True)
     """Place of the first kept pair among those of the whole run."""
+
+    @property
+    def kept(self) -> list[PairRow]:
+        return [each for each in self.candidates if each.dropped is None]
 
 
 def question_row(explored: ExploredQuestion) -> QuestionRow:
@@ -82,30 +100,50 @@ def question_row(explored: ExploredQuestion) -> QuestionRow:
         else None,
         calls=sum(each.calls for each in usages) if usages else None,
         cost_usd=sum(costs) if costs else None,
-        candidates=len(explored.candidates),
-        kept=[_kept_pair(each) for each in explored.candidates if each.dropped is None],
-        dropped=dict(Counter(each.dropped for each in explored.candidates if each.dropped)),
         first_pair=explored.first_pair,
+        **_counted([_pair_row(each, explored) for each in explored.candidates]),
     )
 
 
-def _kept_pair(each: Candidate) -> KeptPairSummary:
-    both = each.chosen, each.rejected
-    return KeptPairSummary.model_construct(
-        **shared_fields(each.pair, KeptPairSummary) | {"label": each.pair.label or "none"},
-        type=each.chosen.action_type,
-        doubtful=bool(cautions(each)),
-        layer=each.state.layer,
-        tokens=(both[0].tokens, both[1].tokens),
-        words=(len(both[0].response.split()), len(both[1].response.split())),
-    )
+def _counted(rows: list[PairRow]) -> dict[str, Any]:
+    kept = [each for each in rows if each.dropped is None]
+    return {"candidates": rows, "pairs": len(kept), "review": sum(each.review for each in kept)}
+
+
+def _pair_row(each: Candidate, explored: ExploredQuestion) -> PairRow:
+    both, one, other = (each.chosen, each.rejected), each.chosen.observations, each.rejected.observations
+    chosen, rejected = differing(each)
+    named = {
+        "question": explored.number,
+        "id": each.pair.pair_id,
+        "dropped": each.dropped,
+        "part": explored.parts.get(each.pair.pair_id),
+        "layer": each.state.layer,
+        "type": each.chosen.action_type,
+        "draws": None if one is None or other is None else min(one, other),
+        "review": bool(cautions(each)),
+        "tokens": (both[0].tokens, both[1].tokens),
+        "words": (len(both[0].response.split()), len(both[1].response.split())),
+        "chosen": chosen,
+        "rejected": rejected,
+        "label": each.pair.label or "none",
+    }
+    return PairRow.model_construct(**shared_fields(each.pair, PairRow) | named)
+
+
+def columns_of(rows: Iterable[QuestionRow], *, dropped: bool) -> dict[str, list[Any]]:
+    """The pairs of these questions by column, which a browser reads faster than rows. dropped: whether dropped
+    candidates are among them."""
+    pairs = [each for row in rows for each in (row.candidates if dropped else row.kept)]
+    names = [name for name, known in PairRow.model_fields.items() if not known.exclude]
+    return {name: [getattr(each, name) for each in pairs] for name in names}
 
 
 def capped_row(row: QuestionRow, capped: Mapping[int, DropReason]) -> QuestionRow:
     """The row once the caps on the whole data set are known."""
-    reasons = [capped.get(row.first_pair + place) for place in range(len(row.kept))]
+    reasons = [capped.get(row.first_pair + place) for place in range(row.pairs)]
     if not any(reasons):
         return row
-    dropped = Counter(row.dropped) + Counter(reason for reason in reasons if reason)
-    kept = [pair for pair, reason in zip(row.kept, reasons, strict=True) if reason is None]
-    return row.model_copy(update={"kept": kept, "dropped": dict(dropped)})
+    of_kept = iter(reasons)
+    rows = [each if each.dropped else each.model_copy(update={"dropped": next(of_kept)}) for each in row.candidates]
+    return row.model_copy(update=_counted(rows))

@@ -47,9 +47,9 @@ def show_question(view: QuestionView, run: Path) -> None:
     console.print(Text(f"pairs: {len(kept):,} kept of {len(view.pairs):,} candidates", style="bold"))
     for pair in kept:
         console.print(_pair_title(view, pair))
-        for sign, step in zip("+-", _sides(view, pair), strict=True):
-            said = on_one_line(step.content if step.content is not None else step.response or "")
-            console.print(Text(f"  {sign} #{step.id} {_type(step)}: {said}", no_wrap=True, overflow="ellipsis"))
+        for sign, step, said in zip("+-", _sides(view, pair), pair.differ, strict=True):
+            text = f"  {sign} #{step.id} {_type(step)}: {on_one_line(said)}"
+            console.print(Text(text, no_wrap=True, overflow="ellipsis"))
         console.print(_indented(next((shown(why.text) for why in pair.why if why.topic == "label"), "")))
     dropped = Counter(each.dropped for each in view.pairs)
     if reasons := {str(reason): dropped[reason] for reason in DROP_REASONS if dropped[reason]}:

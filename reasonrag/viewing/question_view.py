@@ -29,7 +29,7 @@ from preference.records import (
 )
 from reasonrag.agent.prompting import inert, one_line
 from reasonrag.viewing.collection import ExploredQuestion, ExploredTree
-from reasonrag.viewing.explanations import Explanation, cautions, explain, uncounted_in_words
+from reasonrag.viewing.explanations import Explanation, cautions, differing, explain, uncounted_in_words
 
 StepStatus = Literal["answer", "failed", "repeated", "unexplored", "settled", "mixed"]
 """answer, failed: the path ends with this step, with an answer or without. repeated: it says the same as an earlier
@@ -152,6 +152,8 @@ class PairView(BaseModel):
     dropped: DropReason | None
     part: SplitName | None
     flipped: bool
+    differ: tuple[str, str]
+    """Both sides from where they differ (`explanations.differing`)."""
     cautions: list[str]
     """Why the label needs review."""
     why: list[Explanation]
@@ -195,6 +197,7 @@ def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known
             dropped=each.dropped,
             part=part,
             flipped=flipped,
+            differ=differing(each),
             cautions=cautions(each),
             why=explain(each, tree, rules, part=part, flipped=flipped, caps_known=caps_known),
         )

@@ -21,7 +21,7 @@ from reasonrag.errors import InputError
 from reasonrag.redaction import redact
 from reasonrag.viewing.collection import Collection
 from reasonrag.viewing.overview import OverviewCounts
-from reasonrag.viewing.page import Listing, about_page, served_page
+from reasonrag.viewing.page import Listing, about_page, listing, served_page
 from reasonrag.viewing.question_view import question_view
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening
@@ -65,13 +65,9 @@ class BackgroundScan:
         """The rows from `first` on, or all of them once everything was read."""
         with self._lock:
             complete = self.complete
-            return Listing(
-                rows=[each for each in self.counts.rows() if complete or each.number >= first],
-                overview=self.counts.overview(),
-                about=about_page(self.collection),
-                complete=complete,
-                read=self.collection.scanned,
-            )
+            rows = [each for each in self.counts.rows() if complete or each.number >= first]
+            about = about_page(self.collection)
+            return listing(rows, self.counts.overview(), about, complete=complete, read=self.collection.scanned)
 
 
 @asynccontextmanager

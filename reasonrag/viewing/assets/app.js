@@ -1,6 +1,6 @@
 // Puts the page together: what the address says is what is shown; keys, and what happens while data is on its way.
 
-const state = { rows: [], byId: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, size: "choice", filled: "", pending: null, route: { kind: "overview" } };
+const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, size: "choice", filled: "", listed: "", pending: null, route: { kind: "overview" } };
 const stage = document.getElementById("stage");
 const detail = document.getElementById("detail");
 
@@ -9,31 +9,29 @@ function routeOf(address) {
   return state.route; // anything else is a place in the page
 }
 
-function routeNamed(address) {
-  const [, kind, ...rest] = address.split("/").map((part) => {
-    try {
-      return decodeURIComponent(part);
-    } catch {
-      return part;
-    }
-  });
-  if (kind !== "q" || !rest.length) return { kind: "overview" };
-  const [id, what, ...which] = rest;
-  return { kind: "question", id, what, which };
-}
-
 /** Shows what the address names. */
 async function go() {
   const route = routeOf(location.hash);
   document.body.dataset.route = route.kind;
+  listAgain();
+  for (const each of document.querySelectorAll(".head nav a")) {
+    each.href = each.dataset.kind === "pairs" ? link(["pairs"]) : link([]);
+    if (each.dataset.kind === route.kind) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
   const row = route.kind === "question" ? state.byId.get(route.id) : null;
   if (state.pending !== row?.number) state.pending = null; // the reader has gone on
-  if (route.kind === "overview") {
+  if (route.kind !== "question") {
     state.view = null;
     select(null);
     closeDetail();
-    if (state.overview) stage.replaceChildren(...flat(overviewSection(state.overview, state.about, filterBy)));
-    document.title = document.body.dataset.title;
+    if (state.overview && route.kind === "overview") stage.replaceChildren(...flat(overviewSection(state.overview, state.about)));
+    if (state.overview && route.kind === "pairs") {
+      stage.replaceChildren(); // its form says what the address says
+      showPairs();
+      searchTexts();
+    }
+    document.title = `${route.kind === "pairs" ? "Pairs – " : ""}${document.body.dataset.title}`;
     return;
   }
   if (!row) {
@@ -77,7 +75,7 @@ function flat(nodes) {
 /** Shows a question whose tree is not in the page. */
 function onlyInTheList(row) {
   return [
-    h("a", { class: "back", href: "#/" }, "← all questions"),
+    h("a", { class: "back", href: link([]) }, "← all questions"),
     h("h2", { tabindex: -1 }, said(row.question)),
     h("p", { class: "note" }, "This page embeds a sample of the trees, and not this one. Show all of them with ", h("code", {}, "reasonrag view --serve"), ", or this one with ", h("code", {}, visible(`reasonrag show ${state.overview.path} ${row.id}`)), "."),
   ];
@@ -167,11 +165,21 @@ function select(number) {
   }
 }
 
-function filterBy(wanted) {
-  setFilters(wanted);
+/** Chooses among the questions of the list. */
+function refilter(changes) {
+  history.replaceState(null, "", link(state.route.path, changes));
+  routeOf(location.hash);
+  listAgain();
+}
+
+/** The list of questions anew, if the address asks for others than it has. */
+function listAgain() {
+  const asked = JSON.stringify(["find", "ends", "unreadable", "order"].map((name) => sought[name]));
+  if (asked === state.listed) return;
+  state.listed = asked;
+  setFilters();
   document.getElementById("list-frame").scrollTop = 0;
   showList(state);
-  focusRow(0, state.current);
 }
 
 // -- keys ----------------------------------------------------------------------------------------------------
@@ -187,14 +195,15 @@ function listKeys(event) {
 function pageKeys(event) {
   if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea")) return;
   const keys = {
-    "/": () => document.getElementById("filter-text").focus(),
+    "/": () => document.getElementById(state.route.kind === "pairs" ? "pairs-text" : "filter-find").focus(),
     j: () => beside(1),
     k: () => beside(-1),
     Escape: () => detail.querySelector(".close")?.click(),
     t: () => stage.querySelector(".node[tabindex='0']")?.focus(),
     n: () => besidePair(1),
     p: () => besidePair(-1),
-    o: () => { location.hash = "#/"; },
+    o: () => { location.hash = link([]); },
+    a: () => { location.hash = link(["pairs"]); },
   };
   if (!Object.hasOwn(keys, event.key)) return;
   event.preventDefault();
@@ -209,14 +218,14 @@ function beside(step) {
   if (next) location.hash = questionLink(next.link);
 }
 
-/** The kept pair after or before the one that is open, in the order of the table. */
+/** The pair after or before the one that is open, in the order of the table of pairs; without one the first of what is shown. */
 function besidePair(step) {
-  if (!state.view) return;
-  const found = [...stage.querySelectorAll(".pairs > .wide tr[data-pair]")].map((row) => row.dataset.pair);
   const route = routeOf(location.hash);
-  const here = route.what === "pair" ? found.indexOf(route.which[0]) : -1;
-  const next = found[here < 0 ? 0 : here + step];
-  if (next) location.hash = questionLink(state.view.link, "pair", next);
+  const first = stage.querySelector("tr[data-pair] a")?.hash;
+  const number = state.view?.number;
+  const here = route.what === "pair" ? placeOf(number, route.which[0]) : null;
+  const next = here && here.place >= 0 ? here[step > 0 ? "after" : "before"] : first;
+  if (next) location.hash = next;
 }
 
 function searchKeys(event) {
@@ -231,13 +240,16 @@ function received(part) {
   Object.assign(state, { rows: part.rows, overview: part.overview, about: part.about, complete: part.complete, read: part.read });
   held = part.held ? new Set(part.held) : null;
   state.byId = linked(part.rows);
-  const choices = JSON.stringify([part.overview.ends, part.overview.dropped]);
-  if (choices !== state.filled) fillFilters(part.rows, part.overview);
+  state.byNumber = new Map(part.rows.filter(Boolean).map((row) => [row.number, row]));
+  columns = part.pairs;
+  const choices = JSON.stringify([part.overview.ends, part.overview.questions_with_a_pair]);
+  if (choices !== state.filled) fillFilters(part.overview);
   state.filled = choices;
   showList(state);
   const finished = part.complete && !before;
   if (finished && state.view?.pairs.some((pair) => pair.tags.length)) state.view = null; // what is capped is known now
-  if (!state.view && (finished || !busy())) go();
+  if (state.route.kind === "pairs" && stage.querySelector(".pairs-form") && !finished) showPairs();
+  else if (!state.view && (finished || !busy())) go();
 }
 
 /** Whether the reader is using the stage, which would be drawn again. */
@@ -269,15 +281,12 @@ function listenToTheme() {
 let waiting = 0;
 
 listenToTheme();
-listenToFilters(() => {
+listenToFilters((changes) => {
   clearTimeout(waiting);
-  waiting = setTimeout(() => {
-    document.getElementById("list-frame").scrollTop = 0;
-    showList(state);
-  }, 80);
+  waiting = setTimeout(() => refilter(changes), 80);
 });
 document.querySelector(".filters").addEventListener("submit", (event) => event.preventDefault());
-document.getElementById("filter-text").addEventListener("keydown", searchKeys);
+document.getElementById("filter-find").addEventListener("keydown", searchKeys);
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   stage.focus();

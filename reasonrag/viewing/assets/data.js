@@ -23,11 +23,13 @@ const servedSource = {
   /** Shows what has been read so far, until everything is. */
   async list(show) {
     const rows = [];
+    let pairs = {};
     for (let complete = false; !complete; ) {
       const part = await asked(`api/list?from=${rows.length}`);
       for (const row of part.rows) rows[row.number] = row;
       complete = part.complete;
-      show({ ...part, rows: complete ? part.rows : rows });
+      pairs = complete ? part.pairs : below(pairs, part.pairs);
+      show({ ...part, pairs, rows: complete ? part.rows : rows });
       if (!complete) await new Promise((wait) => setTimeout(wait, POLL_MS + rows.length / 2)); // the more there is, the more an answer takes
     }
   },
@@ -35,6 +37,11 @@ const servedSource = {
     return asked(`api/question/${number}`);
   },
 };
+
+/** Columns with those of further rows below. */
+function below(columns, more) {
+  return Object.fromEntries(Object.entries(more).map(([name, values]) => [name, [...(columns[name] ?? []), ...values]]));
+}
 
 async function asked(path) {
   const answer = await fetch(path);

@@ -26,6 +26,7 @@ function stepDetail(view, treeNumber, step) {
     step.observation === null ? null : [h("h4", {}, "What the reader found in them, which the agent was shown instead"), block(step.observation || "nothing")],
     h("h4", {}, "Prompt"),
     promptOf(view, step),
+    rawJson(() => ({ ...step, prompt: spelled(view, step) })),
   ];
 }
 
@@ -107,7 +108,15 @@ function answersLine(view, state, step) {
 }
 
 function block(text) {
-  return h("pre", { dir: "auto", tabindex: 0 }, visible(text));
+  return h("div", { class: "block" }, copyButton(() => text), h("pre", { dir: "auto", tabindex: 0 }, visible(text)));
+}
+
+/** Something as the page has it, written out when it is opened. */
+function rawJson(made) {
+  const details = h("details", { on: { toggle: () => {
+    if (details.open && details.children.length === 1) details.append(block(JSON.stringify(made(), null, 1)));
+  } } }, h("summary", {}, "Raw JSON"));
+  return details;
 }
 
 function passagesOf(view, step) {
@@ -156,6 +165,7 @@ function pairDetail(view, pair) {
   const state = view.states[pair.state];
   const tied = ["value", "outcome"].includes(pair.label) && !pair.margin;
   return [
+    walk(placeOf(view.number, pair.id)),
     h("h3", { tabindex: -1 }, "Pair", h("span", { class: "faint" }, ` of steps ${pair.chosen} and ${pair.rejected}, depth ${state.layer}`)),
     pair.dropped
       ? h("p", { class: "verdict warning" }, "Dropped: ", DROPPED[pair.dropped] ?? words(pair.dropped))
@@ -174,7 +184,20 @@ function pairDetail(view, pair) {
     h("details", {}, h("summary", {}, "Glossary"), glossary()),
     h("h4", {}, "Shared prompt"),
     promptOf(view, chosen),
+    rawJson(() => ({ ...pair, chosen, rejected, state, prompt: spelled(view, chosen) })),
   ];
+}
+
+/** The way to the pairs beside this one in the table. */
+function walk({ place, of, before, after }) {
+  const beside = (address, text) => (address ? h("a", { href: address }, text) : h("span", { class: "faint" }, text));
+  return h("nav", { class: "walk", "aria-label": "Pairs beside this one" }, beside(before, "‹ previous"),
+    h("a", { href: link(["pairs"]) }, place < 0 ? "all pairs" : `${count(place + 1)} of ${count(of)}`), beside(after, "next ›"));
+}
+
+/** The prompt of a step as it was sent, turn by turn. */
+function spelled(view, step) {
+  return [step.system, ...step.between, step.user].map((text) => (text === null ? null : view.texts[text]));
 }
 
 const DIFF_MS = 300;

@@ -1,33 +1,19 @@
 // The list of questions: search, filters, order. Decides which rows are shown; only those in sight are in the document,
 // so that long lists scroll as short ones do. Knows nothing of trees.
 
-const filters = { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false, doubtful: false, order: "file" };
-
 const ORDERS = {
   file: ["original order", () => 0],
-  pairs: ["most pairs", (a, b) => b.kept.length - a.kept.length],
-  margin: ["widest margin", (a, b) => widest(b) - widest(a)],
+  pairs: ["most pairs", (a, b) => b.pairs - a.pairs],
   cost: ["most completions", (a, b) => (b.calls ?? 0) - (a.calls ?? 0)],
   f1: ["lowest F1", (a, b) => (a.f1 ?? 2) - (b.f1 ?? 2)],
 };
 
-function widest(row) {
-  return row.kept.reduce((found, pair) => Math.max(found, pair.margin ?? 0), -1);
-}
-
 function passes(row) {
-  if (filters.ends && row.ends !== filters.ends) return false;
-  if (filters.dropped && !row.dropped[filters.dropped]) return false;
-  if (filters.unreadable && !row.unreadable) return false;
-  if (filters.doubtful && !row.kept.some((pair) => pair.doubtful)) return false;
-  if (filters.type || filters.margin > 0) {
-    const fits = (pair) =>
-      (!filters.type || (pair.type ?? "unreadable") === filters.type) && (pair.margin ?? 0) >= filters.margin;
-    if (!row.kept.some(fits)) return false;
-  }
-  if (!filters.text) return true;
-  row.searched ??= [...row.ids, row.question, ...row.golden_answers].join("\n").toLowerCase();
-  return filters.text.split(/\s+/u).every((word) => row.searched.includes(word));
+  const paired = { pair: row.pairs > 0, none: row.pairs === 0 };
+  if (sought.ends && !(paired[sought.ends] ?? row.ends === sought.ends)) return false;
+  if (sought.unreadable && !row.unreadable) return false;
+  row.searched ??= [...row.ids, row.question, ...row.golden_answers, row.cause ?? ""].join("\n").toLowerCase();
+  return wordsOf(sought.find).every((word) => row.searched.includes(word));
 }
 
 let held = null;
@@ -39,9 +25,9 @@ function isHeld(number) {
 
 /** The rows that pass, in order; those whose trees are here first. */
 function chosenRows(rows) {
-  const order = ORDERS[filters.order][1];
+  const order = (ORDERS[sought.order] ?? ORDERS.file)[1];
   const found = rows.filter((row) => row && passes(row));
-  if (filters.order === "file" && held === null) return found;
+  if (sought.order === "file" && held === null) return found;
   return found.toSorted((a, b) => isHeld(b.number) - isHeld(a.number) || order(a, b));
 }
 
@@ -49,10 +35,9 @@ function rowElement(row, place, current) {
   const facts = [h("span", { class: `end ${row.ends}` }, ENDS[row.ends] ?? row.ends)];
   if (row.cause) facts.push(h("span", {}, line(row.cause, 40)));
   if (row.f1 !== null) facts.push(h("span", {}, `F1 ${number(row.f1)}`));
-  if (row.ends !== "failed") facts.push(h("span", {}, plural(row.kept.length, "pair")));
+  if (row.ends !== "failed") facts.push(h("span", {}, plural(row.pairs, "pair")));
   if (!isHeld(row.number)) facts.push(h("span", {}, "tree not embedded"));
-  const doubtful = row.kept.filter((pair) => pair.doubtful).length;
-  if (doubtful) facts.push(h("span", { class: "warning", title: "pairs that need review" }, `⚠ ${doubtful}`));
+  if (row.review) facts.push(h("span", { class: "warning", title: "pairs that need review" }, `⚠ ${row.review}`));
   if (row.unreadable) facts.push(h("span", { class: "warning" }, `${row.unreadable} unreadable`));
   const item = h(
     "li",
@@ -68,27 +53,20 @@ function rowElement(row, place, current) {
   return item;
 }
 
-function typesOf(rows) {
-  return new Set(rows.flatMap((row) => row?.kept.map((pair) => pair.type ?? "unreadable") ?? []));
-}
-
 function option(value, text, chosen) {
   return h("option", { value, selected: value === chosen }, text);
 }
 
-/** Fills the choices with what there is to choose from; keeps what was chosen. */
-function fillFilters(rows, overview) {
-  const reasons = Object.entries(overview.dropped);
+/** Fills the choices with what there is to choose from. */
+function fillFilters(overview) {
   const choices = {
-    ends: [["", "any outcome"], ...Object.entries(overview.ends).map(([name, many]) => [name, `${ENDS[name] ?? name} (${count(many)})`])],
-    type: [["", "any pair"], ...Object.keys(TYPES).filter((name) => typesOf(rows).has(name)).map((name) => [name, `has pair: ${name}`])],
-    dropped: [["", "any drop reason"], ...reasons.map(([name, many]) => [name, `dropped: ${words(name)} (${count(many)})`])],
+    ends: [["", "any outcome"], ...Object.entries(overview.ends).map(([name, many]) => [name, `${ENDS[name] ?? name} (${count(many)})`]), ["pair", `with a pair (${count(overview.questions_with_a_pair)})`], ["none", `without a pair (${count(overview.questions - overview.questions_with_a_pair)})`]],
     order: Object.entries(ORDERS).map(([name, [text]]) => [name, text]),
   };
   for (const [name, found] of Object.entries(choices)) {
     const select = document.getElementById(`filter-${name}`);
     if (select === document.activeElement) continue; // the reader is choosing
-    select.replaceChildren(...found.map(([value, text]) => option(value, text, filters[name])));
+    select.replaceChildren(...found.map(([value, text]) => option(value, text, sought[name])));
   }
 }
 
@@ -161,39 +139,27 @@ function showList(state) {
 }
 
 function anyFilter() {
-  const { text, ends, type, dropped, margin, unreadable, doubtful } = filters;
-  return Boolean(text || ends || type || dropped || margin > 0 || unreadable || doubtful);
+  return ["find", "ends", "unreadable"].some((name) => sought[name]);
 }
 
-/** Listens to the filters; `changed` is called after each change. */
+/** Listens to the filters; `changed` is told what of the address is another one. */
 function listenToFilters(changed) {
-  const read = {
-    text: (element) => element.value.trim().toLowerCase(),
-    margin: (element) => Number(element.value),
-    unreadable: (element) => element.checked,
-    doubtful: (element) => element.checked,
-  };
-  for (const name of Object.keys(filters)) {
+  const read = { find: (element) => element.value, unreadable: (element) => (element.checked ? "1" : "") };
+  for (const name of ["find", "ends", "unreadable", "order"]) {
     const element = document.getElementById(`filter-${name}`);
-    element.addEventListener("input", () => {
-      filters[name] = read[name] ? read[name](element) : element.value;
-      document.getElementById("margin-shown").textContent = number(filters.margin);
-      changed();
-    });
+    element.addEventListener("input", () => changed({ [name]: read[name] ? read[name](element) : element.value }));
   }
   document.getElementById("clear").addEventListener("click", () => {
-    setFilters({});
-    document.getElementById("filter-text").focus();
-    changed();
+    changed({ find: "", ends: "", unreadable: "" });
+    document.getElementById("filter-find").focus();
   });
 }
 
-/** Sets these filters and clears all others. */
-function setFilters(wanted) {
-  Object.assign(filters, { text: "", ends: "", type: "", dropped: "", margin: 0, unreadable: false, doubtful: false }, wanted);
-  for (const name of ["text", "ends", "type", "dropped", "margin"]) {
-    document.getElementById(`filter-${name}`).value = filters[name];
+/** Shows in the filters what is sought. */
+function setFilters() {
+  for (const name of ["find", "ends", "order"]) {
+    const element = document.getElementById(`filter-${name}`);
+    if (element !== document.activeElement) element.value = sought[name];
   }
-  for (const name of ["unreadable", "doubtful"]) document.getElementById(`filter-${name}`).checked = filters[name];
-  document.getElementById("margin-shown").textContent = number(filters.margin);
+  document.getElementById("filter-unreadable").checked = sought.unreadable === "1";
 }

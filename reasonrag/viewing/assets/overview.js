@@ -6,7 +6,8 @@ function bins(histogram, more = {}) {
   return histogram.counts.map((many, i) => ({ from: histogram.edges[i], to: histogram.edges[i + 1], many, ...more }));
 }
 
-/** A chart with a title, what it says in words, and its numbers as a table. */
+/** A chart with a title, what it says in words, and its numbers as a table. links: where each datum leads, and each row
+ * of numbers, if those are others (rowLinks). */
 function figure(title, summary, marks, table, options = {}) {
   const labelled = { style: { background: "transparent", color: "var(--ink)", fontSize: "12px", overflow: "visible" }, width: 460, height: 250, marginLeft: 48, marginBottom: 42, ...options, marks };
   const chart = Plot.plot(labelled);
@@ -15,14 +16,20 @@ function figure(title, summary, marks, table, options = {}) {
   chart.setAttribute("aria-label", `${title}. ${summary}`);
   const wrapped = h("div", { class: "chart", tabindex: 0, role: "region", "aria-label": title }, chart);
   if (options.series) wrapped.prepend(keyOf(options.series));
-  const [columns, rows] = table;
+  const [names, rows] = table;
+  for (const mark of chart.querySelectorAll("rect")) {
+    const to = options.links?.[mark.__data__]; // the number of its datum
+    if (!to) continue;
+    mark.classList.add("leads");
+    mark.addEventListener("click", () => { location.hash = to; });
+  }
   return h(
     "figure",
     {},
     h("h3", {}, title),
     h("figcaption", {}, summary),
     wrapped,
-    h("details", {}, h("summary", {}, "Numbers"), numbersTable(columns, rows)),
+    h("details", {}, h("summary", {}, "Numbers"), numbersTable(names, rows, options.rowLinks ?? options.links)),
   );
 }
 
@@ -36,24 +43,25 @@ function swatch(color) {
   return element;
 }
 
-function numbersTable(columns, rows) {
+/** links: of the rows that lead to what they count. */
+function numbersTable(names, rows, links = []) {
   return h(
     "table",
     { class: "numbers" },
-    h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, rows.map(([first, ...rest]) => h("tr", {}, h("th", { scope: "row" }, visible(first)), rest.map((value) => h("td", {}, value))))),
+    h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map(([first, ...rest], i) => h("tr", {}, h("th", { scope: "row" }, links[i] ? h("a", { href: links[i] }, visible(first)) : visible(first)), rest.map((value) => h("td", {}, value))))),
   );
 }
 
-function bars(title, summary, entries, { color = "var(--one)", label = "", columns }) {
+function bars(title, summary, entries, { color = "var(--one)", label = "", names, links }) {
   const data = entries.map(([name, many]) => ({ name: line(words(name), 24), many }));
   const longest = d3.max(data, (each) => each.name.length) ?? 0;
   return figure(
     title,
     summary,
     [Plot.barX(data, { y: "name", x: "many", fill: color }), Plot.text(data, { y: "name", x: "many", text: (each) => count(each.many), textAnchor: "start", dx: 4 }), Plot.ruleX([0])],
-    [columns, entries.map(([name, many]) => [words(name), count(many)])],
-    { marginLeft: 14 + 7 * longest, marginRight: 56, marginBottom: 42, height: 62 + 24 * data.length, x: { label, grid: true, nice: true }, y: { label: null, domain: data.map((each) => each.name) } },
+    [names, entries.map(([name, many]) => [words(name), count(many)])],
+    { links, marginLeft: 14 + 7 * longest, marginRight: 56, marginBottom: 42, height: 62 + 24 * data.length, x: { label, grid: true, nice: true }, y: { label: null, domain: data.map((each) => each.name) } },
   );
 }
 
@@ -62,7 +70,7 @@ function edge(value) {
   return Number.isInteger(value) ? count(value) : number(value);
 }
 
-function histogramFigure(title, summary, histograms, colors, { x, y, dashed = false }) {
+function histogramFigure(title, summary, histograms, colors, { x, y, dashed = false, leads = null }) {
   const series = Object.entries(histograms).filter(([, found]) => found);
   const data = series.flatMap(([name, found]) => bins(found, { name }));
   const several = series.length > 1;
@@ -71,17 +79,20 @@ function histogramFigure(title, summary, histograms, colors, { x, y, dashed = fa
     ? series.map((one, i) => Plot.line(outline(one), { x: "at", y: "many", curve: "step-after", stroke: colors[one[0]], strokeWidth: 2, strokeDasharray: dashed && i ? "5 3" : null }))
     : [Plot.rectY(data, { x1: "from", x2: "to", y: "many", fill: Object.values(colors)[0], insetLeft: 0.5, insetRight: 0.5 })];
   const edges = series[0][1].edges;
-  const rows = d3.range(edges.length - 1)
-    .filter((i) => series.some(([, found]) => found.counts[i]))
+  const bin = (i) => leads && pairsLink({ [leads]: `${edges[i]}..${i + 2 < edges.length ? "<" : ""}${edges[i + 1]}` });
+  const filled = d3.range(edges.length - 1).filter((i) => series.some(([, found]) => found.counts[i]));
+  const rows = filled
     .map((i) => [`${edge(edges[i])} to ${edge(edges[i + 1])}`, ...series.map(([, found]) => count(found.counts[i] ?? 0))]);
   return figure(title, summary, [...marks, Plot.ruleY([0])], [[x, ...series.map(([name]) => name)], rows], {
     x: { label: x },
     y: { label: y, grid: true, nice: true },
     series: several ? Object.fromEntries(series.map(([name]) => [name, colors[name]])) : null,
+    links: several ? null : d3.range(edges.length - 1).map(bin),
+    rowLinks: filled.map(bin),
   });
 }
 
-function stacked(title, summary, byGroup, colors, { x, y }) {
+function stacked(title, summary, byGroup, colors, { x, y, leads }) {
   const groups = Object.keys(byGroup);
   const present = Object.keys(colors).filter((name) => groups.some((group) => byGroup[group][name]));
   const data = groups.flatMap((group) => present.map((name) => ({ group, name, many: byGroup[group][name] ?? 0 })));
@@ -90,7 +101,7 @@ function stacked(title, summary, byGroup, colors, { x, y }) {
     summary,
     [Plot.barY(data, { x: "group", y: "many", fill: (each) => colors[each.name], order: present }), Plot.ruleY([0])],
     [[x, ...present], groups.map((group) => [group, ...present.map((name) => count(byGroup[group][name] ?? 0))])],
-    { x: { label: x, domain: groups, type: "band" }, y: { label: y, grid: true, nice: true }, color: { type: "identity" }, series: Object.fromEntries(present.map((name) => [name, colors[name]])) },
+    { x: { label: x, domain: groups, type: "band" }, y: { label: y, grid: true, nice: true }, color: { type: "identity" }, links: data.map(({ group, name }) => leads(group, name)), rowLinks: groups.map((group) => leads(group)), series: Object.fromEntries(present.map((name) => [name, colors[name]])) },
   );
 }
 
@@ -102,32 +113,33 @@ function chartsOf(o) {
   const trees = o.trees;
   const explored = o.questions - (o.ends.failed ?? 0);
   found.push(bars("Yield", `${count(o.questions_with_a_pair)} of ${plural(o.questions, "question")} gave a pair; ${plural(o.pairs, "pair")} in all.`,
-    [["questions", o.questions], ["with a tree", explored], ["mixed outcomes", o.ends.mixed ?? 0], ["with a pair", o.questions_with_a_pair]], { columns: ["", "questions"], label: "questions" }));
+    [["questions", o.questions], ["with a tree", explored], ["mixed outcomes", o.ends.mixed ?? 0], ["with a pair", o.questions_with_a_pair]], { names: ["", "questions"], label: "questions", links: [questionsLink({}), null, questionsLink({ ends: "mixed" }), questionsLink({ ends: "pair" })] }));
   if (Object.keys(o.failures_by_cause).length) {
-    found.push(bars("Failed questions", "By cause. Run the same command again to retry them.", Object.entries(o.failures_by_cause), { columns: ["cause", "questions"], label: "questions", color: "var(--four)" }));
+    found.push(bars("Failed questions", "By cause. Run the same command again to retry them.", Object.entries(o.failures_by_cause), { names: ["cause", "questions"], label: "questions", color: "var(--four)", links: Object.keys(o.failures_by_cause).map((cause) => questionsLink({ ends: "failed", find: cause })) }));
   }
   if (o.candidates) {
+    const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
     found.push(bars("Candidates", `Any two steps of a state are a candidate. ${count(o.pairs)} of ${count(o.candidates)} are kept; each of the others is dropped for one reason.`,
-      [["kept", o.pairs], ...Object.entries(o.dropped).sort((a, b) => b[1] - a[1])], { columns: ["status", "candidates"], label: "candidates", color: "var(--two)" }));
+      [["kept", o.pairs], ...reasons], { names: ["status", "candidates"], label: "candidates", color: "var(--two)", links: ["kept", ...reasons.map(([name]) => name)].map((status) => pairsLink({ status })) }));
   }
   if (o.pairs) {
-    found.push(stacked("Pairs by depth", "Depth of the state; colours are the action type of the chosen step.", o.pairs_by_layer, SERIES, { x: "depth", y: "pairs" }));
+    found.push(stacked("Pairs by depth", "Depth of the state; colours are the action type of the chosen step.", o.pairs_by_layer, SERIES, { x: "depth", y: "pairs", leads: (depth, type = "") => pairsLink({ depth, type }) }));
   }
   const rewards = { query: o.histograms.reward_query, evidence: o.histograms.reward_evidence, answer: o.histograms.reward_answer };
   if (Object.values(rewards).some(Boolean)) {
     found.push(histogramFigure("Rewards of steps", "Labels compare these. If all are 0, or all equal, there is nothing to learn.", rewards, SERIES, { x: "reward", y: "steps" }));
   }
   if (o.histograms.margin) {
-    found.push(histogramFigure("Margin of pairs", `Reward of the chosen step minus that of the rejected one, scaled by depth if the recipe says so. Mean ${number(o.mean_margin)}.`, { pairs: o.histograms.margin }, { pairs: "var(--one)" }, { x: "margin", y: "pairs" }));
+    found.push(histogramFigure("Margin of pairs", `Reward of the chosen step minus that of the rejected one, scaled by depth if the recipe says so. Mean ${number(o.mean_margin)}.`, { pairs: o.histograms.margin }, { pairs: "var(--one)" }, { x: "margin", y: "pairs", leads: "margin" }));
   }
   if (o.histograms.confidence) {
-    found.push(histogramFigure("Confidence of pairs", `Probability that the chosen step is truly better, given its continuations. Mean ${number(o.mean_confidence)}.`, { pairs: o.histograms.confidence }, { pairs: "var(--three)" }, { x: "confidence", y: "pairs" }));
+    found.push(histogramFigure("Confidence of pairs", `Probability that the chosen step is truly better, given its continuations. Mean ${number(o.mean_confidence)}.`, { pairs: o.histograms.confidence }, { pairs: "var(--three)" }, { x: "confidence", y: "pairs", leads: "confidence" }));
   }
   if (o.histograms.chosen) {
     found.push(histogramFigure("Length of replies", `In ${o.length_unit}. If one side is usually longer, the model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", dashed: true }));
   }
   if (trees && Object.keys(trees.parse_failures_by_cause).length) {
-    found.push(bars("Unreadable replies", `By cause. In addition, ${plural(trees.repair_turns, "repair turn")}.`, Object.entries(trees.parse_failures_by_cause), { columns: ["cause", "replies"], label: "replies", color: "var(--four)" }));
+    found.push(bars("Unreadable replies", `By cause. In addition, ${plural(trees.repair_turns, "repair turn")}.`, Object.entries(trees.parse_failures_by_cause), { names: ["cause", "replies"], label: "replies", color: "var(--four)", links: Object.keys(trees.parse_failures_by_cause).map(() => questionsLink({ unreadable: "1" })) }));
   }
   return found;
 }
@@ -151,17 +163,18 @@ function tiles(o) {
   );
 }
 
-/** Buttons that filter the list by what the numbers count. */
-function ways(o, filter) {
-  const link = (text, wanted) => h("li", {}, h("button", { type: "button", on: { click: () => filter(wanted) } }, text));
-  const found = Object.entries(o.ends).map(([name, many]) => link(`${plural(many, "question")}: ${ENDS[name] ?? name}`, { ends: name }));
+/** Ways to what the numbers count. */
+function ways(o) {
+  const way = (text, address) => h("li", {}, h("a", { href: address }, text));
+  const found = Object.entries(o.ends).map(([name, many]) => way(`${plural(many, "question")}: ${ENDS[name] ?? name}`, questionsLink({ ends: name })));
   const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
-  if (o.doubtful) found.unshift(link(`⚠ ${plural(o.doubtful, "pair")} ${o.doubtful === 1 ? "needs" : "need"} review`, { doubtful: true }));
-  return h("div", {}, h("h3", {}, "Show questions"), h("ul", { class: "ways" }, found, reasons.map(([name]) => link(`dropped: ${words(name)}`, { dropped: name })),
-    o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? link("with unreadable replies", { unreadable: true }) : null));
+  found.unshift(way(plural(o.pairs, "pair"), pairsLink({})), way("least confident pairs", pairsLink({ sort: "confidence" })));
+  if (o.doubtful) found.unshift(way(`⚠ ${plural(o.doubtful, "pair")} ${o.doubtful === 1 ? "needs" : "need"} review`, pairsLink({ review: "1" })));
+  return h("div", {}, h("h3", {}, "Go to"), h("ul", { class: "ways" }, found, reasons.map(([name]) => way(`dropped: ${words(name)}`, pairsLink({ status: name }))),
+    o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? way("with unreadable replies", questionsLink({ unreadable: "1" })) : null));
 }
 
-function overviewSection(o, about, filter) {
+function overviewSection(o, about) {
   const names = [["data", o.splits], ["recipe", o.recipes], ["reward", o.rewards], ["agent", o.agents ?? []], ["teacher", o.teachers]].filter(([, values]) => values.length);
   const signs = Object.entries(o.trees?.degenerate ?? {});
   return [
@@ -171,7 +184,7 @@ function overviewSection(o, about, filter) {
     o.kind === "run" ? h("p", { class: "note" }, "The pairs are those that ", h("code", {}, "reasonrag pairs"), " makes of this run with its default filters, before decontamination, which drops questions of evaluation splits.") : null,
     o.warnings.map((text) => h("p", { class: "verdict warning" }, visible(text))),
     o.doubtful ? h("p", { class: "verdict warning" }, `${plural(o.doubtful, "kept pair")} ${o.doubtful === 1 ? "conflicts" : "conflict"} with gold or uncounted answers or with gold passages, or both steps reveal the same. Some are expected (lucky guesses earn nothing). Spot-check them.`) : null,
-    ways(o, filter),
+    ways(o),
     h("div", { class: "charts" }, chartsOf(o)),
     signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [words(name), count(many)]))] : null,
     h("details", {}, h("summary", {}, "Filters of these pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [words(name), String(value ?? "no limit")]))),

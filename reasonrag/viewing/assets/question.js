@@ -1,9 +1,5 @@
 // One question: what is known of it, its trees and its pairs. Decides what stands where; drawing is the business of tree.js.
 
-function questionLink(id, ...rest) {
-  return `#/q/${[id, ...rest].map(encodeURIComponent).join("/")}`;
-}
-
 /** The step of a state, from its tree or, where that is not at hand, from the state itself. */
 function stepOf(view, pair, id) {
   const state = view.states[pair.state];
@@ -87,7 +83,7 @@ function glossary() {
 
 const HOW =
   "Select a step to read its prompt and reply, or a pair below to see why it was labelled that way. Keys: t enters the tree, arrows move, Enter " +
-  "opens, Esc closes; j / k: next / previous question; n / p: next / previous pair; o: overview; / searches.";
+  "opens, Esc closes; j / k: next / previous question; n / p: next / previous pair of the table; a: all pairs; o: overview; / searches.";
 
 /** The part of the page that shows one question; `place` says which step or pair is open. */
 function questionSection(view, row, chosenTree) {
@@ -106,7 +102,7 @@ function questionSection(view, row, chosenTree) {
   } else if (!view.trees.length && !view.error) {
     parts.push(h("p", { class: "note" }, "The tree is missing, so only the steps of its pairs are shown. Give the run directory with --trees to see it."));
   }
-  parts.push(pairsSection(view));
+  parts.push(pairsSection(view), rawJson(() => view));
   return parts;
 }
 
@@ -169,7 +165,7 @@ function pairsSection(view) {
         if (details.open && details.children.length === 1) details.append(pairTable(view, pairs, `Dropped: ${words(reason)}`));
       };
       details.addEventListener("toggle", fill);
-      details.open = filters.dropped === reason; // the reader came for it
+      details.open = sought.status === reason; // the reader came for it
       fill();
       return details;
     }),
@@ -184,10 +180,8 @@ function noPair(view) {
 
 function pairTable(view, pairs, label) {
   const head = ["depth", "chosen", "rejected", "margin", "confidence"].map((name) => h("th", { scope: "col" }, name));
-  const side = (pair, id, role) => {
-    const step = stepOf(view, pair, id);
-    return h("td", { "data-name": role }, h("span", { class: "type" }, `${typeOf(step)} `), said(line(step.content ?? step.response, 90)));
-  };
+  const side = (pair, id, role) =>
+    h("td", { "data-name": role }, h("span", { class: "type" }, `${typeOf(stepOf(view, pair, id))} `), said(line(pair.differ[Number(role === "rejected")], 90)));
   const rows = pairs.map((pair) => {
     const step = stepOf(view, pair, pair.chosen);
     return h(

@@ -39,6 +39,15 @@ function said(text, attributes = {}) {
   return h("bdi", attributes, visible(text));
 }
 
+/** Copies what it is asked for; says whether it did. */
+function copyButton(text) {
+  const button = h("button", { type: "button", class: "copy", on: { click: async () => {
+    const done = await navigator.clipboard.writeText(text()).then(() => true, () => false);
+    button.textContent = done ? "copied" : "not allowed here";
+  } } }, "copy");
+  return button;
+}
+
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 /** So many digits, a tie to the even one, as the sentences beside are written; toFixed alone rounds ties up. */

@@ -240,7 +240,7 @@ def test_an_answer_that_was_looked_for_is_said_and_contradicts_the_label(
         rejected = next(why.text for why in pair.why if why.topic == "rejected")
         assert rejected.endswith(f" {says}.") if says else "not counted" not in rejected
         assert pair.cautions == ([f"below the rejected step, {ONE}"] if review else [])
-        assert question_row(explored).kept[0].doubtful == review
+        assert question_row(explored).kept[0].review == review
         steps = view.trees[0].steps if view.trees else view.states[pair.state].steps
         said, _, otherwise = next(step.uncounted for step in steps if step.id == 2).partition("; ")
         assert (said, otherwise) == (says, OTHERWISE if view.trees and record.drawn_otherwise[2] else "")
@@ -298,9 +298,9 @@ def test_pairs_that_need_review_are_counted_as_they_are_marked(shown: Shown, tmp
     rows = [question_row(each) for each in collection.scan()]
     views = [question_view(collection.at(number), collection.rules) for number in range(len(rows))]
     in_views = sum(pair.dropped is None and bool(pair.cautions) for view in views for pair in view.pairs)
-    in_rows = sum(pair.doubtful for row in rows for pair in row.kept)
+    in_rows = sum(pair.review for row in rows for pair in row.kept)
     assert package.stats(tmp_path).doubtful == in_rows == in_views
-    assert rows[-1].kept[0].doubtful
+    assert rows[-1].kept[0].review
 
 
 # -- equations -------------------------------------------------------------------------------------------------

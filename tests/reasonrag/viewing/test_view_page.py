@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 import orjson
 import pytest
@@ -18,7 +18,7 @@ import reasonrag
 from reasonrag.curation.audit.audit import render_audit_page
 from reasonrag.viewing.collection import open_collection
 from reasonrag.viewing.overview import read_all
-from reasonrag.viewing.question_rows import QuestionRow
+from reasonrag.viewing.question_rows import PairRow, QuestionRow
 from reasonrag.viewing.question_view import QuestionView, question_view
 from tests.endpoints.weak_teacher import WeakTeacher
 from tests.helpers.hostile import ATTACKED, ATTACKS, FAILED, MARK, Hostile, add_mishaps, make
@@ -128,30 +128,17 @@ def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Pa
     page = visit(page_of_run)
     wait_for_list(page, QUESTIONS)
     rows = rows_of(run)
-    reason = next(reason for row in rows for reason in row.dropped)
 
     def words(row: QuestionRow) -> set[str]:
         return set(re.findall(r"\w+", row.question))
 
     cases: list[tuple[str, Callable[[], object], Callable[[QuestionRow], object]]] = [
-        ("text", lambda: page.fill("#filter-text", "BORN traecel"), lambda row: {"born", "Traecel"} <= words(row)),
-        ("golden", lambda: page.fill("#filter-text", rows[1].golden_answers[0]), lambda row: row is rows[1]),
-        ("id", lambda: page.fill("#filter-text", rows[3].id), lambda row: row is rows[3]),
+        ("text", lambda: page.fill("#filter-find", "BORN traecel"), lambda row: {"born", "Traecel"} <= words(row)),
+        ("golden", lambda: page.fill("#filter-find", rows[1].golden_answers[0]), lambda row: row is rows[1]),
+        ("id", lambda: page.fill("#filter-find", rows[3].id), lambda row: row is rows[3]),
         ("ends", lambda: page.select_option("#filter-ends", "mixed"), lambda row: row.ends == "mixed"),
-        ("dropped", lambda: page.select_option("#filter-dropped", reason), lambda row: reason in row.dropped),
         ("unreadable", lambda: page.check("#filter-unreadable"), lambda row: row.unreadable),
-        ("doubtful", lambda: page.check("#filter-doubtful"), lambda row: any(p.doubtful for p in row.kept)),
-        (
-            "margin",
-            lambda: page.fill("#filter-margin", "0.3"),
-            lambda row: any((p.margin or 0) >= 0.3 for p in row.kept),
-        ),
-        (
-            "type",
-            lambda: page.select_option("#filter-type", "answer"),
-            lambda row: "answer" in {p.type for p in row.kept},
-        ),
-        ("nothing", lambda: page.fill("#filter-text", "no such words"), lambda _: False),
+        ("nothing", lambda: page.fill("#filter-find", "no such words"), lambda _: False),
     ]
     for name, act, passes in cases:
         act()
@@ -160,6 +147,109 @@ def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Pa
         assert shown(page) == expected, name
         page.click("#clear")
         wait_for_list(page, QUESTIONS)
+
+
+def pairs_shown(page: Page) -> list[str]:
+    """Ids of the rows of the table of pairs, in order."""
+    return page.locator("#pairs-table tbody tr").evaluate_all("all => all.map(each => each.dataset.pair)")
+
+
+def test_the_table_of_pairs_has_those_that_its_address_names(visit: Visit, page_of_run: Path, run: Path) -> None:
+    """In its order, of all questions; a reload shows the same ones, and what a reader chooses stands in the address."""
+    every = [each for row in rows_of(run) for each in row.candidates]
+    reason = next(each.dropped for each in every if each.dropped)
+    cases: dict[str, Callable[[PairRow], object]] = {
+        "": lambda each: each.dropped is None,
+        "status=all": lambda _: True,
+        f"status={reason}": lambda each: each.dropped == reason,
+        "status=all&type=evidence": lambda each: each.type == "evidence",
+        "depth=1": lambda each: each.layer == 1 and each.dropped is None,
+        "status=all&gold=right": lambda each: each.gold == "right",
+        "status=all&review=1": lambda each: each.review,
+        "margin=0.3..0.5": lambda each: each.dropped is None and 0.3 <= (each.margin or 0) <= 0.5,
+        "status=all&confidence=..0.8": lambda each: each.confidence is not None and each.confidence <= 0.8,
+        "status=all&draws=2..": lambda each: each.draws is not None and each.draws >= 2,
+        f"status=all&ids={every[0].id},{every[-1].id}": lambda each: each.id in {every[0].id, every[-1].id},
+    }
+    page = visit(f"{address(page_of_run)}pairs")
+    for asked, fits in cases.items():
+        page.goto(f"{address(page_of_run)}pairs?{asked}")
+        wanted = [each.id for each in every if fits(each)]
+        assert asked in ("", "status=all") or 0 < len(wanted) < len(every), asked
+        expect(page.locator("#pairs-found")).to_have_text(f"{len(wanted):,} of {len(every):,} candidates")
+        assert pairs_shown(page) == wanted[:100]
+    page.goto(f"{address(page_of_run)}pairs")
+    page.select_option("#pairs-type", "answer")
+    page.click("[data-sort=confidence]")
+    page.click("[data-sort=confidence]")
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("confidence \u25bc")
+    answers = [each for each in every if each.dropped is None and each.type == "answer"]
+    wanted = [each.id for each in sorted(answers, key=lambda each: -(each.confidence or 0))]
+    assert pairs_shown(page) == wanted
+    page.reload()
+    expect(page.locator("#pairs-table tbody tr")).to_have_count(len(wanted))
+    assert pairs_shown(page) == wanted
+
+
+def test_words_are_found_in_rows_and_in_prompts_replies_and_passages(
+    visit: Visit, page_of_run: Path, run: Path
+) -> None:
+    """The question, and what differs, at once; all that was read and said when it is asked for."""
+    row = next(row for row in rows_of(run) if row.kept)
+    view = view_of(run, row.id)
+    pair = next(each for each in view.pairs if not each.dropped)
+    text = view.texts[view.states[pair.state].user or 0]
+    word = next(each for each in re.findall(r"[A-Za-z]{5,}", text) if each not in row.question)
+    page = visit(f"{address(page_of_run)}pairs")
+    page.fill("#pairs-text", f"{row.id} {row.question}")
+    page.locator("#pairs-found", has_text=f"{len(row.kept)} of").wait_for()
+    assert pairs_shown(page) == [each.id for each in row.kept]
+    page.fill("#pairs-text", f"{word} {MARK}")
+    expect(page.locator("#pairs-found")).to_have_text(re.compile("^0 of"))
+    page.fill("#pairs-text", word)
+    page.check("#pairs-deep")
+    expect(page.locator(f"tr[data-pair='{pair.id}']")).to_be_visible()
+    assert {"text", "deep"} <= parse_qs(page.url.partition("?")[2]).keys()
+
+
+def test_pairs_are_walked_over_questions_in_the_order_of_the_table(visit: Visit, page_of_run: Path, run: Path) -> None:
+    """By key and by link, and the browser's own button leads back to the same table."""
+    every = [each for row in rows_of(run) for each in row.kept]
+    order = [each.id for each in sorted(every, key=lambda each: each.confidence or 0)]
+    page = visit(f"{address(page_of_run)}pairs?sort=confidence")
+    page.locator("#pairs-table tbody a").first.click()
+    detail = page.locator("#detail")
+    for place, step in enumerate((lambda: page.keyboard.press("n"), lambda: page.keyboard.press("n"), None)):
+        expect(detail.locator(".walk")).to_contain_text(f"{place + 1} of {len(order)}")
+        assert page.url.partition("/pair/")[2] == f"{order[place]}?sort=confidence"
+        if step:
+            step()
+    detail.get_by_role("link", name="previous").click()
+    expect(detail.locator(".walk")).to_contain_text(f"2 of {len(order)}")
+    detail.get_by_role("link", name=f"2 of {len(order)}").click()
+    expect(page.locator("#pairs-table tbody tr").first).to_have_attribute("data-pair", order[0])
+
+
+def test_a_bar_leads_to_as_many_rows_as_it_counts(visit: Visit, page_of_run: Path) -> None:
+    """And so does the row of numbers below its chart."""
+    page = visit(page_of_run)
+    wait_for_list(page, QUESTIONS)
+    page.evaluate("document.querySelectorAll('figure details').forEach(each => { each.open = true })")
+    of_replies = page.locator("figure", has=page.get_by_role("heading", name="Unreadable replies"))
+    of_replies.evaluate("each => each.remove()")
+    rows = page.locator("figure tbody tr:has(a)").evaluate_all(
+        """all => all.map(each =>
+          [each.querySelector('a').hash, [...each.cells].slice(1).map(one => Number(one.innerText))])"""
+    )
+    assert len(rows) > 12
+    for where, counts in rows:
+        page.goto(f"{address(page_of_run).partition('#')[0]}{where}")
+        found = page.locator("#pairs-found" if "pairs" in where else "#found")
+        expect(found).to_have_text(re.compile(rf"^{sum(counts)}\b" if sum(counts) else "^none|^0"))
+    page.goto(address(page_of_run))
+    bar = page.locator("figure", has=page.get_by_role("heading", name="Candidates")).locator("rect.leads").nth(1)
+    bar.click()
+    page.wait_for_url(re.compile("/pairs.status="))
 
 
 def test_an_answer_that_was_looked_for_is_said_in_the_list_of_answers(visit: Visit, tmp_path: Path) -> None:
@@ -523,7 +613,7 @@ def test_thousands_of_questions_can_be_searched_and_scrolled(visit: Visit, large
     """All are in the list, words find one of them, its end is reached by key and by scrolling, and its order is one."""
     page = visit(large)
     wait_for_list(page, MANY)
-    page.fill("#filter-text", "q1234")
+    page.fill("#filter-find", "q1234")
     expect(page.locator("#questions a")).to_have_count(1)
     assert shown(page) == ["Which of 1,234?"]
     page.click("#clear")

@@ -1,0 +1,233 @@
+// The table of pairs: every pair of the set, or every candidate, as the address says. Decides which rows are shown and in
+// what order; a page of them is in the document. Knows nothing of trees.
+
+const PAGE = 100;
+let columns = { id: [] };
+let hits = null; // of a search in texts: the words, the pairs that have them, and how many questions were searched
+
+/** What a column is sorted by. */
+const KEYS = {
+  question: (i) => columns.question[i],
+  depth: (i) => columns.layer[i],
+  type: (i) => columns.type[i] ?? "unreadable",
+  margin: (i) => columns.margin[i],
+  confidence: (i) => columns.confidence[i],
+  draws: (i) => columns.draws[i],
+  gold: (i) => ["wrong", "tie", "unknown", "right"].indexOf(columns.gold[i]),
+  length: (i) => longer(i),
+  status: (i) => columns.dropped[i] ?? "",
+};
+
+const GOLD = { right: "agrees", wrong: "disagrees", tie: "tie", unknown: "unknown" };
+
+/** Of both replies the longer one, in tokens where they are counted. */
+function longer(i) {
+  return Math.max(...(state.overview.length_unit === "tokens" ? columns.tokens[i] : columns.words[i]));
+}
+
+function textOf(i) {
+  columns.searched ??= [];
+  const row = state.byNumber.get(columns.question[i]);
+  return (columns.searched[i] ??= [...row.ids, row.question, ...row.golden_answers, columns.id[i], columns.chosen[i], columns.rejected[i]].join("\n").toLowerCase());
+}
+
+function wordsOf(text) {
+  return text.trim().toLowerCase().split(/\s+/u).filter(Boolean);
+}
+
+/** The tests that a row has to pass. */
+function tests() {
+  const found = [];
+  const { status, type, depth, gold, review, ids, text } = sought;
+  if (status === "kept") found.push((i) => columns.dropped[i] === null);
+  else if (status === "dropped") found.push((i) => columns.dropped[i] !== null);
+  else if (status !== "all") found.push((i) => columns.dropped[i] === status);
+  if (type) found.push((i) => KEYS.type(i) === type);
+  if (depth) found.push((i) => String(columns.layer[i]) === depth);
+  if (gold) found.push((i) => columns.gold[i] === gold);
+  if (review) found.push((i) => columns.review[i]);
+  for (const name of ["confidence", "margin", "draws", "length"]) {
+    const fits = within(sought[name]);
+    if (sought[name]) found.push((i) => fits(KEYS[name](i)));
+  }
+  const named = new Set(ids.split(","));
+  if (ids) found.push((i) => named.has(columns.id[i]));
+  const words = wordsOf(text);
+  if (words.length && sought.deep) found.push((i) => hits?.ids.has(`${columns.question[i]} ${columns.id[i]}`));
+  else if (words.length) found.push((i) => words.every((word) => textOf(i).includes(word)));
+  return found;
+}
+
+/** Places of the rows that pass, in order. */
+function soughtPairs() {
+  const wanted = tests();
+  const found = d3.range(columns.id.length).filter((i) => wanted.every((test) => test(i)));
+  const name = sought.sort.replace(/^-/u, "");
+  if (!Object.hasOwn(KEYS, name)) return found;
+  const [key, turn] = [KEYS[name], sought.sort.startsWith("-") ? -1 : 1];
+  const known = (i) => key(i) !== null;
+  return found.sort((a, b) => known(b) - known(a) || turn * d3.ascending(key(a), key(b)) || a - b);
+}
+
+function pairAddress(i) {
+  return questionLink(state.byNumber.get(columns.question[i]).link, "pair", columns.id[i]);
+}
+
+/** Where a pair stands among those that are sought, and the addresses of those beside it. */
+function placeOf(question, id) {
+  const order = soughtPairs();
+  const place = order.findIndex((i) => columns.question[i] === question && columns.id[i] === id);
+  const at = (other) => (order[other] === undefined ? null : pairAddress(order[other]));
+  return { place, of: order.length, before: place > 0 ? at(place - 1) : null, after: at(place + 1) };
+}
+
+// -- search in texts -----------------------------------------------------------------------------------------
+
+/** Reads all questions for the words of a search; the table is shown again now and then. */
+async function searchTexts() {
+  const words = wordsOf(sought.text);
+  const name = words.join(" ");
+  if (!sought.deep || !words.length || hits?.name === name) return;
+  const mine = (hits = { name, ids: new Set(), read: 0, unread: 0 });
+  let shownAt = Date.now();
+  for (const row of state.rows) {
+    if (!row || !isHeld(row.number)) continue;
+    const view = await source.question(row.number).catch(() => null);
+    if (hits !== mine) return; // others are sought now
+    mine.read += 1;
+    if (!view) mine.unread += 1;
+    for (const pair of view?.pairs ?? []) {
+      const where = view.states[pair.state];
+      const texts = [pair.chosen, pair.rejected].map((id) => stepOf(view, pair, id).response ?? "");
+      if (where.user !== null) texts.push(view.texts[where.user]);
+      const text = texts.join("\n").toLowerCase();
+      if (words.every((word) => text.includes(word))) mine.ids.add(`${row.number} ${pair.id}`);
+    }
+    if (Date.now() - shownAt > 500) {
+      shownAt = Date.now();
+      showPairs();
+    }
+  }
+  mine.done = true;
+  showPairs();
+}
+
+// -- drawing -------------------------------------------------------------------------------------------------
+
+function choose(changes) {
+  history.replaceState(null, "", link(["pairs"], { page: "", ...changes }));
+  routeOf(location.hash);
+  showPairs();
+  searchTexts();
+}
+
+function choice(name, label, entries) {
+  const select = h("select", { id: `pairs-${name}`, "aria-label": label, on: { change: () => choose({ [name]: select.value }) } },
+    entries.map(([value, text]) => h("option", { value, selected: value === sought[name] }, text)));
+  return select;
+}
+
+function rangeOf(name, step) {
+  const [low, high = ""] = sought[name].replace("<", "").split("..");
+  const end = (value, what) => h("input", { type: "number", step, value, "aria-label": `${name} ${what}`, placeholder: what, on: { change: () => {
+    const ends = [...field.querySelectorAll("input")].map((each) => each.value);
+    choose({ [name]: ends.some(Boolean) ? ends.join("..") : "" });
+  } } });
+  const field = h("span", { class: "range" }, `${name} `, end(low, "from"), " ", end(high, "to"));
+  return field;
+}
+
+/** Choices by what there is of it, the most frequent first where `order` is not given. */
+function counted(values, name, any, order = null) {
+  const found = d3.rollups(values, (all) => all.length, (value) => value).sort((a, b) => (order ? d3.ascending(a[0], b[0]) : b[1] - a[1]));
+  return [["", any], ...found.map(([value, many]) => [String(value), `${name(value)} (${count(many)})`])];
+}
+
+function pairsForm() {
+  const all = d3.range(columns.id.length);
+  const dropped = columns.dropped.filter(Boolean);
+  const reasons = counted(dropped, words, "").slice(1);
+  let waiting = 0;
+  const text = h("input", { type: "search", id: "pairs-text", value: sought.text, placeholder: "Search question, answer, id, what differs  ( / )", "aria-label": "Search pairs", autocomplete: "off",
+    on: { input: () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => choose({ text: text.value }), 120);
+    } } });
+  const tick = (name, label) => h("label", { class: "tick" }, h("input", { type: "checkbox", id: `pairs-${name}`, checked: sought[name] === "1", on: { change: (event) => choose({ [name]: event.target.checked ? "1" : "" }) } }), ` ${label}`);
+  return h("form", { class: "pairs-form", role: "search", "aria-label": "Pairs", on: { submit: (event) => event.preventDefault() } },
+    text,
+    tick("deep", "in prompts, replies and passages"),
+    choice("status", "Kept or dropped", [["kept", `kept (${count(columns.id.length - dropped.length)})`], ["all", "all candidates"], ["dropped", `dropped (${count(dropped.length)})`], ...reasons.map(([value, said]) => [value, `dropped: ${said}`])]),
+    choice("type", "Action type of the chosen step", counted(all.map(KEYS.type), (value) => TYPES[value]?.name ?? value, "any type")),
+    choice("depth", "Depth of the state", counted(columns.layer, (value) => `depth ${value}`, "any depth", true)),
+    choice("gold", "Gold passages against the label", counted(columns.gold, (value) => `gold ${GOLD[value]}`, "gold or not")),
+    tick("review", "needs review"),
+    h("details", { open: ["confidence", "margin", "draws", "length"].some((name) => sought[name]) },
+      h("summary", {}, "Ranges"),
+      rangeOf("confidence", 0.05), rangeOf("margin", 0.05), rangeOf("draws", 1), rangeOf("length", 10)),
+    h("button", { type: "button", id: "pairs-clear", on: { click: () => {
+      location.hash = pairsLink({ sort: sought.sort });
+      stage.replaceChildren();
+      go();
+    } } }, "Clear"));
+}
+
+const HEADS = { question: "question", depth: "depth", type: "type", chosen: "✓ chosen, from where they differ", rejected: "✗ rejected", margin: "margin", confidence: "confidence", draws: "draws", gold: "gold", length: "length", status: "status" };
+const HINTS = { draws: "effective sample size of the side with less", gold: "whether gold passages agree with the label", length: "of the longer reply" };
+
+function headOf(name) {
+  if (!Object.hasOwn(KEYS, name)) return h("th", { scope: "col" }, HEADS[name]);
+  const now = sought.sort === name ? "ascending" : sought.sort === `-${name}` ? "descending" : null;
+  const next = { ascending: `-${name}`, descending: "" }[now] ?? name;
+  const arrow = { ascending: " ▲", descending: " ▼" }[now] ?? "";
+  return h("th", { scope: "col", "aria-sort": now }, h("button", { type: "button", title: HINTS[name] ?? null, "data-sort": name, on: { click: () => {
+    choose({ sort: next });
+    stage.querySelector(`[data-sort="${name}"]`)?.focus();
+  } } }, HEADS[name], arrow));
+}
+
+function rowOf(i) {
+  const row = state.byNumber.get(columns.question[i]);
+  const marks = [columns.review[i] ? h("span", { class: "warning", title: "needs review" }, " ⚠") : null, columns.tags[i].includes("one_draw") ? h("span", { class: "faint" }, " one draw") : null];
+  const digits = (name, value) => h("td", { class: "digits", "data-name": name }, value);
+  return h("tr", { "data-pair": columns.id[i] },
+    h("th", { scope: "row" }, h("a", { href: pairAddress(i) }, said(line(row.question, 70)))),
+    digits("depth", columns.layer[i]),
+    h("td", { "data-name": "type" }, KEYS.type(i)),
+    h("td", { "data-name": "chosen" }, said(line(columns.chosen[i], 90))),
+    h("td", { "data-name": "rejected" }, said(line(columns.rejected[i], 90))),
+    digits("margin", number(columns.margin[i])),
+    digits("confidence", number(columns.confidence[i])),
+    digits("draws", number(columns.draws[i])),
+    h("td", { "data-name": "gold" }, GOLD[columns.gold[i]]),
+    digits("length", count(longer(i))),
+    h("td", { "data-name": "status" }, columns.dropped[i] ? words(columns.dropped[i]) : columns.part ? `kept${columns.part[i] ? `, ${columns.part[i]}` : ""}` : "kept", marks));
+}
+
+function pager(pages, page) {
+  const to = (number, text) => h("a", { href: link(["pairs"], { page: number > 1 ? String(number) : "" }), "aria-current": number === page ? "page" : null }, text ?? String(number));
+  const shown = [...new Set([1, page - 1, page, page + 1, pages])].filter((each) => each >= 1 && each <= pages);
+  return pages > 1 ? h("nav", { class: "tabs", "aria-label": "Pages of the table" }, shown.map((each) => to(each))) : null;
+}
+
+/** What is said of a search in texts. */
+function searchedLine() {
+  if (!sought.deep || !hits || !wordsOf(sought.text).length) return "";
+  const unread = hits.unread ? `; ${plural(hits.unread, "question")} could not be read` : "";
+  return hits.done ? unread : `; ${plural(hits.read, "question")} searched so far${unread}`;
+}
+
+/** The table in the page; its form stays while a reader types. */
+function showPairs() {
+  if (state.route.kind !== "pairs") return;
+  if (!stage.querySelector(".pairs-form")) {
+    stage.replaceChildren(h("h2", { tabindex: -1 }, "Pairs"), pairsForm(), h("p", { class: "found", id: "pairs-found", role: "status" }), h("div", { class: "wide", id: "pairs-table", tabindex: 0, role: "region", "aria-label": "Table of pairs" }), h("div", { id: "pairs-pages" }));
+  }
+  const found = soughtPairs();
+  const pages = Math.max(1, Math.ceil(found.length / PAGE));
+  const page = Math.min(pages, Math.max(1, Number(sought.page) || 1));
+  const reading = state.complete ? "" : `, ${Math.round(100 * state.read)} % read`;
+  document.getElementById("pairs-found").textContent = `${count(found.length)} of ${plural(columns.id.length, "candidate")}${reading}${searchedLine()}`;
+  document.getElementById("pairs-table").replaceChildren(h("table", { class: "pair-table whole" }, h("thead", {}, h("tr", {}, Object.keys(HEADS).map(headOf))), h("tbody", {}, found.slice((page - 1) * PAGE, page * PAGE).map(rowOf))));
+  document.getElementById("pairs-pages").replaceChildren(...[pager(pages, page)].filter(Boolean));
+}
