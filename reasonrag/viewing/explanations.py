@@ -8,19 +8,21 @@ text of models stands in quotes and is escaped by the page or the terminal that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel
 
 from preference import Candidate, DropReason, FinalScore, PairingRules, RolloutNode, RolloutRecord, StepRecord, f1_score
 from preference.candidate_records import Tag
+from preference.causes import NOT_DEAD, cause_of
 from preference.export.formats import SplitName
 from preference.filters import DRAWS_TO_DIFFER, SURE_TO_DIFFER
 from preference.margin_and_confidence import confidence, observed, shares_estimates
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
 from preference.records import OF_THE_STATE, ContinuationResult
 from reasonrag.data.multiple_choice import in_words
+from reasonrag.exploration.summary import counted_ends
 from reasonrag.rendering import counted, percent
 from reasonrag.viewing.collection import ExploredTree
 
@@ -119,6 +121,53 @@ def cautions(each: Candidate) -> list[str]:
         against = [q for q in step.uncounted or () if mean is not None and sign * (q - mean) > _ROUNDING]
         found += [f"below the {name} step, {uncounted_in_words(against)}"] if against else []
     return found
+
+
+# -- why a question has no pair --------------------------------------------------------------------------------
+
+
+def why_no_pair(records: Sequence[RolloutRecord], candidates: Sequence[Candidate]) -> str:
+    """In a few sentences: how its answers ended, what was lacking, and why candidates were dropped. Empty where a pair
+    was kept, or the question failed."""
+    if any(each.dropped is None for each in candidates) or (records and all(each.error for each in records)):
+        return ""
+    said = [sentence for record in records if not record.error for sentence in _ended(record)]
+    reasons = Counter(each.dropped.replace("_", " ") for each in candidates if each.dropped)
+    if reasons:
+        told = ", ".join(f"{many:,} {reason}" for reason, many in reasons.most_common())
+        said.append(f"{'The candidate was' if len(candidates) == 1 else 'All candidates were'} dropped: {told}.")
+    else:
+        said.append("No state has two steps to compare.")
+    return " ".join(said)
+
+
+def _ended(record: RolloutRecord) -> Iterator[str]:
+    """How the answers of a tree ended, and which gold passages were lacking."""
+    ends = counted_ends(record)
+    results = {end.came_to for end in ends}
+    given = Counter[str]()
+    for node in record.nodes:
+        if node.action_type == "answer" and node.content is not None:
+            given[" ".join(node.content.split())[:_QUOTED]] += node.draws
+    often = f", most often {given.most_common(1)[0][0]!r}" if given else ""
+    if len(results) == 1:
+        yield f"All {counted(len(ends), 'path')} ended alike: {results_in_words({results.pop(): len(ends)})}{often}."
+    elif ends:
+        yield f"Outcomes differ: {results_in_words(Counter(end.came_to for end in ends))}{often}."
+    cause = cause_of(record)
+    if not record.gold_passages or cause.cause in NOT_DEAD:
+        return
+    read = len(record.gold_passages) - len(cause.lacking)
+    yield f"Gold passages {'found' if cause.never_found else 'reported'}: {read:,} of {len(record.gold_passages):,}."
+    if cause.lacking:
+        what = "No query found" if cause.never_found else "No path reports"
+        yield f"{what} {', '.join(map(repr, cause.lacking))}."
+
+
+_QUOTED = 80
+
+
+# -- why a label ------------------------------------------------------------------------------------------------
 
 
 def _state(each: Candidate) -> str:

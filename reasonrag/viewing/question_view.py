@@ -29,7 +29,7 @@ from preference.records import (
 )
 from reasonrag.agent.prompting import inert, one_line
 from reasonrag.viewing.collection import ExploredQuestion, ExploredTree
-from reasonrag.viewing.explanations import Explanation, cautions, differing, explain, uncounted_in_words
+from reasonrag.viewing.explanations import Explanation, cautions, differing, explain, uncounted_in_words, why_no_pair
 
 StepStatus = Literal["answer", "failed", "repeated", "unexplored", "settled", "mixed"]
 """answer, failed: the path ends with this step, with an answer or without. repeated: it says the same as an earlier
@@ -175,6 +175,8 @@ class QuestionView(BaseModel):
     trees: list[TreeView]
     states: list[StateView]
     pairs: list[PairView]
+    no_pair: str
+    """Why none was kept (`explanations.why_no_pair`)."""
     texts: list[str]
 
 
@@ -215,6 +217,7 @@ def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known
         trees=trees,
         states=states,
         pairs=pairs,
+        no_pair=why_no_pair(records, explored.candidates),
         texts=texts.found,
     )
 

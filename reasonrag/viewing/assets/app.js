@@ -1,6 +1,6 @@
 // Puts the page together: what the address says is what is shown; keys, and what happens while data is on its way.
 
-const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, size: "choice", filled: "", listed: "", pending: null, route: { kind: "overview" } };
+const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, drawn: null, filled: "", listed: "", pending: null, route: { kind: "overview" } };
 const stage = document.getElementById("stage");
 const detail = document.getElementById("detail");
 
@@ -113,12 +113,16 @@ function showDetail(route, view, tree) {
 }
 
 function drawAgain(view, tree, pair, step) {
-  redraw(view, tree, pair, {
-    size: state.size,
-    choose: (size) => {
-      state.size = size;
+  const of = JSON.stringify([view.number, tree]);
+  if (state.drawn?.of !== of) state.drawn = { of, unfolded: new Set(), zoom: 1 };
+  const beyond = step && ![...stage.querySelectorAll(".node")].some((each) => Number(each.dataset.step) === step.id);
+  if (beyond && state.drawn.unfolded !== ALL) state.drawn.unfolded = new Set([...state.drawn.unfolded, step.id]);
+  redraw(view, tree, pair, state.drawn, {
+    again: (changes) => {
+      Object.assign(state.drawn, changes);
+      const label = document.activeElement.getAttribute("aria-label");
       drawAgain(view, tree, pair, step);
-      stage.querySelector(`.how-much [data-size="${size}"]`)?.focus();
+      if (label) stage.querySelector(`.how-much [aria-label="${CSS.escape(label)}"]`)?.focus();
     },
     open: (picked) => {
       location.hash = questionLink(view.link, "step", tree, picked.id);
@@ -293,7 +297,10 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 document.getElementById("questions").addEventListener("keydown", listKeys);
 document.getElementById("list-frame").addEventListener("scroll", () => drawRows(state.current), { passive: true });
-addEventListener("resize", () => drawRows(state.current));
+addEventListener("resize", () => {
+  drawRows(state.current);
+  if (state.view) go();
+});
 document.addEventListener("keydown", pageKeys);
 addEventListener("hashchange", go);
 source.list(received).catch((error) => {

@@ -42,9 +42,9 @@ function legend() {
       .call((svg) => svg.append("path").attr("class", `edge ${kind}`).attr("stroke-width", 3).attr("d", "M0,5H30")).node();
   const scale = h("span", { class: "reward-scale", "aria-hidden": "true" });
   return h(
-    "details",
+    "section",
     { class: "legend" },
-    h("summary", {}, "Legend"),
+    h("h3", {}, "Legend"),
     h(
       "p",
       {},
@@ -85,46 +85,68 @@ const HOW =
   "Select a step to read its prompt and reply, or a pair below to see why it was labelled that way. Keys: t enters the tree, arrows move, Enter " +
   "opens, Esc closes; j / k: next / previous question; n / p: next / previous pair of the table; a: all pairs; o: overview; / searches.";
 
-/** The part of the page that shows one question; `place` says which step or pair is open. */
+/** What is known of a question, in a line; the rest is folded. */
+function summaryLine(view, row) {
+  const kept = view.pairs.filter((pair) => !pair.dropped).length;
+  const golden = view.golden_answers.length ? view.golden_answers.flatMap((each, i) => [i ? ", " : "", said(line(each, 80))]) : "none known";
+  const facts = [["gold: ", golden], row ? [ENDS[row.ends] ?? row.ends] : null, [`${plural(kept, "pair")} of ${plural(view.pairs.length, "candidate")}`]];
+  return h("p", {}, facts.filter(Boolean).map((each) => h("span", {}, each)));
+}
+
+/** The part of the page that shows one question: its tree and its pairs. */
 function questionSection(view, row, chosenTree) {
   const parts = [
-    h("a", { class: "back", href: "#/" }, "← all questions"),
+    h("a", { class: "back", href: link([]) }, "← all questions"),
     h("h2", { tabindex: -1 }, said(view.question)),
-    questionFacts(view, row, chosenTree),
+    h("div", { class: "summary" }, summaryLine(view, row), h("div", { class: "how-much" })),
   ];
   if (view.error) {
     parts.push(h("p", { class: "verdict error" }, "This question has no tree: ", said(`${view.error.cause}. ${view.error.message}`)));
+  } else if (view.no_pair) {
+    parts.push(h("p", { class: "verdict warning" }, "No pair. ", said(view.no_pair)));
   }
   if (view.trees.length > 1) parts.push(treeTabs(view, row, chosenTree));
+  const about = [questionFacts(view, row, chosenTree)];
   if (view.trees.length && !view.trees[chosenTree].error) {
-    const frame = h("div", { class: "frame", tabindex: 0, role: "region", "aria-label": "The tree; arrow keys move through it" });
-    parts.push(legend(), h("div", { class: "how-much" }), frame, h("p", { class: "note" }, HOW), outsideTheTree(view.trees[chosenTree]));
+    const frame = pannable(h("div", { class: "frame", tabindex: 0, role: "region", "aria-label": "The tree; arrow keys move through it" }));
+    parts.push(h("div", { class: "drawing" }, frame), outsideTheTree(view.trees[chosenTree]));
+    about.push(h("p", { class: "note" }, HOW), legend());
   } else if (!view.trees.length && !view.error) {
     parts.push(h("p", { class: "note" }, "The tree is missing, so only the steps of its pairs are shown. Give the run directory with --trees to see it."));
   }
-  parts.push(pairsSection(view), rawJson(() => view));
+  parts.push(pairsSection(view), h("details", { class: "about" }, h("summary", {}, "About this question; keys; legend"), about), rawJson(() => view));
   return parts;
 }
 
-const SIZES = { choice: "This pair", whole: "100 %", fit: "Fit" };
-
-/** Draws the tree again if something else is wanted: the state of a pair, the whole tree, or all of it fitted to the frame. */
-function redraw(view, tree, pair, show) {
+/** Draws the tree again if something else is wanted. shown: what of it is unfolded, and how large it is. */
+function redraw(view, tree, pair, shown, { again, open }) {
   const frame = stage.querySelector(".frame");
   if (!frame) return;
-  const around = pair && show.size === "choice" ? pair : null;
-  const name = JSON.stringify(around ? [pair.chosen, pair.rejected] : []);
+  const room = frame.clientWidth / shown.zoom;
+  const name = JSON.stringify([pair && [pair.chosen, pair.rejected], shown.unfolded === ALL ? "all" : [...shown.unfolded], Math.round(room)]);
   if (frame.dataset.drawn !== name) {
-    frame.replaceChildren(drawTree(view, tree, { pair: around, open: show.open }));
-    frame.scrollTo(0, 0);
+    const had = frame.contains(document.activeElement) ? document.activeElement.dataset.step : null;
+    const unfold = (id) => again({ unfolded: new Set([...shown.unfolded, id]) });
+    frame.replaceChildren(drawTree(view, tree, { pair, unfolded: shown.unfolded, room, open, unfold }));
+    if (had) focusStep(frame.firstChild, had);
     frame.dataset.drawn = name;
   }
-  frame.firstChild.classList.toggle("fit", show.size === "fit");
-  const sizes = Object.keys(SIZES).filter((size) => pair || size !== "choice");
-  const chosen = sizes.includes(show.size) ? show.size : "whole";
-  const choose = (size) =>
-    h("button", { type: "button", "data-size": size, "aria-pressed": String(size === chosen), on: { click: () => show.choose(size) } }, SIZES[size]);
-  stage.querySelector(".how-much").replaceChildren(...sizes.map(choose));
+  const [svg] = frame.children;
+  svg.setAttribute("width", svg.viewBox.baseVal.width * shown.zoom);
+  svg.setAttribute("height", svg.viewBox.baseVal.height * shown.zoom);
+  const button = (text, label, pressed, changes) =>
+    h("button", { type: "button", "aria-label": label, "aria-pressed": pressed === null ? null : String(pressed), on: { click: () => again(changes) } }, text);
+  const all = shown.unfolded === ALL;
+  const whole = svg.querySelectorAll(".node").length === view.trees[tree].steps.length;
+  stage.querySelector(".how-much").replaceChildren(...[
+    whole && !all ? null : button("Pairs", "Draw the steps of pairs, and the ways to them", !all, { unfolded: new Set() }),
+    whole && !all ? null : button("Whole tree", "Draw the whole tree", all, { unfolded: ALL }),
+    button("−", "Smaller", null, { zoom: Math.max(SMALLEST, shown.zoom / 1.2) }),
+    button("+", "Larger", null, { zoom: Math.min(3, shown.zoom * 1.2) }),
+    button("Fit", "As small as can be read", null, { zoom: SMALLEST }),
+  ].filter(Boolean));
+  frame.parentElement.querySelector(".minimap")?.remove();
+  frame.parentElement.append(...[minimap(frame)].filter(Boolean));
 }
 
 function treeTabs(view, row, chosen) {
@@ -157,7 +179,7 @@ function pairsSection(view) {
     "section",
     { class: "pairs" },
     h("h3", {}, `Pairs (${kept.length})`),
-    kept.length ? pairTable(view, kept, "Pairs") : h("p", {}, noPair(view)),
+    kept.length ? pairTable(view, kept, "Pairs") : null,
     dropped.length ? h("h3", {}, `Dropped candidates (${view.pairs.length - kept.length})`) : null,
     dropped.map(([reason, pairs]) => {
       const details = h("details", { class: "reason" }, h("summary", {}, `${DROPPED[reason] ?? ""} (${count(pairs.length)}) `, h("span", { class: "faint" }, words(reason))));
@@ -170,12 +192,6 @@ function pairsSection(view) {
       return details;
     }),
   );
-}
-
-function noPair(view) {
-  if (view.error) return "A question without a tree gives no pairs.";
-  if (!view.pairs.length) return "No state has two steps to compare.";
-  return "No candidate passes the filters; the reasons are below.";
 }
 
 function pairTable(view, pairs, label) {

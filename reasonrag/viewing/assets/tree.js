@@ -1,10 +1,11 @@
 // The drawing of a tree: the question at the left, a column for each depth, the child with the smallest branch beside its
 // parent. Decides what is drawn how, by d3.
 
-const ROW = 44;
-const COLUMN = 260;
-const LETTERS = 27;
-const FORK = COLUMN - 56;
+const ROW = 25;
+const COLUMNS = [126, 240]; // narrowest and widest
+const LETTER = 6.5; // width of one on the average, in pixels
+const LONGEST = 42; // letters of a step that nothing stands behind
+const SMALLEST = 0.9; // zoom, at which letters have 11 pixels
 
 /** By id of each step that is in a kept pair: whether it is chosen or rejected there, or both. */
 function rolesOf(view, tree) {
@@ -23,7 +24,7 @@ function roleName(role) {
   return role.chosen ? "chosen" : "rejected";
 }
 
-/** The second line of a step: its reward, and how it ended. */
+/** What is said of a step beside its words: its reward, and how it ended. */
 function rewardLine(step) {
   const parts = [];
   if (step.reward !== null) parts.push(`reward ${number(step.reward)}`);
@@ -41,46 +42,80 @@ function rewardLine(step) {
   return parts.join(" · ");
 }
 
-function described(step, role) {
-  if (step.parent === null) return "The question";
+function described(step, role, folded = 0) {
+  const more = folded ? `${plural(folded, "step")} folded` : "";
+  if (step.parent === null) return ["The question", more].filter(Boolean).join(". ");
   const what = `Step ${step.id}, ${typeOf(step)}, depth ${step.layer}: ${line(step.content ?? step.response, 200)}`;
   const roles = { chosen: "chosen in a pair", rejected: "rejected in a pair", both: "chosen in one pair, rejected in another" };
-  return [what, rewardLine(step), roles[roleName(role)]].filter(Boolean).join(". ");
+  return [what, rewardLine(step), roles[roleName(role)], more].filter(Boolean).join(". ");
 }
 
-/** The steps to draw for one pair: the path to its state, and every step taken there; all else is folded. */
-function aroundChoice(steps, pair) {
-  const parents = new Set([steps[pair.chosen].parent, steps[pair.rejected].parent]);
-  const way = new Set();
-  for (const parent of parents) for (let id = parent; id !== null; id = steps[id].parent) way.add(id);
-  return steps.filter((step) => way.has(step.id) || parents.has(step.parent));
+/** The smallest subtree that holds every kept pair, this pair, and the children of steps that were unfolded; the whole
+ * tree where no pair was kept. */
+function stepsToDraw(steps, roles, pair, unfolded) {
+  const held = new Set([...roles.keys(), ...(pair ? [pair.chosen, pair.rejected] : [])]);
+  if (!held.size || unfolded === ALL) return steps;
+  const way = new Set([0]);
+  for (const start of [...held, ...unfolded]) for (let id = start; id !== null; id = steps[id].parent) way.add(id);
+  return steps.filter((step) => way.has(step.id) || unfolded.has(step.parent));
 }
 
-/** How many steps there are below each, by id. */
-function descendants(steps) {
-  const below = steps.map(() => 0);
-  for (const step of steps.toReversed()) if (step.parent !== null) below[step.parent] += below[step.id] + 1;
-  return below;
+const ALL = { has: () => true };
+
+/** How many steps below each drawn one are folded, by id: those whose nearest drawn step above it is. */
+function foldedBelow(every, drawn) {
+  const there = new Set(drawn.map((step) => step.id));
+  const holder = [];
+  const folded = new Map();
+  for (const { id, parent } of every) {
+    holder[id] = there.has(id) ? id : holder[parent];
+    if (!there.has(id)) folded.set(holder[id], (folded.get(holder[id]) ?? 0) + 1);
+  }
+  return folded;
 }
 
-/** Draws a tree: all of it, or what is around the choice that a pair is of. `open` is called with a step that is picked. */
-function drawTree(view, tree, { pair = null, open }) {
+/** What stands beside the mark of a step, and how wide it is: its words from where siblings differ, its reward, and how
+ * many steps are folded. */
+function labelOf(node, folded, column) {
+  const { data } = node;
+  const reward = data.parent === null ? "" : data.reward === null ? (data.parse_error ? "unreadable" : "") : number(data.reward);
+  const more = folded ? `+${folded}` : "";
+  const beside = LETTER * (reward.length + more.length) + 10;
+  const letters = node.children ? Math.floor((column - 44 - beside) / LETTER) : LONGEST;
+  const wordsIn = (step) => line(step.content ?? step.response);
+  const siblings = node.parent ? node.parent.children.map((each) => wordsIn(each.data)) : [];
+  const content = data.parent === null ? "" : line(fromWhereTheyDiffer(wordsIn(data), siblings, letters), letters);
+  return { content, reward, folded: more, width: 14 + LETTER * content.length + beside };
+}
+
+/** Words of a step without those that all its siblings begin with, if it has more than fit. */
+function fromWhereTheyDiffer(text, siblings, letters) {
+  if (siblings.length < 2 || text.length <= letters) return text;
+  let same = 0;
+  while (same < text.length && siblings.every((each) => each[same] === text[same])) same += 1;
+  const begin = text.lastIndexOf(" ", same) + 1;
+  return begin > 3 && begin < text.length ? `…${text.slice(begin)}` : text;
+}
+
+/** Draws a tree. room: width to draw in. `open` is called with a step that is picked, `unfold` with one whose folded
+ * steps are wanted. */
+function drawTree(view, tree, { pair = null, unfolded, room, open, unfold }) {
   const every = view.trees[tree].steps;
-  const steps = pair ? aroundChoice(every, pair) : every;
-  const below = descendants(every);
-  const drawn = d3.rollup(steps, (all) => all.length, (step) => step.parent);
-  const folded = (step) => (below[step.id] && !drawn.has(step.id) ? below[step.id] : 0);
   const roles = rolesOf(view, tree);
+  const steps = stepsToDraw(every, roles, pair, unfolded);
+  const folded = foldedBelow(every, steps);
   const root = d3.stratify().id((step) => step.id).parentId((step) => step.parent)(steps);
   // small branches first, so that the lines to the large ones stay short
   root.count().sort((a, b) => a.value - b.value || a.data.id - b.data.id);
+  const column = Math.max(COLUMNS[0], Math.min(COLUMNS[1], (room - 50) / Math.max(1, root.height)));
   let leaves = 0;
   root.eachAfter((node) => {
-    node.y = node.depth * COLUMN + 20;
-    node.x = node.children ? node.children[0].x : 1.4 * ROW + ROW * leaves++;
+    node.y = node.depth ? (node.depth - 1) * column + 60 : 14;
+    node.x = node.children ? node.children[0].x : 30 + ROW * leaves++;
+    Object.assign(node, labelOf(node, folded.get(node.data.id), column));
   });
-  const height = ROW * (leaves + 1.2);
-  const width = (root.height + 1) * COLUMN + (pair ? 84 : 24); // what is folded behind a step is counted in its words
+  const height = ROW * leaves + 24;
+  const width = Math.max(root.height * column + 50, d3.max(root.leaves(), (node) => node.y + node.width + 10));
   const place = (node) => [node.y, node.x];
 
   const svg = d3.create("svg")
@@ -93,22 +128,22 @@ function drawTree(view, tree, { pair = null, open }) {
 
   svg.append("g").attr("class", "depths").attr("aria-hidden", "true")
     .selectAll("text").data(d3.range(root.height)).join("text")
-    .attr("x", (layer) => (layer + 1) * COLUMN + 8).attr("y", 16).text((layer) => `depth ${layer}`);
+    .attr("x", (layer) => layer * column + 54).attr("y", 13).text((layer) => `depth ${layer}`);
 
   const thickness = d3.scaleSqrt([0, d3.max(steps, (step) => step.visits) || 1], [1, 4.5]);
   // lines fork behind the words of the step that they begin at
-  const fork = (node) => [node.y + FORK, node.x];
-  const link = d3.linkHorizontal().source((edge) => fork(edge.source)).target((edge) => place(edge.target));
+  const fork = (node) => [node.depth ? node.y + column - 26 : 26, node.x];
+  const curve = d3.linkHorizontal().source((edge) => fork(edge.source)).target((edge) => place(edge.target));
   const edges = svg.append("g").attr("class", "edges").attr("aria-hidden", "true");
   edges.selectAll(".trunk").data(root.descendants().filter((each) => each.children)).join("path")
     .attr("class", "edge trunk")
     .attr("stroke-width", ({ data }) => thickness(data.visits))
-    .attr("d", (each) => d3.line()([place(each), fork(each)]));
+    .attr("d", (each) => d3.line()([[Math.min(each.y + each.width, fork(each)[0]), each.x], fork(each)]));
   edges.selectAll(".branch").data(root.links()).join("path")
     .attr("class", ({ target }) => `edge branch ${roleName(roles.get(target.data.id))} ${target.data.fate}`)
     .attr("data-step", ({ target }) => target.data.id)
     .attr("stroke-width", ({ target }) => Math.max(thickness(target.data.visits), roles.has(target.data.id) ? 3 : 1))
-    .attr("d", link);
+    .attr("d", curve);
 
   const node = svg.append("g").attr("role", "presentation")
     .selectAll("g").data(root.descendants()).join("g")
@@ -116,35 +151,33 @@ function drawTree(view, tree, { pair = null, open }) {
     .attr("transform", (each) => `translate(${place(each)})`)
     .attr("role", "treeitem")
     .attr("aria-level", (each) => each.depth + 1)
-    .attr("aria-expanded", (each) => (each.children ? "true" : null))
+    .attr("aria-expanded", (each) => (folded.has(each.data.id) ? "false" : each.children ? "true" : null))
     .attr("aria-selected", "false")
-    .attr("aria-label", ({ data }) => described(data, roles.get(data.id)))
+    .attr("aria-label", ({ data }) => described(data, roles.get(data.id), folded.get(data.id)))
     .attr("tabindex", (each) => (each.depth === 0 ? 0 : -1))
     .attr("data-step", ({ data }) => data.id)
-    .on("click", (event, { data }) => open(data))
-    .on("keydown", (event, each) => moveInTree(event, each, svg.node(), open));
+    .on("click", (event, { data }) => (event.target.closest(".folded") ? unfold(data.id) : open(data)))
+    .on("keydown", (event, each) => moveInTree(event, each, svg.node(), { open, unfold, folded }));
 
-  node.append("title").text(({ data }) => described(data, roles.get(data.id)));
-  node.append("rect").attr("class", "target").attr("x", -13).attr("y", -ROW / 2 + 1)
-    .attr("width", COLUMN - 22).attr("height", ROW - 2).attr("rx", 6);
+  node.append("title").text(({ data }) => described(data, roles.get(data.id), folded.get(data.id)));
+  node.append("rect").attr("class", "target").attr("x", -11).attr("y", -ROW / 2 + 1)
+    .attr("width", (each) => each.width + 8).attr("height", ROW - 2).attr("rx", 6);
   node.append("path").attr("class", "mark")
-    .attr("d", ({ data }) => d3.symbol(data.parent === null ? d3.symbolStar : d3[TYPES[typeOf(data)].symbol], 130)())
+    .attr("d", ({ data }) => d3.symbol(data.parent === null ? d3.symbolStar : d3[TYPES[typeOf(data)].symbol], 110)())
     .style("--reward", ({ data }) => `${Math.round(100 * (data.reward ?? 0))}%`)
     .classed("unknown", ({ data }) => data.reward === null);
-  const label = node.append("text").attr("x", 14).attr("unicode-bidi", "isolate");
-  label.append("tspan").attr("class", "content").attr("x", 14).attr("dy", "-0.5em")
-    .text(({ data }) => (data.parent === null ? line(view.question, LETTERS) : line(data.content ?? data.response, LETTERS)));
-  label.append("tspan").attr("class", "reward").attr("x", 14).attr("dy", "1.75em")
-    .text(({ data }) => (data.parent === null ? "the question" : [rewardLine(data), folded(data) ? `+${folded(data)} below` : ""].filter(Boolean).join(" · ")));
-  const mark = node.filter(({ data }) => roles.has(data.id));
-  mark.append("text").attr("class", ({ data }) => `role ${roleName(roles.get(data.id))}`)
-    .attr("x", -9).attr("y", -9).attr("text-anchor", "middle")
+  const label = node.append("text").attr("x", 11).attr("dy", "0.34em").attr("unicode-bidi", "isolate");
+  for (const [name, dx] of [["content", 0], ["reward", 5], ["folded", 5]]) {
+    label.filter((each) => each[name]).append("tspan").attr("class", name).attr("dx", dx).text((each) => each[name]);
+  }
+  node.filter(({ data }) => roles.has(data.id)).append("text").attr("class", ({ data }) => `role ${roleName(roles.get(data.id))}`)
+    .attr("x", -9).attr("y", -4).attr("text-anchor", "middle")
     .text(({ data }) => ({ chosen: "✓", rejected: "✗", both: "±" })[roleName(roles.get(data.id))]);
   return svg.node();
 }
 
-/** Arrow keys go through the tree as the eye does; Enter and space open a step. */
-function moveInTree(event, node, svg, open) {
+/** Arrow keys go through the tree as the eye does, to the right into what is folded; Enter and space open a step. */
+function moveInTree(event, node, svg, { open, unfold, folded }) {
   const column = () => node.parent && [...svg.querySelectorAll("[role=treeitem]")]
     .map((element) => d3.select(element).datum())
     .filter((each) => each.depth === node.depth)
@@ -163,6 +196,9 @@ function moveInTree(event, node, svg, open) {
   if (event.key === "Enter" || event.key === " ") {
     event.preventDefault();
     open(node.data);
+  } else if (event.key === "ArrowRight" && folded.has(node.data.id) && !node.children) {
+    event.preventDefault();
+    unfold(node.data.id);
   } else if (moves[event.key]) {
     event.preventDefault();
     const target = moves[event.key]();
@@ -182,10 +218,16 @@ function focusStep(svg, id, { focus = true } = {}) {
 function markInTree(svg, { step = null, pair = null }) {
   svg.classList.toggle("of-a-pair", pair !== null);
   const marked = pair ? [pair.chosen, pair.rejected] : step === null ? [] : [step];
+  const way = new Set();
+  for (const id of marked) {
+    let node = svg.querySelector(`.node[data-step="${id}"]`);
+    for (node = node && d3.select(node).datum(); node; node = node.parent) way.add(node.data.id);
+  }
   for (const element of svg.querySelectorAll("[data-step]")) {
     const id = Number(element.dataset.step);
     const here = marked.includes(id);
     element.classList.toggle("here", here);
+    element.classList.toggle("way", way.has(id));
     element.classList.toggle("as-chosen", pair?.chosen === id);
     element.classList.toggle("as-rejected", pair?.rejected === id);
     if (element.getAttribute("role") === "treeitem") element.setAttribute("aria-selected", String(here));
@@ -212,4 +254,39 @@ function intoSight(svg, ids) {
     frame.scrollLeft + middle("left", "right", here.width) - (here.left + here.right) / 2,
     frame.scrollTop + middle("top", "bottom", here.height) - (here.top + here.bottom) / 2,
   );
+}
+
+/** Moves the drawing with the pointer. */
+function pannable(frame) {
+  let from = null;
+  frame.addEventListener("pointerdown", (event) => {
+    if (event.button === 0 && !event.target.closest(".node")) from = [event.clientX + frame.scrollLeft, event.clientY + frame.scrollTop];
+  });
+  frame.addEventListener("pointermove", (event) => {
+    if (from && event.buttons) frame.scrollTo(from[0] - event.clientX, from[1] - event.clientY);
+    else from = null;
+  });
+  return frame;
+}
+
+/** A small map of a drawing that is larger than its frame: where pairs are, and what is in sight; a click goes there. */
+function minimap(frame) {
+  const svg = frame.querySelector("svg.tree");
+  const [width, height] = [svg.clientWidth, svg.clientHeight];
+  if (width < 1.2 * frame.clientWidth && height < 1.2 * frame.clientHeight) return null;
+  const scale = Math.min(150 / width, 110 / height);
+  const map = d3.create("svg").attr("class", "minimap").attr("width", width * scale).attr("height", height * scale).attr("viewBox", `0 0 ${width} ${height}`).attr("aria-hidden", "true");
+  const zoom = width / svg.viewBox.baseVal.width;
+  map.selectAll("circle").data(d3.select(svg).selectAll(".node").nodes()).join("circle").attr("r", 3 / scale / 2)
+    .attr("class", (each) => each.querySelector(".role")?.getAttribute("class") ?? "")
+    .attr("cx", (each) => d3.select(each).datum().y * zoom).attr("cy", (each) => d3.select(each).datum().x * zoom);
+  const sight = map.append("rect");
+  const follow = () => sight.attr("x", frame.scrollLeft).attr("y", frame.scrollTop).attr("width", Math.min(width, frame.clientWidth)).attr("height", Math.min(height, frame.clientHeight));
+  frame.onscroll = follow;
+  map.on("click", (event) => {
+    const [x, y] = d3.pointer(event);
+    frame.scrollTo(x - frame.clientWidth / 2, y - frame.clientHeight / 2);
+  });
+  follow();
+  return map.node();
 }
