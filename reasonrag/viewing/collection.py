@@ -39,7 +39,7 @@ from reasonrag.run_config import find_config
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
 _AGAIN = "Make the data set again from its runs: reasonrag pairs RUN --out DIR"
-ID = "question_id"
+ID, CALIBRATION = "question_id", "calibration"
 LineSpan: TypeAlias = tuple[int, int]
 """Offset and length of a line in its file, in bytes."""
 
@@ -82,7 +82,7 @@ class Collection(Protocol):
     path: as given. teachers: the models that answered, as far as the files beside say so. warnings: what a reader
         should know first. capped: pairs dropped by caps on the whole data set, by their place; complete after a full
         scan. max_tokens, cut_from: of a run the token limit of replies, and the bytes from which its endpoint seems to
-        have cut prompts.
+        have cut prompts. summary: of a data set. calibrations: where `reasonrag calibrate` would have left a report.
     """
 
     kind: Literal["run", "data set"]
@@ -93,6 +93,8 @@ class Collection(Protocol):
     capped: Mapping[int, DropReason] = {}
     max_tokens: int | None = None
     cut_from: int | None = None
+    summary: PairSummary | None = None
+    calibrations: Sequence[Path] = ()
 
     @property
     def scanned(self) -> float:
@@ -145,6 +147,7 @@ class RunCollection(Collection):
 
     def __init__(self, rollouts: Path) -> None:
         self.path = rollouts.parent
+        self.calibrations = [self.path / CALIBRATION / "report.json"]
         self.rules, self.warnings = PairingRules(), []
         made = find_config(rollouts.with_name(CONFIG))
         self.teachers = {made.decides_answers.model} - {""} if made else set()
@@ -229,7 +232,9 @@ class DataSetCollection(Collection):
         self._candidates, self._questions = _LineFile(path / CANDIDATES), _LineFile(path / QUESTIONS)
         self._dropped = _dropped(path / DROPPED)
         self._parts, self._flipped = _rows(path)
-        self._trees = _TreeIndex(trees, _sources(path, summary))
+        self.summary, runs = summary, _sources(path, summary)
+        self.calibrations = [each / CALIBRATION / name for name in ("rows.json", "report.json") for each in runs]
+        self._trees = _TreeIndex(trees, runs)
         self.warnings = [*summary.warnings, *self._trees.warnings]
         self._places: list[tuple[list[LineSpan], list[LineSpan]]] = []
         """By number of a question: its lines in both files."""

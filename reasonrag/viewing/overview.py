@@ -9,18 +9,22 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import orjson
 from pydantic import BaseModel
 
 from preference import Usage
 from preference.candidate_records import QuestionRecord, is_training_split
 from preference.causes import CauseCount, CauseCounts
-from preference.export.summary import GoldAgreement, gold_agreement
+from preference.export.summary import EffectiveSize, GoldAgreement, gold_agreement
 from preference.filters import DROP_REASONS
 from preference.labelled_runs import rare_garbage_collection
 from preference.records import AbsentIfEmpty
+from preference.statistics import Bin, SignAgreement
+from reasonrag.errors import InputError
 from reasonrag.exploration.summary import HELD_OUT, RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.question_rows import PairRow, QuestionRow, capped_row, question_row
@@ -52,6 +56,16 @@ class TreeFacts(BaseModel):
     repair_turns: int
     causes: list[CauseCount] = []
     """Where questions die. Their questions add up to those that were explored."""
+
+
+class Checked(BaseModel):
+    """What fresh continuations said of labels: of `reasonrag calibrate`'s report. source: that file."""
+
+    source: str
+    k: int
+    pairs: int
+    confirmed: SignAgreement
+    reliability: list[Bin]
 
 
 class Overview(BaseModel):
@@ -91,6 +105,11 @@ class Overview(BaseModel):
     trees: TreeFacts | None
     rules: dict[str, Any]
     """Filters that made the pairs."""
+    effective: EffectiveSize | None = None
+    """Of the pairs of a data set."""
+    contamination: dict[str, Any] = {}
+    """Of a data set: as in its summary."""
+    calibration: Checked | None = None
     warnings: list[str]
 
 
@@ -192,6 +211,9 @@ class OverviewCounts:
             if collection.kind == "run"
             else None,
             rules=collection.rules.flags,
+            effective=collection.summary.effective if collection.summary else None,
+            contamination=collection.summary.contamination if collection.summary else {},
+            calibration=_checked(collection.calibrations),
             warnings=self._warnings(),
         )
 
@@ -200,6 +222,17 @@ class OverviewCounts:
             return made.warnings
         held_out = [HELD_OUT.format(split) for split in sorted(self._known["splits"]) if not is_training_split(split)]
         return held_out + self._run.warnings(made.max_tokens, cut_from=made.cut_from)
+
+
+def _checked(reports: Sequence[Path]) -> Checked | None:
+    """Of the first report that is there. Raises InputError where it cannot be read."""
+    there = next((each for each in reports if each.is_file()), None)
+    if there is None:
+        return None
+    try:
+        return Checked.model_validate({**orjson.loads(there.read_bytes())["revaluation"], "source": str(there)})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{there} is not a report of reasonrag calibrate; make it again, or move it away") from error
 
 
 def _unit(kept: Sequence[PairRow]) -> Literal["tokens", "words"]:

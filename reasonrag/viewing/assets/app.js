@@ -134,7 +134,7 @@ function drawAgain(view, tree, pair, step) {
 
 function openDetail(view, tree, pair, step) {
   const close = h("button", { type: "button", class: "close", "aria-label": "Close", on: { click: () => leaveDetail(view, tree, pair, step) } }, "✕");
-  detail.replaceChildren(close, ...flat(pair ? pairDetail(view, pair) : stepDetail(view, tree, step)));
+  detail.replaceChildren(close, ...flat(pair ? pairDetail(view, pair, state.overview.calibration) : stepDetail(view, tree, step)));
   detail.hidden = false;
   detail.scrollTop = 0;
   document.body.dataset.detail = "open";

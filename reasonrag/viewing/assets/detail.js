@@ -159,7 +159,7 @@ const TOPICS = {
 };
 
 /** Both sides of a pair, what they differ in, and why it was labelled as it was. */
-function pairDetail(view, pair) {
+function pairDetail(view, pair, calibration) {
   const chosen = stepOf(view, pair, pair.chosen);
   const rejected = stepOf(view, pair, pair.rejected);
   const state = view.states[pair.state];
@@ -177,7 +177,7 @@ function pairDetail(view, pair) {
     h("dl", { class: "why" }, d3.groups(pair.why, (each) => each.topic).map(([topic, found]) => [h("dt", { class: topic }, TOPICS[topic]), found.map((each) => h("dd", {}, visible(each.text)))])),
     h("dl", { class: "facts-of" },
       fact("margin", number(pair.margin)),
-      fact("confidence", number(pair.confidence)),
+      fact("confidence", [number(pair.confidence), h("span", { class: "faint" }, ` ${calibrated(pair.confidence, calibration)}`)]),
       fact("similarity of both sides", number(pair.similarity)),
       pair.tags.length ? fact("tags", pair.tags.map(words).join(", ")) : null,
       fact("labelled by", { value: "the rewards of both", judge: "a judge", outcome: "the outcomes of both trajectories", imported: "the imported file" }[pair.label] ?? "not labelled")),

@@ -105,6 +105,49 @@ function stacked(title, summary, byGroup, colors, { x, y, leads }) {
   );
 }
 
+// -- trust ---------------------------------------------------------------------------------------------------
+
+/** Claimed confidence against what fresh continuations confirm; a sentence where nothing was checked. */
+function calibrationFigure(found) {
+  if (!found) {
+    return h("figure", {}, h("h3", {}, "Calibration"), h("figcaption", {}, "Not checked: nobody knows yet whether 9 in 10 labels with a confidence of 0.9 are right. ", h("code", {}, "reasonrag calibrate RUN"), " continues both sides of some pairs afresh, and the result stands here then."));
+  }
+  const bins = found.reliability.filter((bin) => bin.confirmed.of);
+  const { confirmed, ties } = found.confirmed;
+  return figure("Calibration", `Of ${plural(found.pairs, "checked pair")}, ${found.k} fresh continuations a side confirm ${wilson(confirmed)}; ${plural(ties, "tie")} apart. On the line, confidence is what it says; the bars are 90 % intervals.`,
+    [
+      Plot.line([[0.5, 0.5], [1, 1]], { stroke: "var(--faint)", strokeDasharray: "3 3" }),
+      Plot.ruleX(bins, { x: "mean_confidence", y1: (bin) => bin.confirmed.low, y2: (bin) => bin.confirmed.high, stroke: "var(--three)", strokeWidth: 2 }),
+      Plot.dot(bins, { x: "mean_confidence", y: (bin) => bin.confirmed.share, fill: "var(--three)", r: 5 }),
+    ],
+    [["confidence", "mean", "confirmed", "pairs"], bins.map((bin) => [`${number(bin.low)} to ${number(bin.high)}`, number(bin.mean_confidence), wilson(bin.confirmed), count(bin.confirmed.of)])],
+    { x: { label: "confidence", domain: [0.5, 1] }, y: { label: "confirmed", domain: [0, 1], grid: true }, rowLinks: bins.map((bin) => pairsLink({ confidence: `${bin.low}..${bin.high < 1 ? "<" : ""}${bin.high}` })) });
+}
+
+/** A share with its interval. */
+function wilson({ share, low, high }) {
+  return share === null ? "–" : `${percent(share, 1)} (${percent(low, 1)} to ${percent(high, 1)})`;
+}
+
+/** What is said of a confidence by pairs like it that were checked. */
+function calibrated(confidence, found) {
+  const bin = confidence !== null && found?.reliability.find((each) => confidence < each.high || each.high >= 1);
+  if (!bin) return found ? "" : "not checked by reasonrag calibrate";
+  return bin.confirmed.of ? `of ${plural(bin.confirmed.of, "checked pair")} between ${number(bin.low)} and ${number(bin.high)}, ${wilson(bin.confirmed)} are right, ties apart` : "no pair of such a confidence was checked";
+}
+
+/** How independent the pairs are, and whether evaluation questions are among them. */
+function trustFacts(o) {
+  const { effective, contamination } = o;
+  const facts = [];
+  if (effective?.by_state) facts.push(fact("effective sample size", `${count(effective.by_state)} by state, ${count(effective.by_question)} by question`));
+  if (contamination?.checked) {
+    const many = contamination.checked.length;
+    facts.push(fact("decontamination", many ? `against ${plural(many, "split")}: ${plural(contamination.questions, "question")} found, ${count(contamination.dropped)} dropped, ${count(contamination.kept)} kept on purpose` : "not checked against any evaluation split"));
+  }
+  return facts;
+}
+
 // -- the page ------------------------------------------------------------------------------------------------
 
 /** Charts of what there are numbers for. */
@@ -179,13 +222,13 @@ function overviewSection(o, about) {
   const signs = Object.entries(o.trees?.degenerate ?? {});
   return [
     h("h2", { tabindex: -1 }, `Overview of ${o.kind === "run" ? "a run" : "a data set"}`),
-    h("dl", { class: "facts-of" }, names.map(([name, values]) => fact(name, said(values.join(", ")))), fact("path", said(o.path))),
+    h("dl", { class: "facts-of" }, names.map(([name, values]) => fact(name, said(values.join(", ")))), trustFacts(o), fact("path", said(o.path))),
     tiles(o),
     o.kind === "run" ? h("p", { class: "note" }, "The pairs are those that ", h("code", {}, "reasonrag pairs"), " makes of this run with its default filters, before decontamination, which drops questions of evaluation splits.") : null,
     o.warnings.map((text) => h("p", { class: "verdict warning" }, visible(text))),
     o.doubtful ? h("p", { class: "verdict warning" }, `${plural(o.doubtful, "kept pair")} ${o.doubtful === 1 ? "conflicts" : "conflict"} with gold or uncounted answers or with gold passages, or both steps reveal the same. Some are expected (lucky guesses earn nothing). Spot-check them.`) : null,
     ways(o),
-    h("div", { class: "charts" }, chartsOf(o)),
+    h("div", { class: "charts" }, chartsOf(o), o.pairs ? calibrationFigure(o.calibration) : null),
     signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [words(name), count(many)]))] : null,
     h("details", {}, h("summary", {}, "Filters of these pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [words(name), String(value ?? "no limit")]))),
     h("details", { open: !about.length ? null : true }, h("summary", {}, "About this page"), about.map((text) => h("p", {}, visible(text))), glossary()),

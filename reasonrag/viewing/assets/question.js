@@ -21,7 +21,8 @@ function questionFacts(view, row, chosenTree) {
     facts.push(fact("cost", calls === 0 ? "not known" : `${plural(calls, "completion")}, ${count(prompt_tokens)} tokens in, ${count(completion_tokens)} out, ${dollars(cost_usd)}`));
   }
   if (view.rubric) facts.push(fact("rubric", view.rubric.map((each) => h("div", {}, said(each)))));
-  if (view.gold_passages) facts.push(fact("gold passages", said(view.gold_passages.join(", ") || "none")));
+  const titles = new Map(view.trees.flatMap((each) => each.steps).flatMap((step) => step.passages ?? []).map((each) => [each.id, each.title]));
+  if (view.gold_passages) facts.push(fact("gold passages", said(view.gold_passages.map((each) => titles.get(each) ?? each).join(", ") || "none")));
   return h("dl", { class: "facts-of" }, facts);
 }
 
