@@ -400,20 +400,24 @@ def test_a_question_without_a_pair_says_why_at_its_top(visit: Visit, demo_page: 
     expect(said).to_be_in_viewport()
 
 
+def calibration_in(page: Page) -> Any:
+    return page.locator("figure", has=page.get_by_role("heading", name="Calibration"))
+
+
 def test_a_confidence_stands_beside_its_calibration(visit: Visit, demo_page: Path) -> None:
     """A diagram and a share of pairs like it, once fresh continuations have checked some; before, that none have."""
     run = demo_page.parent
     row = next(row for row in rows_of(run) if row.kept)
     place = "q", row.id, "pair", row.kept[0].id
     page = visit(address(demo_page))
-    figure = page.locator("figure", has=page.get_by_role("heading", name="Calibration"))
-    expect(figure).to_contain_text("Not checked")
+    expect(calibration_in(page)).to_contain_text("Not checked")
     page.goto(address(demo_page, *place))
     expect(page.locator("#detail")).to_contain_text("not checked by reasonrag calibrate")
     with contextlib.chdir(run.parent):
         found = reasonrag.calibrate("run", revalue=12, k=2, model="offline", yes=True).revaluation
     page = visit(address(reasonrag.view(run, out=run / "checked.html")))
     bins = [each for each in found.reliability if each.confirmed.of]
+    figure = calibration_in(page)
     expect(figure).to_contain_text(f"Of {found.pairs} checked pairs, 2 fresh continuations a side confirm")
     expect(figure.locator("circle")).to_have_count(len(bins))
     page.goto(address(run / "checked.html", *place))
