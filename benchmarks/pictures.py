@@ -56,8 +56,6 @@ def main() -> None:
                 tab.goto("about:blank")
                 tab.goto(f"{page.as_uri()}{where}")
                 tab.wait_for_selector("#stage h2")
-                if name == "tree":
-                    tab.click("[data-size=fit]")
                 width = tab.locator("#list").evaluate("each => each.getBoundingClientRect().right")
                 _keep(tab, PICTURES / f"{name}.png", caption, left=0 if name == "overview" else width)
             browser.close()

@@ -66,8 +66,8 @@ class ExploredQuestion:
     candidates: Sequence[Candidate]
     trees: Sequence[ExploredTree] = ()
     first_pair: int = 0
-    parts: Mapping[str, SplitName] = field(default_factory=dict)
-    """Training or validation, by pair id, for the rows of a data set."""
+    parts: Mapping[str, tuple[SplitName, int]] = field(default_factory=dict)
+    """Training or validation and the number of the row there, by pair id, for the rows of a data set."""
     flipped: frozenset[str] = frozenset()
     """Pairs whose sides were exchanged on purpose."""
 
@@ -341,15 +341,16 @@ def _dropped(path: Path) -> dict[str, DropReason]:
     return found
 
 
-def _rows(path: Path) -> tuple[dict[str, SplitName], frozenset[str]]:
-    """The part that each row is in, by pair id; and the pairs whose sides were exchanged."""
-    parts: dict[str, SplitName] = {}
+def _rows(path: Path) -> tuple[dict[str, tuple[SplitName, int]], frozenset[str]]:
+    """The part that each row is in, and its number there from 1, by pair id; and the pairs whose sides were
+    exchanged."""
+    parts: dict[str, tuple[SplitName, int]] = {}
     flipped = set()
     for split, file in pairs_files(path).items():
-        for item in read_items(file):
+        for number, item in enumerate(read_items(file), start=1):
             row = item.value if isinstance(item.value, dict) else {}
             if isinstance(name := row.get("pair_id"), str):
-                parts[name] = split
+                parts[name] = split, number
                 if row.get("flipped"):
                     flipped.add(name)
     return parts, frozenset(flipped)

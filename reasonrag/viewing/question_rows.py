@@ -20,7 +20,8 @@ from reasonrag.viewing.explanations import cautions, differing
 class PairRow(BaseModel):
     """A candidate as a row of the table of pairs.
 
-    type: action type of the chosen step; null for a reply that did not parse. draws: effective sample size of the side
+    part, row: where it is a row of a data set, and its number there from 1. type: action type of the chosen step; null
+    for a reply that did not parse. draws: effective sample size of the side
     that has less. review: whether its label needs review. words, tokens: of both replies. chosen, rejected: both steps
     from where they differ.
     """
@@ -29,6 +30,7 @@ class PairRow(BaseModel):
     id: str
     dropped: DropReason | None
     part: SplitName | None
+    row: int | None
     layer: int
     type: str | None
     margin: float | None
@@ -111,13 +113,15 @@ def _counted(rows: list[PairRow]) -> dict[str, Any]:
 
 
 def _pair_row(each: Candidate, explored: ExploredQuestion) -> PairRow:
+    part, row = explored.parts.get(each.pair.pair_id, (None, None))
     both, one, other = (each.chosen, each.rejected), each.chosen.observations, each.rejected.observations
     chosen, rejected = differing(each)
     named = {
         "question": explored.number,
         "id": each.pair.pair_id,
         "dropped": each.dropped,
-        "part": explored.parts.get(each.pair.pair_id),
+        "part": part,
+        "row": row,
         "layer": each.state.layer,
         "type": each.chosen.action_type,
         "draws": None if one is None or other is None else min(one, other),

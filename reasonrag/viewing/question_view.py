@@ -191,7 +191,8 @@ def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known
     for each in explored.candidates:
         state = numbers[id(each.state)]
         tree = None if (number := states[state].tree) is None else explored.trees[number]
-        part, flipped = explored.parts.get(each.pair.pair_id), each.pair.pair_id in explored.flipped
+        part, _ = explored.parts.get(each.pair.pair_id, (None, None))
+        flipped = each.pair.pair_id in explored.flipped
         shown = PairView.model_construct(
             **shared_fields(each.pair, PairView),
             id=each.pair.pair_id,

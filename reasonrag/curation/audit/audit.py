@@ -99,9 +99,16 @@ def render_audit_page(report: AuditReport) -> str:
     """`audit.html`, made of the report alone: it needs no network and runs no script."""
     environment = html_templates()
     environment.filters["percent"] = lambda share: percent(share, 1)
+    environment.filters["rows_in_view"] = rows_in_view
     numbers = [(name, written(value)) for name, value in report.numbers()]
     page = environment.get_template("audit.html.j2")
     return page.render(report=report, numbers=numbers, checks=by_severity(report))
+
+
+def rows_in_view(examples: Iterable[RowExample]) -> str:
+    """As the page of `reasonrag view` names rows in its address: `train:3,validation:1`; empty for files of others."""
+    parts = {FORMATS[name].file_name(split): split for name in ("proguide", "turns") for split in SPLITS}
+    return ",".join(f"{parts[each.file]}:{each.row}" for each in examples if each.file in parts)
 
 
 def parse_allowed(names: Iterable[str]) -> list[CheckName]:

@@ -5,7 +5,7 @@ const UNSOUGHT = {
   // of the list of questions
   find: "", ends: "", unreadable: "", order: "file",
   // of the table of pairs
-  text: "", deep: "", status: "kept", type: "", depth: "", gold: "", review: "", confidence: "", margin: "", draws: "", length: "", ids: "", sort: "", page: "",
+  text: "", deep: "", status: "kept", type: "", depth: "", gold: "", review: "", confidence: "", margin: "", draws: "", length: "", rows: "", sort: "", page: "",
 };
 const sought = { ...UNSOUGHT };
 

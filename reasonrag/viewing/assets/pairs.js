@@ -38,7 +38,7 @@ function wordsOf(text) {
 /** The tests that a row has to pass. */
 function tests() {
   const found = [];
-  const { status, type, depth, gold, review, ids, text } = sought;
+  const { status, type, depth, gold, review, rows, text } = sought;
   if (status === "kept") found.push((i) => columns.dropped[i] === null);
   else if (status === "dropped") found.push((i) => columns.dropped[i] !== null);
   else if (status !== "all") found.push((i) => columns.dropped[i] === status);
@@ -50,8 +50,8 @@ function tests() {
     const fits = within(sought[name]);
     if (sought[name]) found.push((i) => fits(KEYS[name](i)));
   }
-  const named = new Set(ids.split(","));
-  if (ids) found.push((i) => named.has(columns.id[i]));
+  const named = new Set(rows.split(","));
+  if (rows) found.push((i) => named.has(`${columns.part[i]}:${columns.row[i]}`));
   const words = wordsOf(text);
   if (words.length && sought.deep) found.push((i) => hits?.ids.has(`${columns.question[i]} ${columns.id[i]}`));
   else if (words.length) found.push((i) => words.every((word) => textOf(i).includes(word)));
@@ -201,7 +201,7 @@ function rowOf(i) {
     digits("draws", number(columns.draws[i])),
     h("td", { "data-name": "gold" }, GOLD[columns.gold[i]]),
     digits("length", count(longer(i))),
-    h("td", { "data-name": "status" }, columns.dropped[i] ? words(columns.dropped[i]) : columns.part ? `kept${columns.part[i] ? `, ${columns.part[i]}` : ""}` : "kept", marks));
+    h("td", { "data-name": "status" }, columns.dropped[i] ? words(columns.dropped[i]) : columns.part[i] ? `kept, ${columns.part[i]} ${columns.row[i]}` : "kept", marks));
 }
 
 function pager(pages, page) {

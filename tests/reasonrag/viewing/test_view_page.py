@@ -16,7 +16,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import reasonrag
-from reasonrag.curation.audit.audit import render_audit_page
+from reasonrag.curation.audit.audit import render_audit_page, rows_in_view
+from reasonrag.curation.audit.report import RowExample
 from reasonrag.viewing.collection import open_collection
 from reasonrag.viewing.overview import read_all
 from reasonrag.viewing.question_rows import PairRow, QuestionRow
@@ -180,7 +181,6 @@ def test_the_table_of_pairs_has_those_that_its_address_names(visit: Visit, page_
         "margin=0.3..0.5": lambda each: each.dropped is None and 0.3 <= (each.margin or 0) <= 0.5,
         "status=all&confidence=..0.8": lambda each: each.confidence is not None and each.confidence <= 0.8,
         "status=all&draws=2..": lambda each: each.draws is not None and each.draws >= 2,
-        f"status=all&ids={every[0].id},{every[-1].id}": lambda each: each.id in {every[0].id, every[-1].id},
     }
     page = visit(f"{address(page_of_run)}pairs")
     for asked, fits in cases.items():
@@ -200,6 +200,19 @@ def test_the_table_of_pairs_has_those_that_its_address_names(visit: Visit, page_
     page.reload()
     expect(page.locator("#pairs-table tbody tr")).to_have_count(len(wanted))
     assert pairs_shown(page) == wanted
+
+
+def test_the_rows_of_an_audit_are_found_in_the_page(visit: Visit, grown: Path) -> None:
+    """By their numbers in the file, as its links say them."""
+    rows = rows_of(grown.parent)
+    kept = {f"{each.part}:{each.row}": each.id for row in rows for each in row.kept}
+    wanted = rows_in_view(RowExample(file="RAG_ProGuide.json", row=number) for number in (1, 3))
+    assert wanted == "train:1,train:3"
+    page = visit(f"{address(grown)}pairs?status=all&rows={wanted}")
+    expect(page.locator("#pairs-table tbody tr")).to_have_count(2)
+    assert set(pairs_shown(page)) == {kept[each] for each in wanted.split(",")}
+    written = [each["pair_id"] for each in orjson.loads((grown.parent / "RAG_ProGuide.json").read_bytes())]
+    assert [kept[f"train:{number}"] for number in range(1, len(written) + 1)] == written
 
 
 def test_words_are_found_in_rows_and_in_prompts_replies_and_passages(

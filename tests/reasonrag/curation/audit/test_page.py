@@ -50,11 +50,12 @@ def test_text_of_others_stays_text(page: str) -> None:
 
 
 def test_the_page_needs_no_network_and_runs_nothing(page: str) -> None:
-    """Not one address outside itself, and a policy that would stop it."""
+    """Not one address but that of the page beside it, and a policy that would stop it."""
     assert "script" not in tags(page)
     assert "content=\"default-src 'none'; style-src 'unsafe-inline'\"" in page
-    for outside in ("http://", "https://", "@import", "url(", "href"):
+    for outside in ("http://", "https://", "@import", "url("):
         assert outside not in page
+    assert {each.partition("?")[0] for each in re.findall(r"href=(\S*)", page)} == {'"view.html#/pairs'}
 
 
 def test_every_check_stands_in_the_page_with_its_result_in_words(page: str) -> None:
