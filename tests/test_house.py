@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1345,
     "training": 5776,
-    "viewing": 2798,
-    "tests": 51967,
+    "viewing": 3017,
+    "tests": 52108,
     "benchmarks": 11717,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

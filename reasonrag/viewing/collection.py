@@ -130,7 +130,7 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
     if (path / TUNING).is_file():
         raise InputError(f"{path} holds trials of reasonrag tune; show one of them, for instance {path}/trials/base")
     if (path / "predictions.jsonl").is_file():
-        raise InputError(f"{path} is an evaluation: read {path}/report.md, or use reasonrag compare")
+        raise InputError(f"{path} is an evaluation: reasonrag view {path} shows it, and {path}/report.md its numbers")
     raise InputError(
         f"{path} is neither a run ({ROLLOUTS}) nor a data set ({CANDIDATES} and {QUESTIONS}). Make one with: "
         "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR, or reasonrag import FILE --out DIR"

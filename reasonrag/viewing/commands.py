@@ -24,23 +24,29 @@ Source: TypeAlias = Annotated[
 
 @options(ViewSettings, example="reasonrag view runs/hotpotqa-train-economy")
 def view(
-    path: Source,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN|DIR|EVAL..", help="Run, data set, or evaluations beside each other", show_default=False
+        ),
+    ],
     *,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page with all trees on this machine (loopback); write no file")
     ] = False,
     **flags: Any,
 ) -> None:
-    """Show a run or a data set in a browser: questions, trees, steps, pairs, and the reason for each label.
+    """Show a run, a data set or evaluations in a browser: trees, pairs and the reason for each label; attempts.
 
     Writes one page that needs no network; with --serve nothing is written.
     """
+    path, *others = paths
     if not serve:
         if flags["port"] is not None:
             raise InputError("--port goes with --serve")
         from reasonrag.viewing.view import view as write
 
-        size, most = bytes_of(path), resolve(ViewSettings, "view", flags).max_mb
+        size, most = sum(map(bytes_of, paths)), resolve(ViewSettings, "view", flags).max_mb
         at_once = f"To see every tree, at once: reasonrag view {shlex.quote(str(path))} --serve"
         if size > PACKED * most * 10**6:
             print_prose(
@@ -49,11 +55,13 @@ def view(
                 file=sys.stderr,
             )
         with reading_progress(path, size, instead=f"; no page was written. {at_once}") as watch:
-            page = write(path, watch=watch, **flags)
+            page = write(paths, watch=watch, **flags)
         print_shown(f"wrote {on_one_line(str(page))} ({page.stat().st_size / 10**6:,.1f} MB); open it in a browser")
         return
     if flags["out"] is not None:
         raise InputError("--serve writes nothing; leave out --out")
+    if others:
+        raise InputError("--serve shows one run or data set; the page of evaluations needs no server")
     from reasonrag.viewing.collection import open_collection
     from reasonrag.viewing.view_server import serve_page
 

@@ -1,4 +1,4 @@
-"""`view.html`: one page that needs no network, made of what a run or a data set holds.
+"""`view.html`: one page that needs no network, made of what a run, a data set or evaluations hold.
 
 Decides how data gets into the page and what the page may do. Model and passage text never becomes part of the HTML:
 it travels as packed JSON (gzip in base 64), and the scripts make text nodes of it; a policy allows the page's own
@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -27,12 +27,13 @@ from reasonrag import __version__
 from reasonrag.rendering import html_templates
 from reasonrag.terminal import on_one_line
 from reasonrag.viewing.collection import Collection
+from reasonrag.viewing.evaluations import EvaluatedQuestion, Evaluations
 from reasonrag.viewing.overview import Overview, read_all
 from reasonrag.viewing.question_rows import QuestionRow, columns_of
 from reasonrag.viewing.question_view import question_view
 
 _LIBRARIES = ("d3", "plot", "diff")
-_OWN = ("text", "address", "data", "list", "pairs", "tree", "question", "detail", "overview", "app")
+_OWN = ("text", "address", "data", "list", "pairs", "tree", "question", "detail", "overview", "evaluations", "app")
 """Scripts of the page, in the order in which they need each other."""
 
 
@@ -73,17 +74,12 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
     """
     counts = read_all(collection, watch=lambda share: watch(share / 2))
     rows = counts.rows()
-    parts, size = dict[int, bytes](), 0
-    order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=0))
-    room = most - len(_frame(collection, b"")) - 200 * len(rows)
-    for done, row in enumerate(order):
-        part = packed(question_view(collection.at(row.number), collection.rules))
-        size += len(part)
-        if size > room and parts:
-            break
-        parts[row.number] = part
-        watch(0.5 + done / len(order) / 2)
-    held = sorted(parts) if len(parts) < len(rows) else None
+    parts, held = _sample(
+        rows,
+        most - len(_frame(collection.path, b"")),
+        lambda number: question_view(collection.at(number), collection.rules),
+        lambda share: watch(0.5 + share / 2),
+    )
     about = about_page(collection)
     if held is not None:
         about += [
@@ -91,8 +87,46 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
             f"Show every tree with: reasonrag view {collection.path} --serve",
         ]
     whole = listing(rows, counts.overview(), about, held=held)
+    _write(out, collection.path, whole, parts)
+
+
+def _sample(
+    rows: Sequence[QuestionRow | EvaluatedQuestion],
+    most: int,
+    part: Callable[[int], BaseModel | Mapping[str, Any]],
+    watch: Callable[[float], None],
+) -> tuple[dict[int, bytes], list[int] | None]:
+    """Packed parts of as many questions as `most` bytes have room for, one at least; and whose they are, null: all."""
+    found, left = dict[int, bytes](), most - 200 * len(rows)
+    order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=0))
+    for done, row in enumerate(order):
+        made = packed(part(row.number))
+        left -= len(made)
+        if left < 0 and found:
+            return found, sorted(found)
+        found[row.number] = made
+        watch(done / len(order))
+    return found, None
+
+
+def write_evaluations(evaluations: Evaluations, out: Path, *, most: int, watch: Callable[[float], None]) -> None:
+    """Write the page of evaluations. most, watch: as of `write_page`. Raises OSError."""
+    title = Path(" and ".join(map(str, evaluations.paths)))
+    whole = evaluations.listing([f"Made by reasonrag {__version__} from {title}."])
+    parts, held = _sample(
+        whole.rows,
+        most - len(_frame(title, packed(whole))),
+        lambda number: {"attempts": evaluations.attempts(number)},
+        watch,
+    )
+    if held is not None:
+        whole.about.append(f"It has the attempts of a sample of {len(held):,} questions; --max-mb makes room for more.")
+    _write(out, title, whole, parts)
+
+
+def _write(out: Path, title: Path, whole: BaseModel, parts: Mapping[int, bytes]) -> None:
     with atomic_replacement(out) as file:
-        file.write(_frame(collection, packed(whole)))
+        file.write(_frame(title, packed(whole)))
         for number in sorted(parts):
             file.write(b'<script type="application/octet-stream" id="question-%d">' % number)
             file.write(parts[number] + b"</script>\n")
@@ -101,7 +135,7 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
 
 def served_page(collection: Collection) -> bytes:
     """The page without data, which fetches it from its server."""
-    return _frame(collection, None) + _END
+    return _frame(collection.path, None) + _END
 
 
 def about_page(collection: Collection) -> list[str]:
@@ -109,9 +143,9 @@ def about_page(collection: Collection) -> list[str]:
     return [f"Made by reasonrag {__version__} from {collection.path}."]
 
 
-def packed(content: BaseModel) -> bytes:
+def packed(content: BaseModel | Mapping[str, Any]) -> bytes:
     """A part of the page: JSON, gzip, base 64; the same bytes for the same content."""
-    fields = orjson.dumps(content.model_dump(mode="json"))
+    fields = orjson.dumps(content.model_dump(mode="json") if isinstance(content, BaseModel) else content)
     return base64.b64encode(gzip.compress(fields, 6, mtime=0))
 
 
@@ -120,13 +154,13 @@ def packed(content: BaseModel) -> bytes:
 _END = b"</body>\n</html>\n"
 
 
-def _frame(collection: Collection, data: bytes | None) -> bytes:
-    """The page up to the trees. data: of the list, packed; None: the page fetches all from its server."""
+def _frame(path: Path, data: bytes | None) -> bytes:
+    """The page up to the parts. data: of the list, packed; None: the page fetches all from its server."""
     template = html_templates().get_template("view.html.j2")
     scripts = _scripts()
     page = template.render(
         mode="served" if data is None else "packed",
-        title=f"{on_one_line(str(collection.path))} · reasonrag",
+        title=f"{on_one_line(str(path))} · reasonrag",
         policy=_policy(scripts, "'self'" if data is None else "'none'"),
         style=Markup(_asset("page.css")),  # noqa: S704 - ours
         scripts=[Markup(each) for each in scripts],  # noqa: S704 - ours, and libraries that hold no closing tag

@@ -1,4 +1,4 @@
-"""`reasonrag.view`, `show` and `stats`: the page of a run or a data set, one question of it, and its numbers.
+"""`reasonrag.view`, `show` and `stats`: the page of a run, a data set or evaluations, one question, and the numbers.
 
 Decides where the page goes and which question an id names. Knows neither the page's content nor its design.
 """
@@ -6,7 +6,8 @@ Decides where the page goes and which question an id names. Knows neither the pa
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +17,38 @@ from reasonrag.rendering import counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.viewing.collection import Collection, open_collection
+from reasonrag.viewing.evaluations import Evaluations, is_evaluation
 from reasonrag.viewing.overview import Overview, read_all
-from reasonrag.viewing.page import write_page
+from reasonrag.viewing.page import write_evaluations, write_page
 from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
 
 @public_call(ViewSettings)
-def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **flags: Any) -> Path:
-    """Write the page of a run or a data set, and return where it is.
+def view(
+    path: str | Path | Sequence[str | Path], *, watch: Callable[[float], None] | None = None, **flags: Any
+) -> Path:
+    """Write the page of a run, a data set or evaluations, and return where it is.
 
-    Raises InputError if `path` is neither, or if a file cannot be read or written.
+    Raises InputError if `path` is none of them, or if a file cannot be read or written.
 
     Example:
         >>> print(reasonrag.view("data/first"))
         data/first/view.html
 
     Args:
-        path: a run directory or a data set.
+        path: a run directory, a data set, or evaluations of the same questions, to stand beside each other.
         watch: is told the share of the work that is done.
     """
     settings = resolve(ViewSettings, "view", flags)
-    place = Path(path)
-    collection = open_collection(place, settings.trees)
+    place, *others = map(Path, [path] if isinstance(path, str | Path) else path)
+    write: Callable[..., None]
+    if is_evaluation(place):
+        write = partial(write_evaluations, Evaluations([place, *others]))
+    elif others:
+        raise InputError(f"{place} is no evaluation: only evaluations are shown beside each other")
+    else:
+        write = partial(write_page, open_collection(place, settings.trees))
     out = settings.out or (place if place.is_dir() else place.parent) / VIEW_PAGE
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {out} must end in .html: it is a page, and would replace what is there")
@@ -46,7 +56,7 @@ def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **fl
         raise InputError(f"--out {out} is a directory; name a file in it, for instance {out / VIEW_PAGE}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_page(collection, out, most=settings.max_mb * 10**6, watch=watch or (lambda _: None))
+        write(out, most=settings.max_mb * 10**6, watch=watch or (lambda _: None))
     except OSError as error:
         raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
     return out

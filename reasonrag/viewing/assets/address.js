@@ -6,6 +6,8 @@ const UNSOUGHT = {
   find: "", ends: "", unreadable: "", order: "file",
   // of the table of pairs
   text: "", deep: "", status: "kept", type: "", depth: "", gold: "", review: "", confidence: "", margin: "", draws: "", length: "", rows: "", sort: "", page: "",
+  // of evaluations, beside text and type
+  result: "", hops: "",
 };
 const sought = { ...UNSOUGHT };
 

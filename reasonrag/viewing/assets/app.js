@@ -1,6 +1,6 @@
 // Puts the page together: what the address says is what is shown; keys, and what happens while data is on its way.
 
-const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, drawn: null, filled: "", listed: "", pending: null, route: { kind: "overview" } };
+const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, evaluated: null, drawn: null, filled: "", listed: "", pending: null, route: { kind: "overview" } };
 const stage = document.getElementById("stage");
 const detail = document.getElementById("detail");
 
@@ -13,6 +13,7 @@ function routeOf(address) {
 async function go() {
   const route = routeOf(location.hash);
   document.body.dataset.route = route.kind;
+  if (state.evaluated) return showEvaluations(route);
   listAgain();
   for (const each of document.querySelectorAll(".head nav a")) {
     each.href = each.dataset.kind === "pairs" ? link(["pairs"]) : link([]);
@@ -43,6 +44,17 @@ async function go() {
   } else if (state.pending !== row.number) {
     await fetchQuestion(row); // else its answer is on its way
   }
+}
+
+/** Shows the table of evaluations, or the attempts at a question. */
+async function showEvaluations(route) {
+  const row = route.kind === "question" ? state.byId.get(route.id) : null;
+  stage.replaceChildren();
+  document.title = document.body.dataset.title;
+  if (!row) return showAttemptsTable();
+  const found = await source.question(row.number);
+  if (routeOf(location.hash).id !== route.id) return; // the reader has gone on
+  stage.replaceChildren(...flat(found ? attemptsSection(found, row) : [h("a", { href: link([]) }, "← all questions"), h("h2", { tabindex: -1 }, said(row.question)), h("p", { class: "note" }, "Its attempts are not in this page: give reasonrag view a larger --max-mb.")]));
 }
 
 /** Fetches a question and shows it, unless the reader has gone on meanwhile. */
@@ -199,7 +211,7 @@ function listKeys(event) {
 function pageKeys(event) {
   if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea")) return;
   const keys = {
-    "/": () => document.getElementById(state.route.kind === "pairs" ? "pairs-text" : "filter-find").focus(),
+    "/": () => (stage.querySelector("input[type=search]") ?? document.getElementById("filter-find")).focus(),
     j: () => beside(1),
     k: () => beside(-1),
     Escape: () => detail.querySelector(".close")?.click(),
@@ -224,6 +236,7 @@ function beside(step) {
 
 /** The pair after or before the one that is open, in the order of the table of pairs; without one the first of what is shown. */
 function besidePair(step) {
+  if (state.evaluated) return stage.querySelector(`.walk a:${step > 0 ? "last" : "first"}-child`)?.click();
   const route = routeOf(location.hash);
   const first = stage.querySelector("tr[data-pair] a")?.hash;
   const number = state.view?.number;
@@ -240,6 +253,14 @@ function searchKeys(event) {
 // -- beginning -----------------------------------------------------------------------------------------------
 
 function received(part) {
+  if (part.kind === "evaluations") {
+    Object.assign(state, { rows: part.rows, evaluated: part, complete: true });
+    for (const row of part.rows) row.ids = [row.id];
+    state.byId = linked(part.rows);
+    document.body.dataset.kind = part.kind;
+    go();
+    return;
+  }
   const before = state.complete;
   Object.assign(state, { rows: part.rows, overview: part.overview, about: part.about, complete: part.complete, read: part.read });
   held = part.held ? new Set(part.held) : null;

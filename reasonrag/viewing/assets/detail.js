@@ -188,11 +188,11 @@ function pairDetail(view, pair, calibration) {
   ];
 }
 
-/** The way to the pairs beside this one in the table. */
-function walk({ place, of, before, after }) {
+/** The way to those beside this one in its table. */
+function walk({ place, of, before, after, all = [["pairs"], "all pairs"] }) {
   const beside = (address, text) => (address ? h("a", { href: address }, text) : h("span", { class: "faint" }, text));
-  return h("nav", { class: "walk", "aria-label": "Pairs beside this one" }, beside(before, "‹ previous"),
-    h("a", { href: link(["pairs"]) }, place < 0 ? "all pairs" : `${count(place + 1)} of ${count(of)}`), beside(after, "next ›"));
+  return h("nav", { class: "walk", "aria-label": "Beside this one" }, beside(before, "‹ previous"),
+    h("a", { href: link(all[0]) }, place < 0 ? all[1] : `${count(place + 1)} of ${count(of)}`), beside(after, "next ›"));
 }
 
 /** The prompt of a step as it was sent, turn by turn. */

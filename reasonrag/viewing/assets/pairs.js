@@ -175,15 +175,19 @@ function pairsForm() {
 const HEADS = { question: "question", depth: "depth", type: "type", chosen: "✓ chosen, from where they differ", rejected: "✗ rejected", margin: "margin", confidence: "confidence", draws: "draws", gold: "gold", length: "length", status: "status" };
 const HINTS = { draws: "effective sample size of the side with less", gold: "whether gold passages agree with the label", length: "of the longer reply" };
 
-function headOf(name) {
-  if (!Object.hasOwn(KEYS, name)) return h("th", { scope: "col" }, HEADS[name]);
+/** A head that sorts by its column: upwards, downwards, not at all. */
+function sortable(name, text, choose, title = null) {
   const now = sought.sort === name ? "ascending" : sought.sort === `-${name}` ? "descending" : null;
   const next = { ascending: `-${name}`, descending: "" }[now] ?? name;
   const arrow = { ascending: " ▲", descending: " ▼" }[now] ?? "";
-  return h("th", { scope: "col", "aria-sort": now }, h("button", { type: "button", title: HINTS[name] ?? null, "data-sort": name, on: { click: () => {
-    choose({ sort: next });
+  return h("th", { scope: "col", "aria-sort": now }, h("button", { type: "button", title, "data-sort": name, on: { click: () => {
+    choose(next);
     stage.querySelector(`[data-sort="${name}"]`)?.focus();
-  } } }, HEADS[name], arrow));
+  } } }, text, arrow));
+}
+
+function headOf(name) {
+  return Object.hasOwn(KEYS, name) ? sortable(name, HEADS[name], (sort) => choose({ sort }), HINTS[name]) : h("th", { scope: "col" }, HEADS[name]);
 }
 
 function rowOf(i) {
@@ -204,8 +208,8 @@ function rowOf(i) {
     h("td", { "data-name": "status" }, columns.dropped[i] ? words(columns.dropped[i]) : columns.part[i] ? `kept, ${columns.part[i]} ${columns.row[i]}` : "kept", marks));
 }
 
-function pager(pages, page) {
-  const to = (number, text) => h("a", { href: link(["pairs"], { page: number > 1 ? String(number) : "" }), "aria-current": number === page ? "page" : null }, text ?? String(number));
+function pager(pages, page, path = ["pairs"]) {
+  const to = (number, text) => h("a", { href: link(path, { page: number > 1 ? String(number) : "" }), "aria-current": number === page ? "page" : null }, text ?? String(number));
   const shown = [...new Set([1, page - 1, page, page + 1, pages])].filter((each) => each >= 1 && each <= pages);
   return pages > 1 ? h("nav", { class: "tabs", "aria-label": "Pages of the table" }, shown.map((each) => to(each))) : null;
 }

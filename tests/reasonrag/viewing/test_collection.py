@@ -282,7 +282,7 @@ def test_an_imported_data_set_has_states_and_no_trees(made: Made, tmp_path: Path
     ("file", "says"),
     [
         ("tuning.json", "trials/base"),
-        ("predictions.jsonl", "compare"),
+        ("predictions.jsonl", "is an evaluation: reasonrag view"),
         ("notes.txt", "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR"),
         (None, "reasonrag generate"),
     ],
