@@ -25,7 +25,7 @@ LINES = {
     "hall": 3775,
     "agent": 3227,
     "critics": 1108,
-    "curation": 5476,
+    "curation": 5481,
     "data": 3565,
     "evaluation": 4233,
     "exploration": 2579,
@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1345,
     "training": 5776,
-    "viewing": 3017,
-    "tests": 52108,
+    "viewing": 3142,
+    "tests": 52224,
     "benchmarks": 11717,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -85,14 +85,7 @@ def review_sample(directory: str | Path, out: str | Path, *, sample: int = REVIE
     _check_suffix(out, "--out")
     if out.exists():
         raise InputError(f"{out} is there already, perhaps with verdicts in it; choose another --out")
-    with _readable(directory):
-        chosen, pairs = sample_pairs(directory, sample, seed=seed)
-    if not chosen:
-        raise InputError(
-            f"{directory} has no pair that can be shown: none of its rows has a prompt and two different replies. See "
-            f"what they lack: reasonrag audit {directory}"
-        )
-    rows = [_blind(each, exchanged=each.exchanged(seed)) for each in chosen]
+    rows, pairs = blind_sample(directory, sample, seed=seed)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.suffix.lower() == ".json":
@@ -100,6 +93,18 @@ def review_sample(directory: str | Path, out: str | Path, *, sample: int = REVIE
         else:
             write_file(out, _as_csv(rows))
     return ReviewSample(out=str(out), directory=str(directory), sampled=len(rows), pairs=pairs)
+
+
+def blind_sample(directory: Path, sample: int, *, seed: int) -> tuple[list[dict[str, str]], int]:
+    """Pairs without their labels, and how many the data set has. Raises InputError where none can be shown."""
+    with _readable(directory):
+        chosen, pairs = sample_pairs(directory, sample, seed=seed)
+    if not chosen:
+        raise InputError(
+            f"{directory} has no pair that can be shown: none of its rows has a prompt and two different replies. See "
+            f"what they lack: reasonrag audit {directory}"
+        )
+    return [_blind(each, exchanged=each.exchanged(seed)) for each in chosen], pairs
 
 
 @public_call()

@@ -33,7 +33,20 @@ from reasonrag.viewing.question_rows import QuestionRow, columns_of
 from reasonrag.viewing.question_view import question_view
 
 _LIBRARIES = ("d3", "plot", "diff")
-_OWN = ("text", "address", "data", "list", "pairs", "tree", "question", "detail", "overview", "evaluations", "app")
+_OWN = (
+    "text",
+    "address",
+    "data",
+    "list",
+    "pairs",
+    "tree",
+    "question",
+    "detail",
+    "overview",
+    "evaluations",
+    "judging",
+    "app",
+)
 """Scripts of the page, in the order in which they need each other."""
 
 

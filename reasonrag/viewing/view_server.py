@@ -20,6 +20,7 @@ from preference.labelled_runs import rare_garbage_collection
 from reasonrag.errors import InputError
 from reasonrag.redaction import redact
 from reasonrag.viewing.collection import Collection
+from reasonrag.viewing.judging import Judging
 from reasonrag.viewing.overview import OverviewCounts
 from reasonrag.viewing.page import Listing, about_page, listing, served_page
 from reasonrag.viewing.question_view import question_view
@@ -112,11 +113,48 @@ def make_app(reading: BackgroundScan) -> web.Application:
         except (InputError, OSError) as error:
             return _json({"error": redact(str(error))}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
+    judging = Judging(reading.collection.path)
+
+    async def show_judging(request: web.Request) -> web.Response:
+        def shown() -> dict[str, Any]:
+            who = request.query.get("who", "")
+            return {"sample": judging.sample, "verdicts": judging.verdicts(who)}
+
+        return await _told(shown)
+
+    async def judge(request: web.Request) -> web.Response:
+        said = await request.json()
+
+        def kept() -> dict[str, Any]:
+            judging.say(str(said["who"]), str(said["pair"]), said["verdict"])
+            return {"verdicts": judging.verdicts(said["who"])}
+
+        return await _told(kept)
+
+    async def show_agreement(_: web.Request) -> web.Response:
+        def found() -> dict[str, Any]:
+            report = judging.agreement()
+            return report.model_dump(mode="json") if report else {"reviewers": [], "between": []}
+
+        return await _told(found)
+
     app = web.Application(middlewares=[_answered])
     app.router.add_get("/", show_page)
+    if reading.collection.kind == "data set":
+        app.router.add_get("/api/judging", show_judging)
+        app.router.add_post("/api/judging", judge)
+        app.router.add_get("/api/agreement", show_agreement)
     app.router.add_get("/api/list", show_list)
     app.router.add_get(r"/api/question/{number:\d{1,9}}", show_question)
     return app
+
+
+async def _told(work: Callable[[], dict[str, Any]]) -> web.Response:
+    """What comes of work in a thread; what is refused in words."""
+    try:
+        return _json(await asyncio.to_thread(work))
+    except (InputError, KeyError, TypeError, ValueError) as error:
+        return _json({"error": redact(str(error))}, HTTPStatus.BAD_REQUEST)
 
 
 @web.middleware

@@ -8,6 +8,8 @@ const UNSOUGHT = {
   text: "", deep: "", status: "kept", type: "", depth: "", gold: "", review: "", confidence: "", margin: "", draws: "", length: "", rows: "", sort: "", page: "",
   // of evaluations, beside text and type
   result: "", hops: "",
+  // of judging
+  who: "",
 };
 const sought = { ...UNSOUGHT };
 
@@ -25,7 +27,7 @@ function routeNamed(address) {
   const said = new URLSearchParams(query);
   for (const name of Object.keys(UNSOUGHT)) sought[name] = said.get(name) ?? UNSOUGHT[name];
   const [, kind, ...rest] = path.split("/").map(decoded);
-  if (kind === "pairs") return { kind: "pairs", path: ["pairs"] };
+  if (kind === "pairs" || kind === "judge") return { kind, path: [kind] };
   if (kind !== "q" || !rest.length) return { kind: "overview", path: [] };
   const [id, what, ...which] = rest;
   return { kind: "question", id, what, which, path: ["q", ...rest] };

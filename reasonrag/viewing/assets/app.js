@@ -16,7 +16,8 @@ async function go() {
   if (state.evaluated) return showEvaluations(route);
   listAgain();
   for (const each of document.querySelectorAll(".head nav a")) {
-    each.href = each.dataset.kind === "pairs" ? link(["pairs"]) : link([]);
+    each.href = link(each.dataset.kind === "overview" ? [] : [each.dataset.kind]);
+    each.hidden = each.dataset.kind === "judge" && !(source === servedSource && state.overview?.kind === "data set");
     if (each.dataset.kind === route.kind) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
@@ -31,6 +32,9 @@ async function go() {
       stage.replaceChildren(); // its form says what the address says
       showPairs();
       searchTexts();
+    }
+    if (state.overview && route.kind === "judge") {
+      showJudging().catch((error) => stage.replaceChildren(h("p", { class: "verdict error" }, said(error.message))));
     }
     document.title = `${route.kind === "pairs" ? "Pairs – " : ""}${document.body.dataset.title}`;
     return;
@@ -210,6 +214,7 @@ function listKeys(event) {
 
 function pageKeys(event) {
   if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea")) return;
+  if (state.route.kind === "judge" && judged && judgingKey(event.key)) return event.preventDefault();
   const keys = {
     "/": () => (stage.querySelector("input[type=search]") ?? document.getElementById("filter-find")).focus(),
     j: () => beside(1),

@@ -43,8 +43,8 @@ function below(columns, more) {
   return Object.fromEntries(Object.entries(more).map(([name, values]) => [name, [...(columns[name] ?? []), ...values]]));
 }
 
-async function asked(path) {
-  const answer = await fetch(path);
+async function asked(path, options = {}) {
+  const answer = await fetch(path, options);
   const content = await answer.json();
   if (!answer.ok) throw new Error(content.error ?? `${path}: status ${answer.status}`);
   return content;

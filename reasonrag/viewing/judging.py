@@ -1,0 +1,74 @@
+"""Judging pairs blind in the browser: which are asked, and what each person said, kept in the data set.
+
+Decides where verdicts are kept: `judgements/NAME.json`, which `reasonrag review --judgements` reads, written anew after
+each one. `preference.review_sample` decides the sample and what agreement is. Knows no page.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+import orjson
+
+from preference.export.private_files import write_json
+from preference.review_sample import ReviewReport, Verdict
+from reasonrag.curation.review import blind_sample, review_report
+from reasonrag.curation.settings import REVIEWED
+from reasonrag.errors import InputError
+from reasonrag.files import read_small, reading, writing
+
+JUDGEMENTS = "judgements"
+_NAME = re.compile(r"[\w-]{1,40}")
+_MOST_BYTES = 10**8
+
+
+class Judging:
+    """A sample of a data set's pairs, and the verdicts on it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._writing = threading.Lock()
+
+    @cached_property
+    def sample(self) -> list[dict[str, str]]:
+        """Pairs without their labels. Raises InputError for a data set without one."""
+        return blind_sample(self._directory, REVIEWED, seed=0)[0]
+
+    def verdicts(self, who: str) -> dict[str, str]:
+        """What someone has said so far, by pair. Raises InputError for a name that is none, or another file there."""
+        file = self._file(who)
+        if not file.is_file():
+            return {}
+        with reading(file):
+            rows: Any = orjson.loads(read_small(file, _MOST_BYTES))
+        return {each["pair"]: each["verdict"] for each in rows}
+
+    def say(self, who: str, pair: str, verdict: str | None) -> None:
+        """Keep a verdict; None takes it back. Raises InputError for one that is none, and for a pair that was not
+        asked."""
+        if pair not in {each["pair"] for each in self.sample}:
+            raise InputError(f"{pair!r} is not in the sample")
+        if verdict is not None and verdict not in get_args(Verdict):
+            raise InputError(f"{verdict!r} is none of {', '.join(get_args(Verdict))}")
+        with self._writing:
+            said = {name: each for name, each in self.verdicts(who).items() if name != pair}
+            said |= {} if verdict is None else {pair: verdict}
+            file = self._file(who)
+            with writing(file):
+                file.parent.mkdir(exist_ok=True)
+                rows = [{"pair": name, "verdict": each, "annotator": who} for name, each in said.items()]
+                write_json(file, rows)
+
+    def agreement(self) -> ReviewReport | None:
+        """Of all who have judged; None before the first verdict."""
+        files = [each for each in sorted((self._directory / JUDGEMENTS).glob("*.json")) if self.verdicts(each.stem)]
+        return review_report(self._directory, files) if files else None
+
+    def _file(self, who: str) -> Path:
+        if not _NAME.fullmatch(who):
+            raise InputError("a name has letters, digits, - and _, at most 40")
+        return self._directory / JUDGEMENTS / f"{who}.json"
