@@ -32,13 +32,17 @@ def view(
     ],
     *,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the page with all trees on this machine (loopback); write no file")
+        bool,
+        typer.Option(
+            "--serve",
+            help="Serve all trees on this machine (loopback), and judge pairs there; write no page",
+        ),
     ] = False,
     **flags: Any,
 ) -> None:
     """Show a run, a data set or evaluations in a browser: trees, pairs and the reason for each label; attempts.
 
-    Writes one page that needs no network; with --serve nothing is written.
+    Writes one page that needs no network; with --serve only what people judge is written.
     """
     path, *others = paths
     if not serve:
@@ -48,18 +52,19 @@ def view(
 
         size, most = sum(map(bytes_of, paths)), resolve(ViewSettings, "view", flags).max_mb
         at_once = f"To see every tree, at once: reasonrag view {shlex.quote(str(path))} --serve"
+        instead = f"; no page was written. {at_once}" if size else "; no page was written"
         if size > PACKED * most * 10**6:
             print_prose(
                 f"{path} has {size / 10**6:,.0f} MB: the page will hold the trees of a sample, at most {most} MB. "
                 f"{at_once}",
                 file=sys.stderr,
             )
-        with reading_progress(path, size, instead=f"; no page was written. {at_once}") as watch:
+        with reading_progress(path, size, instead=instead) as watch:
             page = write(paths, watch=watch, **flags)
         print_shown(f"wrote {on_one_line(str(page))} ({page.stat().st_size / 10**6:,.1f} MB); open it in a browser")
         return
     if flags["out"] is not None:
-        raise InputError("--serve writes nothing; leave out --out")
+        raise InputError("--serve writes no page; leave out --out")
     if others:
         raise InputError("--serve shows one run or data set; the page of evaluations needs no server")
     from reasonrag.viewing.collection import open_collection

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from preference.statistics import Share, wilson
 from reasonrag.errors import InputError
@@ -21,7 +21,21 @@ PREDICTIONS = "predictions.jsonl"
 METRICS = ("em", "judged", "f1")
 """The first that some question has decides wins and losses."""
 _SCORES = ("answer", "em", "f1", "cover_em", "judged", "gold_recall", "searches", "calls", "malformed")
-_NEEDED = ("question_id", "question", "golden_answers", "steps")
+
+
+class _Line(BaseModel, extra="allow"):
+    """What of a prediction is counted or listed."""
+
+    question_id: str
+    question: str
+    golden_answers: list[str]
+    type: str | None = None
+    hops: int | None = None
+    em: float | None = None
+    judged: float | None = None
+    f1: float | None = None
+    answer: str | None = None
+    steps: list[dict[str, Any]]
 
 
 class EvaluatedQuestion(BaseModel):
@@ -37,8 +51,8 @@ class EvaluatedQuestion(BaseModel):
 
 
 class QuestionGroup(BaseModel):
-    """Questions of one type, or number of hops, that all models answered. means: of the metric, by model; with a Wilson
-    interval where it is 0 or 1. wins, losses: of each model against the first."""
+    """Questions of one type, or number of hops, of which all models have a score. means: of the metric, by model; with
+    a Wilson interval where it is 0 or 1. wins, losses: of each model against the first."""
 
     name: str
     questions: int
@@ -82,9 +96,9 @@ class Evaluations:
         known = [each for attempts in self._attempts for each in attempts if each]
         metric = next((name for name in METRICS if any(each.get(name) is not None for each in known)), "f1")
         rows = [_question(number, attempts) for number, attempts in enumerate(self._attempts)]
-        common = [row for row in rows if None not in row.scores]
+        common = [row for row in rows if all(score and score[metric] is not None for score in row.scores)]
         left_out = len(rows) - len(common)
-        told = [f"{left_out:,} of {len(rows):,} questions are not in all evaluations, and count nowhere."]
+        told = [f"{left_out:,} of {len(rows):,} questions have no score in some evaluation, and count nowhere."]
         return EvaluationListing(
             metric=metric,
             models=_names(self.paths),
@@ -95,17 +109,24 @@ class Evaluations:
 
 
 def _predictions(path: Path) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    file = path / PREDICTIONS
+    """By id and text of the question."""
+    file, seen = path / PREDICTIONS, set[tuple[str, str]]()
     with reading(file), file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 found = orjson.loads(line)
-                yield (
-                    (str(found["question_id"]), str(found["question"])),
-                    {name: found[name] for name in _NEEDED} | found,
-                )
-            except (ValueError, KeyError, TypeError) as error:
-                raise InputError(f"{file}, line {number}, is not a prediction of reasonrag evaluate: {error}") from None
+                known = _Line.model_validate(found)
+            except ValidationError as error:
+                [first, *_] = error.errors()
+                where = ".".join(map(str, first["loc"])) or "the line"
+                raise InputError(f"{file}, line {number}, is no prediction: {where}: {first['msg']}") from None
+            except ValueError as error:
+                raise InputError(f"{file}, line {number}, is no prediction: {error}") from None
+            key = known.question_id, known.question
+            if key in seen:
+                raise InputError(f"{file}, line {number}: the question {known.question_id} stands there twice")
+            seen.add(key)
+            yield key, found
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -121,9 +142,9 @@ def _question(number: int, attempts: Sequence[Mapping[str, Any] | None]) -> Eval
     first = next(each for each in attempts if each)
     return EvaluatedQuestion(
         number=number,
-        id=str(first["question_id"]),
-        question=str(first["question"]),
-        golden_answers=[str(each) for each in first["golden_answers"]],
+        id=first["question_id"],
+        question=first["question"],
+        golden_answers=first["golden_answers"],
         type=first.get("type"),
         hops=first.get("hops"),
         scores=[each and {name: each.get(name) for name in _SCORES} | {"error": _cause(each)} for each in attempts],
@@ -147,7 +168,7 @@ def _grouped(rows: Sequence[EvaluatedQuestion]) -> Iterator[tuple[str, list[Eval
 
 
 def _group(name: str, rows: Sequence[EvaluatedQuestion], metric: str) -> QuestionGroup:
-    values = [[float((score or {}).get(metric) or 0.0) for score in row.scores] for row in rows]
+    values = [[float((score or {})[metric]) for score in row.scores] for row in rows]
     columns = list(zip(*values, strict=True))
     first = columns[0] if columns else ()
     return QuestionGroup(

@@ -151,7 +151,8 @@ def _ended(record: RolloutRecord) -> Iterator[str]:
             given[" ".join(node.content.split())[:_QUOTED]] += node.draws
     often = f", most often {given.most_common(1)[0][0]!r}" if given else ""
     if len(results) == 1:
-        yield f"All {counted(len(ends), 'path')} ended alike: {results_in_words({results.pop(): len(ends)})}{often}."
+        alike = f"All {len(ends):,} paths ended alike" if len(ends) > 1 else "The only path ended"
+        yield f"{alike}: {results_in_words({results.pop(): len(ends)})}{often}."
     elif ends:
         yield f"Outcomes differ: {results_in_words(Counter(end.came_to for end in ends))}{often}."
     cause = cause_of(record)
@@ -161,7 +162,8 @@ def _ended(record: RolloutRecord) -> Iterator[str]:
     yield f"Gold passages {'found' if cause.never_found else 'reported'}: {read:,} of {len(record.gold_passages):,}."
     if cause.lacking:
         what = "No query found" if cause.never_found else "No path reports"
-        yield f"{what} {', '.join(map(repr, cause.lacking))}."
+        titles = {each.id: each.title for node in record.nodes for each in node.passages or ()}
+        yield f"{what} {', '.join(repr(titles.get(each, each)) for each in cause.lacking)}."
 
 
 _QUOTED = 80

@@ -65,7 +65,8 @@ class Judging:
 
     def agreement(self) -> ReviewReport | None:
         """Of all who have judged; None before the first verdict."""
-        files = [each for each in sorted((self._directory / JUDGEMENTS).glob("*.json")) if self.verdicts(each.stem)]
+        named = (each for each in (self._directory / JUDGEMENTS).glob("*.json") if _NAME.fullmatch(each.stem))
+        files = [each for each in sorted(named) if self.verdicts(each.stem)]
         return review_report(self._directory, files) if files else None
 
     def _file(self, who: str) -> Path:

@@ -24,7 +24,6 @@ from preference.filters import DROP_REASONS
 from preference.labelled_runs import rare_garbage_collection
 from preference.records import AbsentIfEmpty
 from preference.statistics import Bin, SignAgreement
-from reasonrag.errors import InputError
 from reasonrag.exploration.summary import HELD_OUT, RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.question_rows import PairRow, QuestionRow, capped_row, question_row
@@ -185,6 +184,7 @@ class OverviewCounts:
         collection, rows, run = self._collection, self.rows(), self._run
         known = self._known | {"teachers": self._known["teachers"] or collection.teachers}
         kept = [pair for row in rows for pair in row.kept]
+        calibration, unreadable = _checked(collection)
         dropped = Counter(pair.dropped for row in rows for pair in row.candidates if pair.dropped)
         return Overview(
             kind=collection.kind,
@@ -213,8 +213,8 @@ class OverviewCounts:
             rules=collection.rules.flags,
             effective=collection.summary.effective if collection.summary else None,
             contamination=collection.summary.contamination if collection.summary else {},
-            calibration=_checked(collection.calibrations),
-            warnings=self._warnings(),
+            calibration=calibration,
+            warnings=[*self._warnings(), *unreadable],
         )
 
     def _warnings(self) -> list[str]:
@@ -224,15 +224,18 @@ class OverviewCounts:
         return held_out + self._run.warnings(made.max_tokens, cut_from=made.cut_from)
 
 
-def _checked(reports: Sequence[Path]) -> Checked | None:
-    """Of the first report that is there. Raises InputError where it cannot be read."""
-    there = next((each for each in reports if each.is_file()), None)
-    if there is None:
-        return None
-    try:
-        return Checked.model_validate({**orjson.loads(there.read_bytes())["revaluation"], "source": str(there)})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{there} is not a report of reasonrag calibrate; make it again, or move it away") from error
+def _checked(collection: Collection) -> tuple[Checked | None, list[str]]:
+    """Of the first report on these labels that is there, and of which ones cannot be read."""
+    unreadable = list[str]()
+    for file in (each for each in collection.calibrations if each.is_file()):
+        try:
+            told = orjson.loads(file.read_bytes())
+            of = told["settings"].get("data")  # of the rows of which data set
+            if of is None or Path(of).resolve() == collection.path.resolve():
+                return Checked.model_validate({**told["revaluation"], "source": str(file)}), unreadable
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            unreadable.append(f"{file} is not a report of reasonrag calibrate, and is not shown")
+    return None, unreadable
 
 
 def _unit(kept: Sequence[PairRow]) -> Literal["tokens", "words"]:

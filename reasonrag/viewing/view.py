@@ -41,10 +41,13 @@ def view(
         watch: is told the share of the work that is done.
     """
     settings = resolve(ViewSettings, "view", flags)
-    place, *others = map(Path, [path] if isinstance(path, str | Path) else path)
+    places = [Path(each) for each in ([path] if isinstance(path, str | Path) else path)]
+    if not places:
+        raise InputError("view shows something: give a run, a data set or evaluations")
+    place, *others = places
     write: Callable[..., None]
     if is_evaluation(place):
-        write = partial(write_evaluations, Evaluations([place, *others]))
+        write = partial(write_evaluations, Evaluations(places))
     elif others:
         raise InputError(f"{place} is no evaluation: only evaluations are shown beside each other")
     else:

@@ -123,11 +123,12 @@ def make_app(reading: BackgroundScan) -> web.Application:
         return await _told(shown)
 
     async def judge(request: web.Request) -> web.Response:
-        said = await request.json()
+        body = await request.read()
 
         def kept() -> dict[str, Any]:
-            judging.say(str(said["who"]), str(said["pair"]), said["verdict"])
-            return {"verdicts": judging.verdicts(said["who"])}
+            said = orjson.loads(body)
+            judging.say(who := str(said["who"]), str(said["pair"]), said["verdict"])
+            return {"verdicts": judging.verdicts(who)}
 
         return await _told(kept)
 

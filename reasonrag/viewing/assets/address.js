@@ -36,7 +36,8 @@ function routeNamed(address) {
 /** The address of a view, with what is sought now and these changes. */
 function link(path, changes = {}) {
   const query = new URLSearchParams();
-  for (const [name, value] of Object.entries({ ...sought, ...changes })) if (value !== UNSOUGHT[name]) query.set(name, value);
+  const here = path[0] === "judge" ? {} : { who: "" }; // a name belongs to judging alone
+  for (const [name, value] of Object.entries({ ...sought, ...changes, ...here })) if (value !== UNSOUGHT[name]) query.set(name, value);
   return `#/${path.map(encodeURIComponent).join("/")}${query.size ? `?${query}` : ""}`;
 }
 

@@ -16,11 +16,11 @@ async function go() {
   if (state.evaluated) return showEvaluations(route);
   listAgain();
   for (const each of document.querySelectorAll(".head nav a")) {
-    each.href = link(each.dataset.kind === "overview" ? [] : [each.dataset.kind]);
     each.hidden = each.dataset.kind === "judge" && !(source === servedSource && state.overview?.kind === "data set");
     if (each.dataset.kind === route.kind) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
+  if (route.what === "pair") searchTexts();
   const row = route.kind === "question" ? state.byId.get(route.id) : null;
   if (state.pending !== row?.number) state.pending = null; // the reader has gone on
   if (route.kind !== "question") {
@@ -81,7 +81,7 @@ async function fetchQuestion(row) {
   state.view = view && { ...view, link: row.link };
   if (wrong) stage.replaceChildren(h("p", { class: "verdict error" }, "This question could not be read: ", said(wrong.message)));
   else if (view) showQuestion(route, row);
-  else stage.replaceChildren(...flat(onlyInTheList(row)));
+  else stage.replaceChildren(...flat(onlyInTheList(row, route)));
 }
 
 function flat(nodes) {
@@ -89,9 +89,10 @@ function flat(nodes) {
 }
 
 /** Shows a question whose tree is not in the page. */
-function onlyInTheList(row) {
+function onlyInTheList(row, route) {
   return [
     h("a", { class: "back", href: link([]) }, "← all questions"),
+    route.what === "pair" ? walk(placeOf(row.number, route.which[0])) : null,
     h("h2", { tabindex: -1 }, said(row.question)),
     h("p", { class: "note" }, "This page embeds a sample of the trees, and not this one. Show all of them with ", h("code", {}, "reasonrag view --serve"), ", or this one with ", h("code", {}, visible(`reasonrag show ${state.overview.path} ${row.id}`)), "."),
   ];
@@ -131,9 +132,7 @@ function showDetail(route, view, tree) {
 function drawAgain(view, tree, pair, step) {
   const of = JSON.stringify([view.number, tree]);
   if (state.drawn?.of !== of) state.drawn = { of, unfolded: new Set(), zoom: 1 };
-  const beyond = step && ![...stage.querySelectorAll(".node")].some((each) => Number(each.dataset.step) === step.id);
-  if (beyond && state.drawn.unfolded !== ALL) state.drawn.unfolded = new Set([...state.drawn.unfolded, step.id]);
-  redraw(view, tree, pair, state.drawn, {
+  redraw(view, tree, { pair, step }, state.drawn, {
     again: (changes) => {
       Object.assign(state.drawn, changes);
       const label = document.activeElement.getAttribute("aria-label");
@@ -214,11 +213,11 @@ function listKeys(event) {
 
 function pageKeys(event) {
   if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea")) return;
-  if (state.route.kind === "judge" && judged && judgingKey(event.key)) return event.preventDefault();
+  if (state.route.kind === "judge" && judgingKey(event)) return event.preventDefault();
   const keys = {
     "/": () => (stage.querySelector("input[type=search]") ?? document.getElementById("filter-find")).focus(),
-    j: () => beside(1),
-    k: () => beside(-1),
+    j: () => (state.evaluated ? besidePair(1) : beside(1)),
+    k: () => (state.evaluated ? besidePair(-1) : beside(-1)),
     Escape: () => detail.querySelector(".close")?.click(),
     t: () => stage.querySelector(".node[tabindex='0']")?.focus(),
     n: () => besidePair(1),
@@ -244,8 +243,7 @@ function besidePair(step) {
   if (state.evaluated) return stage.querySelector(`.walk a:${step > 0 ? "last" : "first"}-child`)?.click();
   const route = routeOf(location.hash);
   const first = stage.querySelector("tr[data-pair] a")?.hash;
-  const number = state.view?.number;
-  const here = route.what === "pair" ? placeOf(number, route.which[0]) : null;
+  const here = route.what === "pair" ? placeOf(state.current, route.which[0]) : null;
   const next = here && here.place >= 0 ? here[step > 0 ? "after" : "before"] : first;
   if (next) location.hash = next;
 }
@@ -267,6 +265,7 @@ function received(part) {
     return;
   }
   const before = state.complete;
+  const first = state.overview === null;
   Object.assign(state, { rows: part.rows, overview: part.overview, about: part.about, complete: part.complete, read: part.read });
   held = part.held ? new Set(part.held) : null;
   state.byId = linked(part.rows);
@@ -278,8 +277,12 @@ function received(part) {
   showList(state);
   const finished = part.complete && !before;
   if (finished && state.view?.pairs.some((pair) => pair.tags.length)) state.view = null; // what is capped is known now
-  if (state.route.kind === "pairs" && stage.querySelector(".pairs-form") && !finished) showPairs();
-  else if (!state.view && (finished || !busy())) go();
+  if (state.route.kind === "judge" && !first) return;
+  if (state.route.kind === "pairs" && stage.querySelector(".pairs-form")) {
+    refillForm();
+    showPairs();
+    searchTexts();
+  } else if (!state.view && (finished || !busy())) go();
 }
 
 /** Whether the reader is using the stage, which would be drawn again. */
@@ -310,7 +313,16 @@ function listenToTheme() {
 
 let waiting = 0;
 
+/** Links that stay in the page say what is sought when they are used. */
+function freshLink(event) {
+  const anchor = event.target.closest?.(".head nav a, #questions a");
+  if (!anchor) return;
+  const row = state.byNumber.get(Number(anchor.dataset.number));
+  anchor.href = row ? questionLink(row.link) : link(anchor.dataset.kind === "overview" ? [] : [anchor.dataset.kind]);
+}
+
 listenToTheme();
+for (const when of ["pointerover", "focusin"]) document.addEventListener(when, freshLink);
 listenToFilters((changes) => {
   clearTimeout(waiting);
   waiting = setTimeout(() => refilter(changes), 80);

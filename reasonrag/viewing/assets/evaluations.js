@@ -11,9 +11,9 @@ const RESULTS = {
   wrong: ["all wrong", (values) => values.every((value) => value === 0)],
 };
 
-/** What decides wins, of each model; null where a question is not in all evaluations. */
+/** What decides wins, of each model; null where it has none. */
 function valuesOf(row) {
-  return row.scores.map((score) => (score === null ? null : score[state.evaluated.metric] ?? 0));
+  return row.scores.map((score) => score?.[state.evaluated.metric] ?? null);
 }
 
 function soughtAttempts() {
@@ -48,11 +48,11 @@ function groupsTable({ groups, models }) {
       h("tbody", {}, groups.map((group) => h("tr", {}, h("th", { scope: "row" }, said(group.name)), h("td", {}, count(group.questions)), cells(group))))));
 }
 
-function answerCell(score, metric) {
-  if (score === null) return h("td", { class: "faint" }, "not asked");
+function answerCell(score, metric, model) {
+  if (score === null) return h("td", { class: "faint", "data-name": model }, "not asked");
   const value = score[metric];
   const sign = value === 1 ? h("span", { class: "chosen" }, "✓ ") : value === 0 ? h("span", { class: "rejected" }, "✗ ") : `${number(value)} `;
-  return h("td", {}, score.error ? [h("span", { class: "rejected" }, "failed: "), said(score.error)] : [sign, said(line(score.answer ?? "no answer", 60))]);
+  return h("td", { "data-name": model }, score.error ? [h("span", { class: "rejected" }, "failed: "), said(score.error)] : [sign, said(line(score.answer ?? "no answer", 60))]);
 }
 
 function attemptsForm() {
@@ -83,7 +83,7 @@ function showAttemptsTable() {
   const heads = [["question", "question"], ["type", "type"], ["hops", "hops"], ...models.map((name, i) => [String(i), line(name, 40)])];
   const sorted = heads.map(([key, text]) => sortable(key, text, (next) => chooseAttempts({ sort: next })));
   const rows = found.slice((page - 1) * PAGE, page * PAGE).map((row) => h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: questionLink(row.link) }, said(line(row.question, 120)))), h("td", {}, said(line(row.type ?? "", 30))), h("td", { class: "digits" }, row.hops ?? ""), row.scores.map((score) => answerCell(score, metric))));
+    h("th", { scope: "row" }, h("a", { href: questionLink(row.link) }, said(line(row.question, 120)))), h("td", { "data-name": "type" }, said(line(row.type ?? "", 30))), h("td", { class: "digits", "data-name": "hops" }, row.hops ?? ""), row.scores.map((score, i) => answerCell(score, metric, line(models[i], 40)))));
   document.getElementById("attempts-table").replaceChildren(h("table", { class: "pair-table whole" }, h("thead", {}, h("tr", {}, sorted)), h("tbody", {}, rows)));
   document.getElementById("pairs-pages").replaceChildren(...[pager(pages, page, [])].filter(Boolean));
 }

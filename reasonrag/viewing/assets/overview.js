@@ -114,14 +114,14 @@ function calibrationFigure(found) {
   }
   const bins = found.reliability.filter((bin) => bin.confirmed.of);
   const { confirmed, ties } = found.confirmed;
-  return figure("Calibration", `Of ${plural(found.pairs, "checked pair")}, ${found.k} fresh continuations a side confirm ${wilson(confirmed)}; ${plural(ties, "tie")} apart. On the line, confidence is what it says; the bars are 90 % intervals.`,
+  return figure("Calibration", `Of ${plural(found.pairs, "checked pair")}, ${found.k} fresh continuations a side confirm ${wilson(confirmed)}; ${plural(ties, "tie")} apart. On the line, confidence is what it says; the bars are 90 % intervals. From ${found.source}.`,
     [
       Plot.line([[0.5, 0.5], [1, 1]], { stroke: "var(--faint)", strokeDasharray: "3 3" }),
       Plot.ruleX(bins, { x: "mean_confidence", y1: (bin) => bin.confirmed.low, y2: (bin) => bin.confirmed.high, stroke: "var(--three)", strokeWidth: 2 }),
       Plot.dot(bins, { x: "mean_confidence", y: (bin) => bin.confirmed.share, fill: "var(--three)", r: 5 }),
     ],
     [["confidence", "mean", "confirmed", "pairs"], bins.map((bin) => [`${number(bin.low)} to ${number(bin.high)}`, number(bin.mean_confidence), wilson(bin.confirmed), count(bin.confirmed.of)])],
-    { x: { label: "confidence", domain: [0.5, 1] }, y: { label: "confirmed", domain: [0, 1], grid: true }, rowLinks: bins.map((bin) => pairsLink({ confidence: `${bin.low}..${bin.high < 1 ? "<" : ""}${bin.high}` })) });
+    { x: { label: "confidence", domain: [0.5, 1] }, y: { label: "confirmed", domain: [0, 1], grid: true } });
 }
 
 /** A share with its interval. */

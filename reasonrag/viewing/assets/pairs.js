@@ -3,7 +3,7 @@
 
 const PAGE = 100;
 let columns = { id: [] };
-let hits = null; // of a search in texts: the words, the pairs that have them, and how many questions were searched
+let hits = null; // of a search in texts: the words, the pairs that have them, and the questions that were searched
 
 /** What a column is sorted by. */
 const KEYS = {
@@ -83,33 +83,41 @@ function placeOf(question, id) {
 
 // -- search in texts -----------------------------------------------------------------------------------------
 
-/** Reads all questions for the words of a search; the table is shown again now and then. */
+/** Reads all questions for the words of a search, those too that a served list still brings; the table is shown again
+ * now and then. */
 async function searchTexts() {
-  const words = wordsOf(sought.text);
-  const name = words.join(" ");
-  if (!sought.deep || !words.length || hits?.name === name) return;
-  const mine = (hits = { name, ids: new Set(), read: 0, unread: 0 });
+  const sentence = wordsOf(sought.text);
+  const name = sentence.join(" ");
+  if (!sought.deep || !sentence.length) return;
+  if (hits?.name !== name) hits = { name, ids: new Set(), read: new Set(), unread: 0, reading: false, done: false };
+  const mine = hits;
+  if (mine.reading || mine.done) return;
+  mine.reading = true;
   let shownAt = Date.now();
-  for (const row of state.rows) {
-    if (!row || !isHeld(row.number)) continue;
+  for (let row = unsearched(mine); row; row = unsearched(mine)) {
+    mine.read.add(row.number);
     const view = await source.question(row.number).catch(() => null);
     if (hits !== mine) return; // others are sought now
-    mine.read += 1;
     if (!view) mine.unread += 1;
     for (const pair of view?.pairs ?? []) {
-      const where = view.states[pair.state];
-      const texts = [pair.chosen, pair.rejected].map((id) => stepOf(view, pair, id).response ?? "");
-      if (where.user !== null) texts.push(view.texts[where.user]);
+      const steps = [pair.chosen, pair.rejected].map((id) => stepOf(view, pair, id));
+      const texts = [...row.ids, row.question, ...row.golden_answers, pair.id, ...steps.flatMap((step) => [...spelled(view, step), step.response, step.observation])];
       const text = texts.join("\n").toLowerCase();
-      if (words.every((word) => text.includes(word))) mine.ids.add(`${row.number} ${pair.id}`);
+      if (sentence.every((word) => text.includes(word))) mine.ids.add(`${row.number} ${pair.id}`);
     }
     if (Date.now() - shownAt > 500) {
       shownAt = Date.now();
       showPairs();
     }
   }
-  mine.done = true;
+  mine.reading = false;
+  mine.done = state.complete;
   showPairs();
+  if (state.view && state.route.what === "pair") detail.querySelector(".walk")?.replaceWith(walk(placeOf(state.view.number, state.route.which[0])));
+}
+
+function unsearched(mine) {
+  return state.rows.find((row) => row && isHeld(row.number) && !mine.read.has(row.number));
 }
 
 // -- drawing -------------------------------------------------------------------------------------------------
@@ -151,7 +159,7 @@ function pairsForm() {
   const text = h("input", { type: "search", id: "pairs-text", value: sought.text, placeholder: "Search question, answer, id, what differs  ( / )", "aria-label": "Search pairs", autocomplete: "off",
     on: { input: () => {
       clearTimeout(waiting);
-      waiting = setTimeout(() => choose({ text: text.value }), 120);
+      waiting = setTimeout(() => state.route.kind === "pairs" && choose({ text: text.value }), 120);
     } } });
   const tick = (name, label) => h("label", { class: "tick" }, h("input", { type: "checkbox", id: `pairs-${name}`, checked: sought[name] === "1", on: { change: (event) => choose({ [name]: event.target.checked ? "1" : "" }) } }), ` ${label}`);
   return h("form", { class: "pairs-form", role: "search", "aria-label": "Pairs", on: { submit: (event) => event.preventDefault() } },
@@ -170,6 +178,12 @@ function pairsForm() {
       stage.replaceChildren();
       go();
     } } }, "Clear"));
+}
+
+/** The choices anew, as there is more to choose from; what a reader is at stays. */
+function refillForm() {
+  const fresh = pairsForm();
+  for (const select of stage.querySelectorAll(".pairs-form select")) if (select !== document.activeElement) select.replaceWith(fresh.querySelector(`#${select.id}`));
 }
 
 const HEADS = { question: "question", depth: "depth", type: "type", chosen: "✓ chosen, from where they differ", rejected: "✗ rejected", margin: "margin", confidence: "confidence", draws: "draws", gold: "gold", length: "length", status: "status" };
@@ -218,7 +232,8 @@ function pager(pages, page, path = ["pairs"]) {
 function searchedLine() {
   if (!sought.deep || !hits || !wordsOf(sought.text).length) return "";
   const unread = hits.unread ? `; ${plural(hits.unread, "question")} could not be read` : "";
-  return hits.done ? unread : `; ${plural(hits.read, "question")} searched so far${unread}`;
+  const sample = held === null ? "" : `; only the ${plural(held.size, "question")} in this page were searched`;
+  return hits.done ? `${unread}${sample}` : `; ${plural(hits.read.size, "question")} searched so far${unread}`;
 }
 
 /** The table in the page; its form stays while a reader types. */

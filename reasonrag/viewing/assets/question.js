@@ -83,7 +83,7 @@ function glossary() {
 }
 
 const HOW =
-  "Select a step to read its prompt and reply, or a pair below to see why it was labelled that way. Keys: t enters the tree, arrows move, Enter " +
+  "Select a step to read its prompt and reply, or a pair below to see why it was labelled that way. Keys: t enters the tree, arrows move, + unfolds, Enter " +
   "opens, Esc closes; j / k: next / previous question; n / p: next / previous pair of the table; a: all pairs; o: overview; / searches.";
 
 /** What is known of a question, in a line; the rest is folded. */
@@ -120,15 +120,17 @@ function questionSection(view, row, chosenTree) {
 }
 
 /** Draws the tree again if something else is wanted. shown: what of it is unfolded, and how large it is. */
-function redraw(view, tree, pair, shown, { again, open }) {
+function redraw(view, tree, { pair, step }, shown, { again, open }) {
   const frame = stage.querySelector(".frame");
   if (!frame) return;
   const room = frame.clientWidth / shown.zoom;
-  const name = JSON.stringify([pair && [pair.chosen, pair.rejected], shown.unfolded === ALL ? "all" : [...shown.unfolded], Math.round(room)]);
+  const opened = [...(pair ? [pair.chosen, pair.rejected] : []), ...(step ? [step.id] : [])];
+  const steps = stepsToDraw(view.trees[tree].steps, rolesOf(view, tree), opened, shown.unfolded);
+  const name = JSON.stringify([steps.map((each) => each.id), Math.round(room)]);
   if (frame.dataset.drawn !== name) {
     const had = frame.contains(document.activeElement) ? document.activeElement.dataset.step : null;
     const unfold = (id) => again({ unfolded: new Set([...shown.unfolded, id]) });
-    frame.replaceChildren(drawTree(view, tree, { pair, unfolded: shown.unfolded, room, open, unfold }));
+    frame.replaceChildren(drawTree(view, tree, { steps, room, open, unfold }));
     if (had) focusStep(frame.firstChild, had);
     frame.dataset.drawn = name;
   }

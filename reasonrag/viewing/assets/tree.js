@@ -50,11 +50,11 @@ function described(step, role, folded = 0) {
   return [what, rewardLine(step), roles[roleName(role)], more].filter(Boolean).join(". ");
 }
 
-/** The smallest subtree that holds every kept pair, this pair, and the children of steps that were unfolded; the whole
- * tree where no pair was kept. */
-function stepsToDraw(steps, roles, pair, unfolded) {
-  const held = new Set([...roles.keys(), ...(pair ? [pair.chosen, pair.rejected] : [])]);
-  if (!held.size || unfolded === ALL) return steps;
+/** The smallest subtree that holds every kept pair, what is opened, and the children of steps that were unfolded; the
+ * whole tree where no pair was kept. */
+function stepsToDraw(steps, roles, opened, unfolded) {
+  const held = new Set([...roles.keys(), ...opened]);
+  if (!roles.size || unfolded === ALL) return steps;
   const way = new Set([0]);
   for (const start of [...held, ...unfolded]) for (let id = start; id !== null; id = steps[id].parent) way.add(id);
   return steps.filter((step) => way.has(step.id) || unfolded.has(step.parent));
@@ -97,12 +97,11 @@ function fromWhereTheyDiffer(text, siblings, letters) {
   return begin > 3 && begin < text.length ? `…${text.slice(begin)}` : text;
 }
 
-/** Draws a tree. room: width to draw in. `open` is called with a step that is picked, `unfold` with one whose folded
+/** Draws these steps of a tree. room: width to draw in. `open` is called with a step that is picked, `unfold` with one whose folded
  * steps are wanted. */
-function drawTree(view, tree, { pair = null, unfolded, room, open, unfold }) {
+function drawTree(view, tree, { steps, room, open, unfold }) {
   const every = view.trees[tree].steps;
   const roles = rolesOf(view, tree);
-  const steps = stepsToDraw(every, roles, pair, unfolded);
   const folded = foldedBelow(every, steps);
   const root = d3.stratify().id((step) => step.id).parentId((step) => step.parent)(steps);
   // small branches first, so that the lines to the large ones stay short
@@ -151,7 +150,7 @@ function drawTree(view, tree, { pair = null, unfolded, room, open, unfold }) {
     .attr("transform", (each) => `translate(${place(each)})`)
     .attr("role", "treeitem")
     .attr("aria-level", (each) => each.depth + 1)
-    .attr("aria-expanded", (each) => (folded.has(each.data.id) ? "false" : each.children ? "true" : null))
+    .attr("aria-expanded", (each) => (each.children ? "true" : folded.has(each.data.id) ? "false" : null))
     .attr("aria-selected", "false")
     .attr("aria-label", ({ data }) => described(data, roles.get(data.id), folded.get(data.id)))
     .attr("tabindex", (each) => (each.depth === 0 ? 0 : -1))
@@ -196,7 +195,7 @@ function moveInTree(event, node, svg, { open, unfold, folded }) {
   if (event.key === "Enter" || event.key === " ") {
     event.preventDefault();
     open(node.data);
-  } else if (event.key === "ArrowRight" && folded.has(node.data.id) && !node.children) {
+  } else if (folded.has(node.data.id) && (event.key === "+" || (event.key === "ArrowRight" && !node.children))) {
     event.preventDefault();
     unfold(node.data.id);
   } else if (moves[event.key]) {

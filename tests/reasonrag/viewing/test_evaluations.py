@@ -74,7 +74,7 @@ def test_wins_are_counted_by_kind_over_questions_that_all_answered(evaluations: 
     assert whole.means[0].low == pytest.approx(0.27, abs=0.01)
     assert [each.share for each in bridge.means] == [0.75, 0.75]
     assert [each.share for each in comparison.means] == [0.0, 0.0]
-    assert found.about == ["1 of 6 questions are not in all evaluations, and count nowhere."]
+    assert found.about == ["1 of 6 questions have no score in some evaluation, and count nowhere."]
 
 
 def test_evaluations_of_other_questions_and_broken_lines_are_refused(evaluations: list[Path], tmp_path: Path) -> None:
@@ -83,8 +83,16 @@ def test_evaluations_of_other_questions_and_broken_lines_are_refused(evaluations
         reasonrag.view([evaluations[0], tmp_path / "apart"])
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "predictions.jsonl").write_text('{"question_id": "q"}\n')
-    with pytest.raises(InputError, match="line 1, is not a prediction of reasonrag evaluate: 'question'"):
+    with pytest.raises(InputError, match="line 1, is no prediction: question: Field required"):
         reasonrag.view(tmp_path / "broken")
+    write_rows(tmp_path / "broken" / "predictions.jsonl", [prediction(0, 1) | {"em": "yes"}])
+    with pytest.raises(InputError, match="line 1, is no prediction: em: "):
+        reasonrag.view(tmp_path / "broken")
+    write_rows(tmp_path / "broken" / "predictions.jsonl", [prediction(0, 1)] * 2)
+    with pytest.raises(InputError, match="line 2: the question q0 stands there twice"):
+        reasonrag.view(tmp_path / "broken")
+    with pytest.raises(InputError, match="give a run, a data set or evaluations"):
+        reasonrag.view([])
     with pytest.raises(InputError, match="only evaluations are shown beside each other"):
         reasonrag.view([tmp_path, evaluations[0]])
 

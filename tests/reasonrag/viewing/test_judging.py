@@ -95,7 +95,9 @@ def test_another_page_cannot_judge_and_nothing_else_is_written(data_set: Path) -
         headers = {"Content-Type": "application/json"} | ({"Origin": origin} if origin else {})
         where = ("GET", "/api/judging?who=ana") if said is None else ("POST", "/api/judging")
         with contextlib.closing(http.client.HTTPConnection(urlsplit(home).netloc)) as server:
-            server.request(*where, None if said is None else json.dumps(said), headers)
+            server.request(
+                *where, None if said is None else said if isinstance(said, bytes) else json.dumps(said), headers
+            )
             answer = server.getresponse()
             return answer.status, json.loads(answer.read())
 
@@ -109,6 +111,7 @@ def test_another_page_cannot_judge_and_nothing_else_is_written(data_set: Path) -
             (good | {"pair": "0-0"}, "is not in the sample"),
             (good | {"verdict": "c"}, "is none of a, b, tie, skip"),
             ({}, "who"),
+            (b"no JSON", "invalid literal"),
         ):
             status, told = asked(home, said, own)
             assert (status, why in told["error"]) == (400, True), told
