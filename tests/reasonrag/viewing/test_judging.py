@@ -49,6 +49,8 @@ def judged(page: Page, count: int) -> None:
 
 def test_verdicts_are_keys_and_outlive_the_tab(visit: Visit, data_set: Path) -> None:
     """Neither label nor reward is shown; undo takes the last one back; two people are compared; `review` reads it."""
+    (data_set / "judgements").mkdir()
+    (data_set / "judgements" / "my export.json").write_text("[]")
     with serving(data_set) as home:
         page = visit(home)
         page.get_by_role("link", name="Judge").click()
@@ -73,11 +75,14 @@ def test_verdicts_are_keys_and_outlive_the_tab(visit: Visit, data_set: Path) -> 
             page.keyboard.press(key)
         judged(page, PAIRS)
         expect(page.locator("main table")).to_contain_text("ana")
+        page.keyboard.press("a")
+        assert page.url == address
         page.goto(f"{home}#/judge?who=bob")
         for number in range(PAIRS):
             judged(page, number)
             page.keyboard.press("a")
         expect(page.locator("main")).to_contain_text("ana and bob say the same of")
+    (data_set / "judgements" / "my export.json").unlink()
     found = reasonrag.review_report(data_set, sorted((data_set / "judgements").glob("*.json")))
     ana, bob = found.reviewers
     assert (ana.judged, ana.ties, ana.skipped) == (2, 1, 1)
