@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1345,
     "training": 5776,
-    "viewing": 3178,
-    "tests": 52231,
+    "viewing": 3183,
+    "tests": 52236,
     "benchmarks": 11717,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -67,10 +67,13 @@ def view(
         raise InputError("--serve writes no page; leave out --out")
     if others:
         raise InputError("--serve shows one run or data set; the page of evaluations needs no server")
+    _serve(path, resolve(ViewSettings, "view", flags))
+
+
+def _serve(path: Path, settings: ViewSettings) -> None:
+    """Until Ctrl-C."""
     from reasonrag.viewing.collection import open_collection
     from reasonrag.viewing.view_server import serve_page
-
-    settings = resolve(ViewSettings, "view", flags)
 
     async def serving() -> None:
         async with serve_page(open_collection(path, settings.trees), port=settings.port) as address:

@@ -113,8 +113,16 @@ def make_app(reading: BackgroundScan) -> web.Application:
         except (InputError, OSError) as error:
             return _json({"error": redact(str(error))}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    judging = Judging(reading.collection.path)
+    app = web.Application(middlewares=[_answered])
+    app.router.add_get("/", show_page)
+    app.router.add_get("/api/list", show_list)
+    app.router.add_get(r"/api/question/{number:\d{1,9}}", show_question)
+    if reading.collection.kind == "data set":
+        _add_judging(app, Judging(reading.collection.path))
+    return app
 
+
+def _add_judging(app: web.Application, judging: Judging) -> None:
     async def show_judging(request: web.Request) -> web.Response:
         def shown() -> dict[str, Any]:
             who = request.query.get("who", "")
@@ -139,15 +147,9 @@ def make_app(reading: BackgroundScan) -> web.Application:
 
         return await _told(found)
 
-    app = web.Application(middlewares=[_answered])
-    app.router.add_get("/", show_page)
-    if reading.collection.kind == "data set":
-        app.router.add_get("/api/judging", show_judging)
-        app.router.add_post("/api/judging", judge)
-        app.router.add_get("/api/agreement", show_agreement)
-    app.router.add_get("/api/list", show_list)
-    app.router.add_get(r"/api/question/{number:\d{1,9}}", show_question)
-    return app
+    app.router.add_get("/api/judging", show_judging)
+    app.router.add_post("/api/judging", judge)
+    app.router.add_get("/api/agreement", show_agreement)
 
 
 async def _told(work: Callable[[], dict[str, Any]]) -> web.Response:
