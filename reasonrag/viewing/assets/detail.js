@@ -170,7 +170,7 @@ function pairDetail(view, pair, calibration) {
     pair.dropped
       ? h("p", { class: "verdict warning" }, "Dropped: ", DROPPED[pair.dropped] ?? words(pair.dropped))
       : h("p", { class: "verdict passed" }, `Kept${pair.part ? `, ${pair.part === "train" ? "training" : pair.part} part` : ""}${pair.flipped ? ", sides exchanged on purpose" : ""}`),
-    pair.cautions.map((text) => h("p", { class: "verdict error" }, "Needs review: ", visible(text), ".")),
+    pair.cautions.map((text) => h("p", { class: "verdict warning" }, "Needs review: ", visible(text), ".")),
     h("p", {}, h("span", { class: "faint" }, "Question: "), said(line(view.question, 200)), h("br"), h("span", { class: "faint" }, "Gold answers: "), said(line(view.golden_answers.join(", ") || "none known", 200))),
     sides(view, state, chosen, rejected, tied),
     h("h4", {}, pair.dropped ? "Why it was dropped" : "Why this label"),

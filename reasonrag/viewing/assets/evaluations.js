@@ -38,14 +38,21 @@ function chooseAttempts(changes) {
   showAttemptsTable();
 }
 
+/** The name of a group, which leads to its questions. */
+function ofKind(name) {
+  const [kind, ...value] = name.split(": ");
+  return value.length ? h("a", { href: link([], { type: "", hops: "", page: "", [kind]: value.join(": ") }) }, said(name)) : said(name);
+}
+
 /** How good each model is, and at what: by type and hops. */
 function groupsTable({ groups, models }) {
-  const cells = (group) => group.means.map((mean, i) => h("td", { class: "digits" }, mean.low === null ? number(mean.share) : wilson(mean),
+  const best = (group) => d3.max(group.means, (mean) => mean.share);
+  const cells = (group) => group.means.map((mean, i) => h("td", { class: `digits${mean.share === best(group) ? " best" : ""}` }, mean.low === null ? number(mean.share) : wilson(mean),
     i ? h("span", { class: "faint" }, ` +${count(group.wins[i])} −${count(group.losses[i])}`) : null));
   return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Models by kind of question" },
     h("table", { class: "numbers" },
-      h("thead", {}, h("tr", {}, ["questions", "", ...models].map((name, i) => h("th", { scope: "col" }, said(name), i > 2 ? h("span", { class: "faint" }, " won, lost") : null)))),
-      h("tbody", {}, groups.map((group) => h("tr", {}, h("th", { scope: "row" }, said(group.name)), h("td", {}, count(group.questions)), cells(group))))));
+      h("thead", {}, h("tr", {}, ["questions", "", ...models].map((name, i) => h("th", { scope: "col" }, said(name), i > 2 ? h("span", { class: "faint" }, " (won, lost against ", said(models[0]), ")") : null)))),
+      h("tbody", {}, groups.map((group) => h("tr", {}, h("th", { scope: "row" }, ofKind(group.name)), h("td", {}, count(group.questions)), cells(group))))));
 }
 
 function answerCell(score, metric, model) {
@@ -83,7 +90,7 @@ function showAttemptsTable() {
   const heads = [["question", "question"], ["type", "type"], ["hops", "hops"], ...models.map((name, i) => [String(i), line(name, 40)])];
   const sorted = heads.map(([key, text]) => sortable(key, text, (next) => chooseAttempts({ sort: next })));
   const rows = found.slice((page - 1) * PAGE, page * PAGE).map((row) => h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: questionLink(row.link) }, said(line(row.question, 120)))), h("td", { "data-name": "type" }, said(line(row.type ?? "", 30))), h("td", { class: "digits", "data-name": "hops" }, row.hops ?? ""), row.scores.map((score, i) => answerCell(score, metric, line(models[i], 40)))));
+    h("th", { scope: "row" }, h("a", { href: questionLink(row.link) }, said(line(row.question, 120))), h("span", { class: "faint" }, " gold: ", said(line(row.golden_answers.join(", "), 60)))), h("td", { "data-name": "type" }, said(line(row.type ?? "", 30))), h("td", { class: "digits", "data-name": "hops" }, row.hops ?? ""), row.scores.map((score, i) => answerCell(score, metric, line(models[i], 40)))));
   document.getElementById("attempts-table").replaceChildren(h("table", { class: "pair-table whole" }, h("thead", {}, h("tr", {}, sorted)), h("tbody", {}, rows)));
   document.getElementById("pairs-pages").replaceChildren(...[pager(pages, page, [])].filter(Boolean));
 }

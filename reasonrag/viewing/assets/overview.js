@@ -132,8 +132,8 @@ function wilson({ share, low, high }) {
 /** What is said of a confidence by pairs like it that were checked. */
 function calibrated(confidence, found) {
   const bin = confidence !== null && found?.reliability.find((each) => confidence < each.high || each.high >= 1);
-  if (!bin) return found ? "" : "not checked by reasonrag calibrate";
-  return bin.confirmed.of ? `of ${plural(bin.confirmed.of, "checked pair")} between ${number(bin.low)} and ${number(bin.high)}, ${wilson(bin.confirmed)} are right, ties apart` : "no pair of such a confidence was checked";
+  if (!bin) return found ? "" : "(not checked by reasonrag calibrate)";
+  return bin.confirmed.of ? `(of ${plural(bin.confirmed.of, "checked pair")} between ${number(bin.low)} and ${number(bin.high)}, ${wilson(bin.confirmed)} are right, ties apart)` : "(no pair of such a confidence was checked)";
 }
 
 /** How independent the pairs are, and whether evaluation questions are among them. */
@@ -212,6 +212,9 @@ function ways(o) {
   const found = Object.entries(o.ends).map(([name, many]) => way(`${plural(many, "question")}: ${ENDS[name] ?? name}`, questionsLink({ ends: name })));
   const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
   found.unshift(way(plural(o.pairs, "pair"), pairsLink({})), way("least confident pairs", pairsLink({ sort: "confidence" })));
+  const against = columns.gold?.filter((gold, i) => gold === "wrong" && columns.dropped[i] === null).length;
+  if (against) found.splice(2, 0, way(`${plural(against, "pair")} against gold passages`, pairsLink({ gold: "wrong" })));
+  if (o.questions > o.questions_with_a_pair) found.push(way(`${plural(o.questions - o.questions_with_a_pair, "question")} without a pair`, questionsLink({ ends: "none" })));
   if (o.doubtful) found.unshift(way(`⚠ ${plural(o.doubtful, "pair")} ${o.doubtful === 1 ? "needs" : "need"} review`, pairsLink({ review: "1" })));
   return h("div", {}, h("h3", {}, "Go to"), h("ul", { class: "ways" }, found, reasons.map(([name]) => way(`dropped: ${words(name)}`, pairsLink({ status: name }))),
     o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? way("with unreadable replies", questionsLink({ unreadable: "1" })) : null));

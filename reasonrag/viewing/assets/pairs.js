@@ -35,13 +35,16 @@ function wordsOf(text) {
   return text.trim().toLowerCase().split(/\s+/u).filter(Boolean);
 }
 
+function ofStatus() {
+  const { status } = sought;
+  if (status === "kept" || status === "dropped") return (i) => (columns.dropped[i] === null) === (status === "kept");
+  return (i) => status === "all" || columns.dropped[i] === status;
+}
+
 /** The tests that a row has to pass. */
 function tests() {
-  const found = [];
-  const { status, type, depth, gold, review, rows, text } = sought;
-  if (status === "kept") found.push((i) => columns.dropped[i] === null);
-  else if (status === "dropped") found.push((i) => columns.dropped[i] !== null);
-  else if (status !== "all") found.push((i) => columns.dropped[i] === status);
+  const { type, depth, gold, review, rows, text } = sought;
+  const found = [ofStatus()];
   if (type) found.push((i) => KEYS.type(i) === type);
   if (depth) found.push((i) => String(columns.layer[i]) === depth);
   if (gold) found.push((i) => columns.gold[i] === gold);
@@ -125,6 +128,7 @@ function unsearched(mine) {
 function choose(changes) {
   history.replaceState(null, "", link(["pairs"], { page: "", ...changes }));
   routeOf(location.hash);
+  if ("status" in changes) refillForm();
   showPairs();
   searchTexts();
 }
@@ -152,7 +156,7 @@ function counted(values, name, any, order = null) {
 }
 
 function pairsForm() {
-  const all = d3.range(columns.id.length);
+  const among = d3.range(columns.id.length).filter(ofStatus());
   const dropped = columns.dropped.filter(Boolean);
   const reasons = counted(dropped, words, "").slice(1);
   let waiting = 0;
@@ -166,9 +170,9 @@ function pairsForm() {
     text,
     tick("deep", "in prompts, replies and passages"),
     choice("status", "Kept or dropped", [["kept", `kept (${count(columns.id.length - dropped.length)})`], ["all", "all candidates"], ["dropped", `dropped (${count(dropped.length)})`], ...reasons.map(([value, said]) => [value, `dropped: ${said}`])]),
-    choice("type", "Action type of the chosen step", counted(all.map(KEYS.type), (value) => TYPES[value]?.name ?? value, "any type")),
-    choice("depth", "Depth of the state", counted(columns.layer, (value) => `depth ${value}`, "any depth", true)),
-    choice("gold", "Gold passages against the label", counted(columns.gold, (value) => `gold ${GOLD[value]}`, "gold or not")),
+    choice("type", "Action type of the chosen step", counted(among.map(KEYS.type), (value) => TYPES[value]?.name ?? value, "any type")),
+    choice("depth", "Depth of the state", counted(among.map(KEYS.depth), (value) => `depth ${value}`, "any depth", true)),
+    choice("gold", "Gold passages against the label", counted(among.map((i) => columns.gold[i]), (value) => `gold passages: ${GOLD[value]}`, "any gold passages")),
     tick("review", "needs review"),
     h("details", { open: ["confidence", "margin", "draws", "length"].some((name) => sought[name]) },
       h("summary", {}, "Ranges"),

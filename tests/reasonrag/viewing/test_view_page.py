@@ -287,7 +287,7 @@ def test_an_answer_that_was_looked_for_is_said_in_the_list_of_answers(visit: Vis
     counted = "1 right answer not counted: the search had looked for it"
     said = detail.locator(".side.rejected .answers")
     expect(said).to_have_text(re.compile(rf"Ada Lovelace.* \u00d71 \(right\).*; {counted}$"))
-    expect(detail.locator(".verdict.error")).to_contain_text(f"below the rejected step, {counted}")
+    expect(detail.locator(".verdict.warning")).to_contain_text(f"below the rejected step, {counted}")
     page.get_by_role("button", name="Draw the whole tree").click()
     expect(step_in(page, 5)).to_have_attribute("aria-label", re.compile("not counted above"))
 
