@@ -13,7 +13,6 @@ the proof (PROOF.md); trains nothing on the pairs.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -24,9 +23,9 @@ from statistics import NormalDist
 from typing import Any
 
 from phases import say
-from real_model import Experiment, Plan
+from real_model import Experiment, Plan, command_line
 from real_model_report import SFT, read_json
-from reporting import ROOT, publish, table
+from reporting import publish, table
 
 import reasonrag
 from preference.export.private_files import write_json
@@ -145,18 +144,8 @@ def gap(one: Share, other: Share) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder with <data set>/{train,dev,corpus}.jsonl")
-    parser.add_argument("--work", type=Path, help="where all goes [runs/real-labels; with --quick runs/labels-quick]")
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2-135m-instruct", help="[%(default)s]")
-    parser.add_argument("--quick", action="store_true", help="a few questions: that the path holds")
-    parser.add_argument("--append", type=Path, help="add the report to this file")
-    asked = parser.parse_args()
-    if not (asked.model / "config.json").exists():
-        raise SystemExit(f"there is no model in {asked.model}: `make real-model` fetches it")
-    plan = LabelPlan().quick() if asked.quick else LabelPlan()
-    work = asked.work or ROOT / "runs" / ("labels-quick" if asked.quick else "real-labels")
-    labels = Labels(plan, work.absolute(), asked.data_dir.absolute(), asked.model.absolute())
+    asked = command_line(__doc__ or "", "real-labels")
+    labels = Labels(LabelPlan().quick() if asked.quick else LabelPlan(), asked.work, asked.data_dir, asked.model)
     labels.run()
     publish(report(labels), asked.append)
 

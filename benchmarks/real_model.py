@@ -238,19 +238,25 @@ def _questions(file: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: hashlib.sha256(row["id"].encode()).hexdigest())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def command_line(said: str, name: str) -> argparse.Namespace:
+    """What was asked of an experiment with this model. Raises SystemExit where the model is not there."""
+    parser = argparse.ArgumentParser(description=said, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, required=True, help="folder with <data set>/{train,dev,corpus}.jsonl")
-    parser.add_argument("--work", type=Path, help="where everything goes [runs/real-model; runs/real-quick if --quick]")
+    parser.add_argument("--work", type=Path, help=f"where all goes [runs/{name}; with --quick runs/{name}-quick]")
     parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2-135m-instruct", help="[%(default)s]")
     parser.add_argument("--quick", action="store_true", help="a few questions: that the path holds")
     parser.add_argument("--append", type=Path, help="add the report to this file")
     asked = parser.parse_args()
     if not (asked.model / "config.json").exists():
         raise SystemExit(f"there is no model in {asked.model}: `make real-model` fetches it")
-    plan = Plan().quick() if asked.quick else Plan()
-    work = asked.work or ROOT / "runs" / ("real-quick" if asked.quick else "real-model")
-    experiment = Experiment(plan, work.absolute(), asked.data_dir.absolute(), asked.model.absolute())
+    asked.work = (asked.work or ROOT / "runs" / (f"{name}-quick" if asked.quick else name)).absolute()
+    asked.data_dir, asked.model = asked.data_dir.absolute(), asked.model.absolute()
+    return asked
+
+
+def main() -> None:
+    asked = command_line(__doc__ or "", "real-model")
+    experiment = Experiment(Plan().quick() if asked.quick else Plan(), asked.work, asked.data_dir, asked.model)
     try:
         experiment.run()
     except KeyboardInterrupt:

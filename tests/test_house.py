@@ -39,7 +39,7 @@ LINES = {
     "training": 5776,
     "viewing": 3183,
     "tests": 52236,
-    "benchmarks": 11717,
+    "benchmarks": 11712,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PAGE_LINES = 2_800

@@ -110,7 +110,7 @@ function stacked(title, summary, byGroup, colors, { x, y, leads }) {
 /** Claimed confidence against what fresh continuations confirm; a sentence where nothing was checked. */
 function calibrationFigure(found) {
   if (!found) {
-    return h("figure", {}, h("h3", {}, "Calibration"), h("figcaption", {}, "Not checked: nobody knows yet whether 9 in 10 labels with a confidence of 0.9 are right. ", h("code", {}, "reasonrag calibrate RUN"), " continues both sides of some pairs afresh, and the result stands here then."));
+    return h("figure", {}, h("h3", {}, "Calibration"), h("figcaption", {}, "Not checked: whether 9 in 10 labels with a confidence of 0.9 are right is not known yet. ", h("code", {}, "reasonrag calibrate RUN"), " continues both sides of some pairs afresh, and the result stands here then."));
   }
   const bins = found.reliability.filter((bin) => bin.confirmed.of);
   const { confirmed, ties } = found.confirmed;

@@ -123,7 +123,7 @@ def test_who_won_is_seen_first_and_attempts_stand_side_by_side(visit: Visit, eva
 
 
 @pytest.mark.parametrize(("size", "scheme"), [(WIDE, "dark"), (NARROW, "light")], ids=["dark", "narrow"])
-def test_evaluations_can_be_read_by_everybody_and_hostile_text_is_text(
+def test_evaluations_have_no_barriers_and_hostile_text_is_text(
     visit: Visit, tmp_path: Path, size: tuple[int, int], scheme: str
 ) -> None:
     bad = f"{MARK} {' '.join(ATTACKS)} \u202e"
