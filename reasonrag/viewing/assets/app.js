@@ -34,7 +34,7 @@ async function go() {
       searchTexts();
     }
     if (state.overview && route.kind === "judge") {
-      showJudging().catch((error) => stage.replaceChildren(h("p", { class: "verdict error" }, said(error.message))));
+      showJudging().catch((error) => state.route.kind === "judge" && stage.replaceChildren(h("p", { class: "verdict error" }, said(error.message))));
     }
     document.title = `${route.kind === "pairs" ? "Pairs – " : ""}${document.body.dataset.title}`;
     return;
@@ -119,9 +119,14 @@ function pairOf(view, route) {
   return pair && { ...pair, tree: view.states[pair.state].tree };
 }
 
-function showDetail(route, view, tree) {
+/** The pair or step that an address opens. */
+function openedBy(route, view, tree) {
   const pair = route.what === "pair" ? pairOf(view, route) : null;
-  const step = route.what === "step" ? view.trees[tree]?.steps[Number(route.which[1])] : null;
+  return [pair, route.what === "step" ? view.trees[tree]?.steps[Number(route.which[1])] : null];
+}
+
+function showDetail(route, view, tree) {
+  const [pair, step] = openedBy(route, view, tree);
   for (const row of stage.querySelectorAll("tr[data-pair]")) row.classList.toggle("here", row.dataset.pair === pair?.id);
   if (pair || step) openDetail(view, tree, pair, step);
   else closeDetail();
@@ -337,7 +342,8 @@ document.getElementById("questions").addEventListener("keydown", listKeys);
 document.getElementById("list-frame").addEventListener("scroll", () => drawRows(state.current), { passive: true });
 addEventListener("resize", () => {
   drawRows(state.current);
-  if (state.view) go();
+  const [, tree] = JSON.parse(stage.querySelector("[data-shown]")?.dataset.shown ?? "[]");
+  if (state.view && tree !== undefined) drawAgain(state.view, tree, ...openedBy(state.route, state.view, tree));
 });
 document.addEventListener("keydown", pageKeys);
 addEventListener("hashchange", go);
