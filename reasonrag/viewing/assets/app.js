@@ -3,6 +3,7 @@
 const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, evaluated: null, drawn: null, filled: "", listed: "", pending: null, route: { kind: "overview" } };
 const stage = document.getElementById("stage");
 const detail = document.getElementById("detail");
+const scrolled = new Map(); // how far tables were scrolled, by address, for those who come back
 
 function routeOf(address) {
   if (!address || address.startsWith("#/")) state.route = routeNamed(address);
@@ -31,6 +32,7 @@ async function go() {
     if (state.overview && route.kind === "pairs") {
       stage.replaceChildren(); // its form says what the address says
       showPairs();
+      stage.scrollTop = scrolled.get(location.hash) ?? 0;
       searchTexts();
     }
     if (state.overview && route.kind === "judge") {
@@ -55,7 +57,11 @@ async function showEvaluations(route) {
   const row = route.kind === "question" ? state.byId.get(route.id) : null;
   stage.replaceChildren();
   document.title = document.body.dataset.title;
-  if (!row) return showAttemptsTable();
+  if (!row) {
+    showAttemptsTable();
+    stage.scrollTop = scrolled.get(location.hash) ?? 0;
+    return;
+  }
   const found = await source.question(row.number);
   if (routeOf(location.hash).id !== route.id) return; // the reader has gone on
   stage.replaceChildren(...flat(found ? attemptsSection(found, row) : [h("a", { href: link([]) }, "← all questions"), h("h2", { tabindex: -1 }, said(row.question)), h("p", { class: "note" }, "Its attempts are not in this page: give reasonrag view a larger --max-mb.")]));
@@ -346,7 +352,10 @@ addEventListener("resize", () => {
   if (state.view && tree !== undefined) drawAgain(state.view, tree, ...openedBy(state.route, state.view, tree));
 });
 document.addEventListener("keydown", pageKeys);
-addEventListener("hashchange", go);
+addEventListener("hashchange", (event) => {
+  scrolled.set(new URL(event.oldURL).hash, stage.scrollTop);
+  go();
+});
 source.list(received).catch((error) => {
   stage.replaceChildren(h("p", { class: "verdict error" }, "The page could not be read: ", said(error.message)));
 });

@@ -240,7 +240,12 @@ def test_pairs_are_walked_over_questions_in_the_order_of_the_table(visit: Visit,
     """By key and by link, and the browser's own button leads back to the same table."""
     every = [each for row in rows_of(run) for each in row.kept]
     order = [each.id for each in sorted(every, key=lambda each: each.confidence or 0)]
-    page = visit(f"{address(page_of_run)}pairs?sort=confidence")
+    page = visit(f"{address(page_of_run)}pairs?sort=confidence", size=(1280, 400))
+    page.locator("#pairs-table tbody a").nth(6).click()
+    page.locator("#detail .walk").wait_for()
+    page.go_back()
+    page.locator("#pairs-table tbody tr").first.wait_for()
+    assert page.locator("#stage").evaluate("each => each.scrollTop") > 0
     page.locator("#pairs-table tbody a").first.click()
     detail = page.locator("#detail")
     for place, step in enumerate((lambda: page.keyboard.press("n"), lambda: page.keyboard.press("n"), None)):
