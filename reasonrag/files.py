@@ -29,6 +29,9 @@ VIEW_PAGE = "view.html"
 """The page that `view` writes beside what it shows."""
 TUNING, TRIALS = "tuning.json", "trials"
 """Files of a `tune` directory, which has no rollouts."""
+CALIBRATION, CALIBRATION_REPORT, ROWS_REPORT = "calibration", "report.json", "rows.json"
+"""Folder of `calibrate` below a run, and its reports: on the run's own labels, and on the rows of a data set, which may
+be labelled otherwise."""
 RUN_HOME, DATA_HOME, EVALUATION_HOME = Path("runs"), Path("data"), Path("evals")
 """Where runs, data sets and evaluations are written that are given no other place."""
 _MANIFESTS = (

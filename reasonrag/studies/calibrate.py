@@ -22,7 +22,7 @@ from reasonrag.concurrency import run_to_end
 from reasonrag.errors import InputError
 from reasonrag.exploration.explore import Given
 from reasonrag.exploration.explorer import READER, TEACHER
-from reasonrag.files import FAILURES, ROLLOUTS, only_writer, writing
+from reasonrag.files import CALIBRATION, CALIBRATION_REPORT, FAILURES, ROLLOUTS, ROWS_REPORT, only_writer, writing
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -37,9 +37,6 @@ from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.continuing import RecordedRun
 from reasonrag.studies.revaluation import (
-    PLACE,
-    REPORT,
-    ROWS_REPORT,
     FreshValues,
     Revaluation,
     exportable_pairs,
@@ -115,11 +112,11 @@ def calibrate(
 async def _calibrate(run: Path, settings: CalibrateSettings, given: Given, watcher: Watcher) -> Calibration:
     if not (run / ROLLOUTS).is_file():
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
-    place, made = run / PLACE, RecordedRun(run)
+    place, made = run / CALIBRATION, RecordedRun(run)
     recipe, teacher = made.decides.recipe, made.decides.model
     warn_all(answers_rehearsed(teacher, recipe.outcome, reward=recipe.reward), watcher)
     rules = PairingRules(min_confidence=settings.min_confidence)
-    data, report = settings.data, place / (ROWS_REPORT if settings.data else REPORT)
+    data, report = settings.data, place / (ROWS_REPORT if settings.data else CALIBRATION_REPORT)
     pairs = rows_of_run(data, made.config_hash) if data else exportable_pairs(run, rules)
     sample = sample_pairs(run, pairs, settings.revalue, seed=settings.seed)
     named = ModelSettings(model=settings.model, base_url=settings.base_url, price=settings.price)

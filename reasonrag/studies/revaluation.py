@@ -38,8 +38,6 @@ from reasonrag.rendering import Part, Table, agreement_text, dollars_or_unknown
 from reasonrag.run.engine import Asked, Run
 from reasonrag.run_config import RecordedRecipe
 
-PLACE, REPORT, ROWS_REPORT = "calibration", "report.json", "rows.json"
-"""ROWS_REPORT: of the rows of a data set, which may be labelled otherwise than the run."""
 FRESH = 10**9
 """First number of fresh continuations, plus STRIDE for each step above them: as in a search, so that no two share a
 draw, but beyond every search. Fresh judgements of an answer are numbered from here on, too."""

@@ -32,14 +32,24 @@ from preference.records import MalformedRolloutsError, TornLineError, parse_roll
 from reasonrag.curation.sources import is_data_set
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS, TUNING, check_finished, reading, rollouts_in
+from reasonrag.files import (
+    CALIBRATION,
+    CALIBRATION_REPORT,
+    CONFIG,
+    ROLLOUTS,
+    ROWS_REPORT,
+    TUNING,
+    check_finished,
+    reading,
+    rollouts_in,
+)
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.run_config import find_config
 
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
 _AGAIN = "Make the data set again from its runs: reasonrag pairs RUN --out DIR"
-ID, CALIBRATION = "question_id", "calibration"
+ID = "question_id"
 LineSpan: TypeAlias = tuple[int, int]
 """Offset and length of a line in its file, in bytes."""
 
@@ -147,7 +157,7 @@ class RunCollection(Collection):
 
     def __init__(self, rollouts: Path) -> None:
         self.path = rollouts.parent
-        self.calibrations = [self.path / CALIBRATION / "report.json"]
+        self.calibrations = [self.path / CALIBRATION / CALIBRATION_REPORT]
         self.rules, self.warnings = PairingRules(), []
         made = find_config(rollouts.with_name(CONFIG))
         self.teachers = {made.decides_answers.model} - {""} if made else set()
@@ -233,7 +243,7 @@ class DataSetCollection(Collection):
         self._dropped = _dropped(path / DROPPED)
         self._parts, self._flipped = _rows(path)
         self.summary, runs = summary, _sources(path, summary)
-        self.calibrations = [each / CALIBRATION / name for name in ("rows.json", "report.json") for each in runs]
+        self.calibrations = [each / CALIBRATION / name for name in (ROWS_REPORT, CALIBRATION_REPORT) for each in runs]
         self._trees = _TreeIndex(trees, runs)
         self.warnings = [*summary.warnings, *self._trees.warnings]
         self._places: list[tuple[list[LineSpan], list[LineSpan]]] = []

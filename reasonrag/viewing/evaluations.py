@@ -23,7 +23,7 @@ METRICS = ("em", "judged", "f1")
 _SCORES = ("answer", "em", "f1", "cover_em", "judged", "gold_recall", "searches", "calls", "malformed")
 
 
-class _Line(BaseModel, extra="allow"):
+class _Line(BaseModel):
     """What of a prediction is counted or listed."""
 
     question_id: str
@@ -82,9 +82,9 @@ class Evaluations:
     def __init__(self, paths: Sequence[Path]) -> None:
         """Raises InputError for a line that is no prediction, or evaluations without a common question."""
         self.paths = list(paths)
-        self._found = [dict(_predictions(path)) for path in paths]
-        keys = list(dict.fromkeys(key for each in self._found for key in each))
-        self._attempts = [[each.get(key) for each in self._found] for key in keys]
+        found = [dict(_predictions(path)) for path in paths]
+        keys = dict.fromkeys(key for each in found for key in each)
+        self._attempts = [[each.get(key) for each in found] for key in keys]
         if not any(all(each) for each in self._attempts):
             raise InputError(f"{' and '.join(map(str, paths))} have no question in common")
 

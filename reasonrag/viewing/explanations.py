@@ -158,12 +158,15 @@ def _ended(record: RolloutRecord) -> Iterator[str]:
     cause = cause_of(record)
     if not record.gold_passages or cause.cause in NOT_DEAD:
         return
-    read = len(record.gold_passages) - len(cause.lacking)
-    yield f"Gold passages {'found' if cause.never_found else 'reported'}: {read:,} of {len(record.gold_passages):,}."
-    if cause.lacking:
-        what = "No query found" if cause.never_found else "No path reports"
-        titles = {each.id: each.title for node in record.nodes for each in node.passages or ()}
-        yield f"{what} {', '.join(repr(titles.get(each, each)) for each in cause.lacking)}."
+    many = len(record.gold_passages)
+    titles = {each.id: each.title for node in record.nodes for each in node.passages or ()}
+    lacking = ", ".join(repr(titles.get(each, each)) for each in cause.lacking)
+    if cause.never_found:
+        yield f"Gold passages found: {many - len(cause.lacking):,} of {many:,}. No query found {lacking}."
+    elif lacking:
+        yield f"No path reports all {many:,} gold passages; lacking: {lacking}."
+    else:
+        yield f"A path reports all {many:,} gold passages."
 
 
 _QUOTED = 80

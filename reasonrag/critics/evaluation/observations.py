@@ -18,9 +18,8 @@ from preference import RolloutNode, RolloutRecord
 from preference.labelling import distinct_steps, labelled_states
 from preference.records import ActionType
 from reasonrag.errors import InputError
-from reasonrag.files import read_small
+from reasonrag.files import CALIBRATION, CALIBRATION_REPORT, read_small
 from reasonrag.run.scoring import StepToScore
-from reasonrag.studies.revaluation import PLACE, REPORT
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ FreshPair = tuple[int, int, float, float]
 
 def fresh_values(run: Path) -> dict[str, list[FreshPair]]:
     """Pairs of `calibrate --revalue` by question id; empty where it was not run."""
-    path, found = run / PLACE / REPORT, defaultdict[str, list[FreshPair]](list)
+    path, found = run / CALIBRATION / CALIBRATION_REPORT, defaultdict[str, list[FreshPair]](list)
     try:
         told = orjson.loads(read_small(path))
         for each in (told.get("revaluation") or {}).get("sample") or ():

@@ -137,10 +137,11 @@ function showDetail(route, view, tree) {
   if (pair || step) openDetail(view, tree, pair, step);
   else closeDetail();
   // after that, because an open detail leaves the drawing less room
-  drawAgain(view, tree, pair?.tree === tree ? pair : null, step);
+  drawAgain(view, tree, pair, step);
 }
 
-function drawAgain(view, tree, pair, step) {
+function drawAgain(view, tree, opened, step) {
+  const pair = opened?.tree === tree ? opened : null;
   const of = JSON.stringify([view.number, tree]);
   if (state.drawn?.of !== of) state.drawn = { of, unfolded: new Set(), zoom: 1 };
   redraw(view, tree, { pair, step }, state.drawn, {

@@ -22,13 +22,14 @@ function soughtAttempts() {
   const found = state.rows.filter((row) => {
     const values = valuesOf(row);
     row.searched ??= [row.id, row.question, ...row.golden_answers, ...row.scores.map((score) => score?.answer ?? "")].join("\n").toLowerCase();
-    const fits = !sought.result || (!values.includes(null) && RESULTS[sought.result]?.[1](values));
+    const fits = !sought.result || (!values.includes(null) && Object.hasOwn(RESULTS, sought.result) && RESULTS[sought.result][1](values));
     return fits && (!sought.type || row.type === sought.type) && (!sought.hops || String(row.hops) === sought.hops) && words.every((word) => row.searched.includes(word));
   });
   const apart = (row) => d3.max(valuesOf(row)) - d3.min(valuesOf(row));
   const name = sought.sort.replace(/^-/u, "");
   const turn = sought.sort.startsWith("-") ? -1 : 1;
-  const key = { question: (row) => row.number, type: (row) => row.type ?? "", hops: (row) => row.hops ?? 0 }[name] ?? ((row) => row.scores[Number(name)]?.[metric] ?? -1);
+  const keys = { question: (row) => row.number, type: (row) => row.type ?? "", hops: (row) => row.hops ?? 0 };
+  const key = Object.hasOwn(keys, name) ? keys[name] : (row) => row.scores[Number(name)]?.[metric] ?? -1;
   return name ? found.sort((a, b) => turn * d3.ascending(key(a), key(b)) || a.number - b.number) : found.sort((a, b) => apart(b) - apart(a) || a.number - b.number);
 }
 

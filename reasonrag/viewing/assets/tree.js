@@ -97,8 +97,8 @@ function fromWhereTheyDiffer(text, siblings, letters) {
   return begin > 3 && begin < text.length ? `…${text.slice(begin)}` : text;
 }
 
-/** Draws these steps of a tree. room: width to draw in. `open` is called with a step that is picked, `unfold` with one whose folded
- * steps are wanted. */
+/** Draws these steps of a tree. room: width to draw in. `open` is called with a step that is picked, `unfold` with one
+ * whose folded steps are wanted. */
 function drawTree(view, tree, { steps, room, open, unfold }) {
   const every = view.trees[tree].steps;
   const roles = rolesOf(view, tree);
