@@ -56,13 +56,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def processes_about(folder: Path) -> list[int]:
     """Of this machine, those whose command line names the folder, this one apart."""
     found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            named = str(folder).encode() in place.read_bytes()
-        except OSError:
+            named = str(folder).encode() in Path("/proc", pid, "cmdline").read_bytes()
+        except OSError:  # it has ended meanwhile
             continue
-        if named and int(place.parent.name) != os.getpid():
-            found.append(int(place.parent.name))
+        if named and int(pid) != os.getpid():
+            found.append(int(pid))
     return found
 
 
