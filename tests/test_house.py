@@ -21,13 +21,13 @@ MOST_MODULES = 15
 MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1618,
-    "preference": 5352,
+    "preference": 5350,
     "hall": 3778,
     "agent": 3227,
-    "critics": 1107,
+    "critics": 1119,
     "curation": 5481,
     "data": 3565,
-    "evaluation": 4233,
+    "evaluation": 4230,
     "exploration": 2579,
     "llm": 5128,
     "publishing": 1243,
@@ -36,9 +36,9 @@ LINES = {
     "scale": 567,
     "serving": 1180,
     "studies": 1340,
-    "training": 5776,
-    "viewing": 3195,
-    "tests": 52241,
+    "training": 5786,
+    "viewing": 3256,
+    "tests": 52489,
     "benchmarks": 11712,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
