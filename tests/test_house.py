@@ -22,7 +22,7 @@ MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1618,
     "preference": 5350,
-    "hall": 3778,
+    "hall": 3788,
     "agent": 3227,
     "critics": 1119,
     "curation": 5481,
@@ -30,7 +30,7 @@ LINES = {
     "evaluation": 4230,
     "exploration": 2579,
     "llm": 5128,
-    "publishing": 1243,
+    "publishing": 1348,
     "retrieval": 3777,
     "run": 780,
     "scale": 567,
@@ -38,8 +38,8 @@ LINES = {
     "studies": 1340,
     "training": 5786,
     "viewing": 3256,
-    "tests": 52489,
-    "benchmarks": 11712,
+    "tests": 52519,
+    "benchmarks": 11738,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PAGE_LINES = 2_800
