@@ -20,6 +20,7 @@ from playwright.sync_api import expect
 from tests.helpers.hub_server import HubServer, environment_for
 from tests.helpers.pages import Visit
 from tests.helpers.processes import Command, completed
+from tests.helpers.shared import Shared
 
 REPO = "org/atlas"
 KEY = "AKIA" + "ABCD2345" * 2
@@ -27,15 +28,20 @@ ADDRESS = "http://10.0.0.7:8977"
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path: Path, shared: Shared, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data set with its run, which names an address, and an audit."""
-    for words in (
-        ("generate", "--dataset", "atlas", "--limit", "4", "--run", tmp_path / "run"),
-        ("pairs", tmp_path / "run", "--out", tmp_path / "data"),
-        ("audit", tmp_path / "data"),
-    ):
-        done = completed(Command(*words))
-        assert done.returncode in (0, 1), done.stderr
+
+    def make() -> None:
+        for words in (
+            ("generate", "--dataset", "atlas", "--limit", "4", "--run", "run"),
+            ("pairs", "run", "--out", "data"),
+            ("audit", "data"),
+        ):
+            done = completed(Command(*words))
+            assert done.returncode in (0, 1), done.stderr
+
+    monkeypatch.chdir(tmp_path)  # the summary names the run as it was named
+    shared.copy("published-as-a-page", make)
     summary = json.loads((tmp_path / "data" / "summary.json").read_bytes())
     told = {"teachers": [ADDRESS], "warnings": [f"asked {ADDRESS}"]}
     (tmp_path / "data" / "summary.json").write_bytes(orjson.dumps(summary | told))
@@ -57,7 +63,7 @@ def unpacked(page: bytes) -> str:
 
 def test_a_dry_run_writes_the_space_and_sends_nothing(hub: HubServer, data: Path, visit: Visit, tmp_path: Path) -> None:
     """What would go up can be looked at: all pairs with their trees, no path and no address of here."""
-    done = published(hub, data, "--dry-run", "--json")
+    done = published(hub, data, "--dry-run", "--json", "--with-trees", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert hub.seen == []
     page = data / "publish" / "space" / "index.html"
