@@ -2,8 +2,9 @@
 
 Explores the demo's questions with the offline teacher, opens the page of the data set that comes of them, and takes the
 overview, a pair of second queries that both follow the evidence but only one rightly, and the smallest of the trees
-with several pairs. Each picture carries its caption, with the numbers that it shows; tests/end_to_end/test_demo.py
-holds that they are the demo's, and that README and docs say the same.
+with several pairs. Each picture carries its caption, with the numbers that it shows, and the texts and marks of the
+page it was taken of; tests/end_to_end/test_demo.py holds that they are the demo's, and that README and docs say the
+same. A folder may be named in place of docs/pictures.
 """
 
 from __future__ import annotations
@@ -41,7 +42,28 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
-def main() -> None:
+DRAWN = {
+    "overview": ("#list, #stage", "#stage .charts svg"),
+    "tree": ("#stage", "#stage .frame svg .node"),
+    "pair": ("#stage, #detail", "#detail h3"),
+}
+"""By picture, what of the page is in it, and what there is once it is drawn."""
+_TEXTS_AND_MARKS = """parts => [...document.querySelectorAll(parts)].flatMap(part => [
+  part.innerText,
+  ...[...part.querySelectorAll('svg')].map(svg => {
+    const marks = {};
+    for (const each of svg.querySelectorAll('path, rect, circle, line')) {
+      const name = [each.tagName, ...each.classList].join('.');
+      marks[name] = (marks[name] ?? 0) + 1;
+    }
+    const texts = [...svg.querySelectorAll('text')].map(each => each.textContent);
+    return [...texts, ...Object.entries(marks).sort().map(each => each.join(' '))].join('\\n');
+  }),
+]).join('\\n')"""
+
+
+def main(folder: Path = PICTURES) -> None:
+    folder = folder.resolve()
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
         run, data = Path("runs/demo"), Path("data/demo")
         reasonrag.generate(dataset="atlas", limit=40, run=run)
@@ -55,9 +77,12 @@ def main() -> None:
             for name, (where, caption) in places_and_captions(data).items():
                 tab.goto("about:blank")
                 tab.goto(f"{page.as_uri()}{where}")
-                tab.wait_for_selector("#stage h2")
+                parts, drawn = DRAWN[name]
+                tab.wait_for_selector(drawn)
+                texts = tab.evaluate(_TEXTS_AND_MARKS, parts)
                 width = tab.locator("#list").evaluate("each => each.getBoundingClientRect().right")
-                _keep(tab, PICTURES / f"{name}.png", caption, left=0 if name == "overview" else width)
+                told = {"Caption": caption, "Drawn": texts}
+                _keep(tab, folder / f"{name}.png", told, left=0 if name == "overview" else width)
             browser.close()
 
 
@@ -102,17 +127,18 @@ def _follows_evidence(explored: ExploredQuestion, pair: Candidate) -> bool:
     return second and chosen[-1] in asked and chosen[0] not in asked | set(rejected) and not asked & set(rejected)
 
 
-def _keep(tab: Page, path: Path, caption: str, *, left: float) -> None:
-    """Save a screenshot in few colours, with its caption in the file. left: pixels left out at the left side."""
+def _keep(tab: Page, path: Path, told: dict[str, str], *, left: float) -> None:
+    """Save a screenshot in few colours, with texts about it in the file. left: pixels left out at the left side."""
     path.parent.mkdir(exist_ok=True)
     picture = Image.open(
         io.BytesIO(tab.screenshot(clip={"x": left, "y": 0, "width": WIDTH - left, "height": HEIGHT}))
     ).convert("RGB")
-    told = PngInfo()
-    told.add_text("Caption", caption)
-    picture.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True, pnginfo=told)
-    print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes. {caption}")
+    about = PngInfo()
+    for name, text in told.items():
+        about.add_text(name, text, zip=name == "Drawn")
+    picture.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True, pnginfo=about)
+    print(f"{path.name}: {path.stat().st_size:,} bytes. {told['Caption']}")
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:]))

@@ -16,10 +16,15 @@ from pydantic import BaseModel
 
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Edges of the bins of `reliability`; the last edge belongs to the last bin."""
+LABEL_LEVEL = 0.9
+"""Level of every interval that says how far labels or rows can be trusted: shares, biases."""
+COMPARISON_LEVEL = 0.95
+"""Level of every interval by which systems are measured and compared, evaluations and trials; a setting where a command
+has `--confidence`."""
 
 
 class Share(BaseModel):
-    """A share of `of` cases, with its Wilson interval at `LABEL_LEVEL`; all three null if `of` is 0."""
+    """A share of `of` cases, with its Wilson interval; all three null if `of` is 0."""
 
     of: int
     share: float | None = None
@@ -55,11 +60,12 @@ class CheckedPair(NamedTuple):
     confidence: float | None
 
 
-def share_of(part: int, whole: int) -> Share:
-    """A share and its Wilson interval at `LABEL_LEVEL`."""
+def share_of(part: float, whole: int, level: float = LABEL_LEVEL) -> Share:
+    """A share and its Wilson interval. part: also a sum of values in [0, 1], whose interval is then wider than need
+    be."""
     if not whole:
         return Share(of=0)
-    low, high = wilson(part / whole, whole)
+    low, high = wilson(part / whole, whole, level)
     return Share(of=whole, share=part / whole, low=low, high=high)
 
 
@@ -85,23 +91,15 @@ def reliability(pairs: Sequence[CheckedPair]) -> list[Bin]:
     return found
 
 
-LABEL_LEVEL = 0.9
-"""Level of every interval that says how far labels or rows can be trusted: shares, biases."""
-COMPARISON_LEVEL = 0.95
-"""Level of every interval by which systems are measured and compared, evaluations and trials; a setting where a command
-has `--confidence`."""
-Z = NormalDist().inv_cdf((1 + LABEL_LEVEL) / 2)
-"""Standard normal quantile of an interval at `LABEL_LEVEL`."""
-
-
-def wilson(share: float, cases: float) -> tuple[float, float]:
-    """The Wilson interval, at `LABEL_LEVEL`, of a share of `cases` (> 0) independent cases; within [0, 1].
+def wilson(share: float, cases: float, level: float = LABEL_LEVEL) -> tuple[float, float]:
+    """The Wilson interval of a share of `cases` (> 0) independent cases; within [0, 1].
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
     """
-    shrink = 1 + Z * Z / cases
-    middle = (share + Z * Z / (2 * cases)) / shrink
-    reach = Z * math.sqrt(share * (1 - share) / cases + Z * Z / (4 * cases * cases)) / shrink
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    shrink = 1 + z * z / cases
+    middle = (share + z * z / (2 * cases)) / shrink
+    reach = z * math.sqrt(share * (1 - share) / cases + z * z / (4 * cases * cases)) / shrink
     return max(0.0, middle - reach), min(1.0, middle + reach)
 
 

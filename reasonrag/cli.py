@@ -113,11 +113,21 @@ for panel, mounted in GROUPS.items():
     _mount(app, mounted, panel)
 
 
+class _Handed(FromAbove):
+    """And what writes the page of `publish --space`, which is of a room beside it."""
+
+    @property
+    def view(self) -> Any:
+        from reasonrag.viewing.view import view as write_page
+
+        return write_page
+
+
 def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status."""
     before = arguments_of_this.set(arguments)
     try:
-        status = app(arguments, prog_name="reasonrag", standalone_mode=False, obj=FromAbove())
+        status = app(arguments, prog_name="reasonrag", standalone_mode=False, obj=_Handed())
         return status if isinstance(status, int) else 0
     except SystemExit as end:  # standard output was closed, or Ctrl-C said what it ended
         return end.code if isinstance(end.code, int) else 0

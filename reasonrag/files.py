@@ -25,8 +25,8 @@ from reasonrag.errors import InputError, StorageError
 CONFIG, ROLLOUTS, FAILURES, JOURNAL = "config.json", "rollouts.jsonl", "failures.jsonl", "journal.jsonl"
 _Parsed = TypeVar("_Parsed")
 _Model = TypeVar("_Model", bound=BaseModel)
-VIEW_PAGE = "view.html"
-"""The page that `view` writes beside what it shows."""
+VIEW_PAGE, PREDICTIONS = "view.html", "predictions.jsonl"
+"""The page that `view` writes beside what it shows; what `evaluate` writes of each question."""
 TUNING, TRIALS = "tuning.json", "trials"
 """Files of a `tune` directory, which has no rollouts."""
 CALIBRATION, CALIBRATION_REPORT, ROWS_REPORT = "calibration", "report.json", "rows.json"

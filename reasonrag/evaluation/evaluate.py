@@ -35,13 +35,12 @@ from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
-from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, ConditionCheck, EvaluationConditions, EvaluationUsage, Report
 from reasonrag.evaluation.reported_metrics import grouped_means, metric_means
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.evaluation.significance import RESAMPLES, RESAMPLING_SEED
 from reasonrag.exploration.summary import states_that_ended
-from reasonrag.files import ROLLOUTS
+from reasonrag.files import PREDICTIONS, ROLLOUTS
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import Critic

@@ -15,9 +15,8 @@ from pydantic import Field
 from preference.candidate_records import MalformedCandidatesError, read_lines
 from preference.records import AbsentIfEmpty, AbsentIfNone, Items, PassageRef, QuestionError, Record
 from reasonrag.errors import InputError
-from reasonrag.files import reading
+from reasonrag.files import PREDICTIONS, reading
 
-PREDICTIONS: Final = "predictions.jsonl"
 WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it after the last question; run the same command to continue"
 REWRITES: Final = "Run the command that made it again: it rewrites the file from its journal, without new requests"
 

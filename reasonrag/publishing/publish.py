@@ -8,6 +8,7 @@ What a model is made of is decided in `publish_model`, what a data set is made o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_c
 from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publish_model import MODEL, ModelPublication, ModelToPublish, places_of_keys
 from reasonrag.publishing.settings import PublishSettings
+from reasonrag.publishing.space import PAGE, SPACE, SPACES, public_page, stage_space
 from reasonrag.publishing.staging import DATA_SET, TREES, runs_with_trees, stage_files, staging_directory
 from reasonrag.publishing.traces import SESSIONS, TRACES, stage_traces, traces_of
 from reasonrag.publishing.upload import PublicationResult, PublishedFile, UploadResult, check_access, check_name, upload
@@ -39,6 +41,8 @@ class Publication(PublicationResult):
     pairs: int
     traces: int
     """Sessions."""
+    page: int
+    """Bytes of the page in the Space; 0 without one."""
 
     def shown(self) -> Iterator[Part]:
         load = f'load it: datasets.load_dataset("{self.repo}")'
@@ -46,6 +50,8 @@ class Publication(PublicationResult):
         yield from self.parts(counted(self.pairs, "pair"), load, train)
         if self.traces:
             yield Line(f"a second data set, for the viewer of traces: {traces_of(self.repo)}, {self.traces:,} sessions")
+        if self.page:
+            yield Line(f"the page, as a static Space: https://huggingface.co/spaces/{self.repo}, {self.page:,} bytes")
 
 
 @public_call(PublishSettings)
@@ -53,6 +59,7 @@ def publish(
     directory: str | Path | None = None,
     *,
     dry_run: bool = False,
+    view: Callable[..., Path] | None = None,
     say: Callable[[str], None] = lambda _: None,
     **flags: Any,
 ) -> Publication | ModelPublication:
@@ -68,25 +75,26 @@ def publish(
     Args:
         directory: a data set.
         dry_run: write `DIR/publish` and contact nothing.
+        view: writes the page of the Space, as `reasonrag.view`, which `--space` gives; none: no Space.
         say: receives progress.
     """
     settings = resolve(PublishSettings, "publish", flags)
     if (directory is None) == (settings.model is None):
         raise InputError("publish takes a data set, as reasonrag publish DIRECTORY, or a model, as --model FOLDER")
-    if directory is None and settings.with_trees:
-        raise InputError("--with-trees is for data sets; a model has none")
+    if directory is None and (settings.with_trees or view):
+        raise InputError(f"{'--space' if view else '--with-trees'} is for data sets; a model has none")
     if directory is not None and settings.base_model is not None:
         raise InputError("--base-model is for --model; a data set has none")
     if missing := [name for name in ("huggingface_hub", "pyarrow") if find_spec(name) is None]:
         raise InputError(f"publishing needs {missing[0]}, which the hub extra installs: pip install 'reasonrag[hub]'")
-    kind = DATA_SET if directory else MODEL
-    repo, licence = settings.repo, settings.license
+    view = view and partial(view, trees=settings.with_trees, max_mb=settings.max_mb)
+    kind, repo, licence = DATA_SET if directory else MODEL, settings.repo, settings.license
     for each in (repo, traces_of(repo))[: 1 + bool(settings.with_trees)]:
         check_name(each, kind)
     if not dry_run:
         check_access(repo, kind)
     content = (
-        _DataSetToPublish(Path(directory), repo, with_trees=settings.with_trees, licence=licence)
+        _DataSetToPublish(Path(directory), repo, with_trees=settings.with_trees, licence=licence, view=view)
         if directory
         else ModelToPublish(settings.model or Path(), base=settings.base_model, licence=licence)
     )
@@ -98,8 +106,7 @@ def publish(
     done = UploadResult()
     if not dry_run:
         done = upload(place, paths, repo, private=settings.private, say=say, kind=kind)
-        if content.traces:  # seen by those who see the rows
-            _upload_traces(place / TRACES, content.traces, traces_of(repo), done, say)
+        _upload_beside(content, place, repo, done, say)
     return content.published(
         repo=repo,
         dry_run=dry_run,
@@ -110,17 +117,32 @@ def publish(
     )
 
 
-def _upload_traces(place: Path, paths: list[str], repo: str, rows: UploadResult, say: Callable[[str], None]) -> None:
-    try:
-        upload(place, paths, repo, private=rows.private, say=say, kind=SESSIONS)
-    except ReasonragError as error:
-        raise type(error)(f"{error}. The rows are at {rows.url}, {'private' if rows.private else 'public'}") from error
+def _upload_beside(
+    content: _DataSetToPublish | ModelToPublish, place: Path, repo: str, rows: UploadResult, say: Callable[[str], None]
+) -> None:
+    """Into repositories of their own, which those see who see the rows."""
+    beside = [(TRACES, traces_of(repo), SESSIONS, content.traces)] if content.traces else []
+    beside += [(SPACE, repo, SPACES, [PAGE, CARD])] if content.page else []
+    for folder, name, kind, files in beside:
+        try:
+            upload(place / folder, files, name, private=rows.private, say=say, kind=kind)
+        except ReasonragError as error:
+            where = f"The rows are at {rows.url}, {'private' if rows.private else 'public'}"
+            raise type(error)(f"{error}. {where}") from error
 
 
 class _DataSetToPublish:
     """A data set, with the trees of its runs where they are asked for."""
 
-    def __init__(self, directory: Path, repo: str, *, with_trees: Sequence[Path], licence: str | None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        repo: str,
+        *,
+        with_trees: Sequence[Path],
+        licence: str | None,
+        view: Callable[..., Path] | None,
+    ) -> None:
         self.place = directory
         self._repo, self._licence = repo, licence
         self._inventory = read_dataset_directory(directory)
@@ -132,7 +154,10 @@ class _DataSetToPublish:
                 self._inventory.secrets.extend(places_of_keys(path))
         self._audit = read_audit(directory)
         self._shown_licence = licence or licence_of(self._inventory.datasets)
-        self.traces, self._without = list[str](), list[str]()
+        self.traces, self._without, self.page = list[str](), list[str](), b""
+        if view:
+            self.page, keys = public_page(directory, self._repo, view)
+            self._inventory.secrets.extend(keys)
 
     def blockers(self) -> list[Blocker]:
         """What speaks against publishing it."""
@@ -150,6 +175,8 @@ class _DataSetToPublish:
             licence=self._shown_licence,
             left_out=held_out_keys(self.place) | dropped_keys(self.place),
         )
+        if self.page:
+            stage_space(folder / SPACE, self.page, self._repo, self._shown_licence)
         staged[CARD] = "this card"
         traces = traces_of(self._repo) if self.traces else None
         facts = DatasetCardFacts(self._repo, self._inventory, self._audit, self._licence, aside, staged, traces)
@@ -164,4 +191,5 @@ class _DataSetToPublish:
         if not self.traces and any(path.startswith(f"{TREES}/") for path in facts["removed"]):
             warnings.append(f"{traces_of(self._repo)}, if it was published with these trees before, stays as it is")
         traces = len(self.traces) - bool(self.traces)  # without their card
-        return Publication(**facts, pairs=summary.pairs, traces=traces, licence=licence, warnings=warnings)
+        counts = {"pairs": summary.pairs, "traces": traces, "page": len(self.page)}
+        return Publication(**facts, **counts, licence=licence, warnings=warnings)

@@ -83,7 +83,7 @@ class ModelToPublish:
         self._base = _base_on_the_hub(self._model, self._provenance, base)
         self._files = _files_of(self.place)
         self._licence = licence
-        self.traces: list[str] = []  # a model has none
+        self.traces, self.page = list[str](), b""  # a model has none
 
     def blockers(self) -> list[Blocker]:
         if self._provenance is None:

@@ -30,6 +30,9 @@ class PublishSettings(Settings):
         "card for a model]",
         pattern=r"^[a-z0-9][a-z0-9.-]*$",
     )
+    max_mb: int = setting(
+        "Maximum size of the page of --space, in MB; a sample of larger trees is in it", default=20, ge=1
+    )
     allow: Words = setting("Publish despite this objection, by its name; repeatable", default=[])
     allow_eval: Words = setting(
         "Publish questions of this evaluation split, or a model trained on them: dataset/split, or all; repeatable",

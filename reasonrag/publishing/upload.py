@@ -1,4 +1,4 @@
-"""Uploads a staged folder to a data set or model repository on the Hub, and decides when that becomes public.
+"""Uploads a staged folder to a repository on the Hub, and decides when that becomes public.
 
 A new repository is created private. The Hub's client sends large files first, without those that the Hub already has,
 and the Hub compares each with its SHA-256; one commit then makes all of them visible, the card included, so readers
@@ -31,7 +31,7 @@ class RepositoryKind:
     """A kind of repository. name: the Hub's term; shown: ours. is_ours: whether an earlier `publish`, of any version,
     put a file there."""
 
-    name: Literal["dataset", "model"]
+    name: Literal["dataset", "model", "space"]
     shown: str
     is_ours: Callable[[str], bool]
 
@@ -126,7 +126,10 @@ def upload(
     api, done = HfApi(), UploadResult()
     with _explained_errors(repo, done, kind):
         info = _open_repository(api, repo, kind, private=private, say=say)
-        done.private, done.url = bool(info.private), f"{api.endpoint}/{'datasets/' * (kind.name == 'dataset')}{repo}"
+        done.private, done.url = (
+            bool(info.private),
+            f"{api.endpoint}/{'' if kind.name == 'model' else f'{kind.name}s/'}{repo}",
+        )
         there = api.list_repo_files(repo, revision=info.sha, repo_type=kind.name)
         gone = [path for path in there if kind.is_ours(path) and path not in paths]
         others = [path for path in there if path not in (*paths, *gone, _OF_THE_HUB)]
@@ -164,7 +167,8 @@ def _open_repository(
         info = api.repo_info(repo, repo_type=kind.name)
     except RepositoryNotFoundError:
         say(f"creating {repo}, private")
-        api.create_repo(repo, repo_type=kind.name, private=True)
+        space = {"space_sdk": "static"} if kind.name == "space" else {}
+        api.create_repo(repo, repo_type=kind.name, private=True, **space)
         info, private = api.repo_info(repo, repo_type=kind.name), True
     if private and not info.private:
         raise ReasonragError(

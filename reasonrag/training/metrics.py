@@ -116,7 +116,7 @@ def _series(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, f
         for name, value in record.items():
             if isinstance(step, int) and name != "step" and _is_number(value):
                 found.setdefault(name, {})[step] = float(value)
-    wanted = ("loss", "rewards/", "logps/", "accuracy", "learning_rate", "lr", "kl", "grad_norm")
+    wanted = ("loss", "rewards/", "logps/", "accuracy", "margin", "learning_rate", "lr", "kl", "grad_norm")
     return {
         name: sorted(each.items())
         for name, each in found.items()

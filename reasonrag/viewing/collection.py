@@ -36,6 +36,7 @@ from reasonrag.files import (
     CALIBRATION,
     CALIBRATION_REPORT,
     CONFIG,
+    PREDICTIONS,
     ROLLOUTS,
     ROWS_REPORT,
     TUNING,
@@ -139,7 +140,7 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
         return RunCollection(rollouts)
     if (path / TUNING).is_file():
         raise InputError(f"{path} holds trials of reasonrag tune; show one of them, for instance {path}/trials/base")
-    if (path / "predictions.jsonl").is_file():
+    if (path / PREDICTIONS).is_file():
         raise InputError(f"{path} is an evaluation: reasonrag view {path} shows it, and {path}/report.md its numbers")
     raise InputError(
         f"{path} is neither a run ({ROLLOUTS}) nor a data set ({CANDIDATES} and {QUESTIONS}). Make one with: "

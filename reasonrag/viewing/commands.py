@@ -27,7 +27,9 @@ def view(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN|DIR|EVAL..", help="Run, data set, or evaluations beside each other", show_default=False
+            metavar="RUN|DIR|EVAL|MODEL..",
+            help="Run, data set, or evaluations or trainings beside each other",
+            show_default=False,
         ),
     ],
     *,
@@ -40,7 +42,7 @@ def view(
     ] = False,
     **flags: Any,
 ) -> None:
-    """Show a run, a data set or evaluations in a browser: trees, pairs and the reason for each label; attempts.
+    """Show a run, a data set, evaluations or trainings in a browser: trees, pairs, why each label; attempts; curves.
 
     Writes one page that needs no network; with --serve only what people judge is written.
     """

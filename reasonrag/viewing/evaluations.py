@@ -1,7 +1,8 @@
-"""Evaluations beside each other: questions and models, with who won and who lost.
+"""Evaluations beside each other: questions and models, with who won and who lost; and how models were trained.
 
 Reads `predictions.jsonl` as the JSON it is, and shows all of an attempt that stands there. Decides what is a win and
-which questions are counted together. Computes no test: `reasonrag compare` does. Knows no page.
+which questions are counted together, and which files tell of a training, a critic and rounds. Computes no test:
+`reasonrag compare` does. Knows no page.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from preference.statistics import Share, wilson
+from preference.statistics import COMPARISON_LEVEL, Share, share_of
+from reasonrag.critics.evaluation.report import EVALUATION, REPORT, CriticEvaluation
 from reasonrag.errors import InputError
-from reasonrag.files import reading
+from reasonrag.files import PREDICTIONS, read_record, reading
+from reasonrag.training.metrics import METRICS, read_metrics
+from reasonrag.training.output_directory import TRAINING, OutputDirectory
+from reasonrag.training.policy.round_measures import Round
+from reasonrag.training.policy.rounds import rounds_in
+from reasonrag.training.stages.runner import STAGES
 
-PREDICTIONS = "predictions.jsonl"
-METRICS = ("em", "judged", "f1")
+SCORES = ("em", "judged", "f1")
 """The first that some question has decides wins and losses."""
 _SCORES = ("answer", "em", "f1", "cover_em", "judged", "gold_recall", "searches", "calls", "malformed")
 
@@ -51,8 +57,8 @@ class EvaluatedQuestion(BaseModel):
 
 
 class QuestionGroup(BaseModel):
-    """Questions of one type, or number of hops, of which all models have a score. means: of the metric, by model; with
-    a Wilson interval where it is 0 or 1. wins, losses: of each model against the first."""
+    """Questions of one type, or number of hops, of which all models have a score. means: of the metric, by model, with
+    Wilson intervals. wins, losses: of each model against the first."""
 
     name: str
     questions: int
@@ -94,7 +100,7 @@ class Evaluations:
 
     def listing(self, about: Sequence[str]) -> EvaluationListing:
         known = [each for attempts in self._attempts for each in attempts if each]
-        metric = next((name for name in METRICS if any(each.get(name) is not None for each in known)), "f1")
+        metric = next((name for name in SCORES if any(each.get(name) is not None for each in known)), "f1")
         rows = [_question(number, attempts) for number, attempts in enumerate(self._attempts)]
         common = [row for row in rows if all(score and score[metric] is not None for score in row.scores)]
         left_out = len(rows) - len(common)
@@ -174,15 +180,54 @@ def _group(name: str, rows: Sequence[EvaluatedQuestion], metric: str) -> Questio
     return QuestionGroup(
         name=name,
         questions=len(rows),
-        means=[_mean(each) for each in columns],
+        means=[share_of(sum(each), len(each), COMPARISON_LEVEL) for each in columns],
         wins=[sum(one > other for one, other in zip(each, first, strict=True)) for each in columns],
         losses=[sum(one < other for one, other in zip(each, first, strict=True)) for each in columns],
     )
 
 
-def _mean(values: Sequence[float]) -> Share:
-    if not values:
-        return Share(of=0)
-    mean = sum(values) / len(values)
-    low, high = wilson(mean, len(values)) if set(values) <= {0.0, 1.0} else (None, None)
-    return Share(of=len(values), share=mean, low=low, high=high)
+# -- trainings, critics, rounds ----------------------------------------------------------------------------------
+
+
+class Training(BaseModel):
+    """What is known of a folder; the first three as in `metrics.json`. checkpoint: where they are from, of a training
+    that has not ended. critic: by which pairs, how often it ranks the better step higher; scores: as evaluated."""
+
+    stage: str = ""
+    warnings: list[str] = []
+    series: dict[str, list[tuple[int, float | None]]] = {}
+    name: str = ""
+    checkpoint: str | None = None
+    critic: dict[str, Share] = {}
+    scores: dict[str, list[float]] = {}
+    remarks: list[str] = []
+    rounds: list[Round] = []
+
+
+def is_training(path: Path) -> bool:
+    return any((path / name).is_file() for name in (TRAINING, METRICS, STAGES, REPORT, f"{EVALUATION}/{REPORT}"))
+
+
+def trainings(paths: Sequence[Path]) -> Iterator[Training]:
+    """Of each folder, and of the models of its rounds. Raises InputError for something else, and a damaged file."""
+    for name, path in zip(_names(paths), paths, strict=True):
+        if not is_training(path):
+            raise InputError(f"{path} is no training, and only trainings are shown beside one")
+        yield (found := _training(name, path))
+        for each in found.rounds:
+            made = path.glob(f"round-{each.round}/*-{each.round}/{METRICS}")
+            yield from (_training(f"{name}, round {each.round}", file.parent) for file in made)
+
+
+def _training(name: str, path: Path) -> Training:
+    logged = read_record(path / METRICS, Training, "Train again, with another --out")
+    told: dict[str, Any] = {"name": name, "rounds": rounds_in(path)}
+    if logged is None and (checkpoint := OutputDirectory(path).last_checkpoint()):
+        logged = Training.model_validate(read_metrics(checkpoint, "").model_dump())
+        told["checkpoint"] = checkpoint.name
+    report = path / REPORT if (path / REPORT).is_file() else path / EVALUATION / REPORT
+    if found := read_record(report, CriticEvaluation, "Evaluate the critic again"):
+        told["critic"] = {pairs: estimate.share for pairs, estimate in found.accuracies.items()}
+        scores = {str(kind): each for kind, each in found.chain_scores.items()}
+        told |= {"scores": scores | {"gaps": found.gaps}, "remarks": found.said}
+    return (logged or Training()).model_copy(update=told)

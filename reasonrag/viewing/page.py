@@ -27,7 +27,7 @@ from reasonrag import __version__
 from reasonrag.rendering import html_templates
 from reasonrag.terminal import on_one_line
 from reasonrag.viewing.collection import Collection
-from reasonrag.viewing.evaluations import EvaluatedQuestion, Evaluations
+from reasonrag.viewing.evaluations import EvaluatedQuestion, Evaluations, trainings
 from reasonrag.viewing.overview import Overview, read_all
 from reasonrag.viewing.question_rows import QuestionRow, columns_of
 from reasonrag.viewing.question_view import question_view
@@ -44,6 +44,7 @@ _OWN = (
     "detail",
     "overview",
     "evaluations",
+    "curves",
     "judging",
     "app",
 )
@@ -137,7 +138,15 @@ def write_evaluations(evaluations: Evaluations, out: Path, *, most: int, watch: 
     _write(out, title, whole, parts)
 
 
-def _write(out: Path, title: Path, whole: BaseModel, parts: Mapping[int, bytes]) -> None:
+def write_trainings(paths: Sequence[Path], out: Path, **_: object) -> None:
+    """Write the page of trainings. Raises OSError, and as `trainings`."""
+    title = Path(" and ".join(map(str, paths)))
+    found = [each.model_dump(mode="json") for each in trainings(paths)]
+    about = [f"Made by reasonrag {__version__} from {title}."]
+    _write(out, title, {"kind": "trainings", "trainings": found, "about": about}, {})
+
+
+def _write(out: Path, title: Path, whole: BaseModel | Mapping[str, Any], parts: Mapping[int, bytes]) -> None:
     with atomic_replacement(out) as file:
         file.write(_frame(title, packed(whole)))
         for number in sorted(parts):

@@ -1,4 +1,5 @@
-"""`reasonrag.view`, `show` and `stats`: the page of a run, a data set or evaluations, one question, and the numbers.
+"""`reasonrag.view`, `show` and `stats`: the page of a run, a data set, evaluations or trainings, one question, and the
+numbers.
 
 Decides where the page goes and which question an id names. Knows neither the page's content nor its design.
 """
@@ -17,9 +18,9 @@ from reasonrag.rendering import counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.viewing.collection import Collection, open_collection
-from reasonrag.viewing.evaluations import Evaluations, is_evaluation
+from reasonrag.viewing.evaluations import Evaluations, is_evaluation, is_training
 from reasonrag.viewing.overview import Overview, read_all
-from reasonrag.viewing.page import write_evaluations, write_page
+from reasonrag.viewing.page import write_evaluations, write_page, write_trainings
 from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
@@ -28,7 +29,7 @@ from reasonrag.viewing.settings import ShowSettings, ViewSettings
 def view(
     path: str | Path | Sequence[str | Path], *, watch: Callable[[float], None] | None = None, **flags: Any
 ) -> Path:
-    """Write the page of a run, a data set or evaluations, and return where it is.
+    """Write the page of a run, a data set, evaluations or trainings, and return where it is.
 
     Raises InputError if `path` is none of them, or if a file cannot be read or written.
 
@@ -37,19 +38,22 @@ def view(
         data/first/view.html
 
     Args:
-        path: a run directory, a data set, or evaluations of the same questions, to stand beside each other.
+        path: a run directory, a data set, evaluations of the same questions, to stand beside each other, or folders of
+            trainings, critics or rounds, likewise.
         watch: is told the share of the work that is done.
     """
     settings = resolve(ViewSettings, "view", flags)
     places = [Path(each) for each in ([path] if isinstance(path, str | Path) else path)]
     if not places:
-        raise InputError("view shows something: give a run, a data set or evaluations")
+        raise InputError("view shows something: give a run, a data set, evaluations or trainings")
     place, *others = places
     write: Callable[..., None]
     if is_evaluation(place):
         write = partial(write_evaluations, Evaluations(places))
+    elif is_training(place):
+        write = partial(write_trainings, places)
     elif others:
-        raise InputError(f"{place} is no evaluation: only evaluations are shown beside each other")
+        raise InputError(f"{place} is no evaluation and no training: only these are shown beside each other")
     else:
         write = partial(write_page, open_collection(place, settings.trees))
     out = settings.out or (place if place.is_dir() else place.parent) / VIEW_PAGE

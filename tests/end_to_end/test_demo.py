@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops, ImageStat
 
 import reasonrag
 from preference import Candidate, normalize_answer
@@ -94,3 +96,23 @@ def test_the_pictures_and_their_captions_are_the_demos(shared: Shared) -> None:
     for page, names in PICTURED.items():
         found = re.findall(r"^!\[.*\]\(\S*pictures/(\w+)\.png\)\n\*(.*)\*$", (ROOT / page).read_text(), re.M)
         assert dict(found) == {name: captions[name] for name in names}, page
+
+
+MOST_APART = 6.0
+"""Of 255, on average, between two pictures of a 20th of the size: another font makes 2, another content 12."""
+
+
+def test_pictures_taken_anew_show_what_the_kept_ones_show(tmp_path: Path) -> None:
+    """By the command of `make pictures`. Compared are the texts and marks of the page, which are the same on every
+    machine; fonts are not, so the pixels are only compared roughly: whether the colours and the layout are these."""
+    take = [sys.executable, str(ROOT / "benchmarks/pictures.py"), str(tmp_path)]
+    done = subprocess.run(take, capture_output=True, text=True, check=False)
+    if "no browser is here" in done.stderr:
+        pytest.skip("no browser starts (make test-all gets one)")
+    assert done.returncode == 0, done.stderr
+    for kept in sorted((ROOT / "docs/pictures").glob("*.png")):
+        old, new = Image.open(kept), Image.open(tmp_path / kept.name)
+        assert new.text == old.text, f"{kept.name} is old: make pictures takes it anew"
+        assert new.size == old.size
+        rough = [each.convert("L").reduce(20) for each in (old, new)]
+        assert ImageStat.Stat(ImageChops.difference(*rough)).mean[0] < MOST_APART, kept.name

@@ -1,4 +1,4 @@
-"""A small Hub on the loopback, for the real clients: repositories of data sets and models in memory.
+"""A small Hub on the loopback, for the real clients: repositories of data sets, models and Spaces in memory.
 
 Speaks what huggingface_hub and datasets ask (whoami, create, preupload, LFS batch, PUT, verify, commit, tree, revision,
 resolve, settings), writes every request down with what strangers could see at that moment, and fails where it is told
@@ -104,7 +104,7 @@ class HubServer:
         app.router.add_post("/api/validate-yaml", self._validate)
         app.router.add_put("/lfs/{sha}", self._store)
         app.router.add_post("/lfs/{sha}/verify", self._verify)
-        for kind, place in (("datasets", "/datasets"), ("models", "")):
+        for kind, place in (("datasets", "/datasets"), ("spaces", "/spaces"), ("models", "")):
             repo, files = f"/api/{kind}/{{space}}/{{name}}", f"{place}/{{space}}/{{name}}"
             app.router.add_put(f"{repo}/settings", self._settings)
             app.router.add_get(repo, self._info)
@@ -153,12 +153,14 @@ class HubServer:
 
     async def _create(self, request: web.Request) -> web.Response:
         asked = await request.json()
-        name = f"{asked.get('organization') or 'somebody'}/{asked['name']}"
+        space = asked.get("type") == "space"
+        name = f"{'spaces/' * space}{asked.get('organization') or 'somebody'}/{asked['name']}"
+        begun = {"index.html": b"Welcome", "style.css": b"body {}"} if space and asked["sdk"] == "static" else {}
         if name in self.repositories:
             return web.json_response({"error": "You already created this repo"}, status=409)
         private = asked.get("private") is True or asked.get("visibility") == "private"
-        self.put(name, {".gitattributes": b"*.parquet filter=lfs\n"}, private=private)
-        return web.json_response({"url": f"{self.endpoint}/datasets/{name}", "name": name})
+        self.put(name, {".gitattributes": b"*.parquet filter=lfs\n", **begun}, private=private)
+        return web.json_response({"url": f"{self.endpoint}/{'' if space else 'datasets/'}{name}", "name": name})
 
     async def _validate(self, request: web.Request) -> web.Response:
         content = (await request.json())["content"]
@@ -247,7 +249,8 @@ class HubServer:
             elif operation["key"] == "deletedFile":
                 del files[value["path"]]
         commit = repository.commit(files)
-        address = f"{self.endpoint}/datasets/{_name(request)}/commit/{commit}"
+        place = request.path.removeprefix("/api/").partition("/commit/")[0]
+        address = f"{self.endpoint}/{place}/commit/{commit}"
         return web.json_response({"commitUrl": address, "commitOid": commit, "success": True})
 
     async def _file(self, request: web.Request) -> web.Response:
@@ -261,7 +264,9 @@ class HubServer:
 
 
 def _name(request: web.Request) -> str:
-    return f"{request.match_info.get('space')}/{request.match_info.get('name')}"
+    """Spaces have names of their own; those of models and data sets differ in these tests."""
+    space = "spaces/" * request.path.startswith(("/api/spaces/", "/spaces/"))
+    return f"{space}{request.match_info.get('space')}/{request.match_info.get('name')}"
 
 
 def _folder(path: str) -> dict[str, Any]:

@@ -26,7 +26,10 @@ ROUNDS = (
 SECOND_TIER: dict[str, tuple[str, ...]] = {
     "LLaMA-Factory, in an environment of its own": ("train_python",),
     "a Ray cluster": ("ray_address",),
-    "browsers, themes and sizes": ("browser", "end_to_end/test_page_watch.py", "reasonrag/viewing/test_view_page.py"),
+    "browsers, themes and sizes": (
+        *("browser", "end_to_end/test_page_watch.py", "reasonrag/viewing/test_view_page.py"),
+        "end_to_end/test_demo.py::test_pictures_taken_anew_show_what_the_kept_ones_show",
+    ),
     "torch: encoders, critics and servers of real models": (
         *("minilm", "offline", "small_bert"),
         "benchmarks/test_critics.py",

@@ -123,8 +123,9 @@ def test_every_flag_of_every_command_has_a_help_text() -> None:
 OF_EACH_COMMAND = set(
     "--agent --allow --allow-critic --allow-eval --backend --base-model --base-url --concurrency --corpus --critic "
     "--data --dataset --dry-run --encoder --gpu --group --index --index-home --judge --limit --max-calls --max-cost "
-    "--max-reply-tokens --max-steps --min-confidence --model --out --port --price --prompts --questions --recipe "
-    "--replace --rubric --run --sample --seed --set --split --temperature --top-k --validation --workers".split()
+    "--max-mb --max-reply-tokens --max-steps --min-confidence --model --out --port --price --prompts --questions "
+    "--recipe --replace --rubric --run --sample --seed --set --split --temperature --top-k --validation "
+    "--workers".split()
 )
 """Flags whose help says more of each command than what they mean in all of them."""
 

@@ -21,7 +21,7 @@ from reasonrag.concurrency import run_to_end
 from reasonrag.critics.evaluation.chains import Chain, chain_figures, judged_chains, shuffled
 from reasonrag.critics.evaluation.measures import Estimate, clustered_mean, pair_accuracy
 from reasonrag.critics.evaluation.observations import JudgedPair, JudgedStep, fresh_values, judged_pairs
-from reasonrag.critics.evaluation.report import BUCKETS, CLEAR_GAP, REPORT, CriticEvaluation, RunResult, write_page
+from reasonrag.critics.evaluation.report import BUCKETS, CLEAR_GAP, EVALUATION, REPORT, CriticEvaluation, RunResult
 from reasonrag.critics.evaluation.verdict import decided, remarks_of
 from reasonrag.critics.settings import EvaluateCriticSettings
 from reasonrag.data.item_files import explained_records
@@ -54,7 +54,7 @@ def evaluate_critic(
 ) -> CriticEvaluation:
     """Measure how well a critic judges the steps of trees that it was not trained on.
 
-    Writes `critic_evaluation.json`, its page, and a verdict, unless it is undecided, into the critic's folder: one that
+    Writes `critic_evaluation.json` and a verdict, unless it is undecided, into the critic's folder: one that
     failed is refused by the other commands. Raises InputError before anything is asked; RunStopped where a cap or a
     lost endpoint ended it, and KeyboardInterrupt after Ctrl-C: scores are kept, and the same call goes on.
 
@@ -71,7 +71,7 @@ def evaluate_critic(
     settings = resolve(EvaluateCriticSettings, "evaluate-critic", flags)
     watcher = watcher or SilentWatcher()
     found, against = find_critic(str(critic)), _outcome_critic(settings.against) if settings.against else None
-    out = settings.out or Path(critic).expanduser() / "evaluation"
+    out = settings.out or Path(critic).expanduser() / EVALUATION
     limits = Limits(settings.concurrency, timeout=300.0)
     asked = [
         _Asked(AskedCritic(each, critic_spec(each, limits), model))
@@ -86,7 +86,6 @@ def evaluate_critic(
         provenance = read_provenance(Path(critic).expanduser())
         known = {"settings": shown_settings(settings), "versions": versions(), "out": str(out)}
         report = report.model_copy(update=known | {"trained_on": provenance.splits if provenance else []})
-        write_page(out, report)
         write_json(out / REPORT, report.model_dump(mode="json"))
     if report.verdict != "undecided" and provenance and provenance.critic:
         verdict = CriticVerdict(failures=tuple(report.failures), evaluation=report.out)
@@ -116,9 +115,12 @@ class _Asked:
     def score(self, step: JudgedStep) -> float | None:
         return self.scores.get(step.text)
 
+    def scores_of(self, pair: JudgedPair) -> tuple[float | None, float | None]:
+        return self.score(pair.better), self.score(pair.worse)
+
     def right(self, pair: JudgedPair) -> float | None:
         """Whether the truly better step scores higher; None without both scores."""
-        return pair_accuracy(self.score(pair.better), self.score(pair.worse))
+        return pair_accuracy(*self.scores_of(pair))
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,7 @@ def _measured(plan: _Plan, pairs: Sequence[JudgedPair], stateless: Sequence[Judg
         runs=[each.told.model_copy(update={"accuracy": plan.over(each.pairs, critic.right)}) for each in plan.trees],
         questions=sum(each.told.questions for each in plan.trees),
         accuracy=plan.over(pairs, critic.right),
+        gaps=[one - other for one, other in map(critic.scores_of, pairs) if one is not None and other is not None],
         by_action_type=by(lambda pair: plain_types(str(pair.better.action_type or "other"))),
         by_layer={str(layer): each for layer, each in by(lambda pair: pair.better.layer).items()},
         by_margin={BUCKETS[place]: each for place, each in by(_bucket).items()},

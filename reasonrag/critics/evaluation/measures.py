@@ -11,8 +11,11 @@ from collections.abc import Collection, Hashable, Sequence
 import numpy as np
 from pydantic import BaseModel
 
-from preference.statistics import COMPARISON_LEVEL
+from preference.statistics import COMPARISON_LEVEL, Share, share_of
 from reasonrag.rendering import interval_text
+
+FEW = 30
+"""Questions below which the interval of a bootstrap is too narrow for a share, and Wilson's takes its place."""
 
 
 class Estimate(BaseModel):
@@ -24,6 +27,13 @@ class Estimate(BaseModel):
     high: float | None = None
     n: int = 0
     questions: int = 0
+
+    @property
+    def share(self) -> Share:
+        """Of an estimate that is a share; Wilson's interval counts the cases of a question as one."""
+        if self.value is not None and self.questions < FEW:
+            return share_of(self.value * self.questions, self.questions, COMPARISON_LEVEL)
+        return Share(of=self.n, share=self.value, low=self.low, high=self.high)
 
     def __format__(self, sign: str) -> str:
         """In percent; with `+` every end has its sign."""

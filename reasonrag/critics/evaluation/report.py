@@ -1,25 +1,23 @@
-"""The record of `critic_evaluation.json`, what is shown of it, and its page.
+"""The record of `critic_evaluation.json`, and what is shown of it; `reasonrag view` draws it.
 
-Decides the file's fields. The page is made of the record alone: it needs no network and runs no script. Knows neither
-what fails a critic (`verdict`) nor how a figure is computed (`measures`).
+Decides the file's fields. Knows neither what fails a critic (`verdict`) nor how a figure is computed (`measures`).
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Final, Literal
 
-import numpy as np
 from pydantic import BaseModel, Field
 
-from preference.export.private_files import write_file
 from reasonrag.critics.evaluation.measures import Estimate
-from reasonrag.rendering import Line, Part, Table, counted, html_templates
+from reasonrag.rendering import Line, Part, Table, counted
 
+EVALUATION: Final = "evaluation"
+"""Folder below the critic's."""
 REPORT: Final = "critic_evaluation.json"
-PAGE: Final = "critic_evaluation.html"
 CLEAR_GAP: Final = 0.3
 """Pairs with a larger true gap decide."""
 GAP: Final = f"{CLEAR_GAP:g}".removeprefix("0")
@@ -83,6 +81,8 @@ class CriticEvaluation(BaseModel):
     """Variance of a question's chain scores among equal outcomes, over that of all of them."""
     chain_scores: dict[ChainKind, list[float]] = Field(default_factory=dict)
     """Of won and lost chains less the mean of their question's, of questions with both."""
+    gaps: list[float] = Field(default_factory=list)
+    """Of each sibling pair, the score of the truly better step less that of the other."""
     scores: int = 0
     """Wanted, of the critic and the outcome model."""
     given_up: int = 0
@@ -99,6 +99,19 @@ class CriticEvaluation(BaseModel):
     versions: dict[str, str] = Field(default_factory=dict)
     out: str = ""
 
+    @property
+    def accuracies(self) -> dict[str, Estimate]:
+        """Shares of pairs and chains that are ranked right, by which, as far as there are any."""
+        found = {"all pairs": self.accuracy}
+        found |= {f"run {Path(each.run).name}": each.accuracy for each in self.runs if len(self.runs) > 1}
+        found |= {f"true gap {name}": each for name, each in self.by_margin.items()}
+        found |= {f"better step: {name}": each for name, each in self.by_action_type.items()}
+        found |= {f"depth {name}": each for name, each in self.by_layer.items()}
+        found |= {"the outcome model": self.outcome_model} if self.outcome_model else {}
+        found |= {"baseline: the shorter step": self.shorter, "baseline: without the state": self.step_only}
+        found |= {"golden chains above shuffled ones": self.golden_over_shuffled}
+        return {name: each for name, each in found.items() if each.value is not None}
+
     def shown(self) -> Iterator[Part]:
         """Accuracy, controls, and the verdict."""
         yield Table(f"critic {self.critic}", self._rows())
@@ -106,13 +119,23 @@ class CriticEvaluation(BaseModel):
         yield Table("by type of the better step", self.by_action_type.items())
         yield Table("by depth", self.by_layer.items())
         yield from (f"- {each}" for each in self.remarks)
-        yield Line(f"wrote {Path(self.out) / PAGE} and {REPORT}")
-        if self.verdict == "failed":
-            yield "NOT OFFERED: " + "; ".join(self.failures)
-        elif self.verdict == "undecided":
-            yield "undecided: " + "; ".join(self.undecided)
-        else:
-            yield "passed: the critic may be used"
+        out = Path(self.out)
+        draw = shlex.join(["reasonrag", "view", str(out.parent if out.name == EVALUATION else out)])
+        yield Line(f"wrote {out / REPORT}, which {draw} draws")
+        yield self.said[-1]
+
+    @property
+    def said(self) -> list[str]:
+        """What it was held against, remarks, and last the verdict, in sentences."""
+        verdicts = {"failed": "NOT OFFERED: " + "; ".join(self.failures), "passed": "passed: the critic may be used"}
+        return [
+            f"trained on questions of {', '.join(self.trained_on) or 'unknown data sets'}",
+            *(f"held against {Path(each.run).name}: {each.told}" for each in self.runs),
+            *([f"advantage over the outcome model {self.against}: {self.advantage:+}"] if self.advantage else []),
+            f"spread of chains at equal outcomes: {self.spread_at_equal_outcomes}",
+            *self.remarks,
+            verdicts.get(self.verdict, "undecided: " + "; ".join(self.undecided)),
+        ]
 
     def _rows(self) -> Iterator[tuple[str, object]]:
         yield "trained on", self.trained_on
@@ -128,27 +151,3 @@ class CriticEvaluation(BaseModel):
         yield "spread of chains at equal outcomes", self.spread_at_equal_outcomes
         lost = f", {self.given_up:,} failed (the same command retries them)" if self.given_up else ""
         yield "asked", f"{counted(self.calls, 'score')}, {self.session_calls:,} new{lost}"
-
-
-# -- its page -----------------------------------------------------------------------------------------------------
-
-BINS = 24
-
-
-def write_page(folder: Path, report: CriticEvaluation) -> None:
-    """Write it atomically."""
-    page = html_templates().get_template("critic_evaluation.html.j2")
-    chains, outcomes = distributions(report, "golden", "shuffled"), distributions(report, "won", "lost")
-    write_file(folder / PAGE, page.render(report=report, chains=chains, outcomes=outcomes).encode())
-
-
-def distributions(report: CriticEvaluation, *kinds: ChainKind) -> dict[str, Any] | None:
-    """Histograms on one axis, as heights of the bars to 1, and its ticks; None unless each has scores."""
-    found = {kind: report.chain_scores.get(kind, []) for kind in kinds}
-    if not all(found.values()):
-        return None
-    edges = np.histogram_bin_edges([score for scores in found.values() for score in scores], BINS)
-    shares = {kind: np.histogram(scores, edges)[0] / len(scores) for kind, scores in found.items()}
-    highest = max(each.max() for each in shares.values())
-    drawn = [(kind, len(found[kind]), fmean(found[kind]), shares[kind] / highest) for kind in kinds]
-    return {"drawn": drawn, "ticks": (edges[0], edges[BINS // 2], edges[-1])}

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from preference.export.private_files import write_file
 from reasonrag.agent.protocols.known import most_searches
-from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, MetricMean, QuestionGroup, Report
 from reasonrag.evaluation.reported_metrics import METRICS
-from reasonrag.files import FAILURES
+from reasonrag.files import FAILURES, PREDICTIONS
 from reasonrag.rendering import (
     Line,
     Part,

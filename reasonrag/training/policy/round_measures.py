@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from preference.export.summary import SUMMARY
 from preference.records import RolloutNode, read_rollouts
+from preference.statistics import COMPARISON_LEVEL, Share, share_of
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import ROLLOUTS, read_record
@@ -25,7 +26,8 @@ _WORDS, _TIMES = 4, 4
 class Round(BaseModel):
     """The attempts of one round, before it learned from them.
 
-    outcome: mean, 0 to 1. unreadable, loops: shares of replies, as often as each was drawn. searches: per attempt.
+    outcome: mean, 0 to 1. em: likewise, of questions with gold answers, with an interval as if all attempts at a
+    question were one. unreadable, loops: shares of replies, as often as each was drawn. searches: per attempt.
     tokens: per completion, those of a reader included. entropy: mean of -log p of the replies' tokens, in nats;
     distance: mean of log p - log p of the model of round 1, an estimate of the KL divergence per token; None where the
     training does not compute them. seconds: of the round, since it was last started. failed: questions without a tree.
@@ -35,6 +37,7 @@ class Round(BaseModel):
     round: int
     model: str
     outcome: float | None
+    em: Share = Share(of=0)
     unreadable: float
     loops: float
     searches: float
@@ -56,11 +59,13 @@ class Round(BaseModel):
         for tree in read_rollouts(run / ROLLOUTS):
             nodes += tree.nodes[1:]
             lost += len(tree.failed_continuations)
+        done = summary.done
         replies = max(1, lost + sum(node.draws for node in nodes))
         return cls(
             round=number,
             model=model,
             outcome=summary.mean_outcome,
+            em=share_of((summary.mean_em or 0) * done, done if summary.mean_em is not None else 0, COMPARISON_LEVEL),
             unreadable=(lost + sum(node.draws for node in nodes if node.parse_error)) / replies,
             loops=sum(node.draws for node in nodes if repeats_itself(node.response or "")) / replies,
             searches=sum(node.draws for node in nodes if node.action_type == "query") / max(1, summary.continuations),

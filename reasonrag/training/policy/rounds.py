@@ -350,15 +350,20 @@ class _Rounds:
 
     def reports(self) -> list[Round]:
         """Of the rounds that are done."""
-        record = read_stages(self.settings.run)
-        if record is None or record.recipe != RECIPE:
-            return []
-        return [Round.model_validate(each.result) for each in record.stages if each.state == "done"]
+        return rounds_in(self.settings.run)
 
     def result(self, reports: list[Round]) -> RoundsResult:
         link = self.settings.run / MODEL
         model = str(link) if link.is_symlink() else None
         return RoundsResult(run=str(self.settings.run), train=self.settings.train, rounds=reports, model=model)
+
+
+def rounds_in(folder: Path) -> list[Round]:
+    """What is known of the rounds of a folder that are done; none of a folder of something else."""
+    record = read_stages(folder)
+    if record is None or record.recipe != RECIPE:
+        return []
+    return [Round.model_validate(each.result) for each in record.stages if each.state == "done"]
 
 
 def reason_to_end(now: Round, before: Sequence[Round]) -> str | None:

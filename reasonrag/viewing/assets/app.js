@@ -1,6 +1,6 @@
 // Puts the page together: what the address says is what is shown; keys, and what happens while data is on its way.
 
-const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, evaluated: null, drawn: null, filled: "", listed: "", pending: null, route: { kind: "overview" } };
+const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, evaluated: null, trained: null, drawn: null, filled: "", listed: "", pending: null, route: { kind: "overview" } };
 const stage = document.getElementById("stage");
 const detail = document.getElementById("detail");
 const scrolled = new Map(); // how far tables were scrolled, by address, for those who come back
@@ -14,6 +14,7 @@ function routeOf(address) {
 async function go() {
   const route = routeOf(location.hash);
   document.body.dataset.route = route.kind;
+  if (state.trained) return stage.replaceChildren(...flat(curvesSection(state.trained)));
   if (state.evaluated) return showEvaluations(route);
   listAgain();
   for (const each of document.querySelectorAll(".head nav a")) {
@@ -268,11 +269,15 @@ function searchKeys(event) {
 // -- beginning -----------------------------------------------------------------------------------------------
 
 function received(part) {
+  if (part.kind) document.body.dataset.kind = part.kind;
+  if (part.kind === "trainings") {
+    state.trained = part;
+    return go();
+  }
   if (part.kind === "evaluations") {
     Object.assign(state, { rows: part.rows, evaluated: part, complete: true });
     for (const row of part.rows) row.ids = [row.id];
     state.byId = linked(part.rows);
-    document.body.dataset.kind = part.kind;
     go();
     return;
   }

@@ -12,6 +12,7 @@ const packedSource = {
     show({ ...(await unpacked(document.getElementById("list-data"))), complete: true, read: 1 });
   },
   async question(number) {
+    if (document.readyState === "loading") await new Promise((done) => addEventListener("DOMContentLoaded", done)); // parts come after scripts
     const element = document.getElementById(`question-${number}`);
     return element ? unpacked(element) : null;
   },

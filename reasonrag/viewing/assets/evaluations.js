@@ -48,7 +48,7 @@ function ofKind(name) {
 /** How good each model is, and at what: by type and hops. */
 function groupsTable({ groups, models }) {
   const best = (group) => d3.max(group.means, (mean) => mean.share);
-  const cells = (group) => group.means.map((mean, i) => h("td", { class: `digits${mean.share === best(group) ? " best" : ""}` }, mean.low === null ? number(mean.share) : wilson(mean),
+  const cells = (group) => group.means.map((mean, i) => h("td", { class: `digits${mean.share === best(group) ? " best" : ""}` }, wilson(mean),
     i ? h("span", { class: "faint" }, ` +${count(group.wins[i])} −${count(group.losses[i])}`) : null));
   return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Models by kind of question" },
     h("table", { class: "numbers" },
@@ -80,7 +80,7 @@ function showAttemptsTable() {
   const { models, metric, groups, about } = state.evaluated;
   if (!stage.querySelector("#attempts-table")) {
     stage.replaceChildren(h("h2", { tabindex: -1 }, `Evaluations, by ${METRIC_NAMES[metric]}`), groupsTable(state.evaluated),
-      h("p", { class: "note" }, `${models.length > 1 ? "Won, lost: questions on which a model is better, or worse, than the first. " : ""}Intervals: Wilson, 90 %; reasonrag compare has paired intervals and tests.`),
+      h("p", { class: "note" }, `${models.length > 1 ? "Won, lost: questions on which a model is better, or worse, than the first. " : ""}Intervals: Wilson, 95 %; reasonrag compare has paired intervals and tests.`),
       attemptsForm(), h("p", { class: "found", id: "attempts-found", role: "status" }), h("div", { class: "wide", id: "attempts-table", tabindex: 0, role: "region", "aria-label": "Table of questions" }), h("div", { id: "pairs-pages" }),
       h("details", {}, h("summary", {}, "About this page"), about.map((text) => h("p", {}, visible(text)))));
   }

@@ -200,7 +200,7 @@ function tiles(o) {
     tile("with a pair", count(o.questions_with_a_pair), percent(o.questions_with_a_pair, o.questions)),
     tile("pairs", count(o.pairs), `of ${count(o.candidates)} candidates`),
     tile("mean confidence", number(o.mean_confidence)),
-    o.usage ? tile("completions", count(o.usage.calls), o.pairs ? `${(o.usage.calls / o.pairs).toFixed(1)} per pair` : "") : null,
+    o.usage ? tile("completions", count(o.usage.calls), o.pairs ? `${number(o.usage.calls / o.pairs)} per pair` : "") : null,
     o.usage ? tile("cost", dollars(cost), cost && o.pairs ? `${dollars(cost / o.pairs)} per pair` : "") : null,
     o.trees ? tile("mean F1 / EM", `${number(o.trees.mean_f1)} / ${number(o.trees.mean_em)}`, "of continuations") : null,
   );

@@ -23,7 +23,7 @@ from reasonrag.evaluation.compare import compare, default_out
 from reasonrag.evaluation.comparison_report import Comparison, PairedComparison
 from reasonrag.evaluation.methods.choice import MethodChoice
 from reasonrag.evaluation.methods.opening import conditions_of_method
-from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction
+from reasonrag.evaluation.predictions import PredictedStep, Prediction
 from reasonrag.evaluation.report import EvaluationConditions, Report
 from reasonrag.evaluation.significance import (
     MetricDelta,
@@ -34,6 +34,7 @@ from reasonrag.evaluation.significance import (
     paired_differences,
     quantile,
 )
+from reasonrag.files import PREDICTIONS
 from tests.helpers.command_line import Reasonrag
 
 HOSTILE = "[b]x[/b] <script>alert(1)</script> |\x1b[31m ![i](http://e.vil)\n# no heading `"

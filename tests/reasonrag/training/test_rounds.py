@@ -74,6 +74,7 @@ def test_a_round_is_a_run_a_data_set_and_a_model_and_is_made_once(asked: dict[st
     students = Students()
     first = reasonrag.rounds(**asked | {"rounds": 1}, chat_model=students)
     assert [(each.outcome, each.unreadable, each.distance) for each in first.rounds] == [(0.25, 0, 0)]
+    assert (first.rounds[0].em.share, first.rounds[0].em.of) == (0.25, 3)
     made = reasonrag.rounds(**asked, chat_model=students)
     assert students.asked == {"student": 12, "policy-1": 12}
     assert (made.rounds[0], made.rounds[1].model) == (first.rounds[0], "policy-1")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -13,7 +15,8 @@ from urllib.parse import parse_qs, quote
 
 import orjson
 import pytest
-from playwright.sync_api import Page, expect
+from aiohttp import web
+from playwright.sync_api import Browser, Page, expect
 
 import reasonrag
 from reasonrag.curation.audit.audit import render_audit_page, rows_in_view
@@ -23,12 +26,12 @@ from reasonrag.viewing.overview import read_all
 from reasonrag.viewing.question_rows import PairRow, QuestionRow
 from reasonrag.viewing.question_view import QuestionView, question_view
 from tests.endpoints.weak_teacher import WeakTeacher
+from tests.helpers.endpoints import Served
 from tests.helpers.hostile import ATTACKED, ATTACKS, FAILED, MARK, Hostile, add_mishaps, make
-from tests.helpers.pages import NARROW, WIDE, Visit, barriers, did_run, keep, overflow
+from tests.helpers.pages import NARROW, PATIENCE_MS, WIDE, Visit, barriers, did_run, keep, overflow
 from tests.helpers.processes import Command
 from tests.helpers.slow_run import Slow, slowly_served
 from tests.helpers.trees import answer, branch, query, rollouts_of, run_of, siblings
-from tests.reasonrag.critics.evaluation.test_page import page_of
 from tests.reasonrag.curation.audit.test_page import report
 
 QUESTIONS, MANY, LARGE_MB, LONG_REPLY = 8, 1_500, 1, 19_000
@@ -133,6 +136,32 @@ def test_a_run_opens_and_lists_its_questions(visit: Visit, page_of_run: Path, ru
         page.get_by_role("button", name="Draw the whole tree").click()
         assert page.locator(".node").count() == (row.steps or 0) + 1
         assert page.locator("main h2").inner_text() == row.question
+
+
+def test_a_link_to_a_question_waits_for_the_part_of_the_page_that_has_it(
+    browser: Browser, page_of_run: Path, run: Path
+) -> None:
+    """A large page is shown before all of it has arrived."""
+    begin, mark, rest = page_of_run.read_bytes().partition(b'<script type="application/octet-stream" id="question-')
+    asked = threading.Event()
+
+    async def slowly(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/html"})
+        await response.prepare(request)
+        await response.write(begin)
+        await asyncio.to_thread(asked.wait, PATIENCE_MS / 1000)
+        await response.write(mark + rest)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/", slowly)
+    row = next(row for row in rows_of(run) if row.kept)
+    with Served(app, "").open() as served, contextlib.closing(browser.new_page()) as page:
+        page.goto(address(f"{served.base_url}/", "q", row.id), wait_until="commit")
+        page.locator("body[data-route=question]").wait_for()
+        expect(page.locator("#stage")).to_have_text("Reading…")
+        asked.set()
+        page.locator(TREE).wait_for()
 
 
 def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Path, run: Path) -> None:
@@ -647,9 +676,8 @@ def test_every_view_can_be_read_by_everybody(
         found += [f"{name}: {each}" for each in [*barriers(page), *too_wide(page)]]
     audit = run.parent / "audit.html"
     audit.write_text(render_audit_page(report()))
-    for name, place in (("audit", audit), ("critic", page_of(run.parent))):
-        page = visit(place, size=size, scheme=scheme)
-        found += [f"{name}: {each}" for each in [*barriers(page), *too_wide(page)]]
+    page = visit(audit, size=size, scheme=scheme)
+    found += [f"audit: {each}" for each in [*barriers(page), *too_wide(page)]]
     assert not found, "\n".join(found)
 
 

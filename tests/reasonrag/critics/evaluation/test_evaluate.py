@@ -98,7 +98,8 @@ def test_a_critic_that_knows_the_values_passes_every_check(
     assert found.golden_over_shuffled.value is not None
     assert found.golden_over_shuffled.value > 0.9, "it knows no step of another question in a state"
     assert (found.trained_on, found.runs[0].datasets) == (["atlas/train"], ["atlas/train"])
-    assert "<path" in (critic / "evaluation" / "critic_evaluation.html").read_text()
+    assert found.gaps
+    assert min(found.gaps) > 0
     shown = shown_of(found, capsys)
     assert "passed: the critic may be used" in shown
     assert shown.index("the outcome model") < shown.index("advantage over it │ +")
