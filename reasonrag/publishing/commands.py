@@ -36,4 +36,4 @@ def publish(
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when the client is imported
     done = publish_data_set(directory, dry_run=dry_run, say=lambda message: show([Aside(message)]), **flags)
-    print_result(done, lambda published: published.shown(), as_json=as_json)
+    print_result(done, done.shown(), as_json=as_json)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from preference.export.private_files import write_file
 from reasonrag.critics.evaluation.measures import Estimate
-from reasonrag.rendering import Line, Part, Table, counted, html_templates
+from reasonrag.rendering import Line, Part, Shown, Table, counted, html_templates
 
 REPORT: Final = "critic_evaluation.json"
 PAGE: Final = "critic_evaluation.html"
@@ -51,7 +51,7 @@ class RunResult(BaseModel):
         return f"{asked}, {counted(self.pairs, 'pair')} by {self.truth}"
 
 
-class CriticEvaluation(BaseModel):
+class CriticEvaluation(BaseModel, Shown):
     """Content of `critic_evaluation.json`."""
 
     schema_version: Literal["reasonrag.critic-evaluation/1"] = "reasonrag.critic-evaluation/1"
@@ -139,7 +139,8 @@ def write_page(folder: Path, report: CriticEvaluation) -> None:
     """Write it atomically."""
     page = html_templates().get_template("critic_evaluation.html.j2")
     chains, outcomes = distributions(report, "golden", "shuffled"), distributions(report, "won", "lost")
-    write_file(folder / PAGE, page.render(report=report, chains=chains, outcomes=outcomes).encode())
+    title = f"Evaluation of the critic {report.critic}"
+    write_file(folder / PAGE, page.render(title=title, report=report, chains=chains, outcomes=outcomes).encode())
 
 
 def distributions(report: CriticEvaluation, *kinds: ChainKind) -> dict[str, Any] | None:

@@ -16,8 +16,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import reasonrag
-from reasonrag.curation.audit.audit import render_audit_page, rows_in_view
-from reasonrag.curation.audit.report import RowExample
+from reasonrag.curation.audit.report import RowExample, rows_in_view
 from reasonrag.viewing.collection import open_collection
 from reasonrag.viewing.overview import read_all
 from reasonrag.viewing.question_rows import PairRow, QuestionRow
@@ -646,7 +645,7 @@ def test_every_view_can_be_read_by_everybody(
         keep(page, f"view-{name}-{scheme}-{size[0]}")
         found += [f"{name}: {each}" for each in [*barriers(page), *too_wide(page)]]
     audit = run.parent / "audit.html"
-    audit.write_text(render_audit_page(report()))
+    audit.write_text(report().page())
     for name, place in (("audit", audit), ("critic", page_of(run.parent))):
         page = visit(place, size=size, scheme=scheme)
         found += [f"{name}: {each}" for each in [*barriers(page), *too_wide(page)]]
