@@ -268,9 +268,10 @@ def _print_table(part: rendering.Table, console: Console) -> None:
         )
     for row in rows:
         table.add_row(*(Text(shown(each), style=_STYLES.get(each, "")) for each in row))
-    unlimited = console.options.update_width(10**4)
-    squeezed = console.measure(table, options=unlimited).maximum > console.width
-    for place, column in enumerate(table.columns if squeezed else ()):
+    natural = console.measure(table, options=console.options.update_width(10**4)).maximum
+    for place, column in enumerate(table.columns if natural > console.width else ()):
         if column.justify == "right":
             column.width = max(map(len, [*(row[place] for row in rows), *written(part.head[place]).split()]))
+        elif all(each.justify == "right" for each in table.columns[1:]):
+            column.no_wrap = False  # nothing else can give way
     console.print(table)
