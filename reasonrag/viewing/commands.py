@@ -110,7 +110,7 @@ def show(
     if pair is not None and as_json:
         raise InputError("--pair and --json exclude each other: --json gives all pairs anyway")
     from reasonrag.terminal import show as print_parts
-    from reasonrag.viewing.question_screen import pair_parts, question_parts
+    from reasonrag.viewing.question_screen import pair_parts
     from reasonrag.viewing.view import show as find
 
     with reading_progress(run, bytes_of(run)):
@@ -120,7 +120,7 @@ def show(
     elif pair is not None:
         print_parts(pair_parts(found, pair))
     else:
-        print_parts(question_parts(found))
+        print_parts(found.shown())
         if found.pairs:
             again = f"reasonrag show {shlex.quote(str(run))} {shlex.quote(on_one_line(found.id))} --pair PAIR_ID"
             print_shown(f"one pair and the reasons for its label: {again}")

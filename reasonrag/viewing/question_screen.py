@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from preference.filters import DROP_REASONS
 from reasonrag.errors import InputError, choices
-from reasonrag.rendering import Outline, Part, Table, Verdict, counted, counts_text, shows
+from reasonrag.rendering import Outline, Part, Table, Verdict, counted, counts_text
 from reasonrag.terminal import on_one_line
 from reasonrag.viewing.explanations import end_words, number
-from reasonrag.viewing.question_view import PairView, QuestionView, StepView
+
+if TYPE_CHECKING:
+    from reasonrag.viewing.question_view import PairView, QuestionView, StepView
 
 _EXAMPLES = 9
 _LONGEST = 200
 """Of a step or a side in a list, in characters."""
 
 
-@shows(QuestionView)
 def question_parts(view: QuestionView) -> Iterator[Part]:
     """Its trees, its pairs, and why others were dropped."""
     yield from _about(view)

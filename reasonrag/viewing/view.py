@@ -16,7 +16,7 @@ from reasonrag.files import VIEW_PAGE
 from reasonrag.rendering import counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.viewing import question_screen, stats_tables  # noqa: F401 - notebooks show by them what is returned here
+from reasonrag.viewing import stats_tables  # noqa: F401 - notebooks show by them what is returned here
 from reasonrag.viewing.collection import Collection, open_collection
 from reasonrag.viewing.evaluations import Evaluations, is_evaluation
 from reasonrag.viewing.overview import Overview, read_all
