@@ -115,10 +115,10 @@ def shows(kind: Any) -> Callable[[Shows], Shows]:
     return decorated
 
 
-def html_of(parts: Iterable[Part], title: str = "") -> str:
+def html_of(parts: Iterable[Part], title: str = "", page: str = "page.html.j2", **more: object) -> str:
     """A page that needs no network and runs no script; without a title what a notebook shows. Without secrets."""
-    template = html_templates().get_template("page.html.j2" if title else "parts.html.j2")
-    return template.render(parts=parts, title=title)
+    template = html_templates().get_template(page if title else "parts.html.j2")
+    return template.render(parts=parts, title=title, **more)
 
 
 FIGURE = re.compile(r"[-+$]?\d.*|-|none|yes|no|")

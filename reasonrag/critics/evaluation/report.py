@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from preference.export.private_files import write_file
 from reasonrag.critics.evaluation.measures import Estimate
-from reasonrag.rendering import Line, Part, Shown, Table, counted, html_templates
+from reasonrag.rendering import Line, Part, Shown, Table, Verdict, counted, html_of
 
 REPORT: Final = "critic_evaluation.json"
 PAGE: Final = "critic_evaluation.html"
@@ -100,19 +100,21 @@ class CriticEvaluation(BaseModel, Shown):
     out: str = ""
 
     def shown(self) -> Iterator[Part]:
-        """Accuracy, controls, and the verdict."""
+        """The verdict, accuracy and controls."""
+        yield self.said
         yield Table(f"critic {self.critic}", self._rows())
         yield Table("pairs ranked right, by true gap", self.by_margin.items())
         yield Table("by type of the better step", self.by_action_type.items())
         yield Table("by depth", self.by_layer.items())
         yield from (f"- {each}" for each in self.remarks)
         yield Line(f"wrote {Path(self.out) / PAGE} and {REPORT}")
+
+    @property
+    def said(self) -> Verdict:
         if self.verdict == "failed":
-            yield "NOT OFFERED: " + "; ".join(self.failures)
-        elif self.verdict == "undecided":
-            yield "undecided: " + "; ".join(self.undecided)
-        else:
-            yield "passed: the critic may be used"
+            return Verdict("error: NOT OFFERED: " + "; ".join(self.failures))
+        undecided = "warning: undecided: " + "; ".join(self.undecided)
+        return Verdict(undecided if self.verdict == "undecided" else "passed: the critic may be used")
 
     def _rows(self) -> Iterator[tuple[str, object]]:
         yield "trained on", self.trained_on
@@ -137,10 +139,10 @@ BINS = 24
 
 def write_page(folder: Path, report: CriticEvaluation) -> None:
     """Write it atomically."""
-    page = html_templates().get_template("critic_evaluation.html.j2")
     chains, outcomes = distributions(report, "golden", "shuffled"), distributions(report, "won", "lost")
-    title = f"Evaluation of the critic {report.critic}"
-    write_file(folder / PAGE, page.render(title=title, report=report, chains=chains, outcomes=outcomes).encode())
+    more = {"report": report, "chains": chains, "outcomes": outcomes}
+    page = html_of([report.said], f"Evaluation of the critic {report.critic}", "critic_evaluation.html.j2", **more)
+    write_file(folder / PAGE, page.encode())
 
 
 def distributions(report: CriticEvaluation, *kinds: ChainKind) -> dict[str, Any] | None:

@@ -21,11 +21,6 @@ AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 EXAMPLES = 5
 """Examples kept per check."""
 _THEN = {"error": ". Do not train on these rows or publish them", "warning": ". Review before training", "passed": ""}
-_ABOUT = (
-    "Links lead to view.html, which reasonrag view writes. Lengths are of LLaMA-Factory's template qwen. A cut prompt "
-    "loses its end: the last evidence, or the start of the assistant's turn; LLaMA-Factory does not warn of it. "
-    "Made by reasonrag {reasonrag}."
-)
 
 
 class RowExample(BaseModel):
@@ -114,7 +109,7 @@ class AuditReport(BaseModel, Shown):
 
     def page(self) -> str:
         """`audit.html`."""
-        return html_of([*self.shown(page=True), _ABOUT.format(**self.versions)], f"Audit of {self.data}")
+        return html_of(self.shown(page=True), f"Audit of {self.data}", "audit.html.j2", versions=self.versions)
 
     def _number_rows(self) -> Iterator[tuple[str, object]]:
         yield "files", [f"{name} {count:,}" for name, count in self.files.items()]
