@@ -75,6 +75,7 @@ def _page(comparison: Comparison) -> Iterator[Part]:
 
 
 def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
+    yield pair.sentence
     yield Table(
         f"{pair.other} vs. {pair.reference}, {counted(comparison.questions, 'question')}",
         [
@@ -104,7 +105,6 @@ def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
         f"{capitalized(name)}: {outcomes.wins:,} wins, {outcomes.losses:,} losses, {outcomes.ties:,} ties; "
         f"{style}.{of_choices}"
     )
-    yield pair.sentence
     if pair.changed:
         yield f"Settings that differ: {'; '.join(pair.changed)}."
 
