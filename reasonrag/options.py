@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, NoReturn, TypeAlias, get_args
 
 import typer
 from pydantic import BaseModel
@@ -30,7 +30,6 @@ from reasonrag.terminal import print_shown, show
 FAILED, BAD_INPUT = 1, 2
 """Exit statuses."""
 Command: TypeAlias = Callable[..., None]
-Result = TypeVar("Result", bound=BaseModel)
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table")]
 Config: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="CONFIG", help="Shipped configuration by its name, or a YAML file of its keys")
@@ -195,12 +194,12 @@ class HelpOfGroup(TyperGroup):
 # -- how a command ends ----------------------------------------------------------------------------------------
 
 
-def print_result(result: Result, parts: Callable[[Result], Iterable[Part]], *, as_json: bool) -> None:
+def print_result(result: BaseModel, parts: Iterable[Part], *, as_json: bool) -> None:
     """The result of a command on stdout: as JSON, or for people. parts: what it shows."""
     if as_json:
         print(result.model_dump_json())  # noqa: T201 - JSON escapes its controls
     else:
-        show(parts(result))
+        show(parts)
 
 
 @contextmanager

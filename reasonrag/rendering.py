@@ -1,4 +1,4 @@
-"""What a record shows: the parts that it is printed as, how values are written, and the templates of pages and cards.
+"""What a record shows: its parts, how values are written, and the templates of pages, cards and notebooks.
 
 Decides what is escaped in Markdown and HTML, and how shares, counts and dollars are written. Knows no particular record
 and no terminal.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from preference.export.formats import plain_types
 from preference.export.summary import GoldAgreement
@@ -51,16 +51,26 @@ class Table:
     """Values under a title, as `written` gives them.
 
     Without a head a row is a name and its value, and a row without a value is left out. head: names of the columns.
+    texts: whether a terminal has each value below its name. On a page a Line in a cell is a link.
     """
 
     title: str
     rows: Iterable[Sequence[object]]
     head: Sequence[object] = ()
+    texts: bool = False
 
     @property
     def cells(self) -> list[list[str]]:
         rows = [[written(each) for each in row] for row in self.rows]
         return [row for row in rows if self.head or row[1]]
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Words with what stands below them. A terminal cuts them at its width."""
+
+    words: Sequence[str]
+    below: list[Outline] = field(default_factory=list)
 
 
 class Line(str):
@@ -75,8 +85,44 @@ class Aside(str):
     __slots__ = ()
 
 
-Part: TypeAlias = Table | str
-"""Of what a record shows; a `str` that is neither Line nor Aside is prose."""
+class Verdict(str):
+    """What a record comes to, behind its severity: `error: `, `warning: ` or `passed: `."""
+
+    __slots__ = ()
+
+
+Part: TypeAlias = Table | Outline | str
+"""Of what a record shows; a `str` that is none of the above is prose."""
+
+
+class Shown:
+    """A record whose `shown` gives its parts, causes and what to do first: for the terminal, and for a notebook."""
+
+    def _repr_html_(self: Any) -> str:
+        return html_of(self.shown())
+
+
+Shows = TypeVar("Shows", bound=Callable[[Any], Iterable[Part]])
+
+
+def shows(kind: Any) -> Callable[[Shows], Shows]:
+    """Of records that do not know how they are shown: notebooks show them by the decorated function."""
+
+    def decorated(parts: Shows) -> Shows:
+        kind._repr_html_ = lambda record: html_of(parts(record))
+        return parts
+
+    return decorated
+
+
+def html_of(parts: Iterable[Part], title: str = "", page: str = "page.html.j2", **more: object) -> str:
+    """A page that needs no network and runs no script; without a title what a notebook shows. Without secrets."""
+    template = html_templates().get_template(page if title else "parts.html.j2")
+    return template.render(parts=parts, title=title, **more)
+
+
+FIGURE = re.compile(r"[-+$]?\d.*|-|none|yes|no|")
+"""What is aligned at the right where a whole column has it."""
 
 
 def next_command(*words: object) -> Line:
@@ -229,4 +275,8 @@ def markdown_templates() -> jinja2.Environment:
 
 def html_templates() -> jinja2.Environment:
     """The package's HTML templates, with autoescaping."""
-    return _templates(autoescape=True)
+    found, known = _templates(autoescape=True), secrets()
+    found.filters["shown"] = lambda value: mask_secrets(one_line(written(value)), known)
+    found.tests["figure"] = lambda value: FIGURE.fullmatch(written(value)) is not None
+    found.tests["a"] = lambda part, kind: type(part).__name__ == kind
+    return found

@@ -6,7 +6,6 @@ and no record.
 
 from __future__ import annotations
 
-import re
 import select
 import signal
 import sys
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -28,7 +28,7 @@ from rich.text import Text
 from reasonrag import rendering
 from reasonrag.errors import Interrupted
 from reasonrag.redaction import redact, secrets
-from reasonrag.rendering import Aside, Line, Part, counted, written
+from reasonrag.rendering import FIGURE, Aside, Line, Outline, Part, counted, written
 
 if TYPE_CHECKING:
     from reasonrag.progress import SessionTally
@@ -213,9 +213,12 @@ def _typed_line() -> str:
 def show(parts: Iterable[Part]) -> None:
     """Print what a record shows; asides go to stderr."""
     known = secrets()
+    console = Console(highlight=False, markup=False, emoji=False)
     for part in parts:
         if isinstance(part, rendering.Table):
-            _print_table(part)
+            _print_table(part, console)
+        elif isinstance(part, Outline):
+            console.print(Text(on_one_line(" ".join(part.words)), "dim"), *_branches(part), sep="\n")
         elif isinstance(part, Line):
             print_shown(redact(part, known))
         else:
@@ -223,31 +226,52 @@ def show(parts: Iterable[Part]) -> None:
 
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "note": "cyan", "ok": "green"}
-"""Of a verdict or a severity, in a cell of its own."""
-_NUMBER = re.compile(r"[-+$]?\d.*|-|none|yes|no|")
+_STYLES |= {"query": "cyan", "evidence": "yellow", "answer": "bold"}
+"""Of a verdict, a severity or an action type, in a cell of its own."""
 _MANY_COLUMNS = 8
 """With more, a table has no lines, so that it fits 80 columns."""
 _SHORT_NAME = 24
 """Names at the beginning of a line are not broken if none is longer."""
 
 
-def _print_table(part: rendering.Table) -> None:
-    """Under its title, which may be wider than the table. A column of numbers is aligned at the right."""
-    console, rows = Console(highlight=False), part.cells
+def _branches(part: Outline, above: str = "") -> Iterator[Text]:
+    """A line for each, cut where the terminal ends: seven layers take 14 columns."""
+    for each in part.below:
+        last = each is part.below[-1]
+        words = [(f"{on_one_line(word)} ", _STYLES.get(word, "")) for word in each.words]
+        yield Text.assemble((f"{above}{'└╴' if last else '├╴'}", "dim"), *words, no_wrap=True, overflow="ellipsis")
+        yield from _branches(each, f"{above}{'  ' if last else '│ '}")
+
+
+def _print_table(part: rendering.Table, console: Console) -> None:
+    """Under its title, which may be wider than the table. Where it must be squeezed, numbers are not."""
+    rows = part.cells
     console.print(Text(shown(written(part.title)), style="italic"), soft_wrap=not console.is_terminal)
+    if part.texts:
+        for told, value in rows:
+            console.print(Text(shown(told), style="bold"))
+            console.print(Padding(Text(shown(value)), (0, 0, 0, 2), expand=False))
+        return
     wide = len(part.head) > _MANY_COLUMNS
     table = Table(show_header=bool(part.head), collapse_padding=wide, pad_edge=not wide)
     if wide:
         table.box = None
     for place, name in enumerate(part.head or ("", "")):
-        numbers = part.head and all(_NUMBER.fullmatch(row[place]) for row in rows)
+        numbers = part.head and all(FIGURE.fullmatch(row[place]) for row in rows)
         table.add_column(
             Text(shown(written(name))),
             style=None if part.head or place else "bold",
             justify="right" if numbers else "left",
             overflow="fold",
-            no_wrap=bool(part.head) and not place and all(len(row[0]) <= _SHORT_NAME for row in rows),
+            no_wrap=not place and all(len(row[0]) <= _SHORT_NAME for row in rows),
+            max_width=None if part.head or place else max(_SHORT_NAME, console.width // 3),
         )
     for row in rows:
         table.add_row(*(Text(shown(each), style=_STYLES.get(each, "")) for each in row))
+    natural = console.measure(table, options=console.options.update_width(10**4)).maximum
+    for place, column in enumerate(table.columns if natural > console.width else ()):
+        if column.justify == "right":
+            column.width = max(map(len, [*(row[place] for row in rows), *written(part.head[place]).split()]))
+        elif all(each.justify == "right" for each in table.columns[1:]):
+            column.no_wrap = False  # nothing else can give way
     console.print(table)

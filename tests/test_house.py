@@ -22,23 +22,23 @@ MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1618,
     "preference": 5350,
-    "hall": 3788,
+    "hall": 3861,
     "agent": 3227,
-    "critics": 1119,
-    "curation": 5481,
-    "data": 3565,
-    "evaluation": 4230,
-    "exploration": 2579,
+    "critics": 1124,
+    "curation": 5483,
+    "data": 3559,
+    "evaluation": 4233,
+    "exploration": 2580,
     "llm": 5128,
     "publishing": 1348,
-    "retrieval": 3777,
+    "retrieval": 3770,
     "run": 780,
-    "scale": 567,
+    "scale": 566,
     "serving": 1180,
-    "studies": 1340,
+    "studies": 1338,
     "training": 5786,
-    "viewing": 3256,
-    "tests": 52525,
+    "viewing": 3265,
+    "tests": 52704,
     "benchmarks": 11738,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
@@ -66,8 +66,9 @@ def test_a_room_keeps_to_its_lines(room: str) -> None:
 
 
 def test_the_page_keeps_to_its_lines() -> None:
-    """Scripts and styles of `reasonrag view`, without libraries."""
+    """Scripts and styles of `reasonrag view`, without libraries, and the style that all pages share."""
     files = [each for each in (ROOT / "reasonrag" / "viewing" / "assets").iterdir() if each.is_file()]
+    files.append(ROOT / "reasonrag" / "templates" / "page_style.css")
     assert sum(len(each.read_bytes().splitlines()) for each in files) <= PAGE_LINES
 
 

@@ -43,10 +43,9 @@ def evaluate_critic(
     Exit status 1 if it failed.
     """
     from reasonrag.critics.evaluation.evaluate import evaluate_critic as evaluate
-    from reasonrag.critics.evaluation.report import CriticEvaluation
     from reasonrag.terminal import TerminalWatcher
 
     found = evaluate(critic, *runs, watcher=TerminalWatcher(), **flags)
-    print_result(found, CriticEvaluation.shown, as_json=as_json)
+    print_result(found, found.shown(), as_json=as_json)
     if found.failures:
         raise typer.Exit(FAILED)

@@ -18,6 +18,7 @@ from reasonrag.curation.settings import (
 from reasonrag.errors import InputError
 from reasonrag.files import bytes_of
 from reasonrag.options import FAILED, EstimateOnly, Json, options, print_result
+from reasonrag.rendering import Line
 from reasonrag.settings import resolve
 from reasonrag.terminal import LARGE, reading_progress
 
@@ -44,7 +45,7 @@ def pairs(
     if size >= LARGE:
         watcher.say(f"labelling the steps of {size / 10**6:,.0f} MB")
     summary = make_pairs(runs, watcher=watcher, **flags)
-    print_result(summary, pairs_parts, as_json=as_json)
+    print_result(summary, pairs_parts(summary), as_json=as_json)
     if summary.judging.get("given_up"):
         raise typer.Exit(FAILED)
 
@@ -70,7 +71,7 @@ def warm_up(
     from reasonrag.terminal import TerminalWatcher
 
     made = make_rows(watcher=TerminalWatcher(), dry_run=dry_run, **flags)
-    print_result(made, warm_up_parts, as_json=as_json)
+    print_result(made, warm_up_parts(made), as_json=as_json)
     if made.warm_up["failed"]:
         raise typer.Exit(FAILED)
 
@@ -93,11 +94,11 @@ def questions(
     answers is left out, with its cause. The same command continues what was stopped. Exit status 1 if the teacher
     failed on some question.
     """
-    from reasonrag.curation.question_writing.writing import QuestionsSummary, corpus_questions
+    from reasonrag.curation.question_writing.writing import corpus_questions
     from reasonrag.terminal import TerminalWatcher
 
     made = corpus_questions(corpus, watcher=TerminalWatcher(), dry_run=dry_run, **flags)
-    print_result(made, QuestionsSummary.shown, as_json=as_json)
+    print_result(made, made.shown(), as_json=as_json)
     if made.failed:
         raise typer.Exit(FAILED)
 
@@ -113,14 +114,15 @@ def review(
 
     --out writes the sample, for a spreadsheet or Label Studio; --judgements reads what was said of it.
     """
-    from reasonrag.curation.review import ReviewSample, review_parts, review_report, review_sample
+    from reasonrag.curation.review import review_parts, review_report, review_sample
 
     asked = resolve(ReviewSettings, "review", flags)
     if asked.out and not asked.judgements:
         sample = review_sample(directory, asked.out, sample=asked.sample, seed=asked.seed)
-        print_result(sample, ReviewSample.shown, as_json=as_json)
+        print_result(sample, sample.shown(), as_json=as_json)
     elif asked.judgements and not asked.out:
-        print_result(review_report(directory, asked.judgements), review_parts, as_json=as_json)
+        found = review_report(directory, asked.judgements)
+        print_result(found, review_parts(found), as_json=as_json)
     else:
         raise InputError("give --out FILE to write a sample, or --judgements FILE to read what was said of it")
 
@@ -143,14 +145,13 @@ def import_published(
 
     Trees become a run, from which `pairs` makes a data set. Pairs become a data set ready for training.
     """
-    from reasonrag.curation.import_published import ImportReport
     from reasonrag.curation.import_published import import_published as read
     from reasonrag.terminal import TerminalMessages
 
     size, anew = sum(bytes_of(Path(each)) for each in sources), "; the same command starts anew"
     with reading_progress(Path(sources[0]), size, instead=anew):
         report = read(sources, say=TerminalMessages().say, **flags)
-    print_result(report, ImportReport.shown, as_json=as_json)
+    print_result(report, report.shown(), as_json=as_json)
 
 
 @options(CheckSettings, example="reasonrag audit data/hotpotqa-train-economy")
@@ -175,6 +176,6 @@ def audit(
     with reading_progress(directory, bytes_of(directory)):
         found = audit_rows(directory, **flags)
     page = page_path(audited_place(directory))
-    print_result(found, lambda audited: audited.shown(page), as_json=as_json)
+    print_result(found, [*found.shown(), Line(f"wrote {page} and {page.with_suffix('.json').name}")], as_json=as_json)
     if found.errors:
         raise typer.Exit(FAILED)

@@ -40,7 +40,7 @@ from reasonrag.data.item_files import read_items
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, file_digest, only_writer, reading, writing
-from reasonrag.rendering import Line, Part, Table, counted, counts_text, next_command, warned
+from reasonrag.rendering import Line, Part, Shown, Table, counted, counts_text, next_command, warned
 from reasonrag.run_config import RunConfig, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -74,7 +74,7 @@ class FoundPrompts(BaseModel):
     folder: str | None
 
 
-class ImportReport(BaseModel):
+class ImportReport(BaseModel, Shown):
     """What an import read, repaired, refused and wrote; the content of `import.json`."""
 
     kind: ImportKind
@@ -106,6 +106,7 @@ class ImportReport(BaseModel):
 
     def shown(self) -> Iterator[Part]:
         """What was read and written, each kind of repair and refusal, and the next commands."""
+        yield from warned(self.warnings)
         yield Table(f"imported {self.kind}", self._rows())
         for title, counts in (("repaired", self.repairs), ("rejected", self.refusals)):
             if counts:
@@ -114,7 +115,6 @@ class ImportReport(BaseModel):
                     for name, each in counts.items()
                 ]
                 yield Table(title, rows, ("", "", "meaning", "first"))
-        yield from warned(self.warnings)
         yield Line(f"wrote {self.out}")
         name = Path(self.out).name
         if self.kind == "trees":

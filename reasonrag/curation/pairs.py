@@ -30,6 +30,7 @@ from reasonrag.curation.labels.judge_labels import Judging, StateJudge, label_by
 from reasonrag.curation.pairs_settings import PairsSettings
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
 from reasonrag.curation.sources import Sources, default_out, paths_of
+from reasonrag.curation.warm_up.warm_up import warm_up_parts
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
@@ -41,7 +42,7 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import rehearsed_judge
 from reasonrag.llm.settings import BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.rendering import Line, Part, Table, counted, counts_text, depths_text, gold_rows, warned
+from reasonrag.rendering import Line, Part, Table, counted, counts_text, depths_text, gold_rows, shows, warned
 from reasonrag.run.engine import Budget
 from reasonrag.run.scoring import AskedCritic
 from reasonrag.settings import resolve
@@ -212,11 +213,15 @@ def _witnesses(settings: PairsSettings, critic_model: ChatModel | None, *, judge
 # -- what is shown ---------------------------------------------------------------------------------------------
 
 
+@shows(PairSummary)
 def pairs_parts(summary: PairSummary) -> Iterator[Part]:
-    """The summary of `pairs`, what was written, what the audit found, and the next commands."""
+    """The summary of `pairs` or `warm_up`, what was written, what the audit found, and the next commands."""
+    if summary.warm_up:
+        yield from warm_up_parts(summary)
+        return
     rows = [*summary_rows(summary), ("decontamination", _decontaminated(summary.contamination))]
-    yield Table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
     yield from warned(summary.warnings)
+    yield Table(f"preference pairs  recipe {', '.join(summary.recipes) or 'none'}", rows)
     out = Path(summary.out)
     yield from (Line(f"wrote {out / name} ({counted(count, 'row')})") for name, count in summary.files.items())
     yield Line(f"all candidates: {out / CANDIDATES}; drop reasons: {out / DROPPED}")

@@ -34,7 +34,7 @@ from preference.review_sample import (
 from reasonrag.curation.settings import REVIEWED
 from reasonrag.errors import InputError
 from reasonrag.files import check_finished, read_small, reading, writing
-from reasonrag.rendering import Line, Part, Table, agreement_text, counted, next_command
+from reasonrag.rendering import Line, Part, Shown, Table, agreement_text, counted, next_command, shows
 from reasonrag.signatures import public_call
 from reasonrag.terminal import on_one_line
 
@@ -49,7 +49,7 @@ _FORMULAS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 """How a cell begins that a spreadsheet may take for a formula; the last four are the wide forms of the first."""
 
 
-class ReviewSample(BaseModel):
+class ReviewSample(BaseModel, Shown):
     """The sample that `review` wrote. pairs: different ones that show a choice, in the data set."""
 
     out: str
@@ -253,6 +253,7 @@ def _shown(value: Any) -> str:
 # -- what is shown ---------------------------------------------------------------------------------------------
 
 
+@shows(ReviewReport)
 def review_parts(report: ReviewReport) -> Iterator[Part]:
     """The results of each reviewer, then the agreement between reviewers."""
     for each in report.reviewers:

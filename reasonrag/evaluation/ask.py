@@ -29,7 +29,7 @@ from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.rendering import Part, counted, dollars, of_which_reasoning
+from reasonrag.rendering import Part, Shown, counted, dollars, of_which_reasoning
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
@@ -58,7 +58,7 @@ class _CappedModel(WrappedModel):
         return completions
 
 
-class AgentAnswer(BaseModel):
+class AgentAnswer(BaseModel, Shown):
     """The agent's answer to one question."""
 
     question: str

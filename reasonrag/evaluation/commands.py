@@ -25,7 +25,7 @@ def evaluate(*, as_json: Json = False, **flags: Any) -> None:
     from reasonrag.terminal import TerminalWatcher
 
     report = evaluate_run(watcher=TerminalWatcher(), **flags)
-    print_result(report, evaluation_parts, as_json=as_json)
+    print_result(report, evaluation_parts(report), as_json=as_json)
     if report.owed:
         raise typer.Exit(FAILED)
 
@@ -45,8 +45,8 @@ def ask(
 
     Writes no file. Exit status 1 if there is no answer.
     """
-    from reasonrag.evaluation.ask import AgentAnswer, show_step
     from reasonrag.evaluation.ask import ask as ask_once
+    from reasonrag.evaluation.ask import show_step
     from reasonrag.terminal import TerminalWatcher
 
     told: dict[str, Any] = {} if as_json else {"told": show_step}
@@ -54,7 +54,7 @@ def ask(
         found = ask_once(question, watcher=TerminalWatcher(), **told, **flags)
     except KeyboardInterrupt:
         raise typer.Exit(Interrupted.exit_status) from None
-    print_result(found, AgentAnswer.shown, as_json=as_json)
+    print_result(found, found.shown(), as_json=as_json)
     if found.answer is None:
         raise typer.Exit(FAILED)
 
@@ -74,12 +74,13 @@ def compare(
     of one condition as --group NAME=RUN,RUN. Exit status 1 if some judgement failed.
     """
     from reasonrag.evaluation.compare import compare_into
-    from reasonrag.evaluation.pages.comparison_page import comparison_parts
-    from reasonrag.rendering import warned
-    from reasonrag.terminal import TerminalWatcher, show
+    from reasonrag.evaluation.comparison_report import COMPARISON
+    from reasonrag.evaluation.pages.comparison_page import PAGE, comparison_parts
+    from reasonrag.rendering import Line
+    from reasonrag.terminal import TerminalWatcher
 
     comparison, written = compare_into(runs or [], flags, watcher=TerminalWatcher())
-    show(warned(comparison.warnings))
-    print_result(comparison, lambda found: comparison_parts(found, written), as_json=as_json)
+    wrote = Line(f"wrote {written / PAGE} and {COMPARISON}")
+    print_result(comparison, [*comparison_parts(comparison), wrote], as_json=as_json)
     if any(each.preferences and each.preferences.failed for each in comparison.pairs):
         raise typer.Exit(FAILED)

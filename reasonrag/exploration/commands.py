@@ -65,15 +65,15 @@ def generate(
     from reasonrag.terminal import TerminalWatcher
 
     if dry_run:
-        from reasonrag.exploration.cost_estimate import CostEstimate, estimate
+        from reasonrag.exploration.cost_estimate import estimate
 
-        print_result(estimate(watcher=TerminalWatcher(), **flags), CostEstimate.shown, as_json=as_json)
+        estimated = estimate(watcher=TerminalWatcher(), **flags)
+        print_result(estimated, estimated.shown(), as_json=as_json)
         return
     from reasonrag.exploration.explore import generate as generate_run
-    from reasonrag.exploration.summary import RunSummary
 
     summary = generate_run(watcher=TerminalWatcher(), replay=replay, launch=context.obj.explore, **flags)
-    print_result(summary, RunSummary.shown, as_json=as_json)
+    print_result(summary, summary.shown(), as_json=as_json)
     leave(summary.stopped, failed=summary.failed)
 
 

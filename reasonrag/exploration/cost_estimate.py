@@ -29,7 +29,7 @@ from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import price_list, prices_given
 from reasonrag.llm.settings import DEFAULT_TEACHER
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.rendering import Part, Table, counted, dollars
+from reasonrag.rendering import Part, Shown, Table, counted, dollars
 from reasonrag.run_config import recorded_effort
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -40,7 +40,7 @@ TOKENS_PER_SECOND = 50
 """Of reasoning up to the token limit; a guess."""
 
 
-class CostEstimate(BaseModel):
+class CostEstimate(BaseModel, Shown):
     """Expected usage, cost and time of a whole run; the output of `generate --dry-run --json`."""
 
     measured_questions: int

@@ -47,7 +47,7 @@ class Sign:
     name: str
     means: str
     remedy: str
-    shown_by: Callable[[RolloutRecord], bool]
+    shows: Callable[[RolloutRecord], bool]
     fault: bool = False
 
     @property
@@ -144,7 +144,7 @@ SIGNS = (
 
 
 def observed_signs(rollout: RolloutRecord) -> frozenset[str]:
-    return frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
+    return frozenset(sign.name for sign in SIGNS if sign.shows(rollout))
 
 
 def gives_a_pair(rollout: RolloutRecord) -> bool:

@@ -27,6 +27,7 @@ from reasonrag.ranks import RANKS, whole_of
 from reasonrag.rendering import (
     Line,
     Part,
+    Shown,
     Table,
     counted,
     dollars_or_unknown,
@@ -119,7 +120,7 @@ class RunFacts(BaseModel):
     """Null if the session finished."""
 
 
-class RunSummary(RunFacts):
+class RunSummary(RunFacts, Shown):
     """The content of a run directory and of its last session; the content of `summary.json`."""
 
     done: int
@@ -158,8 +159,8 @@ class RunSummary(RunFacts):
     def shown(self) -> Iterator[Part]:
         models = {"agent": self.agent, "teacher": self.model, "values of": self.value_model, "reader": self.reader}
         named = "".join(f"  {what} {name}" for what, name in models.items() if name)
-        yield Table(f"{self.dataset}/{self.split}  recipe {self.recipe}{named}", self._rows())
         yield from warned(self.warnings)
+        yield Table(f"{self.dataset}/{self.split}  recipe {self.recipe}{named}", self._rows())
         run = Path(self.run)
         whole = (run / ROLLOUTS).exists()
         yield Line(

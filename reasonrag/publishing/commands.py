@@ -44,4 +44,4 @@ def publish(
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when the client is imported
     view = context.obj.view if space else None
     done = publish_data_set(directory, dry_run=dry_run, view=view, say=lambda message: show([Aside(message)]), **flags)
-    print_result(done, lambda published: published.shown(), as_json=as_json)
+    print_result(done, done.shown(), as_json=as_json)

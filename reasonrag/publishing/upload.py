@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from reasonrag.errors import InputError, ReasonragError, UploadStopped
 from reasonrag.redaction import redact
-from reasonrag.rendering import Line, Part, Table, counted, warned
+from reasonrag.rendering import Line, Part, Shown, Table, counted, warned
 from reasonrag.training.model_card import CARD
 
 _OF_THE_HUB = ".gitattributes"
@@ -55,7 +55,7 @@ class PublishedFile(BaseModel):
     bytes: int
 
 
-class PublicationResult(UploadResult):
+class PublicationResult(UploadResult, Shown):
     """What was published, or would be in a dry run."""
 
     repo: str
@@ -72,8 +72,8 @@ class PublicationResult(UploadResult):
         """The files with their sizes, what is beside them, and how they are used once they are there."""
         files = [(each.path, f"{each.bytes:,} bytes") for each in self.files]
         removed = [(path, "removed; was in an earlier version") for path in self.removed]
-        yield Table(f"{self.repo}  {what}  licence {self.licence}", files + removed)
         yield from warned(self.warnings)
+        yield Table(f"{self.repo}  {what}  licence {self.licence}", files + removed)
         if self.set_aside:
             yield Line(f"allowed: {', '.join(self.set_aside)}")
         yield Line(f"card: {Path(self.folder) / CARD}")

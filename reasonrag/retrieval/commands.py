@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from reasonrag.options import FAILED, Json, options, print_result
-from reasonrag.rendering import Line, Part, Table, counted
+from reasonrag.rendering import Line, Table, counted
 from reasonrag.retrieval.settings import MAX_TOP_K, TOP_K, IndexSettings, RetrievalSettings, ServeSettings
 from reasonrag.terminal import TerminalMessages, print_shown
 
@@ -22,17 +21,12 @@ def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> Non
     stopped.
     """
     from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
-    from reasonrag.retrieval.dense.manifest import IndexManifest
     from reasonrag.retrieval.index import index_build
 
     watcher = PlainBuildWatcher(TerminalMessages().say)
     directory, manifest = index_build(watcher=watcher, launch=context.obj.encoding, **flags)
-
-    def parts(built: IndexManifest) -> Iterator[Part]:
-        yield Table(f"{built.kind} index  {directory}", built.rows())
-        yield Line(f"wrote {directory} ({counted(built.passages, 'passage')})")
-
-    print_result(manifest, parts, as_json=as_json)
+    wrote = Line(f"wrote {directory} ({counted(manifest.passages, 'passage')})")
+    print_result(manifest, [Table(f"{manifest.kind} index  {directory}", manifest.rows()), wrote], as_json=as_json)
 
 
 @options(example="reasonrag index check indexes/wiki-bm25")
@@ -43,10 +37,10 @@ def check(
 ) -> None:
     """Show what an index is; read it and its corpus in full, by their hashes."""
     from reasonrag.retrieval.dense.build_watcher import PlainBuildWatcher
-    from reasonrag.retrieval.index import IndexCheck, index_check
+    from reasonrag.retrieval.index import index_check
 
     found = index_check(directory, watcher=PlainBuildWatcher(TerminalMessages().say))
-    print_result(found, IndexCheck.shown, as_json=as_json)
+    print_result(found, found.shown(), as_json=as_json)
     if found.faults:
         raise typer.Exit(FAILED)
 
@@ -63,11 +57,10 @@ def search(
     **flags: Any,
 ) -> None:
     """Show what a query finds, and by which words. A missing index of a corpus is built."""
-    from reasonrag.retrieval.index import SearchResult
     from reasonrag.retrieval.index import search as search_index
 
     found = search_index(place, query, top_k=top_k, say=TerminalMessages().say, **flags)
-    print_result(found, SearchResult.shown, as_json=as_json)
+    print_result(found, found.shown(), as_json=as_json)
 
 
 @options(ServeSettings, example="reasonrag index serve --index indexes/wiki-bm25 --host 0.0.0.0")

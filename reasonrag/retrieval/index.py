@@ -18,7 +18,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
 from reasonrag.files import build_lock, file_digest
 from reasonrag.progress import SilentWatcher
-from reasonrag.rendering import Part, Table
+from reasonrag.rendering import Part, Shown, Table
 from reasonrag.retrieval.dense.build import BuildOptions, Encoding, build_dense
 from reasonrag.retrieval.dense.build_watcher import BuildWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice
@@ -103,7 +103,7 @@ def index_build(
         return directory, build_dense(corpus, directory, options, watcher)
 
 
-class IndexCheck(BaseModel, frozen=True):
+class IndexCheck(BaseModel, Shown, frozen=True):
     """Result of a check. faults: one line each; empty if everything is consistent."""
 
     directory: Path
@@ -151,7 +151,7 @@ class FoundPassage(PassageRef):
     snippet: str
 
 
-class SearchResult(BaseModel):
+class SearchResult(BaseModel, Shown):
     """What a query finds, best first. retriever: its identity. tokens: what BM25 searched for, if it was BM25 alone."""
 
     query: str

@@ -44,10 +44,9 @@ def merge(
     Exit status 1: some question has no tree; 2: ranks are missing or incomplete; 3: a cap stopped ranks: what is left
     of it is said, and the command that finishes the run.
     """
-    from reasonrag.scale.merge import Merged
     from reasonrag.scale.merge import merge as merge_ranks
     from reasonrag.terminal import TerminalWatcher
 
     merged = merge_ranks(run, watcher=TerminalWatcher())
-    print_result(merged, Merged.shown, as_json=as_json)
+    print_result(merged, merged.shown(), as_json=as_json)
     leave(merged.summary.stopped, failed=merged.summary.failed)

@@ -28,13 +28,13 @@ from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import MANIFEST, OF_RANKS, Manifest, Shard, incomplete_ranks, read_manifest, shown_ranks
 from reasonrag.redaction import redact
-from reasonrag.rendering import Part, counted, dollars
+from reasonrag.rendering import Part, Shown, counted, dollars
 from reasonrag.run_config import has_answers
 from reasonrag.settings import flag_of, flags_given
 from reasonrag.signatures import public_call
 
 
-class Merged(BaseModel):
+class Merged(BaseModel, Shown):
     """What `merge` joined; the output of `merge --json`."""
 
     run: str

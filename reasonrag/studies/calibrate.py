@@ -28,7 +28,7 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.settings import BudgetSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.rendering import Line, Part
+from reasonrag.rendering import Line, Part, Shown
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
 from reasonrag.run.engine import Budget, Role, open_run
@@ -47,7 +47,7 @@ from reasonrag.studies.revaluation import (
 from reasonrag.studies.settings import CalibrateSettings
 
 
-class Calibration(BaseModel):
+class Calibration(BaseModel, Shown):
     """How far the labels of a run can be trusted; the content of `report.json`, or `rows.json`."""
 
     run: str

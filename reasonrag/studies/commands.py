@@ -21,12 +21,11 @@ def calibrate(
     **flags: Any,
 ) -> None:
     """Measure how far labels of a run, or of a data set, can be trusted."""
-    from reasonrag.studies.calibrate import Calibration
     from reasonrag.studies.calibrate import calibrate as calibrate_run
     from reasonrag.terminal import TerminalWatcher
 
     found = calibrate_run(run, watcher=TerminalWatcher(), **flags)
-    print_result(found, Calibration.shown, as_json=as_json)
+    print_result(found, found.shown(), as_json=as_json)
     if found.gave_up:
         raise typer.Exit(FAILED)
 
@@ -39,10 +38,9 @@ def calibrate(
 )
 def tune(*, as_json: Json = False, **flags: Any) -> None:
     """Try values of the recipe on some questions, and find those with the most pairs for their cost."""
-    from reasonrag.studies.tune import Tuning
     from reasonrag.studies.tune import tune as try_configurations
     from reasonrag.terminal import TerminalWatcher
 
     found = try_configurations(watcher=TerminalWatcher(), **flags)
-    print_result(found, Tuning.shown, as_json=as_json)
+    print_result(found, found.shown(), as_json=as_json)
     leave(found.stopped, failed=sum(each.failed for each in found.trials))

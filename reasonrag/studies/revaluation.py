@@ -34,7 +34,7 @@ from reasonrag.data.questions import AnswerStyle, Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.exploration.explorer import READER, TEACHER
 from reasonrag.files import ROLLOUTS
-from reasonrag.rendering import Part, Table, agreement_text, dollars_or_unknown
+from reasonrag.rendering import Part, Shown, Table, agreement_text, dollars_or_unknown
 from reasonrag.run.engine import Asked, Run
 from reasonrag.run_config import RecordedRecipe
 
@@ -72,7 +72,7 @@ class RevaluedPair(BaseModel):
         return CheckedPair(abs(margin) <= TOLERANCE, margin > TOLERANCE, self.confidence)
 
 
-class Revaluation(BaseModel):
+class Revaluation(BaseModel, Shown):
     """Result of fresh continuations of a sample of pairs."""
 
     model: str

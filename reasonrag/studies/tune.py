@@ -36,7 +36,7 @@ from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.journal import Journal
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import OF_RANKS
-from reasonrag.rendering import Line, Part, Table, counted, counts_text, dollars_or_unknown, percent, warned
+from reasonrag.rendering import Line, Part, Shown, Table, counted, counts_text, dollars_or_unknown, percent, warned
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run.consent import needs_consent
@@ -53,7 +53,7 @@ _OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens", "yes"}
 _HOW = "KEY=VALUE,VALUE, as in --vary search.siblings=3,4,6"
 
 
-class Tuning(BaseModel):
+class Tuning(BaseModel, Shown):
     """The result of all trials, and the content of tuning.json. unit: of `cost_per_right_pair`; calls if the model has
     no price or is free. planned: trials, those not reached included. command: that explores with the suggestion; null
     without one. cost_delivered: dollars in this directory, over all sessions."""
@@ -81,6 +81,7 @@ class Tuning(BaseModel):
         """A row per trial, the suggestion, and the paths of the files."""
         money, questions = self.unit == "dollars", counted(self.questions, "question")
         title = f"{self.dataset}/{self.split}  recipe {self.recipe}  teacher {self.model}  {questions}"
+        yield from warned(self.warnings)
         yield Table(title, [each.row(self.unit) for each in self.trials], HEAD)
         yield "completions, pairs, expected right: per question. share: of the questions that have a pair"
         unit = "dollars per 1,000 expected right pairs" if money else "completions per expected right pair"
@@ -95,7 +96,6 @@ class Tuning(BaseModel):
         for each in self.trials:
             if each.failed:
                 yield f"{each.name}: {counted(each.failed, 'question')} failed: {counts_text(each.failures_by_cause)}"
-        yield from warned(self.warnings)
         yield Line(f"wrote {Path(self.run) / TUNING}")
         if suggested and suggested.changed:
             yield Line(f"explore with it:\n{self.command}")

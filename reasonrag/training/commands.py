@@ -71,7 +71,7 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     if out and flags["out"] is None and out.resolve() == settings.merge.resolve():
         out = None  # of reasonrag.toml: where this adapter was trained
     merged = merge_adapter(settings.merge, out, settings.set, allow=settings.allow, watcher=TerminalWatcher())
-    print_result(merged, type(merged).shown, as_json=as_json)
+    print_result(merged, merged.shown(), as_json=as_json)
 
 
 @options(
@@ -95,7 +95,7 @@ def run_training(
     from reasonrag.terminal import TerminalWatcher
 
     result = train_it(config, dry_run=dry_run, watcher=TerminalWatcher(), **flags)
-    print_result(result, type(result).shown, as_json=as_json)
+    print_result(result, result.shown(), as_json=as_json)
     if result.objections:
         raise typer.Exit(BAD_INPUT)
 
@@ -115,7 +115,7 @@ def rounds(context: typer.Context, config: Config = None, *, as_json: Json = Fal
     from reasonrag.training.policy.rounds import rounds as run_rounds
 
     result = run_rounds(config, watcher=TerminalWatcher(), train_critic=context.obj.train_critic, **flags)
-    print_result(result, type(result).shown, as_json=as_json)
+    print_result(result, result.shown(), as_json=as_json)
 
 
 @options(DoctorSettings, example="reasonrag doctor qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy")
@@ -134,6 +134,6 @@ def doctor(
     from reasonrag.training.doctor.doctor import doctor as examine
 
     found = examine(config, **flags)
-    print_result(found, type(found).shown, as_json=as_json)
+    print_result(found, found.shown(), as_json=as_json)
     if found.errors:
         raise typer.Exit(FAILED)

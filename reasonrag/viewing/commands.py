@@ -111,7 +111,8 @@ def show(
     """Show one question in the terminal: its search tree, its pairs, and the reason for each label."""
     if pair is not None and as_json:
         raise InputError("--pair and --json exclude each other: --json gives all pairs anyway")
-    from reasonrag.viewing.question_screen import show_pair, show_question
+    from reasonrag.terminal import show as print_parts
+    from reasonrag.viewing.question_screen import pair_parts
     from reasonrag.viewing.view import show as find
 
     with reading_progress(run, bytes_of(run)):
@@ -119,9 +120,12 @@ def show(
     if as_json:
         print(found.model_dump_json())  # noqa: T201 - JSON escapes its controls
     elif pair is not None:
-        show_pair(found, pair)
+        print_parts(pair_parts(found, pair))
     else:
-        show_question(found, run)
+        print_parts(found.shown())
+        if found.pairs:
+            again = f"reasonrag show {shlex.quote(str(run))} {shlex.quote(on_one_line(found.id))} --pair PAIR_ID"
+            print_shown(f"one pair and the reasons for its label: {again}")
 
 
 @options(example="reasonrag stats runs/hotpotqa-train-economy")
@@ -132,4 +136,4 @@ def stats(path: Source, *, as_json: Json = False) -> None:
 
     with reading_progress(path, bytes_of(path)) as watch:
         found = count(path, watch=watch)
-    print_result(found, stats_parts, as_json=as_json)
+    print_result(found, stats_parts(found), as_json=as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from preference import RolloutRecord, read_rollouts
 from preference.export.formats import Row, SplitName, pairs_files
@@ -12,6 +12,7 @@ from preference.export.parquet import proguide_schema, schema_of
 from reasonrag.data.item_files import explained_records, read_items
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import check_finished, reading, rollouts_in
+from reasonrag.rendering import Part, Shown, Table, counted
 from reasonrag.signatures import public_call
 
 if TYPE_CHECKING:
@@ -39,8 +40,23 @@ class Rollouts:
             return sum(1 for _ in lines)
 
 
-class Pairs(list[Row]):
-    """The rows of a data set: dictionaries with the columns of RAG_ProGuide and ours."""
+class Pair(dict[str, Any], Shown):
+    """A row of a data set, with the columns of RAG_ProGuide and ours."""
+
+    def shown(self) -> Iterator[Part]:
+        texts = ("question", "golden_answers", "input", "chosen", "rejected")
+        rows = [(name, tuple(str(self[name]).splitlines())) for name in texts if name in self]
+        numbers = ((name, self.get(name)) for name in ("chosen_reward", "rejected_reward", "margin", "confidence"))
+        yield Table(f"pair {self.get('pair_id')}", [*rows, *numbers], texts=True)
+
+
+class Pairs(list[Row], Shown):
+    """The rows of a data set, each a `Pair`."""
+
+    def shown(self) -> Iterator[Part]:
+        names = ("question", "chosen_content", "rejected_content", "margin", "confidence")
+        first = [[row.get(name) for name in names] for row in self[:10]]
+        yield Table(f"the first {len(first)} of {counted(len(self), 'pair')}", first, names)
 
     def to_dataset(self) -> Dataset:
         """A `datasets.Dataset` with these rows; the column types are those that `publish` gives them.
@@ -105,5 +121,5 @@ def load_pairs(directory: str | Path, *, split: SplitName = "train") -> Pairs:
     for item in read_items(path):
         if not isinstance(item.value, dict):
             raise InputError(f"{path}, row {item.number}: this is not a JSON object; make the data set again")
-        rows.append(item.value)
+        rows.append(Pair(item.value))
     return rows

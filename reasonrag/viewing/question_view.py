@@ -28,8 +28,10 @@ from preference.records import (
     shared_fields,
 )
 from reasonrag.agent.prompting import inert, one_line
+from reasonrag.rendering import Part, Shown
 from reasonrag.viewing.collection import ExploredQuestion, ExploredTree
 from reasonrag.viewing.explanations import Explanation, cautions, differing, explain, uncounted_in_words, why_no_pair
+from reasonrag.viewing.question_screen import question_parts
 
 StepStatus = Literal["answer", "failed", "repeated", "unexplored", "settled", "mixed"]
 """answer, failed: the path ends with this step, with an answer or without. repeated: it says the same as an earlier
@@ -159,7 +161,7 @@ class PairView(BaseModel):
     why: list[Explanation]
 
 
-class QuestionView(BaseModel):
+class QuestionView(BaseModel, Shown):
     """Everything about one question; the object of `show --json`."""
 
     number: int
@@ -178,6 +180,9 @@ class QuestionView(BaseModel):
     no_pair: str
     """Why none was kept (`explanations.why_no_pair`)."""
     texts: list[str]
+
+    def shown(self) -> Iterator[Part]:
+        return question_parts(self)
 
 
 def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known: bool = True) -> QuestionView:

@@ -16,6 +16,7 @@ from reasonrag.rendering import (
     gold_rows,
     of_which_reasoning,
     percent,
+    shows,
     warned,
 )
 from reasonrag.viewing.explanations import end_words
@@ -26,14 +27,15 @@ _LONGEST_EXAMPLE = 200
 _TYPES = ("query", "evidence", "answer", "unreadable")
 
 
+@shows(Overview)
 def stats_parts(found: Overview) -> Iterator[Part]:
-    """The numbers, pairs by depth, then warnings."""
-    yield Table(f"{found.kind} {found.path}", [*_about(found), *_costs(found)])
-    yield from _layers(found)
+    """Warnings and where questions die, then the numbers and pairs by depth."""
+    yield from warned(found.warnings)
     if found.trees and found.trees.causes:
         head = ("outcomes", "questions", "golden answer", "example")
         yield Table("where questions die", _causes(found.trees.causes), head)
-    yield from warned(found.warnings)
+    yield Table(f"{found.kind} {found.path}", [*_about(found), *_costs(found)])
+    yield from _layers(found)
     place = shlex.quote(found.path)
     yield Line(f"next: reasonrag show {place} QUESTION_ID, or reasonrag view {place}")
 

@@ -17,6 +17,7 @@ from reasonrag.files import VIEW_PAGE
 from reasonrag.rendering import counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
+from reasonrag.viewing import stats_tables  # noqa: F401 - notebooks show by them what is returned here
 from reasonrag.viewing.collection import Collection, open_collection
 from reasonrag.viewing.evaluations import Evaluations, is_evaluation, is_training
 from reasonrag.viewing.overview import Overview, read_all

@@ -43,7 +43,7 @@ def test_the_wheel_holds_every_module_and_file_that_is_read_and_nothing_else(whe
     assert {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")} <= names
     assert {f"reasonrag/prompts/{name}.txt" for name in load_prompts().texts} <= names
     assert {f"mcts/recipes/{name}.yaml" for name in RECIPES} <= names
-    assert {"reasonrag/templates/audit.html.j2", "reasonrag/templates/view.html.j2"} <= names
+    assert {"reasonrag/templates/page.html.j2", "reasonrag/templates/view.html.j2"} <= names
     assets = (ROOT / "reasonrag" / "viewing" / "assets").rglob("*")
     assert {str(path.relative_to(ROOT)) for path in assets if path.is_file()} <= names
     shipped = {path.relative_to(ROOT) for path in (ROOT / "train_configs").rglob("*") if path.is_file()}

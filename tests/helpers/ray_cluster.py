@@ -59,10 +59,10 @@ def shared_cluster(folder: Path) -> Iterator[str]:
 def kill_workers(name: str) -> int:
     """SIGKILL for every process of a cluster on this machine that runs an actor of this class; how many."""
     killed = 0
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):  # it has ended
-            if Path("/proc", pid, "cmdline").read_bytes().startswith(f"ray::{name}".encode()):
-                os.kill(int(pid), signal.SIGKILL)
+    for each in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended, or is no process
+            if (each / "cmdline").read_bytes().startswith(f"ray::{name}".encode()):
+                os.kill(int(each.name), signal.SIGKILL)
                 killed += 1
     return killed
 

@@ -58,6 +58,7 @@ SECOND_TIER: dict[str, tuple[str, ...]] = {
         "end_to_end/test_readme.py::test_every_command_of_the_pages_runs",
         "end_to_end/test_readme.py::test_the_table_of_costs_is_what_the_command_above_it_says",
     ),
+    "the screen of every command, at two widths": ("end_to_end/test_screens.py",),
     "experiments of benchmarks/": (
         "benchmarks/test_proof.py",
         "end_to_end/test_gold_teacher.py",

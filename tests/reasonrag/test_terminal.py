@@ -17,7 +17,19 @@ from rich.console import Console
 
 from preference.statistics import share_of
 from reasonrag.progress import SessionTally
-from reasonrag.rendering import Aside, Line, Table, counts_text, depths_text, dollars, markdown_page, written
+from reasonrag.rendering import (
+    Aside,
+    Line,
+    Outline,
+    Table,
+    Verdict,
+    counts_text,
+    depths_text,
+    dollars,
+    html_of,
+    markdown_page,
+    written,
+)
 from reasonrag.terminal import (
     ProgressBar,
     TerminalMessages,
@@ -138,6 +150,37 @@ def test_a_record_is_shown_alike_in_a_terminal_and_in_markdown(capsys: pytest.Ca
         assert "[red]" in text.replace("\\", "")
     assert "<b>" not in page
     assert not [line for line in seen.out.splitlines() if line.startswith("| <b>")]
+
+
+def test_a_page_and_a_notebook_have_the_same_parts_and_run_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook's has no frame; text of others stays text, and secrets are hidden. A tree is a list within a list."""
+    monkeypatch.setenv("SOME_API_KEY", "sk-some-secret-of-mine")
+    tree = Outline(
+        ["a run"], [Outline(["#1", "query", HOSTILE], [Outline(["#2", "answer", "sk-some-secret-of-mine"])])]
+    )
+    parts = [Verdict("error: one row is wrong"), tree, *PARTS]
+    alone, page = html_of(parts), html_of(parts, HOSTILE)
+    inside = alone.partition("</style>")[2].removesuffix("</div>\n").strip()
+    assert inside.replace(" ", "") in page.replace(" ", "")
+    assert ("<html" in alone, "<h1>" in page) == (False, True)
+    assert '<p class="verdict error">error: one row is wrong</p>' in inside
+    assert re.search(r"<li>#1 query .*?<ul><li>#2 answer ", " ".join(inside.split()))
+    assert "<caption>of a record</caption>" in inside
+    for text in (alone, page):
+        assert not re.search(r"<script|<b>|\bon\w+=|some-secret|\x1b|\u202e", text)
+
+
+@pytest.mark.parametrize("names", [("prompt tokens",), ("a name of more than twenty-four letters",)])
+def test_numbers_are_whole_where_a_table_is_squeezed(
+    names: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names give way, an interval does not."""
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [(name, 1_024, "1,888.1", "12,888.1", "+1,628.7 (1,543.2 to 1,724.3)") for name in names]
+    show([Table("a comparison", rows, ("metric", "questions", "reference", "other", "difference (95 % CI)"))])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "+1,628.7 (1,543.2 to 1,724.3)" in "".join(lines)
 
 
 @pytest.mark.parametrize(

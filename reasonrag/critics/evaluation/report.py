@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from reasonrag.critics.evaluation.measures import Estimate
-from reasonrag.rendering import Line, Part, Table, counted
+from reasonrag.rendering import Line, Part, Shown, Table, Verdict, counted
 
 EVALUATION: Final = "evaluation"
 """Folder below the critic's."""
@@ -49,7 +49,7 @@ class RunResult(BaseModel):
         return f"{asked}, {counted(self.pairs, 'pair')} by {self.truth}"
 
 
-class CriticEvaluation(BaseModel):
+class CriticEvaluation(BaseModel, Shown):
     """Content of `critic_evaluation.json`."""
 
     schema_version: Literal["reasonrag.critic-evaluation/1"] = "reasonrag.critic-evaluation/1"
@@ -113,7 +113,8 @@ class CriticEvaluation(BaseModel):
         return {name: each for name, each in found.items() if each.value is not None}
 
     def shown(self) -> Iterator[Part]:
-        """Accuracy, controls, and the verdict."""
+        """The verdict, accuracy and controls."""
+        yield self.decided
         yield Table(f"critic {self.critic}", self._rows())
         yield Table("pairs ranked right, by true gap", self.by_margin.items())
         yield Table("by type of the better step", self.by_action_type.items())
@@ -122,19 +123,24 @@ class CriticEvaluation(BaseModel):
         out = Path(self.out)
         draw = shlex.join(["reasonrag", "view", str(out.parent if out.name == EVALUATION else out)])
         yield Line(f"wrote {out / REPORT}, which {draw} draws")
-        yield self.said[-1]
+
+    @property
+    def decided(self) -> Verdict:
+        if self.verdict == "failed":
+            return Verdict("error: NOT OFFERED: " + "; ".join(self.failures))
+        undecided = "warning: undecided: " + "; ".join(self.undecided)
+        return Verdict(undecided if self.verdict == "undecided" else "passed: the critic may be used")
 
     @property
     def said(self) -> list[str]:
         """What it was held against, remarks, and last the verdict, in sentences."""
-        verdicts = {"failed": "NOT OFFERED: " + "; ".join(self.failures), "passed": "passed: the critic may be used"}
         return [
             f"trained on questions of {', '.join(self.trained_on) or 'unknown data sets'}",
             *(f"held against {Path(each.run).name}: {each.told}" for each in self.runs),
             *([f"advantage over the outcome model {self.against}: {self.advantage:+}"] if self.advantage else []),
             f"spread of chains at equal outcomes: {self.spread_at_equal_outcomes}",
             *self.remarks,
-            verdicts.get(self.verdict, "undecided: " + "; ".join(self.undecided)),
+            self.decided,
         ]
 
     def _rows(self) -> Iterator[tuple[str, object]]:

@@ -33,7 +33,6 @@ from reasonrag.curation.audit.report import (
     CheckResult,
     RowExample,
     TokenCounterName,
-    by_severity,
 )
 from reasonrag.curation.audit.row_checks import TEXTS, RowChecker
 from reasonrag.curation.settings import CheckSettings
@@ -42,7 +41,6 @@ from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS, check_finished, data_set_of
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import html_templates, percent, written
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
@@ -91,24 +89,8 @@ def page_path(place: Path) -> Path:
 
 def write_audit(report: AuditReport, page: Path) -> None:
     """Write the page, and the report beside it. Raises OSError."""
-    write_file(page, render_audit_page(report).encode())
+    write_file(page, report.page().encode())
     write_json(page.with_suffix(".json"), report.model_dump(mode="json"))
-
-
-def render_audit_page(report: AuditReport) -> str:
-    """`audit.html`, made of the report alone: it needs no network and runs no script."""
-    environment = html_templates()
-    environment.filters["percent"] = lambda share: percent(share, 1)
-    environment.filters["rows_in_view"] = rows_in_view
-    numbers = [(name, written(value)) for name, value in report.numbers()]
-    page = environment.get_template("audit.html.j2")
-    return page.render(report=report, numbers=numbers, checks=by_severity(report))
-
-
-def rows_in_view(examples: Iterable[RowExample]) -> str:
-    """As the page of `reasonrag view` names rows in its address: `train:3,validation:1`; empty for files of others."""
-    parts = {FORMATS[name].file_name(split): split for name in ("proguide", "turns") for split in SPLITS}
-    return ",".join(f"{parts[each.file]}:{each.row}" for each in examples if each.file in parts)
 
 
 def parse_allowed(names: Iterable[str]) -> list[CheckName]:

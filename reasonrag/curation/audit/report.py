@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel
 
+from preference.export.formats import FORMATS, SPLITS
 from reasonrag.curation.audit.catalogue import CheckName, CheckSeverity
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT, Cutoff
 from reasonrag.data.settings import HUB_SPLITS
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.files import read_record
-from reasonrag.rendering import Line, Part, Table, counted, next_command, percent
+from reasonrag.rendering import Line, Part, Shown, Table, Verdict, counted, html_of, next_command, percent
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 EXAMPLES = 5
 """Examples kept per check."""
+_THEN = {"error": ". Do not train on these rows or publish them", "warning": ". Review before training", "passed": ""}
 
 
 class RowExample(BaseModel):
@@ -63,7 +65,7 @@ class TokenCounterName(BaseModel):
     exact: bool
 
 
-class AuditReport(BaseModel):
+class AuditReport(BaseModel, Shown):
     """The content of `audit.json`."""
 
     schema_version: Literal["reasonrag.audit/1"] = "reasonrag.audit/1"
@@ -96,18 +98,20 @@ class AuditReport(BaseModel):
     def check(self, name: CheckName) -> CheckResult:
         return next(each for each in self.checks if each.name == name)
 
-    def shown(self, page: Path) -> Iterator[Part]:
-        """The numbers, the checks with findings, errors first, and the path of the page."""
-        yield Table(f"audit of {self.data}", self.numbers())
-        found = [each for each in by_severity(self) if each.count]
-        if found:
-            yield Table("checks", map(_check_row, found), ("check", "result", "rows", "finding and examples"))
-        yield self.tally if self.rows else "no pairs, so nothing was checked: rows of sft are not audited"
-        yield from (f"{each.name}: {each.advice}" for each in found if not each.allowed)
-        yield Line(f"wrote {page} and {page.with_suffix('.json').name}")
+    def shown(self, *, page: bool = False) -> Iterator[Part]:
+        """What the audit comes to; the checks, failed ones first; numbers. page: with all checks and links to rows."""
+        severity = "error" if self.errors else "warning" if self.warnings else "passed"
+        nothing = "no pairs, so nothing was checked: rows of sft are not audited"
+        yield Verdict(f"{severity}: {self.tally}{_THEN[severity]}") if self.rows else nothing
+        if rows := [_check_row(each, page=page) for each in by_severity(self) if page or each.count]:
+            yield Table("checks", rows, ("check", "result", "rows", "finding, and what to do"))
+        yield Table("files and lengths", self._number_rows())
 
-    def numbers(self) -> Iterator[tuple[str, object]]:
-        """By name, for the terminal and the page."""
+    def page(self) -> str:
+        """`audit.html`."""
+        return html_of(self.shown(page=True), f"Audit of {self.data}", "audit.html.j2", versions=self.versions)
+
+    def _number_rows(self) -> Iterator[tuple[str, object]]:
         yield "files", [f"{name} {count:,}" for name, count in self.files.items()]
         yield "rows", f"{self.rows:,} ({self.parts['train']:,} train, {self.parts['validation']:,} validation)"
         yield "tokens counted by", self.token_counter.name
@@ -167,11 +171,20 @@ def by_severity(report: AuditReport) -> list[CheckResult]:
     return sorted(report.checks, key=lambda each: order.index(each.verdict))
 
 
-def _check_row(check: CheckResult) -> Sequence[object]:
-    share = () if check.share is None else (percent(check.share, 1),)
-    examples = f"examples: {'; '.join(map(str, check.examples[:2]))}" if check.examples else ""
-    found = (check.finds, dict(list(check.details.items())[:4]), examples)
-    return check.name, check.verdict, (check.count, *share), tuple(each for each in found if each)
+def _check_row(check: CheckResult, *, page: bool) -> Sequence[object]:
+    many = (check.count, percent(check.share or 0, 1)) if check.count else f"0 of {check.checked:,}"
+    examples = f"examples: {'; '.join(map(str, check.examples[: EXAMPLES if page else 2]))}" if check.examples else ""
+    advice = f"→ {check.advice}" if check.count and not check.allowed else ""
+    shown = rows_in_view(check.examples) if page else ""
+    link = Line(f"view.html#/pairs?status=all&rows={shown}") if shown else ""
+    found = (check.finds, dict(list(check.details.items())[:4]), advice, examples, link)
+    return check.name, check.verdict, many, tuple(each for each in found if each)
+
+
+def rows_in_view(examples: Iterable[RowExample]) -> str:
+    """As the page of `reasonrag view` names rows in its address: `train:3,validation:1`; empty for files of others."""
+    parts = {FORMATS[name].file_name(split): split for name in ("proguide", "turns") for split in SPLITS}
+    return ",".join(f"{parts[each.file]}:{each.row}" for each in examples if each.file in parts)
 
 
 def verdict_parts(out: Path, splits: Sequence[str], trains: Sequence[object] | None = None) -> Iterator[Part]:

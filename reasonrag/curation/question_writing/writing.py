@@ -52,7 +52,7 @@ from reasonrag.llm.model_spec import LazyModel, ModelSpec, check_prices
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.settings import DEFAULT_TEACHER, BudgetSettings, LimitSettings, ModelSettings
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.rendering import Line, Part, Table, counted, dollars_or_unknown, next_command, warned
+from reasonrag.rendering import Line, Part, Shown, Table, counted, dollars_or_unknown, next_command, warned
 from reasonrag.retrieval.opening import open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
@@ -73,7 +73,7 @@ _READINGS = 4
 _SHORT_REPLY_TOKENS = 20
 
 
-class QuestionsSummary(BaseModel):
+class QuestionsSummary(BaseModel, Shown):
     """What `corpus questions` wrote; the content of `summary.json`."""
 
     out: str
@@ -115,8 +115,8 @@ class QuestionsSummary(BaseModel):
         }
         of = f"{self.passages:,} in {counted(self.documents, 'document')}, each asked about up to {DRAWS} times"
         rows = {"passages": of, "expected cost": self.expected} if self.expected else rows
-        yield Table(f"questions from {self.corpus}  writer {self.model}", rows.items())
         yield from warned(self.warnings)
+        yield Table(f"questions from {self.corpus}  writer {self.model}", rows.items())
         if self.expected:
             return
         yield from (Line(f"wrote {each}") for each in (self.out, self.held_out) if each)

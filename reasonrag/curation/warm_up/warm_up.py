@@ -189,8 +189,8 @@ def warm_up_parts(summary: PairSummary) -> Iterator[Part]:
     rows |= {"in an evaluation split": summary.contamination.get("dropped") or ""}
     rows |= {"with rows": made["with_rows"] if usage else ""}
     rows |= {"cost": dollars_or_unknown(usage.cost_usd) if usage else made["expected"]}
-    yield Table(f"warm-up  agent {made['agent']}  teacher {made['teacher']}", rows.items())
     yield from warned(summary.warnings)
+    yield Table(f"warm-up  agent {made['agent']}  teacher {made['teacher']}", rows.items())
     yield from (Line(f"wrote {out / name} ({counted(count, 'row')})") for name, count in summary.files.items() if count)
     if summary.files:
         yield Line(f"questions, and why some were left out: {out / QUESTIONS}")

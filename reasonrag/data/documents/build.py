@@ -32,11 +32,12 @@ from reasonrag.data.documents.shared_lines import SharedLines
 from reasonrag.data.settings import CORPORA, CorpusSettings
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import made_here, numbered_lines, reading, writing
-from reasonrag.rendering import counted
+from reasonrag.rendering import Line, Part, Shown, Table, counted, next_command
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
 _SHOWN_CAUSES = 5
+_SHOWN_FILES, _SHOWN_CHARS = 20, 100
 _PACKAGES = "trafilatura markdownify markdown_it pypdf mammoth python_calamine semantic_text_splitter".split()
 """What the processes need that read the documents."""
 _FROM_TEMPLATES = ("HTML", "PDF", "Word")
@@ -49,7 +50,7 @@ class UnreadFile(Record):
     cause: str
 
 
-class CorpusSummary(Record):
+class CorpusSummary(Record, Shown):
     """What `corpus build` made of a folder; the content of the `.summary.json` beside the corpus."""
 
     out: str
@@ -72,6 +73,30 @@ class CorpusSummary(Record):
     runs, data sets and the like."""
     not_read: list[UnreadFile]
     """Its names; all but the hidden."""
+
+    def shown(self) -> Iterator[Part]:
+        rows = [
+            ("files read", self.files),
+            ("passages", self.passages),
+            ("language", list(self.languages)),
+            ("duplicates left out", self.duplicates),
+            ("not read", self.left_out),
+            ("unreadable", len(self.unreadable) or ""),
+            ("shared lines left out", len(self.shared_lines) or ""),
+        ]
+        named = [f"unreadable: {each.file}: {each.cause}" for each in self.unreadable]
+        named += [f"not read: {each.file}: {each.cause}" for each in self.not_read]
+        shared = [
+            f"left out of {counted(files, 'file')}: {line[:_SHOWN_CHARS]}" for line, files in self.shared_lines.items()
+        ]
+        about = Path(self.out).with_suffix(".summary.json")
+        for each in (named, shared):
+            yield from each[:_SHOWN_FILES]
+            if len(each) > _SHOWN_FILES:
+                yield Line(f"and {len(each) - _SHOWN_FILES:,} more, in {about}")
+        yield Table(f"corpus of {self.folder}", rows)
+        yield Line(f"wrote {self.out} ({counted(self.passages, 'passage')}); summary: {about}")
+        yield next_command("corpus", "questions", self.out, "--model", "offline")
 
 
 @public_call(CorpusSettings)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
-from reasonrag.evaluation.comparison_report import COMPARISON, OF_PARTS, Comparison, ComparisonPart, PairedComparison
+from reasonrag.evaluation.comparison_report import OF_PARTS, Comparison, ComparisonPart, PairedComparison
 from reasonrag.evaluation.judges.pairwise import Preferences
 from reasonrag.evaluation.pages.report_page import metric_name, number
 from reasonrag.evaluation.reported_metrics import METRICS, capitalized
 from reasonrag.evaluation.significance import MetricDelta, mcnemar_text
-from reasonrag.rendering import Line, Part, Table, counted, markdown_page, percent, warned, written
+from reasonrag.rendering import Part, Table, counted, markdown_page, percent, shows, warned, written
 
 PAGE: Final = "compare.md"
 RULE = (
@@ -29,13 +28,14 @@ def difference_text(metric: str, delta: MetricDelta) -> str:
     return f"{sign}{value} ({number(metric, delta.low)} to {number(metric, delta.high)})"
 
 
-def comparison_parts(comparison: Comparison, out: Path) -> Iterator[Part]:
-    """A table per pair, the verdict, the settings that differ, and the files. Types and hops are in the page."""
+@shows(Comparison)
+def comparison_parts(comparison: Comparison) -> Iterator[Part]:
+    """A table per pair, the verdict, and the settings that differ. Types and hops are in the page."""
+    yield from warned(comparison.warnings)
     for pair in comparison.pairs:
         yield from _pair(pair, comparison)
     if any(pair.decided_by == "em" for pair in comparison.pairs):
         yield RULE
-    yield Line(f"wrote {out / PAGE} and {COMPARISON}")
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -75,6 +75,7 @@ def _page(comparison: Comparison) -> Iterator[Part]:
 
 
 def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
+    yield pair.sentence
     yield Table(
         f"{pair.other} vs. {pair.reference}, {counted(comparison.questions, 'question')}",
         [
@@ -104,7 +105,6 @@ def _pair(pair: PairedComparison, comparison: Comparison) -> Iterator[Part]:
         f"{capitalized(name)}: {outcomes.wins:,} wins, {outcomes.losses:,} losses, {outcomes.ties:,} ties; "
         f"{style}.{of_choices}"
     )
-    yield pair.sentence
     if pair.changed:
         yield f"Settings that differ: {'; '.join(pair.changed)}."
 

@@ -24,6 +24,7 @@ from reasonrag.rendering import (
     next_command,
     of_which_reasoning,
     percent,
+    shows,
     warned,
 )
 
@@ -36,6 +37,7 @@ def write_page(folder: Path, report: Report) -> None:
     write_file(folder / PAGE, page.encode())
 
 
+@shows(Report)
 def evaluation_parts(report: Report) -> Iterator[Part]:
     """Means with intervals, the cost, the files and the next command; types and hops are in the page."""
     yield from _tables(report)

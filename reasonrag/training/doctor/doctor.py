@@ -21,7 +21,7 @@ from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.model_folder import read_json
 from reasonrag.processes.children import find_python
-from reasonrag.rendering import Part, Table, counted, written
+from reasonrag.rendering import Part, Shown, Table, counted, written
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.doctor.memory import (
@@ -103,7 +103,7 @@ class MemoryOption(BaseModel):
     longest_cutoff: int
 
 
-class Diagnosis(BaseModel):
+class Diagnosis(BaseModel, Shown):
     """What a checkup found."""
 
     schema_version: str = "reasonrag.doctor/3"

@@ -20,7 +20,7 @@ from reasonrag.files import read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, base_model_of
 from reasonrag.processes.children import find_python
 from reasonrag.progress import JobWatcher
-from reasonrag.rendering import Line, Part
+from reasonrag.rendering import Line, Part, Shown
 from reasonrag.training.llamafactory.config_files import as_yaml, changes_of
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for
@@ -36,7 +36,7 @@ _OURS = (".lock", ".training", _LOG, _YAML)
 """Files that a failed attempt leaves behind."""
 
 
-class MergeResult(BaseModel):
+class MergeResult(BaseModel, Shown):
     """What was merged; the object of `train --merge --json`."""
 
     out: str

@@ -34,7 +34,7 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import check_critic, find_critic
 from reasonrag.model_folder import fingerprint, open_model, read_json
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.rendering import Line, Part, Table, counted, markdown_page, percent
+from reasonrag.rendering import Line, Part, Shown, Table, counted, markdown_page, percent
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
@@ -67,7 +67,7 @@ _MOST_UNREADABLE: Final = 1 / 3
 _MOST_LOOPS: Final = 0.01
 
 
-class RoundsResult(BaseModel):
+class RoundsResult(BaseModel, Shown):
     """What `rounds` came to; the object of `rounds --json`."""
 
     run: str

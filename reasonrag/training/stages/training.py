@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from preference.export.private_files import write_file, write_json
 from reasonrag.agent.prompting import PROMPTS, save_prompts
 from reasonrag.progress import JobWatcher
-from reasonrag.rendering import Aside, Line, Part, Table, next_command, warned
+from reasonrag.rendering import Aside, Line, Part, Shown, Table, next_command, warned
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
@@ -33,7 +33,7 @@ from reasonrag.training.provenance import evaluation_of
 TrainingState = Literal["trained", "finished already", "dry run", "script written"]
 
 
-class TrainingResult(BaseModel):
+class TrainingResult(BaseModel, Shown):
     """What `train` did; the object of `train --json`."""
 
     state: TrainingState
@@ -87,8 +87,8 @@ class TrainingResult(BaseModel):
         kinds = (data["stage"], self.record.resolved.get("finetuning_type"), data.get("labels"))
         rows = [("stage", ", ".join(filter(None, kinds))), ("steps", f"{self.steps or 0:,}")]
         rows += [(said, f"{self.results[name]:.4g}") for name, said in SHOWN_METRICS.items() if name in self.results]
-        yield Table(out.name, rows)
         yield from warned(self.warnings)
+        yield Table(out.name, rows)
         if self.steps is not None:
             yield Line(f"model: {out}; card: {out / CARD}; numbers: {out / METRICS}")
 

@@ -262,7 +262,8 @@ function besidePair(step) {
 }
 
 function searchKeys(event) {
-  if (event.key === "Enter") focusRow(0, state.current);
+  if (event.key === "Enter" && listed.length === 1) location.hash = questionLink(listed[0].link);
+  else if (event.key === "Enter") focusRow(0, state.current);
   else if (event.key === "Escape" && !event.target.value) event.target.blur();
 }
 
@@ -292,6 +293,7 @@ function received(part) {
   if (choices !== state.filled) fillFilters(part.overview);
   state.filled = choices;
   showList(state);
+  if (part.complete && part.rows.length === 1 && !location.hash) location.replace(questionLink(part.rows[0].link));
   const finished = part.complete && !before;
   if (finished && state.view?.pairs.some((pair) => pair.tags.length)) state.view = null; // what is capped is known now
   if (state.route.kind === "judge" && !first) return;

@@ -37,15 +37,16 @@ function rowElement(row, place, current) {
   if (row.f1 !== null) facts.push(h("span", {}, `F1 ${number(row.f1)}`));
   if (row.ends !== "failed") facts.push(h("span", {}, plural(row.pairs, "pair")));
   if (!isHeld(row.number)) facts.push(h("span", {}, "tree not embedded"));
-  if (row.review) facts.push(h("span", { class: "warning", title: "pairs that need review" }, `⚠ ${row.review}`));
+  if (row.review) facts.push(h("span", { class: "warning" }, `⚠ ${row.review} to review`));
   if (row.unreadable) facts.push(h("span", { class: "warning" }, `${row.unreadable} unreadable`));
+  const short = facts.reduce((sum, fact) => sum + fact.textContent.length + 2, 0) > 38; // they need a second line
   const item = h(
     "li",
     { "aria-posinset": place + 1, "aria-setsize": listed.length },
     h(
       "a",
       { href: questionLink(row.link), "data-number": row.number, "data-place": place, "aria-current": row.number === current ? "page" : null },
-      h("span", { class: "asked" }, said(line(row.question, 160))),
+      h("span", { class: short ? "asked short" : "asked" }, said(line(row.question, 160))),
       h("span", { class: "facts" }, facts),
     ),
   );
@@ -70,7 +71,7 @@ function fillFilters(overview) {
   }
 }
 
-const ROW_REM = 5.5;
+const ROW_REM = 6.3;
 const SPARE = 8; // rows drawn above and below those in sight
 let listed = [];
 const drawn = new Map(); // elements by place in the list

@@ -210,7 +210,7 @@ function headOf(name) {
 
 function rowOf(i) {
   const row = state.byNumber.get(columns.question[i]);
-  const marks = [columns.review[i] ? h("span", { class: "warning", title: "needs review" }, " ⚠") : null, columns.tags[i].includes("one_draw") ? h("span", { class: "faint" }, " one draw") : null];
+  const marks = [columns.review[i] ? h("span", { class: "warning" }, " ⚠ review") : null, columns.tags[i].includes("one_draw") ? h("span", { class: "faint" }, " one draw") : null];
   const digits = (name, value) => h("td", { class: "digits", "data-name": name }, value);
   return h("tr", { "data-pair": columns.id[i] },
     h("th", { scope: "row" }, h("a", { href: pairAddress(i) }, said(line(row.question, 70)))),

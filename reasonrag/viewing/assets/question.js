@@ -199,8 +199,8 @@ function pairsSection(view) {
 
 function pairTable(view, pairs, label) {
   const head = ["depth", "chosen", "rejected", "margin", "confidence"].map((name) => h("th", { scope: "col" }, name));
-  const side = (pair, id, role) =>
-    h("td", { "data-name": role }, h("span", { class: "type" }, `${typeOf(stepOf(view, pair, id))} `), said(line(pair.differ[Number(role === "rejected")], 90)));
+  const side = (pair, id, role, more = null) =>
+    h("td", { "data-name": role }, h("span", { class: "type" }, `${typeOf(stepOf(view, pair, id))} `), said(line(pair.differ[Number(role === "rejected")], 90)), more);
   const rows = pairs.map((pair) => {
     const step = stepOf(view, pair, pair.chosen);
     return h(
@@ -208,9 +208,9 @@ function pairTable(view, pairs, label) {
       { "data-pair": pair.id },
       h("th", { scope: "row" }, h("a", { href: questionLink(view.link, "pair", pair.id), "aria-label": `Pair at depth ${view.states[pair.state].layer}: ${line(step.content ?? step.response, 60)}` }, view.states[pair.state].layer)),
       side(pair, pair.chosen, "chosen"),
-      side(pair, pair.rejected, "rejected"),
+      side(pair, pair.rejected, "rejected", pair.cautions.map((each) => h("div", { class: "warning" }, "⚠ ", said(each)))),
       h("td", { class: "digits", "data-name": "margin" }, number(pair.margin)),
-      h("td", { class: "digits", "data-name": "confidence" }, number(pair.confidence), pair.cautions.length ? h("span", { class: "warning", title: pair.cautions.join("; ") }, " ⚠") : null),
+      h("td", { class: "digits", "data-name": "confidence" }, number(pair.confidence)),
     );
   });
   return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": label }, h("table", { class: "pair-table" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));

@@ -5,6 +5,7 @@ const ROW = 25;
 const COLUMNS = [126, 240]; // narrowest and widest
 const LETTER = 6.5; // width of one on the average, in pixels
 const LONGEST = 42; // letters of a step that nothing stands behind
+const EDGE = 12; // between the map and its frame
 const SMALLEST = 0.9; // zoom, at which letters have 11 pixels
 
 /** By id of each step that is in a kept pair: whether it is chosen or rejected there, or both. */
@@ -268,7 +269,8 @@ function pannable(frame) {
   return frame;
 }
 
-/** A small map of a drawing that is larger than its frame: where pairs are, and what is in sight; a click goes there. */
+/** A small map of a drawing that is larger than its frame: where pairs are, and what is in sight; a click goes there. It
+ * stands in a corner where it covers no step, and nowhere if there is none. */
 function minimap(frame) {
   const svg = frame.querySelector("svg.tree");
   const [width, height] = [svg.clientWidth, svg.clientHeight];
@@ -279,8 +281,19 @@ function minimap(frame) {
   map.selectAll("circle").data(d3.select(svg).selectAll(".node").nodes()).join("circle").attr("r", 3 / scale / 2)
     .attr("class", (each) => each.querySelector(".role")?.getAttribute("class") ?? "")
     .attr("cx", (each) => d3.select(each).datum().y * zoom).attr("cy", (each) => d3.select(each).datum().x * zoom);
+  const steps = d3.select(svg).selectAll(".node").data();
   const sight = map.append("rect");
-  const follow = () => sight.attr("x", frame.scrollLeft).attr("y", frame.scrollTop).attr("width", Math.min(width, frame.clientWidth)).attr("height", Math.min(height, frame.clientHeight));
+  const corners = d3.cross([EDGE, frame.clientWidth - width * scale - EDGE], [frame.clientHeight - height * scale - EDGE, EDGE]);
+  const isFree = ([left, top]) => {
+    const [x, y] = [frame.scrollLeft + left, frame.scrollTop + top].map((each) => each / zoom);
+    const [right, bottom] = [x + (width * scale) / zoom, y + (height * scale) / zoom];
+    return steps.every((step) => step.y + step.width < x || step.y - 14 > right || step.x + ROW / 2 < y || step.x - ROW / 2 > bottom);
+  };
+  const follow = () => {
+    const corner = corners.find(isFree);
+    map.attr("hidden", corner ? null : "").style("left", `${corner?.[0]}px`).style("top", `${corner?.[1]}px`);
+    sight.attr("x", frame.scrollLeft).attr("y", frame.scrollTop).attr("width", Math.min(width, frame.clientWidth)).attr("height", Math.min(height, frame.clientHeight));
+  };
   frame.onscroll = follow;
   map.on("click", (event) => {
     const [x, y] = d3.pointer(event);

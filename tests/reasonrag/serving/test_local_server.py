@@ -56,13 +56,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def processes_about(folder: Path) -> list[int]:
     """Of this machine, those whose command line names the folder, this one apart."""
     found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for each in filter(lambda place: place.name.isdigit(), Path("/proc").iterdir()):
         try:
-            named = str(folder).encode() in Path("/proc", pid, "cmdline").read_bytes()
+            named = str(folder).encode() in (each / "cmdline").read_bytes()
         except OSError:  # it has ended meanwhile
             continue
-        if named and int(pid) != os.getpid():
-            found.append(int(pid))
+        if named and int(each.name) != os.getpid():
+            found.append(int(each.name))
     return found
 
 

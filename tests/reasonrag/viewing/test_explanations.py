@@ -21,7 +21,7 @@ from reasonrag.terminal import show
 from reasonrag.viewing.collection import ExploredTree, open_collection
 from reasonrag.viewing.explanations import cautions, explain, number
 from reasonrag.viewing.question_rows import question_row
-from reasonrag.viewing.question_screen import show_pair, show_question
+from reasonrag.viewing.question_screen import pair_parts, question_parts
 from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.stats_tables import stats_parts
 from tests.helpers.trees import (
@@ -244,7 +244,7 @@ def test_an_answer_that_was_looked_for_is_said_and_contradicts_the_label(
         steps = view.trees[0].steps if view.trees else view.states[pair.state].steps
         said, _, otherwise = next(step.uncounted for step in steps if step.id == 2).partition("; ")
         assert (said, otherwise) == (says, OTHERWISE if view.trees and record.drawn_otherwise[2] else "")
-        show_pair(view, pair.id)
+        show(pair_parts(view, pair.id))
         assert ("not counted" in capsys.readouterr().out) == bool(says)
 
 
@@ -335,9 +335,9 @@ def printed_of(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, lis
     collection = open_collection(path)
     for each in list(collection.scan()):
         view = question_view(collection.at(each.number), collection.rules)
-        show_question(view, path)
+        show(question_parts(view))
         for pair in {pair.id: pair for pair in view.pairs}.values():
-            show_pair(view, pair.id)
+            show(pair_parts(view, pair.id))
     show(stats_parts(package.stats(path)))
     page = package.view(path, out=path.parent / f"{path.name}.html").read_text("utf-8")
     packed = re.findall(r'id="question-\d+">(.*?)</script>', page)

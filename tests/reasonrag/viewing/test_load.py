@@ -42,6 +42,27 @@ def test_what_is_loaded_is_what_was_written_also_as_a_dataset() -> None:
         reasonrag.load_pairs("data/a")
 
 
+@pytest.mark.usefixtures("explored")
+def test_a_notebook_shows_what_a_call_returns() -> None:
+    """Summaries, a question with its tree and pairs, rows and a row: as small HTML that runs nothing."""
+    rows = reasonrag.load_pairs("data/a")
+    seen = reasonrag.show("data/a", rows[0]["question_id"])
+    step = seen.trees[0].steps[1]
+    for shown, says in (
+        (reasonrag.generate(dataset="atlas", limit=6, run="runs/a"), "6 done, 0 failed"),
+        (reasonrag.pairs("runs/a", out="data/a"), "by chosen action"),
+        (reasonrag.stats("runs/a"), "where questions die"),
+        (reasonrag.audit("data/a"), '<p class="verdict passed">'),
+        (seen, f"<li>#{step.id} {step.type} "),
+        (rows, f"of {len(rows)} pairs"),
+        (rows[0], f"pair {rows[0]['pair_id']}"),
+    ):
+        html = shown._repr_html_()
+        assert says in html
+        assert "<script" not in html
+        assert len(html) < 100_000
+
+
 def test_a_value_of_the_wrong_type_is_bad_input() -> None:
     rows = Pairs([{"layer": "three"}])
     with pytest.raises(InputError, match=r"another type than its column: .*three"):

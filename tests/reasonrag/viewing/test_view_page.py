@@ -19,8 +19,7 @@ from aiohttp import web
 from playwright.sync_api import Browser, Page, expect
 
 import reasonrag
-from reasonrag.curation.audit.audit import render_audit_page, rows_in_view
-from reasonrag.curation.audit.report import RowExample
+from reasonrag.curation.audit.report import RowExample, rows_in_view
 from reasonrag.viewing.collection import open_collection
 from reasonrag.viewing.overview import read_all
 from reasonrag.viewing.question_rows import PairRow, QuestionRow
@@ -439,6 +438,47 @@ def test_the_first_view_shows_most_marks_of_the_median_question(
     assert min(heights) >= 11
 
 
+def test_the_map_of_a_large_tree_covers_none_of_its_steps(visit: Visit, demo_page: Path) -> None:
+    """Wherever the tree is scrolled to; where every corner has steps there is no map."""
+    row = max(rows_of(demo_page.parent), key=lambda row: row.steps or 0)
+    page = visit(address(demo_page, "q", row.id), size=(1280, 720))
+    page.locator(TREE).wait_for()
+    page.get_by_role("button", name="Draw the whole tree").click()
+    seen = 0
+    for across, down in ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5)):
+        covered = page.locator(".frame").evaluate(
+            """async (frame, [across, down]) => {
+              frame.scrollTo(across * frame.scrollWidth, down * frame.scrollHeight);
+              await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+              const map = document.querySelector(".minimap").getBoundingClientRect();
+              return map.width ? [...frame.querySelectorAll(".node text")].map(each => each.getBoundingClientRect())
+                .filter(box => box.right > map.left && box.left < map.right && box.bottom > map.top + 2
+                  && box.top < map.bottom - 2).length : null; }""",
+            [across, down],
+        )
+        assert not covered
+        seen += covered is not None
+    assert seen
+
+
+def test_a_page_of_one_question_opens_it_and_its_overview_can_still_be_reached(visit: Visit, tmp_path: Path) -> None:
+    steps = query("who", 0.9), query("what", 0.0)
+    page = visit(reasonrag.view(run_of(tmp_path / "one", siblings(*steps, question="Who was it?"))))
+    expect(page.locator("main h2")).to_have_text("Who was it?")
+    page.get_by_role("link", name="Overview").click()
+    expect(page.locator("main figure").first).to_be_visible()
+
+
+def test_a_pair_that_needs_review_says_why_beside_it(visit: Visit, demo_page: Path) -> None:
+    """In words, in the list of questions and in the table of pairs."""
+    row = next(row for row in rows_of(demo_page.parent) if any(each.review for each in row.kept))
+    page = visit(address(demo_page, "q", row.id))
+    needed = sum(each.review for each in row.kept)
+    expect(page.locator("#questions a[aria-current] .facts")).to_contain_text(f"⚠ {needed} to review")
+    caution = next(each.cautions[0] for each in view_of(demo_page.parent, row.id).pairs if each.cautions)
+    expect(page.locator("main .pair-table").first).to_contain_text(f"⚠ {caution}")
+
+
 def test_a_question_without_a_pair_says_why_at_its_top(visit: Visit, demo_page: Path) -> None:
     """How its answers ended, which passages were lacking, why candidates were dropped."""
     row = next(row for row in rows_of(demo_page.parent) if not row.kept and row.ends == "all_wrong")
@@ -675,7 +715,7 @@ def test_every_view_can_be_read_by_everybody(
         keep(page, f"view-{name}-{scheme}-{size[0]}")
         found += [f"{name}: {each}" for each in [*barriers(page), *too_wide(page)]]
     audit = run.parent / "audit.html"
-    audit.write_text(render_audit_page(report()))
+    audit.write_text(report().page())
     page = visit(audit, size=size, scheme=scheme)
     found += [f"audit: {each}" for each in [*barriers(page), *too_wide(page)]]
     assert not found, "\n".join(found)

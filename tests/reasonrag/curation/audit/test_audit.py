@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.curation.audit.audit import DatasetAudit, audit, render_audit_page, row_files
+from reasonrag.curation.audit.audit import DatasetAudit, audit, row_files
 from reasonrag.curation.audit.catalogue import CHECKS
 from reasonrag.curation.audit.report import AuditReport, read_audit
 from reasonrag.curation.token_counters import EstimatingCounter
@@ -220,7 +220,7 @@ def test_anything_can_be_a_row(rows: list[Any]) -> None:
     one."""
     report = audited(*rows)
     assert rows or report.advised_cutoff is None
-    assert report.data in render_audit_page(report)
+    assert report.data in report.page()
     assert report.rows + report.check("broken_row").count == len(rows)
     assert AuditReport.model_validate_json(report.model_dump_json()) == report
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reasonrag.curation.audit.audit import DatasetAudit, render_audit_page
+from reasonrag.curation.audit.audit import DatasetAudit
 from reasonrag.curation.audit.catalogue import CHECKS
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.token_counters import EstimatingCounter
@@ -30,7 +30,7 @@ def tags(page: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return render_audit_page(report())
+    return report().page()
 
 
 def test_text_of_others_stays_text(page: str) -> None:
@@ -42,7 +42,7 @@ def test_text_of_others_stays_text(page: str) -> None:
         row(2, renderer=HOSTILE, split=HOSTILE, dataset=HOSTILE, tags=[HOSTILE], label=HOSTILE),
         row(3, renderer="another", chosen=f"<|{HOSTILE[:30]}|> <query>q</query>", chosen_action_type=HOSTILE),
     ]
-    hostile = render_audit_page(report(*GOOD, *rows, file=HOSTILE, name=HOSTILE))
+    hostile = report(*GOOD, *rows, file=HOSTILE, name=HOSTILE).page()
     assert tags(hostile) <= tags(page)
     assert hostile.count("alert(1)") == hostile.count("&lt;script&gt;alert(1)") >= 4
     assert "&#34;&#39;{{7*7}}{% x %}--&gt;" in hostile
