@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1340,
     "training": 5776,
-    "viewing": 3195,
-    "tests": 52241,
+    "viewing": 3222,
+    "tests": 52252,
     "benchmarks": 11712,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -54,8 +54,6 @@ class Listing(BaseModel):
     """Everything the list and the overview need: the object of `api/list`."""
 
     rows: list[QuestionRow]
-    pairs: dict[str, list[Any]]
-    """Candidates of these questions by column (`question_rows.PairRow`)."""
     overview: Overview
     about: list[str]
     """What a reader should know about this page."""
@@ -72,10 +70,15 @@ MOST_PAIRS = 100_000
 
 
 def listing(rows: list[QuestionRow], overview: Overview, about: list[str], **more: Any) -> Listing:
-    whole = overview.candidates <= MOST_PAIRS
-    if not whole:
+    if overview.candidates > MOST_PAIRS:
         about = [*about, f"The table of pairs has no dropped candidates, as there are {overview.candidates:,}."]
-    return Listing(rows=rows, pairs=columns_of(rows, dropped=whole), overview=overview, about=about, **more)
+    return Listing(rows=rows, overview=overview, about=about, **more)
+
+
+def pair_columns(rows: Sequence[QuestionRow]) -> dict[str, list[Any]]:
+    """The table of pairs by column (`question_rows.PairRow`). It is no part of the listing: a list that has to wait for
+    it opens in twice the time."""
+    return columns_of(rows, dropped=sum(len(row.candidates) for row in rows) <= MOST_PAIRS)
 
 
 @rare_garbage_collection()
@@ -100,7 +103,7 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
             f"Show every tree with: reasonrag view {collection.path} --serve",
         ]
     whole = listing(rows, counts.overview(), about, held=held)
-    _write(out, collection.path, whole, parts)
+    _write(out, collection.path, whole, {"pairs": packed(pair_columns(rows))} | parts)
 
 
 def _sample(
@@ -108,7 +111,7 @@ def _sample(
     most: int,
     part: Callable[[int], BaseModel | Mapping[str, Any]],
     watch: Callable[[float], None],
-) -> tuple[dict[int, bytes], list[int] | None]:
+) -> tuple[dict[str, bytes], list[int] | None]:
     """Packed parts of as many questions as `most` bytes have room for, one at least; and whose they are, null: all."""
     found, left = dict[int, bytes](), most - 200 * len(rows)
     order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=0))
@@ -116,10 +119,11 @@ def _sample(
         made = packed(part(row.number))
         left -= len(made)
         if left < 0 and found:
-            return found, sorted(found)
+            break
         found[row.number] = made
         watch(done / len(order))
-    return found, None
+    held = sorted(found)
+    return {f"question-{each}": found[each] for each in held}, held if len(held) < len(rows) else None
 
 
 def write_evaluations(evaluations: Evaluations, out: Path, *, most: int, watch: Callable[[float], None]) -> None:
@@ -137,12 +141,11 @@ def write_evaluations(evaluations: Evaluations, out: Path, *, most: int, watch: 
     _write(out, title, whole, parts)
 
 
-def _write(out: Path, title: Path, whole: BaseModel, parts: Mapping[int, bytes]) -> None:
+def _write(out: Path, title: Path, whole: BaseModel, parts: Mapping[str, bytes]) -> None:
     with atomic_replacement(out) as file:
         file.write(_frame(title, packed(whole)))
-        for number in sorted(parts):
-            file.write(b'<script type="application/octet-stream" id="question-%d">' % number)
-            file.write(parts[number] + b"</script>\n")
+        for name, part in parts.items():
+            file.write(b'<script type="application/octet-stream" id="%s">%s</script>\n' % (name.encode(), part))
         file.write(_END)
 
 

@@ -22,7 +22,7 @@ from reasonrag.redaction import redact
 from reasonrag.viewing.collection import Collection
 from reasonrag.viewing.judging import Judging
 from reasonrag.viewing.overview import OverviewCounts
-from reasonrag.viewing.page import Listing, about_page, listing, served_page
+from reasonrag.viewing.page import about_page, listing, pair_columns, served_page
 from reasonrag.viewing.question_view import question_view
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening
@@ -41,6 +41,8 @@ class BackgroundScan:
         """What stopped the scan."""
         self._given_up = False
         self._lock = threading.Lock()
+        self._answers: dict[str, tuple[tuple[int, bool], bytes]] = {}
+        """The last one of each kind, and what it was of: the first row, and whether everything was read."""
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def start(self) -> None:
@@ -58,17 +60,33 @@ class BackgroundScan:
                         break
                     with self._lock:
                         self.counts.add(explored)
+                        self._answers.clear()
         except Exception as error:  # noqa: BLE001 - told to the page, which would wait for ever
             self.error = redact(str(error) or type(error).__name__)
         self.complete = True
 
-    def listing(self, first: int) -> Listing:
-        """The rows from `first` on, or all of them once everything was read."""
-        with self._lock:
-            complete = self.complete
+    def listed(self, first: int) -> bytes:
+        """The listing, with the rows from `first` on, or all of them once everything was read."""
+
+        def found(*, complete: bool) -> dict[str, Any]:
             rows = [each for each in self.counts.rows() if complete or each.number >= first]
-            about = about_page(self.collection)
-            return listing(rows, self.counts.overview(), about, complete=complete, read=self.collection.scanned)
+            about, read = about_page(self.collection), self.collection.scanned
+            whole = listing(rows, self.counts.overview(), about, complete=complete, read=read)
+            return whole.model_dump(mode="json")
+
+        return self._answer("list", 0 if self.complete else first, found)
+
+    def pairs(self) -> bytes:
+        """The table of pairs."""
+        return self._answer("pairs", 0, lambda **_: pair_columns(self.counts.rows()))
+
+    def _answer(self, name: str, first: int, made: Callable[..., dict[str, Any]]) -> bytes:
+        """Made anew where something was read since the last one."""
+        with self._lock:
+            of = first, self.complete
+            if (known := self._answers.get(name)) is None or known[0] != of:
+                known = self._answers[name] = of, orjson.dumps(made(complete=self.complete))
+            return known[1]
 
 
 @asynccontextmanager
@@ -93,10 +111,13 @@ def make_app(reading: BackgroundScan) -> web.Application:
         first = request.query.get("from", "0")
         if not re.fullmatch(r"[0-9]{1,9}", first):
             return _json({"error": "from must be a number of a question"}, HTTPStatus.BAD_REQUEST)
-        found = await asyncio.to_thread(reading.listing, int(first))
+        found = await asyncio.to_thread(reading.listed, int(first))
         if reading.error is not None:  # checked last: a scan that is complete has not failed meanwhile
             return _json({"error": reading.error}, HTTPStatus.INTERNAL_SERVER_ERROR)
-        return _json(found.model_dump(mode="json"))
+        return _json(found)
+
+    async def show_pairs(_: web.Request) -> web.Response:
+        return _json(await asyncio.to_thread(reading.pairs))
 
     async def show_question(request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
@@ -116,6 +137,7 @@ def make_app(reading: BackgroundScan) -> web.Application:
     app = web.Application(middlewares=[_answered])
     app.router.add_get("/", show_page)
     app.router.add_get("/api/list", show_list)
+    app.router.add_get("/api/pairs", show_pairs)
     app.router.add_get(r"/api/question/{number:\d{1,9}}", show_question)
     if reading.collection.kind == "data set":
         _add_judging(app, Judging(reading.collection.path))
@@ -172,6 +194,8 @@ async def _answered(request: web.Request, handler: _Handler) -> web.StreamRespon
 
 
 def _json(content: object, status: int = HTTPStatus.OK) -> web.Response:
-    answer = web.Response(body=orjson.dumps(content), status=status, content_type="application/json")
+    """content: bytes are JSON already."""
+    body = content if isinstance(content, bytes) else orjson.dumps(content)
+    answer = web.Response(body=body, status=status, content_type="application/json")
     answer.enable_compression()
     return answer

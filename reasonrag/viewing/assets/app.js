@@ -22,6 +22,7 @@ async function go() {
     else each.removeAttribute("aria-current");
   }
   if (route.what === "pair") searchTexts();
+  if (pairsAreShown()) bringPairs();
   const row = route.kind === "question" ? state.byId.get(route.id) : null;
   if (state.pending !== row?.number) state.pending = null; // the reader has gone on
   if (route.kind !== "question") {
@@ -282,7 +283,8 @@ function received(part) {
   held = part.held ? new Set(part.held) : null;
   state.byId = linked(part.rows);
   state.byNumber = new Map(part.rows.filter(Boolean).map((row) => [row.number, row]));
-  columns = part.pairs;
+  stale = true;
+  if (part.complete || pairsAreShown()) setTimeout(bringPairs); // once the list is drawn
   const choices = JSON.stringify([part.overview.ends, part.overview.questions_with_a_pair]);
   if (choices !== state.filled) fillFilters(part.overview);
   state.filled = choices;

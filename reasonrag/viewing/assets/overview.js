@@ -212,7 +212,7 @@ function ways(o) {
   const found = Object.entries(o.ends).map(([name, many]) => way(`${plural(many, "question")}: ${ENDS[name] ?? name}`, questionsLink({ ends: name })));
   const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
   found.unshift(way(plural(o.pairs, "pair"), pairsLink({})), way("least confident pairs", pairsLink({ sort: "confidence" })));
-  const against = columns.gold?.filter((gold, i) => gold === "wrong" && columns.dropped[i] === null).length;
+  const against = d3.sum(Object.values(o.gold_agreement), (found) => found.wrong);
   if (against) found.splice(2, 0, way(`${plural(against, "pair")} against gold passages`, pairsLink({ gold: "wrong" })));
   if (o.questions > o.questions_with_a_pair) found.push(way(`${plural(o.questions - o.questions_with_a_pair, "question")} without a pair`, questionsLink({ ends: "none" })));
   if (o.doubtful) found.unshift(way(`⚠ ${plural(o.doubtful, "pair")} ${o.doubtful === 1 ? "needs" : "need"} review`, pairsLink({ review: "1" })));

@@ -90,6 +90,7 @@ async def test_only_who_calls_it_by_a_name_of_this_machine_is_answered(tmp_path:
     [
         ("GET", "", 200),
         ("GET", "api/list", 200),
+        ("GET", "api/pairs", 200),
         ("GET", "api/question/0", 200),
         ("GET", "nothing", 404),
         ("DELETE", "api/question/0", 405),
@@ -115,6 +116,16 @@ async def test_nothing_but_the_page_and_its_questions_is_served(
             assert set(body) == {"error"}
         names = "Cache-Control", "X-Content-Type-Options", "X-Frame-Options"
         assert [headers.get(each) for each in names] == ["no-store", "nosniff", "DENY"]
+
+
+async def test_the_list_does_not_wait_for_the_table_of_pairs(tmp_path: Path) -> None:
+    """Which has a dozen columns for each candidate, and would be most of the answer."""
+    async with all_read(tmp_path) as client:
+        _, found, _ = await client.ask("api/list")
+        _, pairs, _ = await client.ask("api/pairs")
+        assert "pairs" not in found
+        assert sorted(pairs["question"]) == list(range(QUESTIONS))
+        assert {len(column) for column in pairs.values()} == {found["overview"]["candidates"]}
 
 
 # -- while it is read ------------------------------------------------------------------------------------------
