@@ -22,13 +22,13 @@ MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1618,
     "preference": 5352,
-    "hall": 3778,
+    "hall": 3787,
     "agent": 3227,
     "critics": 1107,
     "curation": 5481,
     "data": 3565,
     "evaluation": 4233,
-    "exploration": 2579,
+    "exploration": 2650,
     "llm": 5128,
     "publishing": 1243,
     "retrieval": 3777,
@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1340,
     "training": 5776,
-    "viewing": 3222,
-    "tests": 52252,
+    "viewing": 3426,
+    "tests": 52592,
     "benchmarks": 11712,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -45,6 +45,7 @@ _OWN = (
     "overview",
     "evaluations",
     "judging",
+    "live",
     "app",
 )
 """Scripts of the page, in the order in which they need each other."""
@@ -59,10 +60,6 @@ class Listing(BaseModel):
     """What a reader should know about this page."""
     held: list[int] | None = None
     """Questions whose trees are in the page; null: all."""
-    complete: bool = True
-    """Whether every question has been read."""
-    read: float = 1.0
-    """Share of the files that has been read."""
 
 
 MOST_PAIRS = 100_000
@@ -149,9 +146,9 @@ def _write(out: Path, title: Path, whole: BaseModel, parts: Mapping[str, bytes])
         file.write(_END)
 
 
-def served_page(collection: Collection) -> bytes:
+def served_page(path: Path) -> bytes:
     """The page without data, which fetches it from its server."""
-    return _frame(collection.path, None) + _END
+    return _frame(path, None) + _END
 
 
 def about_page(collection: Collection) -> list[str]:

@@ -91,10 +91,12 @@ async function bringPairs() {
   if (!stale || bringing) return;
   const began = Date.now();
   [stale, bringing] = [false, true];
-  const found = await source.pairs().catch((error) => ({ ...columns, error: error.message }));
-  columns = found ?? columns;
+  columns = await source.pairs().catch((error) => ({ ...columns, error: error.message }));
   if (state.route.kind === "pairs" && stage.querySelector(".pairs-form")) refillForm();
+  const had = document.activeElement.closest("#pairs-table tr")?.dataset.pair;
   showPairs();
+  if (had) stage.querySelector(`#pairs-table tr[data-pair="${CSS.escape(had)}"] a`)?.focus({ preventScroll: true });
+  if (hits) hits.done = false; // there may be questions that were not searched
   searchTexts();
   walkAgain();
   setTimeout(() => {
@@ -103,9 +105,7 @@ async function bringPairs() {
   }, 5 * (Date.now() - began)); // the more there are, the longer an answer takes
 }
 
-function pairsAreShown() {
-  return state.route.kind === "pairs" || state.route.what === "pair";
-}
+const pairsAreShown = () => state.route.kind === "pairs" || state.route.what === "pair";
 
 // -- search in texts -----------------------------------------------------------------------------------------
 
