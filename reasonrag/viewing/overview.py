@@ -132,7 +132,7 @@ class OverviewCounts:
         self._where = CauseCounts()
         names = ("splits", "recipes", "rewards", "agents", "teachers")
         self._known: dict[str, set[str]] = {name: set() for name in names}
-        self._usage: Usage | None = Usage(cost_usd=0.0)
+        self.usage: Usage | None = Usage(cost_usd=0.0)
         self._values: dict[str, array[float]] = {}
 
     def add(self, explored: ExploredQuestion) -> None:
@@ -157,7 +157,7 @@ class OverviewCounts:
         for name, value in named.items():
             if value:
                 self._known[name].add(value)
-        self._usage = self._usage + question.usage if self._usage and question.usage else None
+        self.usage = self.usage + question.usage if self.usage and question.usage else None
 
     def _add_steps(self, explored: ExploredQuestion) -> None:
         """Count the rewards of all steps of the trees; without trees, those of the states that have pairs."""
@@ -201,7 +201,7 @@ class OverviewCounts:
             mean_confidence=_mean([pair.confidence for pair in kept]),
             dropped={reason: dropped[reason] for reason in DROP_REASONS if dropped[reason]},
             doubtful=sum(row.review for row in rows),
-            usage=self._usage if self._usage and self._usage.calls else None,
+            usage=self.usage if self.usage and self.usage.calls else None,
             histograms=_histograms(self._values, kept),
             length_unit=_unit(kept),
             trees=TreeFacts(steps=run.nodes - run.done, causes=self._where.rows(), **run.of_trees)

@@ -23,7 +23,6 @@ from preference.export.summary import summary_of
 from preference.labelled_runs import rare_garbage_collection
 from reasonrag.errors import InputError
 from reasonrag.exploration.run_state import changed_at, run_state
-from reasonrag.exploration.summary import RunCounts
 from reasonrag.files import VIEW_PAGE, is_written, read_small
 from reasonrag.redaction import redact
 from reasonrag.viewing.collection import OWN_FILES, REPORT, Collection, listed_in, open_collection
@@ -154,11 +153,11 @@ class Several:
         rows = [entry_of(self.path / name, kind, self._counts(name, kind)) for name, kind in some]
         return {"kind": "folder", "path": str(self.path), "rows": rows, "found": len(found)}
 
-    def _counts(self, name: str, kind: str) -> RunCounts | None:
+    def _counts(self, name: str, kind: str) -> OverviewCounts | None:
         """Of a run that goes on, or was opened, once it was read."""
         with suppress(InputError):
             if name in self._scans or (kind == "run" and is_written(self.path / name)):
-                return found.counts.run if (found := self.scan(name)).complete else None
+                return found.counts if (found := self.scan(name)).complete else None
         return None
 
     def scan(self, name: str) -> BackgroundScan:
@@ -184,7 +183,7 @@ class Several:
             each.stop()
 
 
-def entry_of(folder: Path, kind: str, counts: RunCounts | None) -> dict[str, Any]:
+def entry_of(folder: Path, kind: str, counts: OverviewCounts | None) -> dict[str, Any]:
     """One of a folder as a row of its list: `name`, `kind`, `changed` (seconds since 1970), and what its files tell of
     `state`, `why`, `asked`, `done`, `failed`, `em`, `pairs` and `cost`. counts: of a run that is being read."""
     of = {"name": folder.name, "kind": kind, "changed": changed_at(folder / OWN_FILES[kind][0])}
@@ -199,11 +198,11 @@ def entry_of(folder: Path, kind: str, counts: RunCounts | None) -> dict[str, Any
         of |= {name: report.get(field) for name, field in known.items()}
         em = report.get("metrics", {}).get("em", {}).get("mean")
         return of | {"em": em, "state": "running" if is_written(folder) else "ended" if report else "killed"}
-    found, summary = run_state(folder, counts.done + len(counts.failures) if counts else None)
+    found, summary = run_state(folder, len(counts.by_number) if counts else None)
     of |= found.model_dump(exclude={"since"})
     if counts:
-        told = {"done": counts.done, "failed": len(counts.failures), "em": counts.of_trees["mean_em"]}
-        return of | told | {"cost": counts.usage.cost_usd}
+        run, cost = counts.run, counts.usage and counts.usage.cost_usd
+        return of | {"done": run.done, "failed": len(run.failures), "em": run.of_trees["mean_em"], "cost": cost}
     if summary:
         of |= {"done": summary.done, "failed": summary.failed, "em": summary.mean_em, "cost": summary.cost_usd}
     return of

@@ -218,7 +218,7 @@ async def test_a_folder_lists_what_is_in_it_and_serves_each(folder: Path) -> Non
             _, found = await client.ask("api/list")
             [row] = [row for row in found["rows"] if row["name"] == "begun"]
             assert (row["state"], row["done"], row["asked"]) == ("running", 2, QUESTIONS)
-            assert row["em"] is not None
+            assert (row["em"] is not None, row["cost"]) == (True, 0.0)
 
 
 async def test_nothing_outside_the_folder_is_served(folder: Path, tmp_path: Path) -> None:
