@@ -68,6 +68,15 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
         yield
 
 
+def is_written(directory: Path) -> bool:
+    """Whether another process is the `only_writer` of a directory now. Holds the lock itself for some microseconds."""
+    try:
+        with (directory / ".lock").open("rb") as lock:
+            return not lock_descriptor(lock.fileno(), blocking=False)
+    except OSError:  # it was never written to, or has no locks
+        return False
+
+
 def rollouts_in(run: Path) -> Path:
     """The rollouts file of a run directory; a file is returned unchanged."""
     return run if run.is_file() else run / ROLLOUTS

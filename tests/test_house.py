@@ -22,13 +22,13 @@ MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1618,
     "preference": 5350,
-    "hall": 3861,
+    "hall": 3870,
     "agent": 3227,
     "critics": 1124,
     "curation": 5483,
     "data": 3559,
     "evaluation": 4233,
-    "exploration": 2580,
+    "exploration": 2651,
     "llm": 5128,
     "publishing": 1348,
     "retrieval": 3770,
@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1338,
     "training": 5786,
-    "viewing": 3265,
-    "tests": 52704,
+    "viewing": 3493,
+    "tests": 53055,
     "benchmarks": 11738,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -1,8 +1,8 @@
 """Runs and data sets, read question by question; a data set with the trees of the runs it was made of.
 
 Decides where the lines of a question are found again, and which pairs a run would give: those of `reasonrag pairs` with
-its default filters, without decontamination. Files are opened once, so that what is shown stays consistent while a run
-goes on. Knows nothing of pages or terminals.
+its default filters, without decontamination. Files are opened once, so that what is shown stays consistent; what a run
+adds to its own is read when it is asked for. Knows nothing of pages or terminals.
 """
 
 from __future__ import annotations
@@ -41,16 +41,19 @@ from reasonrag.files import (
     ROWS_REPORT,
     TUNING,
     check_finished,
+    link_out_of,
     reading,
     rollouts_in,
 )
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.run_config import find_config
+from reasonrag.viewing.evaluations import is_evaluation
 
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
 _AGAIN = "Make the data set again from its runs: reasonrag pairs RUN --out DIR"
 ID = "question_id"
+REPORT = "report.json"
 LineSpan: TypeAlias = tuple[int, int]
 """Offset and length of a line in its file, in bytes."""
 
@@ -112,8 +115,12 @@ class Collection(Protocol):
         """Share of the file that was read."""
 
     def scan(self) -> Iterator[ExploredQuestion]:
-        """Every question, without the trees of data sets. A number may come twice: for a question that failed and was
-        explored later. Raises InputError if a line cannot be read."""
+        """Every question, without the trees of data sets; again, those that were added since. A number may come twice:
+        for a question that failed and was explored later. Raises InputError if a line cannot be read."""
+
+    def later(self) -> Collection | None:
+        """This one, if there is more to scan; another one, if other files have taken the place of its own; None while
+        nothing happens. Raises InputError and OSError for files that are being written."""
 
     def at(self, number: int) -> ExploredQuestion:
         """One question with its trees, once it was scanned; safe in any thread."""
@@ -138,14 +145,43 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
     rollouts = rollouts_in(path)
     if rollouts.is_file() and rollouts.name.endswith(".jsonl"):
         return RunCollection(rollouts)
+    if is_of_several(path):
+        raise InputError(
+            f"{path} holds several runs, data sets or evaluations: reasonrag view {path} --serve lists them; give the "
+            "folder of one to see it alone"
+        )
     if (path / TUNING).is_file():
         raise InputError(f"{path} holds trials of reasonrag tune; show one of them, for instance {path}/trials/base")
-    if (path / PREDICTIONS).is_file():
+    if is_evaluation(path):
         raise InputError(f"{path} is an evaluation: reasonrag view {path} shows it, and {path}/report.md its numbers")
     raise InputError(
         f"{path} is neither a run ({ROLLOUTS}) nor a data set ({CANDIDATES} and {QUESTIONS}). Make one with: "
         "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR, or reasonrag import FILE --out DIR"
     )
+
+
+OWN_FILES = {"data set": (CANDIDATES, QUESTIONS, DROPPED, SUMMARY), "evaluation": (PREDICTIONS, REPORT)}
+OWN_FILES["run"] = ROLLOUTS, CONFIG, SUMMARY
+"""What is read of each kind of folder; the first tells its date."""
+
+
+def listed_in(folder: Path) -> dict[str, str]:
+    """`run`, `data set` or `evaluation` by name of what lies right below a folder. Raises OSError."""
+    found = {}
+    for each in sorted(folder.iterdir()):
+        kind = _kind_of(each)
+        if kind and not link_out_of(folder, [each / name for name in OWN_FILES[kind]]):
+            found[each.name] = kind
+    return found
+
+
+def is_of_several(folder: Path) -> bool:
+    return folder.is_dir() and _kind_of(folder) is None and bool(listed_in(folder))
+
+
+def _kind_of(folder: Path) -> str | None:
+    found = {"data set": is_data_set(folder), "evaluation": is_evaluation(folder), "run": (folder / ROLLOUTS).is_file()}
+    return next((kind for kind, fits in found.items() if fits), None)
 
 
 # -- a run -----------------------------------------------------------------------------------------------------
@@ -165,28 +201,35 @@ class RunCollection(Collection):
         self.max_tokens = made.decides_answers.sampling.get("max_tokens") if made else None
         self.cut_from = recorded_cut(made.operational.refused_parameters) if made and made.operational else None
         self._lines = _LineFile(rollouts)
+        self._read = 0, 0  # lines and bytes
+        self._kept, self._numbers = list[PassedPair](), dict[str, int]()
         self._places: list[tuple[LineSpan, int]] = []
         """By number of a question: its line, and the place of its first pair."""
 
     @property
     def scanned(self) -> float:
-        return self._lines.share(sum(self._places[-1][0]) if self._places else 0)
+        return self._lines.share(self._read[1])
 
     def scan(self) -> Iterator[ExploredQuestion]:
-        kept, numbers = list[PassedPair](), dict[str, int]()
-        self._places.clear()
-        for place, line, where in self._lines.all():
+        for place, line, where in self._lines.all(*self._read):
             record = _rollout(line, where)
             if record is None:
-                if not numbers and not line.startswith(b"{"):
+                if not self._numbers and not line.startswith(b"{"):
                     raise InputError(f"{where} is not a rollout record; give a run that reasonrag generate made")
                 break  # the line that a run is writing at this moment
-            number = numbers.setdefault(record.question_id, len(numbers))
-            explored = self._explored(number, record, len(kept))
-            kept += [PassedPair.of(each) for each in explored.candidates if each.dropped is None]
+            number = self._numbers.setdefault(record.question_id, len(self._numbers))
+            explored = self._explored(number, record, len(self._kept))
+            self._kept += [PassedPair.of(each) for each in explored.candidates if each.dropped is None]
             self._places[number : number + 1] = [(place, explored.first_pair)]
+            self._read = self._read[0] + 1, sum(place)
             yield explored
-        self.capped = dropped_by_caps(kept, self.rules)
+        self.capped = dropped_by_caps(self._kept, self.rules)
+
+    def later(self) -> Collection | None:
+        if self._lines.has_grown(at_least=self._read[1]):
+            return self
+        ordered = sum(size for (_, size), _ in self._places)  # as a run leaves them that has come to its end
+        return RunCollection(self._lines.path) if self._lines.is_replaced(unless=ordered) else None
 
     def at(self, number: int) -> ExploredQuestion:
         place, first_pair = self._places[number]
@@ -227,7 +270,7 @@ class DataSetCollection(Collection):
     kind = "data set"
 
     def __init__(self, path: Path, trees: Sequence[Path] = ()) -> None:
-        self.path = path
+        self.path, self._given = path, trees
         check_finished(path)
         summary = summary_of(path)  # empty of a data set that was imported, or whose rows were never written
         try:
@@ -268,6 +311,9 @@ class DataSetCollection(Collection):
             if number < len(questions):
                 yield self._explored(number, questions[number], [state for _, state in states])
             due = number + 1
+
+    def later(self) -> Collection | None:
+        return DataSetCollection(self.path, self._given) if self._candidates.is_replaced() else None
 
     def _grouped(self) -> dict[str, list[tuple[QuestionRecord, LineSpan]]]:
         """The questions, each with its line; those of one text together."""
@@ -429,7 +475,8 @@ class _TreeIndex:
 
 
 class _LineFile:
-    """A file of lines that is kept open: the lines that it had when it was opened can be read from any thread."""
+    """A file of lines that is kept open: the lines that it had when it was opened, or when it was last seen to have
+    grown, can be read from any thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -442,9 +489,20 @@ class _LineFile:
     def share(self, place: int) -> float:
         return place / self._size if self._size else 1.0
 
-    def all(self) -> Iterator[tuple[LineSpan, bytes, str]]:
-        """Every line that was there at opening: its place, its bytes, and how messages name it."""
-        place, number = 0, 0
+    def has_grown(self, *, at_least: int) -> bool:
+        """Whether it has changed its size since this was last asked, and has so many bytes still."""
+        with self._reading:
+            before, self._size = self._size, os.fstat(self._file.fileno()).st_size
+            self._file.seek(0, os.SEEK_END)  # forgets what was read ahead: a line that was cut off may be written anew
+        return self._size != before and self._size >= at_least
+
+    def is_replaced(self, *, unless: int | None = None) -> bool:
+        """Whether another file has its name. unless: size of a file that counts as the same."""
+        there, own = self.path.stat(), os.fstat(self._file.fileno())
+        return not os.path.samestat(there, own) and there.st_size != unless
+
+    def all(self, number: int = 0, place: int = 0) -> Iterator[tuple[LineSpan, bytes, str]]:
+        """Every line behind so many lines and bytes: its place, its bytes, and how messages name it."""
         while line := self._read(place, lambda file, left: file.readline(left)):
             number += 1
             yield (place, len(line)), line, f"{self.path}, line {number}"

@@ -28,7 +28,7 @@ def view(
         list[Path],
         typer.Argument(
             metavar="RUN|DIR|EVAL|MODEL..",
-            help="Run, data set, or evaluations or trainings beside each other",
+            help="Run, data set, or evaluations or trainings beside each other; with --serve a folder of such, too",
             show_default=False,
         ),
     ],
@@ -44,7 +44,7 @@ def view(
 ) -> None:
     """Show a run, a data set, evaluations or trainings in a browser: trees, pairs, why each label; attempts; curves.
 
-    Writes one page that needs no network; with --serve only what people judge is written.
+    Writes one page that needs no network. With --serve only what people judge is written, and a run that goes on grows.
     """
     path, *others = paths
     if not serve:
@@ -74,11 +74,12 @@ def view(
 
 def _serve(path: Path, settings: ViewSettings) -> None:
     """Until Ctrl-C."""
-    from reasonrag.viewing.collection import open_collection
-    from reasonrag.viewing.view_server import serve_page
+    from reasonrag.viewing.collection import is_of_several, open_collection
+    from reasonrag.viewing.view_server import Several, serve_page
 
     async def serving() -> None:
-        async with serve_page(open_collection(path, settings.trees), port=settings.port) as address:
+        shown = Several(path, settings.max_mb * 10**6) if is_of_several(path) else open_collection(path, settings.trees)
+        async with serve_page(shown, port=settings.port) as address:
             print_shown(f"showing {on_one_line(str(path))} at {address}  (stop with Ctrl-C)", flush=True)
             port = address.rstrip("/").rpartition(":")[2]
             print_shown(

@@ -127,21 +127,21 @@ class OverviewCounts:
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
-        self._rows: dict[int, QuestionRow] = {}
-        self._run = RunCounts()
+        self.by_number: dict[int, QuestionRow] = {}
+        self.run = RunCounts()
         self._where = CauseCounts()
         names = ("splits", "recipes", "rewards", "agents", "teachers")
         self._known: dict[str, set[str]] = {name: set() for name in names}
-        self._usage: Usage | None = Usage(cost_usd=0.0)
+        self.usage: Usage | None = Usage(cost_usd=0.0)
         self._values: dict[str, array[float]] = {}
 
     def add(self, explored: ExploredQuestion) -> None:
         """Count a question; of one that failed, and was explored later, the later row stays."""
-        self._rows[explored.number] = question_row(explored)
+        self.by_number[explored.number] = question_row(explored)
         for question in explored.questions:
             self._add_question(question)
         for tree in explored.trees:
-            self._run.add(tree.record)
+            self.run.add(tree.record)
             self._where.add(tree.record)
         self._add_steps(explored)
 
@@ -157,7 +157,7 @@ class OverviewCounts:
         for name, value in named.items():
             if value:
                 self._known[name].add(value)
-        self._usage = self._usage + question.usage if self._usage and question.usage else None
+        self.usage = self.usage + question.usage if self.usage and question.usage else None
 
     def _add_steps(self, explored: ExploredQuestion) -> None:
         """Count the rewards of all steps of the trees; without trees, those of the states that have pairs."""
@@ -172,16 +172,13 @@ class OverviewCounts:
 
     # -- the result --------------------------------------------------------------------------------------------
 
-    def has(self, number: int) -> bool:
-        return number in self._rows
-
     def rows(self) -> list[QuestionRow]:
         """Those of all questions so far, in order; caps on the whole data set apply once all of it was scanned."""
-        return [capped_row(self._rows[number], self._collection.capped) for number in sorted(self._rows)]
+        return [capped_row(self.by_number[number], self._collection.capped) for number in sorted(self.by_number)]
 
     def overview(self) -> Overview:
         """The overview of these rows."""
-        collection, rows, run = self._collection, self.rows(), self._run
+        collection, rows, run = self._collection, self.rows(), self.run
         known = self._known | {"teachers": self._known["teachers"] or collection.teachers}
         kept = [pair for row in rows for pair in row.kept]
         calibration, unreadable = _checked(collection)
@@ -204,7 +201,7 @@ class OverviewCounts:
             mean_confidence=_mean([pair.confidence for pair in kept]),
             dropped={reason: dropped[reason] for reason in DROP_REASONS if dropped[reason]},
             doubtful=sum(row.review for row in rows),
-            usage=self._usage if self._usage and self._usage.calls else None,
+            usage=self.usage if self.usage and self.usage.calls else None,
             histograms=_histograms(self._values, kept),
             length_unit=_unit(kept),
             trees=TreeFacts(steps=run.nodes - run.done, causes=self._where.rows(), **run.of_trees)
@@ -221,7 +218,7 @@ class OverviewCounts:
         if (made := self._collection).kind == "data set":
             return made.warnings
         held_out = [HELD_OUT.format(split) for split in sorted(self._known["splits"]) if not is_training_split(split)]
-        return held_out + self._run.warnings(made.max_tokens, cut_from=made.cut_from)
+        return held_out + self.run.warnings(made.max_tokens, cut_from=made.cut_from)
 
 
 def _checked(collection: Collection) -> tuple[Checked | None, list[str]]:

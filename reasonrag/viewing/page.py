@@ -46,6 +46,7 @@ _OWN = (
     "evaluations",
     "curves",
     "judging",
+    "live",
     "app",
 )
 """Scripts of the page, in the order in which they need each other."""
@@ -55,17 +56,11 @@ class Listing(BaseModel):
     """Everything the list and the overview need: the object of `api/list`."""
 
     rows: list[QuestionRow]
-    pairs: dict[str, list[Any]]
-    """Candidates of these questions by column (`question_rows.PairRow`)."""
     overview: Overview
     about: list[str]
     """What a reader should know about this page."""
     held: list[int] | None = None
     """Questions whose trees are in the page; null: all."""
-    complete: bool = True
-    """Whether every question has been read."""
-    read: float = 1.0
-    """Share of the files that has been read."""
 
 
 MOST_PAIRS = 100_000
@@ -73,10 +68,15 @@ MOST_PAIRS = 100_000
 
 
 def listing(rows: list[QuestionRow], overview: Overview, about: list[str], **more: Any) -> Listing:
-    whole = overview.candidates <= MOST_PAIRS
-    if not whole:
+    if overview.candidates > MOST_PAIRS:
         about = [*about, f"The table of pairs has no dropped candidates, as there are {overview.candidates:,}."]
-    return Listing(rows=rows, pairs=columns_of(rows, dropped=whole), overview=overview, about=about, **more)
+    return Listing(rows=rows, overview=overview, about=about, **more)
+
+
+def pair_columns(rows: Sequence[QuestionRow]) -> dict[str, list[Any]]:
+    """The table of pairs by column (`question_rows.PairRow`). It is no part of the listing: a list that has to wait for
+    it opens in twice the time."""
+    return columns_of(rows, dropped=sum(len(row.candidates) for row in rows) <= MOST_PAIRS)
 
 
 @rare_garbage_collection()
@@ -101,7 +101,7 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
             f"Show every tree with: reasonrag view {collection.path} --serve",
         ]
     whole = listing(rows, counts.overview(), about, held=held)
-    _write(out, collection.path, whole, parts)
+    _write(out, collection.path, whole, {"pairs": packed(pair_columns(rows))} | parts)
 
 
 def _sample(
@@ -109,7 +109,7 @@ def _sample(
     most: int,
     part: Callable[[int], BaseModel | Mapping[str, Any]],
     watch: Callable[[float], None],
-) -> tuple[dict[int, bytes], list[int] | None]:
+) -> tuple[dict[str, bytes], list[int] | None]:
     """Packed parts of as many questions as `most` bytes have room for, one at least; and whose they are, null: all."""
     found, left = dict[int, bytes](), most - 200 * len(rows)
     order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=0))
@@ -117,10 +117,11 @@ def _sample(
         made = packed(part(row.number))
         left -= len(made)
         if left < 0 and found:
-            return found, sorted(found)
+            break
         found[row.number] = made
         watch(done / len(order))
-    return found, None
+    held = sorted(found)
+    return {f"question-{each}": found[each] for each in held}, held if len(held) < len(rows) else None
 
 
 def write_evaluations(evaluations: Evaluations, out: Path, *, most: int, watch: Callable[[float], None]) -> None:
@@ -146,18 +147,17 @@ def write_trainings(paths: Sequence[Path], out: Path, **_: object) -> None:
     _write(out, title, {"kind": "trainings", "trainings": found, "about": about}, {})
 
 
-def _write(out: Path, title: Path, whole: BaseModel | Mapping[str, Any], parts: Mapping[int, bytes]) -> None:
+def _write(out: Path, title: Path, whole: BaseModel | Mapping[str, Any], parts: Mapping[str, bytes]) -> None:
     with atomic_replacement(out) as file:
         file.write(_frame(title, packed(whole)))
-        for number in sorted(parts):
-            file.write(b'<script type="application/octet-stream" id="question-%d">' % number)
-            file.write(parts[number] + b"</script>\n")
+        for name, part in parts.items():
+            file.write(b'<script type="application/octet-stream" id="%s">%s</script>\n' % (name.encode(), part))
         file.write(_END)
 
 
-def served_page(collection: Collection) -> bytes:
+def served_page(path: Path) -> bytes:
     """The page without data, which fetches it from its server."""
-    return _frame(collection.path, None) + _END
+    return _frame(path, None) + _END
 
 
 def about_page(collection: Collection) -> list[str]:

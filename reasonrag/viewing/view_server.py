@@ -1,129 +1,295 @@
 """`reasonrag view --serve`: the page, and the questions as they are asked for. Listens on loopback only.
 
-Reads the run in the background, so that the page opens at once and its list grows. Knows nothing of the page's design.
+Reads a run in the background, so that the page opens at once, and grows as long as the run does. Of a folder of several
+each has an address of its own below. Knows nothing of the page's design.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
 from aiohttp import web
 
+from preference.export.summary import summary_of
 from preference.labelled_runs import rare_garbage_collection
 from reasonrag.errors import InputError
+from reasonrag.exploration.run_state import changed_at, run_state
+from reasonrag.files import VIEW_PAGE, is_written, read_small
 from reasonrag.redaction import redact
-from reasonrag.viewing.collection import Collection
+from reasonrag.viewing.collection import OWN_FILES, REPORT, Collection, listed_in, open_collection
+from reasonrag.viewing.evaluations import Evaluations
 from reasonrag.viewing.judging import Judging
 from reasonrag.viewing.overview import OverviewCounts
-from reasonrag.viewing.page import Listing, about_page, listing, served_page
+from reasonrag.viewing.page import about_page, listing, pair_columns, served_page, write_evaluations
 from reasonrag.viewing.question_view import question_view
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening
 
+_MADE_AGAIN = "it was made again, or served again, since this page was opened: load the page again"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+MOST_LISTED = 500
+LOOK_S = 1.0
+"""How often files are looked at that may have grown."""
+
+
 class BackgroundScan:
-    """Scans a collection in a thread of its own; what has been read so far can be listed at any time."""
+    """Scans a collection in a thread of its own, and what is added to it later; what was read so far can be listed at
+    any time. Where other files take the place of its own, it begins anew."""
 
     def __init__(self, collection: Collection) -> None:
-        self.collection = collection
-        self.counts = OverviewCounts(collection)
-        self.complete = False
         self.error: str | None = None
         """What stopped the scan."""
-        self._given_up = False
+        self._ending = threading.Event()
         self._lock = threading.Lock()
+        self._begin(collection)
         self._thread = threading.Thread(target=self._read, daemon=True)
-
-    def start(self) -> None:
         self._thread.start()
 
+    def _begin(self, collection: Collection) -> None:
+        self.collection, self.counts, self.complete = collection, OverviewCounts(collection), False
+        self.judging = Judging(collection.path) if collection.kind == "data set" else None
+        self.made, self._changes = f"{time.time_ns():x}", 0
+        self._since: tuple[float, int, int] | None = None
+        self._answers: dict[str, tuple[str, bytes]] = {}
+        """The last one of each kind, and of which version it is."""
+
     def stop(self) -> None:
-        self._given_up = True
+        self._ending.set()
         self._thread.join()
 
     def _read(self) -> None:
+        found: Collection | None = self.collection
         try:
-            with rare_garbage_collection():
-                for explored in self.collection.scan():
-                    if self._given_up:
-                        break
+            while found and not self._ending.is_set():
+                if found is not self.collection:
                     with self._lock:
-                        self.counts.add(explored)
+                        self._begin(found)
+                self._scan()
+                found = self._later()
         except Exception as error:  # noqa: BLE001 - told to the page, which would wait for ever
             self.error = redact(str(error) or type(error).__name__)
-        self.complete = True
 
-    def listing(self, first: int) -> Listing:
-        """The rows from `first` on, or all of them once everything was read."""
+    def _scan(self) -> None:
+        with rare_garbage_collection():
+            for explored in self.collection.scan():
+                if self._ending.is_set():
+                    return
+                with self._lock:
+                    self.counts.add(explored)
+                    self._changes += 1
         with self._lock:
-            complete = self.complete
-            rows = [each for each in self.counts.rows() if complete or each.number >= first]
-            about = about_page(self.collection)
-            return listing(rows, self.counts.overview(), about, complete=complete, read=self.collection.scanned)
+            self.complete = True
+            self._changes += 1  # it is known what is capped
+
+    def _later(self) -> Collection | None:
+        while not self._ending.wait(LOOK_S):
+            with suppress(InputError, OSError):  # it is being written
+                if found := self.collection.later():
+                    return found
+        return None
+
+    def listed(self, seen: str) -> bytes:
+        """The listing; for those who have seen this state of it, only how far it is."""
+        with self._lock:
+            version = f"{self.made}.{self._changes}"
+            told = {"version": version, "complete": self.complete, "read": self.collection.scanned, "run": self._run()}
+            if seen == version:
+                return orjson.dumps(told)
+            whole = self._answer("list", self._listing)
+        return whole[:-1] + b"," + orjson.dumps(told)[1:]
+
+    def _listing(self) -> dict[str, Any]:
+        found = listing(self.counts.rows(), self.counts.overview(), about_page(self.collection))
+        return found.model_dump(mode="json")
+
+    def pairs(self) -> bytes:
+        """The table of pairs."""
+        with self._lock:
+            return self._answer("pairs", lambda: pair_columns(self.counts.rows()))
+
+    def _answer(self, name: str, made: Callable[[], dict[str, Any]]) -> bytes:
+        version = f"{self.made}.{self._changes}"
+        if (known := self._answers.get(name)) is None or known[0] != version:
+            known = self._answers[name] = version, orjson.dumps(made())
+        return known[1]
+
+    def _run(self) -> dict[str, Any] | None:
+        """How far a run is; None of a data set."""
+        if self.collection.kind == "data set":
+            return None
+        found, now = run_state(self.collection.path, len(self.counts.by_number))[0], time.monotonic()
+        here = len(self.counts.by_number), self.counts.run.usage.calls
+        if found.state != "running" or not self.complete:
+            self._since = None
+        else:
+            self._since = self._since or (now, *here)
+            found.since = now - self._since[0], *self._since[1:]
+        return found.model_dump(mode="json")
+
+
+class Several:
+    """The runs, data sets and evaluations right below a folder. Each is read once it is asked for, or goes on."""
+
+    def __init__(self, path: Path, most: int) -> None:
+        """most: bytes of the page of evaluations."""
+        self.path, self._most = path, most
+        self._scans: dict[str, BackgroundScan] = {}
+        self._opening = threading.Lock()
+
+    def listed(self) -> dict[str, Any]:
+        found = listed_in(self.path)
+        some = [*found.items()][:MOST_LISTED]
+        rows = [entry_of(self.path / name, kind, self._counts(name, kind)) for name, kind in some]
+        return {"kind": "folder", "path": str(self.path), "rows": rows, "found": len(found)}
+
+    def _counts(self, name: str, kind: str) -> OverviewCounts | None:
+        """Of a run that goes on, or was opened, once it was read."""
+        with suppress(InputError):
+            if name in self._scans or (kind == "run" and is_written(self.path / name)):
+                return found.counts if (found := self.scan(name)).complete else None
+        return None
+
+    def scan(self, name: str) -> BackgroundScan:
+        """Raises HTTPNotFound for a name that is not listed, InputError for what cannot be opened."""
+        with self._opening:
+            if name not in listed_in(self.path):
+                raise web.HTTPNotFound
+            if name not in self._scans:
+                self._scans[name] = BackgroundScan(open_collection(self.path / name))
+            return self._scans[name]
+
+    def page(self, name: str) -> bytes:
+        """Raises HTTPNotFound, InputError."""
+        if listed_in(self.path).get(name) != "evaluation":
+            return served_page(self.scan(name).collection.path)
+        with TemporaryDirectory() as scratch:
+            out = Path(scratch) / VIEW_PAGE
+            write_evaluations(Evaluations([self.path / name]), out, most=self._most, watch=lambda _: None)
+            return out.read_bytes()
+
+    def stop(self) -> None:
+        for each in self._scans.values():
+            each.stop()
+
+
+def entry_of(folder: Path, kind: str, counts: OverviewCounts | None) -> dict[str, Any]:
+    """One of a folder as a row of its list: `name`, `kind`, `changed` (seconds since 1970), and what its files tell of
+    `state`, `why`, `asked`, `done`, `failed`, `em`, `pairs` and `cost`. counts: of a run that is being read."""
+    of = {"name": folder.name, "kind": kind, "changed": changed_at(folder / OWN_FILES[kind][0])}
+    if kind == "data set":
+        made = summary_of(folder)
+        return of | {"done": made.questions, "pairs": made.pairs, "cost": made.usage and made.usage.cost_usd}
+    if kind == "evaluation":
+        report: Any = {}
+        with suppress(OSError, ValueError, InputError):
+            report = orjson.loads(read_small(folder / REPORT))
+        known = {"done": "answered", "asked": "questions", "failed": "failed", "cost": "cost_usd"}
+        of |= {name: report.get(field) for name, field in known.items()}
+        em = report.get("metrics", {}).get("em", {}).get("mean")
+        return of | {"em": em, "state": "running" if is_written(folder) else "ended" if report else "killed"}
+    found, summary = run_state(folder, len(counts.by_number) if counts else None)
+    of |= found.model_dump(exclude={"since"})
+    if counts:
+        run, cost = counts.run, counts.usage and counts.usage.cost_usd
+        return of | {"done": run.done, "failed": len(run.failures), "em": run.of_trees["mean_em"], "cost": cost}
+    if summary:
+        of |= {"done": summary.done, "failed": summary.failed, "em": summary.mean_em, "cost": summary.cost_usd}
+    return of
 
 
 @asynccontextmanager
-async def serve_page(collection: Collection, *, port: int) -> AsyncIterator[str]:
+async def serve_page(shown: Collection | Several, *, port: int) -> AsyncIterator[str]:
     """The address of the running page. port: 0 takes a free one. Raises InputError if it cannot listen."""
-    reading = BackgroundScan(collection)
-    async with listening(make_app(reading), host=LOOPBACK, port=port) as address:
-        reading.start()
-        try:
+    reading = shown if isinstance(shown, Several) else BackgroundScan(shown)
+    try:
+        async with listening(make_app(reading), host=LOOPBACK, port=port) as address:
             yield f"{address}/"
-        finally:
-            await asyncio.to_thread(reading.stop)
+    finally:
+        await asyncio.to_thread(reading.stop)
 
 
-def make_app(reading: BackgroundScan) -> web.Application:
-    page = served_page(reading.collection)
+def make_app(reading: BackgroundScan | Several) -> web.Application:
+    """Of several each is below its name."""
 
-    async def show_page(_: web.Request) -> web.Response:
+    async def scan_of(request: web.Request) -> BackgroundScan:
+        name = request.match_info.get("name")
+        found = reading if isinstance(reading, BackgroundScan) else await asyncio.to_thread(reading.scan, str(name))
+        if (of := request.query.get("of")) and of.partition(".")[0] != found.made:
+            raise web.HTTPGone(reason=_MADE_AGAIN)
+        return found
+
+    async def show_page(request: web.Request) -> web.Response:
+        if isinstance(reading, BackgroundScan):
+            page = served_page(reading.collection.path)
+        elif (name := request.match_info.get("name")) is None:
+            page = served_page(reading.path)
+        else:
+            page = await asyncio.to_thread(reading.page, name)
+            page = page.replace(b"<html ", b'<html data-home="1" ', 1)
         return web.Response(body=page, content_type="text/html", charset="utf-8")
 
     async def show_list(request: web.Request) -> web.Response:
-        first = request.query.get("from", "0")
-        if not re.fullmatch(r"[0-9]{1,9}", first):
-            return _json({"error": "from must be a number of a question"}, HTTPStatus.BAD_REQUEST)
-        found = await asyncio.to_thread(reading.listing, int(first))
-        if reading.error is not None:  # checked last: a scan that is complete has not failed meanwhile
-            return _json({"error": reading.error}, HTTPStatus.INTERNAL_SERVER_ERROR)
-        return _json(found.model_dump(mode="json"))
+        if isinstance(reading, Several) and "name" not in request.match_info:
+            return _json(await asyncio.to_thread(reading.listed))
+        try:
+            scan = await scan_of(request)
+        except web.HTTPGone:
+            return _json({"wrong": _MADE_AGAIN})  # asked for by pages that wait: no failure of theirs
+        found = await asyncio.to_thread(scan.listed, request.query.get("of", ""))
+        if scan.error is not None:  # checked last: a scan that is complete has not failed meanwhile
+            return _json({"error": scan.error}, HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _json(found)
+
+    async def show_pairs(request: web.Request) -> web.Response:
+        return _json(await asyncio.to_thread((await scan_of(request)).pairs))
 
     async def show_question(request: web.Request) -> web.Response:
-        number = int(request.match_info["number"])
-        if not reading.counts.has(number):
+        number, scan = int(request.match_info["number"]), await scan_of(request)
+        if number not in scan.counts.by_number:
             return _json({"error": f"there is no question {number} here"}, HTTPStatus.NOT_FOUND)
-        collection = reading.collection
 
         def view() -> dict[str, Any]:
-            found = question_view(collection.at(number), collection.rules, caps_known=reading.complete)
+            found = question_view(scan.collection.at(number), scan.collection.rules, caps_known=scan.complete)
             return found.model_dump(mode="json")
 
-        try:
-            return _json(await asyncio.to_thread(view))
-        except (InputError, OSError) as error:
-            return _json({"error": redact(str(error))}, HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _json(await asyncio.to_thread(view))
 
     app = web.Application(middlewares=[_answered])
-    app.router.add_get("/", show_page)
-    app.router.add_get("/api/list", show_list)
-    app.router.add_get(r"/api/question/{number:\d{1,9}}", show_question)
-    if reading.collection.kind == "data set":
-        _add_judging(app, Judging(reading.collection.path))
+    at = ""
+    if isinstance(reading, Several):
+        app.router.add_get("/", show_page)
+        app.router.add_get("/api/list", show_list)
+        at = "/{name:[^/]+}"
+    app.router.add_get(f"{at}/", show_page)
+    app.router.add_get(f"{at}/api/list", show_list)
+    app.router.add_get(f"{at}/api/pairs", show_pairs)
+    app.router.add_get(at + r"/api/question/{number:\d{1,9}}", show_question)
+    _add_judging(app, at, scan_of)
     return app
 
 
-def _add_judging(app: web.Application, judging: Judging) -> None:
+def _add_judging(app: web.Application, at: str, scan_of: Callable[[web.Request], Awaitable[BackgroundScan]]) -> None:
+    """Of data sets."""
+
+    async def judging_of(request: web.Request) -> Judging:
+        if (found := (await scan_of(request)).judging) is None:
+            raise web.HTTPNotFound
+        return found
+
     async def show_judging(request: web.Request) -> web.Response:
+        judging = await judging_of(request)
+
         def shown() -> dict[str, Any]:
             who = request.query.get("who", "")
             return {"sample": judging.sample, "verdicts": judging.verdicts(who)}
@@ -131,7 +297,7 @@ def _add_judging(app: web.Application, judging: Judging) -> None:
         return await _told(shown)
 
     async def judge(request: web.Request) -> web.Response:
-        body = await request.read()
+        judging, body = await judging_of(request), await request.read()
 
         def kept() -> dict[str, Any]:
             said = orjson.loads(body)
@@ -140,16 +306,18 @@ def _add_judging(app: web.Application, judging: Judging) -> None:
 
         return await _told(kept)
 
-    async def show_agreement(_: web.Request) -> web.Response:
+    async def show_agreement(request: web.Request) -> web.Response:
+        judging = await judging_of(request)
+
         def found() -> dict[str, Any]:
             report = judging.agreement()
             return report.model_dump(mode="json") if report else {"reviewers": [], "between": []}
 
         return await _told(found)
 
-    app.router.add_get("/api/judging", show_judging)
-    app.router.add_post("/api/judging", judge)
-    app.router.add_get("/api/agreement", show_agreement)
+    app.router.add_get(f"{at}/api/judging", show_judging)
+    app.router.add_post(f"{at}/api/judging", judge)
+    app.router.add_get(f"{at}/api/agreement", show_agreement)
 
 
 async def _told(work: Callable[[], dict[str, Any]]) -> web.Response:
@@ -167,11 +335,15 @@ async def _answered(request: web.Request, handler: _Handler) -> web.StreamRespon
         answer = await handler(request)
     except web.HTTPException as none_of_ours:
         answer = _json({"error": none_of_ours.reason}, none_of_ours.status)
+    except (InputError, OSError) as error:
+        answer = _json({"error": redact(str(error))}, HTTPStatus.INTERNAL_SERVER_ERROR)
     answer.headers.update({"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"})
     return answer
 
 
 def _json(content: object, status: int = HTTPStatus.OK) -> web.Response:
-    answer = web.Response(body=orjson.dumps(content), status=status, content_type="application/json")
+    """content: bytes are JSON already."""
+    body = content if isinstance(content, bytes) else orjson.dumps(content)
+    answer = web.Response(body=body, status=status, content_type="application/json")
     answer.enable_compression()
     return answer

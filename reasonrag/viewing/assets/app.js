@@ -1,6 +1,6 @@
 // Puts the page together: what the address says is what is shown; keys, and what happens while data is on its way.
 
-const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, evaluated: null, trained: null, drawn: null, filled: "", listed: "", pending: null, route: { kind: "overview" } };
+const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, evaluated: null, trained: null, drawn: null, filled: "", listed: "", folder: null, behind: false, drawnAt: 0, pending: null, route: { kind: "overview" } };
 const stage = document.getElementById("stage");
 const detail = document.getElementById("detail");
 const scrolled = new Map(); // how far tables were scrolled, by address, for those who come back
@@ -15,6 +15,7 @@ async function go() {
   const route = routeOf(location.hash);
   document.body.dataset.route = route.kind;
   if (state.trained) return stage.replaceChildren(...flat(curvesSection(state.trained)));
+  if (state.folder) return showFolder();
   if (state.evaluated) return showEvaluations(route);
   listAgain();
   for (const each of document.querySelectorAll(".head nav a")) {
@@ -23,6 +24,7 @@ async function go() {
     else each.removeAttribute("aria-current");
   }
   if (route.what === "pair") searchTexts();
+  if (pairsAreShown()) bringPairs();
   const row = route.kind === "question" ? state.byId.get(route.id) : null;
   if (state.pending !== row?.number) state.pending = null; // the reader has gone on
   if (route.kind !== "question") {
@@ -269,11 +271,18 @@ function searchKeys(event) {
 
 // -- beginning -----------------------------------------------------------------------------------------------
 
+const CALM_MS = 3_000;
+
 function received(part) {
   if (part.kind) document.body.dataset.kind = part.kind;
   if (part.kind === "trainings") {
     state.trained = part;
     return go();
+  }
+  if (part.kind === "folder") {
+    if (JSON.stringify(part) === JSON.stringify(state.folder)) return;
+    Object.assign(state, { folder: part, complete: true });
+    return showFolder();
   }
   if (part.kind === "evaluations") {
     Object.assign(state, { rows: part.rows, evaluated: part, complete: true });
@@ -282,42 +291,50 @@ function received(part) {
     go();
     return;
   }
-  const before = state.complete;
   const first = state.overview === null;
+  const finished = part.rows && part.complete && !state.complete;
+  if (part.rows) takeIn(part);
+  showLive(part);
+  if (finished && part.rows.length === 1 && part.run?.state !== "running" && !location.hash) location.replace(questionLink(part.rows[0].link));
+  if (finished && state.view?.pairs.some((pair) => pair.tags.length)) state.view = null; // what is capped is known now
+  if (state.route.kind === "judge" && !first) return;
+  const waits = state.route.kind === "overview" && Date.now() - state.drawnAt < CALM_MS; // charts take a while
+  if (!state.behind || state.view || !(finished || first || !(busy() || waits))) return;
+  Object.assign(state, { behind: false, drawnAt: Date.now() });
+  if (state.route.kind === "pairs" && stage.querySelector(".pairs-form")) return;
+  const top = stage.scrollTop;
+  go();
+  stage.scrollTop = top;
+}
+
+/** Takes what is listed now in the place of what was; the list stays where it was scrolled to. */
+function takeIn(part) {
+  state.behind = true;
   Object.assign(state, { rows: part.rows, overview: part.overview, about: part.about, complete: part.complete, read: part.read });
   held = part.held ? new Set(part.held) : null;
   state.byId = linked(part.rows);
-  state.byNumber = new Map(part.rows.filter(Boolean).map((row) => [row.number, row]));
-  columns = part.pairs;
+  state.byNumber = new Map(part.rows.map((row) => [row.number, row]));
+  stale = true;
+  if ((part.complete && columns.unread) || pairsAreShown()) setTimeout(bringPairs); // once the list is drawn
   const choices = JSON.stringify([part.overview.ends, part.overview.questions_with_a_pair]);
   if (choices !== state.filled) fillFilters(part.overview);
   state.filled = choices;
   showList(state);
-  if (part.complete && part.rows.length === 1 && !location.hash) location.replace(questionLink(part.rows[0].link));
-  const finished = part.complete && !before;
-  if (finished && state.view?.pairs.some((pair) => pair.tags.length)) state.view = null; // what is capped is known now
-  if (state.route.kind === "judge" && !first) return;
-  if (state.route.kind === "pairs" && stage.querySelector(".pairs-form")) {
-    refillForm();
-    showPairs();
-    searchTexts();
-  } else if (!state.view && (finished || !busy())) go();
 }
 
 /** Whether the reader is using the stage, which would be drawn again. */
 function busy() {
-  return (stage.contains(document.activeElement) && stage !== document.activeElement) || stage.querySelector("details[open]") !== null;
+  return (stage.contains(document.activeElement) && stage !== document.activeElement) || stage.querySelector("details[open]:not([data-open])") !== null || !getSelection().isCollapsed;
 }
 
 /** The rows by what links call them: the id, with the number behind it where another question has it already. */
 function linked(rows) {
   const found = new Map();
-  const there = rows.filter(Boolean);
-  for (const row of there) {
+  for (const row of rows) {
     row.link = found.has(row.id) ? `${row.id}~${row.number}` : row.id;
     found.set(row.link, row);
   }
-  for (const row of there) for (const id of row.ids) if (!found.has(id)) found.set(id, row);
+  for (const row of rows) for (const id of row.ids) if (!found.has(id)) found.set(id, row);
   return found;
 }
 

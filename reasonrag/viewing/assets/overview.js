@@ -212,7 +212,7 @@ function ways(o) {
   const found = Object.entries(o.ends).map(([name, many]) => way(`${plural(many, "question")}: ${ENDS[name] ?? name}`, questionsLink({ ends: name })));
   const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
   found.unshift(way(plural(o.pairs, "pair"), pairsLink({})), way("least confident pairs", pairsLink({ sort: "confidence" })));
-  const against = columns.gold?.filter((gold, i) => gold === "wrong" && columns.dropped[i] === null).length;
+  const against = d3.sum(Object.values(o.gold_agreement), (found) => found.wrong);
   if (against) found.splice(2, 0, way(`${plural(against, "pair")} against gold passages`, pairsLink({ gold: "wrong" })));
   if (o.questions > o.questions_with_a_pair) found.push(way(`${plural(o.questions - o.questions_with_a_pair, "question")} without a pair`, questionsLink({ ends: "none" })));
   if (o.doubtful) found.unshift(way(`⚠ ${plural(o.doubtful, "pair")} ${o.doubtful === 1 ? "needs" : "need"} review`, pairsLink({ review: "1" })));
@@ -234,6 +234,6 @@ function overviewSection(o, about) {
     h("div", { class: "charts" }, chartsOf(o), o.pairs ? calibrationFigure(o.calibration) : null),
     signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [words(name), count(many)]))] : null,
     h("details", {}, h("summary", {}, "Filters of these pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [words(name), String(value ?? "no limit")]))),
-    h("details", { open: !about.length ? null : true }, h("summary", {}, "About this page"), about.map((text) => h("p", {}, visible(text))), glossary()),
+    h("details", { open: !about.length ? null : true, "data-open": true }, h("summary", {}, "About this page"), about.map((text) => h("p", {}, visible(text))), glossary()),
   ];
 }

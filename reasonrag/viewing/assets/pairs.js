@@ -2,7 +2,9 @@
 // what order; a page of them is in the document. Knows nothing of trees.
 
 const PAGE = 100;
-let columns = { id: [] };
+let columns = { id: [], dropped: [], unread: true };
+let stale = true; // whether the list was told of pairs that may not be in the columns
+let bringing = false;
 let hits = null; // of a search in texts: the words, the pairs that have them, and the questions that were searched
 
 /** What a column is sorted by. */
@@ -44,7 +46,7 @@ function ofStatus() {
 /** The tests that a row has to pass. */
 function tests() {
   const { type, depth, gold, review, rows, text } = sought;
-  const found = [ofStatus()];
+  const found = [ofStatus(), (i) => state.byNumber.has(columns.question[i])];
   if (type) found.push((i) => KEYS.type(i) === type);
   if (depth) found.push((i) => String(columns.layer[i]) === depth);
   if (gold) found.push((i) => columns.gold[i] === gold);
@@ -84,6 +86,27 @@ function placeOf(question, id) {
   return { place, of: order.length, before: place > 0 ? at(place - 1) : null, after: at(place + 1) };
 }
 
+/** Brings the columns, which the list does not wait for, and draws again what shows them. */
+async function bringPairs() {
+  if (!stale || bringing) return;
+  const began = Date.now();
+  [stale, bringing] = [false, true];
+  columns = await source.pairs().catch((error) => ({ ...columns, error: error.message }));
+  if (state.route.kind === "pairs" && stage.querySelector(".pairs-form")) refillForm();
+  const had = document.activeElement.closest("#pairs-table tr")?.dataset.pair;
+  showPairs();
+  if (had) stage.querySelector(`#pairs-table tr[data-pair="${CSS.escape(had)}"] a`)?.focus({ preventScroll: true });
+  if (hits) hits.done = false; // there may be questions that were not searched
+  searchTexts();
+  walkAgain();
+  setTimeout(() => {
+    bringing = false;
+    if (pairsAreShown()) bringPairs();
+  }, 5 * (Date.now() - began)); // the more there are, the longer an answer takes
+}
+
+const pairsAreShown = () => state.route.kind === "pairs" || state.route.what === "pair";
+
 // -- search in texts -----------------------------------------------------------------------------------------
 
 /** Reads all questions for the words of a search, those too that a served list still brings; the table is shown again
@@ -116,6 +139,11 @@ async function searchTexts() {
   mine.reading = false;
   mine.done = state.complete;
   showPairs();
+  walkAgain();
+}
+
+/** The ways from an open pair to those beside it, anew. */
+function walkAgain() {
   if (state.view && state.route.what === "pair") detail.querySelector(".walk")?.replaceWith(walk(placeOf(state.view.number, state.route.which[0])));
 }
 
@@ -249,7 +277,7 @@ function showPairs() {
   const found = soughtPairs();
   const pages = Math.max(1, Math.ceil(found.length / PAGE));
   const page = Math.min(pages, Math.max(1, Number(sought.page) || 1));
-  const reading = state.complete ? "" : `, ${Math.round(100 * state.read)} % read`;
+  const reading = columns.error ? `; the pairs could not be read: ${columns.error}` : columns.unread ? ", reading…" : state.complete ? "" : `, ${Math.round(100 * state.read)} % read`;
   document.getElementById("pairs-found").textContent = `${count(found.length)} of ${plural(columns.id.length, "candidate")}${reading}${searchedLine()}`;
   document.getElementById("pairs-table").replaceChildren(h("table", { class: "pair-table whole" }, h("thead", {}, h("tr", {}, Object.keys(HEADS).map(headOf))), h("tbody", {}, found.slice((page - 1) * PAGE, page * PAGE).map(rowOf))));
   document.getElementById("pairs-pages").replaceChildren(...[pager(pages, page)].filter(Boolean));

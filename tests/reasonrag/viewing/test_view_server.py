@@ -90,6 +90,7 @@ async def test_only_who_calls_it_by_a_name_of_this_machine_is_answered(tmp_path:
     [
         ("GET", "", 200),
         ("GET", "api/list", 200),
+        ("GET", "api/pairs", 200),
         ("GET", "api/question/0", 200),
         ("GET", "nothing", 404),
         ("DELETE", "api/question/0", 405),
@@ -98,30 +99,39 @@ async def test_only_who_calls_it_by_a_name_of_this_machine_is_answered(tmp_path:
         ("GET", f"api/question/{QUESTIONS}", 404),
         ("GET", f"api/question/{'9' * 5_000}", 404),
         ("GET", "assets/app.js", 404),
-        *(("GET", f"api/list?from={each}", 400) for each in ("-1", "1e3", "%D9%A3", "1" * 5_000)),
+        ("GET", "api/judging", 404),
+        *(("GET", f"{each}?of=another.1", 410) for each in ("api/pairs", "api/question/0")),
     ],
 )
 async def test_nothing_but_the_page_and_its_questions_is_served(
     tmp_path: Path, method: str, path: str, status: int
 ) -> None:
-    """No path leads to a file, nothing can be sent, what is missing is said in JSON, and a place in the list that is no
-    number is the caller's fault. Browsers keep, guess at and frame none of the answers."""
+    """No path leads to a file, nothing can be sent, what is missing, or is of a page of other files, is said in JSON.
+    Browsers keep, guess at and frame none of the answers."""
     async with all_read(tmp_path) as client:
         found, body, headers = await client.ask(path, method=method)
         assert found == status
-        if status == 400:
-            assert body == {"error": "from must be a number of a question"}
-        elif status == 404:
+        if status >= 400:
             assert set(body) == {"error"}
         names = "Cache-Control", "X-Content-Type-Options", "X-Frame-Options"
         assert [headers.get(each) for each in names] == ["no-store", "nosniff", "DENY"]
+
+
+async def test_the_list_does_not_wait_for_the_table_of_pairs(tmp_path: Path) -> None:
+    """Which has a dozen columns for each candidate, and would be most of the answer."""
+    async with all_read(tmp_path) as client:
+        _, found, _ = await client.ask("api/list")
+        _, pairs, _ = await client.ask("api/pairs")
+        assert "pairs" not in found
+        assert sorted(pairs["question"]) == list(range(QUESTIONS))
+        assert {len(column) for column in pairs.values()} == {found["overview"]["candidates"]}
 
 
 # -- while it is read ------------------------------------------------------------------------------------------
 
 
 async def test_questions_can_be_seen_while_others_are_read(tmp_path: Path) -> None:
-    """Rows arrive one by one, those that are new alone; at the end all of them once more, as caps are known then."""
+    """They come one by one; who has seen all there is is told how far the reading is, and no more."""
     collection = Slow(some_run(tmp_path) / "rollouts.jsonl")
     async with served(collection) as client:
         try:
@@ -131,14 +141,14 @@ async def test_questions_can_be_seen_while_others_are_read(tmp_path: Path) -> No
                 collection.allowed.release()
                 found = await client.listed(number + 1, complete=False)
                 assert found["overview"]["questions"] == number + 1
-                _, new, _ = await client.ask(f"api/list?from={number}")
-                assert [row["id"] for row in new["rows"]] == [f"q{number}"]
+                assert [row["id"] for row in found["rows"]] == [f"q{each}" for each in range(number + 1)]
+                _, again, _ = await client.ask(f"api/list?of={found['version']}")
+                assert again == {name: found[name] for name in ("version", "complete", "read", "run")}
                 status, view, _ = await client.ask(f"api/question/{number}")
                 assert (status, view["id"], len(view["pairs"])) == (200, f"q{number}", 1)
             collection.allowed.release()
-            await client.listed(QUESTIONS, complete=True)
-            _, last, _ = await client.ask(f"api/list?from={QUESTIONS}")
-            assert [row["number"] for row in last["rows"]] == list(range(QUESTIONS))
+            last = await client.listed(QUESTIONS, complete=True)
+            assert last["version"] != again["version"]  # it is known now what caps drop
         finally:
             collection.allowed.release(QUESTIONS + 1)
 

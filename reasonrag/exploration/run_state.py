@@ -1,0 +1,71 @@
+"""How far a run is, by its own files: config.json, summary.json, the lines of its rollouts and its lock.
+
+Decides whether it goes on, has ended, was stopped or was killed. Reads no tree; knows no process.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
+
+from preference.export.summary import SUMMARY
+from reasonrag.errors import InputError
+from reasonrag.exploration.summary import RunSummary
+from reasonrag.files import CONFIG, ROLLOUTS, is_written, read_record
+from reasonrag.run_config import find_config
+
+
+class RunState(BaseModel):
+    """why: what stopped it. asked: its questions, null where that is not known. max_cost: its cap, in dollars. since:
+    seconds since it was first looked at, and the questions and completions that it had then."""
+
+    state: Literal["running", "ended", "stopped", "killed", "unknown"]
+    why: str = ""
+    asked: int | None = None
+    max_cost: float | None = None
+    since: tuple[float, int, int] | None = None
+
+
+def run_state(run: Path, done: int | None = None) -> tuple[RunState, RunSummary | None]:
+    """And the summary of its last session that came to an end. done: lines of its rollouts, if they were counted; more
+    than the summary knows are of a session that was killed."""
+    made, summary = find_config(run / CONFIG), None
+    with suppress(InputError):
+        summary = read_record(run / SUMMARY, RunSummary, "")
+    operational = made.operational if made else None
+    if operational is None or not operational.settings:  # trees that were imported, or alone
+        return RunState(state="unknown"), summary
+    settings = operational.settings
+    found = RunState(state="running" if is_written(run) else "killed", max_cost=settings.get("max_cost"))
+    if summary and found.state == "killed" and not _is_older(summary, run, done):
+        found.state, found.asked = "stopped" if summary.stopped else "ended", summary.questions
+        found.why = summary.stopped.message if summary.stopped else ""
+        return found, summary
+    source, limits = Path(operational.questions or ""), [settings.get("limit"), settings.get("sample")]
+    limits += [_lines(source, changed_at(source))] if source.suffix == ".jsonl" else []
+    found.asked = None if settings.get("shard") else min(filter(None, limits), default=None)
+    return found, summary
+
+
+def _is_older(summary: RunSummary, run: Path, done: int | None) -> bool:
+    """Whether lines came after the summary. Of a copy the dates alone say nothing."""
+    rollouts = run / ROLLOUTS
+    if (changed := changed_at(rollouts)) <= changed_at(run / SUMMARY):
+        return False
+    return (done or _lines(rollouts, changed)) > summary.done + summary.failed
+
+
+@lru_cache(512)
+def _lines(file: Path, _changed_at: float) -> int:
+    """0 if it cannot be read."""
+    with suppress(OSError), file.open("rb") as lines:
+        return sum(1 for _ in lines)
+    return 0
+
+
+def changed_at(file: Path) -> float:
+    return file.stat().st_mtime if file.is_file() else 0.0
