@@ -27,7 +27,7 @@ LINES = {
     "critics": 1119,
     "curation": 5481,
     "data": 3565,
-    "evaluation": 4230,
+    "evaluation": 4233,
     "exploration": 2579,
     "llm": 5128,
     "publishing": 1243,
