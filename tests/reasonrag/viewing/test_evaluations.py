@@ -222,14 +222,16 @@ def test_evaluations_have_no_barriers_and_hostile_text_is_text(
     ]
     failed = {"answer": None, "error": {"cause": bad, "message": bad}}
     rows = [
-        prediction(0, 1, question=bad, type=bad, golden_answers=[bad], answer=bad, steps=steps),
+        prediction(
+            0, 1, question=bad, type=bad, golden_answers=[bad], answer=bad, steps=steps, gold_passages=[bad, "x"]
+        ),
         prediction(1, 0, **failed),
     ]
     for name in ("one", "other"):
         write_rows(tmp_path / name / "predictions.jsonl", rows)
     home = reasonrag.view([tmp_path / "one", tmp_path / "other"])
     page = visit(home, size=size, scheme=scheme)
-    for where in ("", "q/q0", "q/q1"):
+    for where in ("", f"q/q0?deep=1&text={MARK}", "q/q1"):
         page.goto(f"{home.resolve().as_uri()}#/{where}")
         page.locator(".attempt" if where else "#attempts-table tr").first.wait_for()
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
