@@ -27,7 +27,7 @@ LINES = {
     "critics": 1124,
     "curation": 5483,
     "data": 3559,
-    "evaluation": 4233,
+    "evaluation": 4236,
     "exploration": 2651,
     "llm": 5128,
     "publishing": 1348,
@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1338,
     "training": 5786,
-    "viewing": 3493,
-    "tests": 53055,
+    "viewing": 3508,
+    "tests": 53152,
     "benchmarks": 11738,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

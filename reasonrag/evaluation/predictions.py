@@ -94,6 +94,8 @@ class Prediction(Record):
     """Of a long answer, with --judge."""
     gold_recall: float | None = None
     """Share of the gold passages that were shown; null if the question has none."""
+    gold_passages: AbsentIfNone[Items[str]] = None
+    """These, by id or else by title."""
     searches: int = 0
     """Queries sent to the retriever."""
     calls: int = 0

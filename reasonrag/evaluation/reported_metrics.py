@@ -137,6 +137,7 @@ def _of(question: Question) -> Prediction:
         golden_answers=question.golden_answers,
         type=question.type,
         hops=question.hops,
+        gold_passages=None if question.gold is None else list(question.gold.names),
     )
 
 

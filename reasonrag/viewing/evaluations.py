@@ -8,6 +8,8 @@ which questions are counted together, and which files tell of a training, a crit
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from preference.statistics import COMPARISON_LEVEL, Share, share_of
 from reasonrag.critics.evaluation.report import EVALUATION, REPORT, CriticEvaluation
 from reasonrag.errors import InputError
-from reasonrag.files import PREDICTIONS, read_record, reading
+from reasonrag.files import CONFIG, PREDICTIONS, read_record, read_small, reading
 from reasonrag.training.metrics import METRICS, read_metrics
 from reasonrag.training.output_directory import TRAINING, OutputDirectory
 from reasonrag.training.policy.round_measures import Round
@@ -26,7 +28,7 @@ from reasonrag.training.stages.runner import STAGES
 
 SCORES = ("em", "judged", "f1")
 """The first that some question has decides wins and losses."""
-_SCORES = ("answer", "em", "f1", "cover_em", "judged", "gold_recall", "searches", "calls", "malformed")
+_SCORES = ("answer", "em", "f1", "judged", "gold_recall", "searches", "calls", "prompt_tokens", "completion_tokens")
 
 
 class _Line(BaseModel):
@@ -76,10 +78,21 @@ class EvaluationListing(BaseModel):
     rows: list[EvaluatedQuestion]
     groups: list[QuestionGroup]
     about: list[str]
+    records: list[dict[str, Any]]
 
 
 def is_evaluation(path: Path) -> bool:
     return (path / PREDICTIONS).is_file()
+
+
+def records_in(folder: Path) -> dict[str, Any]:
+    """Configuration and results as they are, by file name, and the day they were written (UTC); what can be read."""
+    found = dict[str, Any]()
+    for name in (CONFIG, "summary.json", "report.json"):
+        with suppress(OSError, ValueError, InputError):
+            found[name] = orjson.loads(read_small(folder / name))
+            found["written"] = str(datetime.fromtimestamp((folder / name).stat().st_mtime, UTC).date())
+    return found
 
 
 class Evaluations:
@@ -103,14 +116,13 @@ class Evaluations:
         metric = next((name for name in SCORES if any(each.get(name) is not None for each in known)), "f1")
         rows = [_question(number, attempts) for number, attempts in enumerate(self._attempts)]
         common = [row for row in rows if all(score and score[metric] is not None for score in row.scores)]
-        left_out = len(rows) - len(common)
-        told = [f"{left_out:,} of {len(rows):,} questions have no score in some evaluation, and count nowhere."]
         return EvaluationListing(
             metric=metric,
             models=_names(self.paths),
             rows=rows,
             groups=[_group(name, of, metric) for name, of in _grouped(common)],
-            about=[*about, *(told if left_out else [])],
+            about=list(about),
+            records=[records_in(path) for path in self.paths],
         )
 
 

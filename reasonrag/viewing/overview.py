@@ -26,6 +26,7 @@ from preference.records import AbsentIfEmpty
 from preference.statistics import Bin, SignAgreement
 from reasonrag.exploration.summary import HELD_OUT, RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
+from reasonrag.viewing.evaluations import records_in
 from reasonrag.viewing.question_rows import PairRow, QuestionRow, capped_row, question_row
 
 BINS, WHOLE_BINS = 20, 40
@@ -70,7 +71,7 @@ class Checked(BaseModel):
 class Overview(BaseModel):
     """The object of `stats --json`. Histograms by name: `reward_query`, `reward_evidence`, `reward_answer` (steps of
     the trees, or of the states), `margin`, `confidence` (kept pairs), `chosen`, `rejected` (lengths of their
-    replies in `length_unit`)."""
+    replies in `length_unit`). records: as `records_in` finds them."""
 
     kind: Literal["run", "data set"]
     path: str
@@ -110,6 +111,7 @@ class Overview(BaseModel):
     """Of a data set: as in its summary."""
     calibration: Checked | None = None
     warnings: list[str]
+    records: dict[str, Any] = {}
 
 
 @rare_garbage_collection()
@@ -212,6 +214,7 @@ class OverviewCounts:
             contamination=collection.summary.contamination if collection.summary else {},
             calibration=calibration,
             warnings=[*self._warnings(), *unreadable],
+            records=records_in(collection.path),
         )
 
     def _warnings(self) -> list[str]:

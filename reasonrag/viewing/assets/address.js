@@ -7,7 +7,7 @@ const UNSOUGHT = {
   // of the table of pairs
   text: "", deep: "", status: "kept", type: "", depth: "", gold: "", review: "", confidence: "", margin: "", draws: "", length: "", rows: "", sort: "", page: "",
   // of evaluations, beside text and type
-  result: "", hops: "",
+  result: "", hops: "", by: "", value: "",
   // of judging
   who: "",
 };

@@ -34,9 +34,9 @@ async function go() {
     if (state.overview && route.kind === "overview") stage.replaceChildren(...flat(overviewSection(state.overview, state.about)));
     if (state.overview && route.kind === "pairs") {
       stage.replaceChildren(); // its form says what the address says
+      searchTexts();
       showPairs();
       stage.scrollTop = scrolled.get(location.hash) ?? 0;
-      searchTexts();
     }
     if (state.overview && route.kind === "judge") {
       showJudging().catch((error) => state.route.kind === "judge" && stage.replaceChildren(h("p", { class: "verdict error" }, said(error.message))));
@@ -60,14 +60,17 @@ async function showEvaluations(route) {
   const row = route.kind === "question" ? state.byId.get(route.id) : null;
   stage.replaceChildren();
   document.title = document.body.dataset.title;
+  const searched = searchTexts();
   if (!row) {
     showAttemptsTable();
     stage.scrollTop = scrolled.get(location.hash) ?? 0;
     return;
   }
+  await searched; // what stands beside this question
   const found = await source.question(row.number);
   if (routeOf(location.hash).id !== route.id) return; // the reader has gone on
   stage.replaceChildren(...flat(found ? attemptsSection(found, row) : [h("a", { href: link([]) }, "← all questions"), h("h2", { tabindex: -1 }, said(row.question)), h("p", { class: "note" }, "Its attempts are not in this page: give reasonrag view a larger --max-mb.")]));
+  markWords(stage);
 }
 
 /** Fetches a question and shows it, unless the reader has gone on meanwhile. */
@@ -141,6 +144,8 @@ function showDetail(route, view, tree) {
   else closeDetail();
   // after that, because an open detail leaves the drawing less room
   drawAgain(view, tree, pair, step);
+  if ((pair || step) && narrow.matches) detail.scrollIntoView({ block: "start" });
+  markWords(detail);
 }
 
 function drawAgain(view, tree, opened, step) {
@@ -168,9 +173,7 @@ function openDetail(view, tree, pair, step) {
   detail.hidden = false;
   detail.scrollTop = 0;
   document.body.dataset.detail = "open";
-  const heading = detail.querySelector("h3");
-  heading.focus({ preventScroll: true });
-  if (narrow.matches) heading.scrollIntoView({ block: "start" });
+  detail.querySelector("h3").focus({ preventScroll: true });
 }
 
 /** Closes the detail; the keyboard goes back to where it was opened from. */
@@ -233,12 +236,12 @@ function pageKeys(event) {
     "/": () => (stage.querySelector("input[type=search]") ?? document.getElementById("filter-find")).focus(),
     j: () => (state.evaluated ? besidePair(1) : beside(1)),
     k: () => (state.evaluated ? besidePair(-1) : beside(-1)),
-    Escape: () => detail.querySelector(".close")?.click(),
+    Escape: () => (state.evaluated ? keys.o() : detail.querySelector(".close")?.click()),
     t: () => stage.querySelector(".node[tabindex='0']")?.focus(),
     n: () => besidePair(1),
     p: () => besidePair(-1),
     o: () => { location.hash = link([]); },
-    a: () => { location.hash = link(["pairs"]); },
+    a: () => { location.hash = link(document.body.dataset.kind ? [] : ["pairs"]); },
   };
   if (!Object.hasOwn(keys, event.key)) return;
   event.preventDefault();
@@ -255,7 +258,7 @@ function beside(step) {
 
 /** The pair after or before the one that is open, in the order of the table of pairs; without one the first of what is shown. */
 function besidePair(step) {
-  if (state.evaluated) return stage.querySelector(`.walk a:${step > 0 ? "last" : "first"}-child`)?.click();
+  if (state.evaluated) return stage.querySelector(`.walk a:${step > 0 ? "last" : "first"}-child, #attempts-table tbody a`)?.click();
   const route = routeOf(location.hash);
   const first = stage.querySelector("tr[data-pair] a")?.hash;
   const here = route.what === "pair" ? placeOf(state.current, route.which[0]) : null;
@@ -339,11 +342,13 @@ function linked(rows) {
 }
 
 function listenToTheme() {
-  const button = document.getElementById("theme");
-  const root = document.documentElement;
-  button.addEventListener("click", () => {
-    const dark = root.style.colorScheme ? root.style.colorScheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.style.colorScheme = dark ? "light" : "dark";
+  const { style } = document.documentElement;
+  const kept = (act) => { try { return act(localStorage); } catch { return ""; } }; // some browsers keep nothing for a page
+  style.colorScheme = kept((store) => store.getItem("reasonrag-scheme")) ?? "";
+  document.getElementById("theme").addEventListener("click", () => {
+    const dark = style.colorScheme ? style.colorScheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    style.colorScheme = dark ? "light" : "dark";
+    kept((store) => store.setItem("reasonrag-scheme", style.colorScheme));
   });
 }
 

@@ -104,6 +104,9 @@ function answersLine(view, state, step) {
   const outcome = (value) => (value === UNSEEN ? value : value === null ? "not scored" : value >= 1 ? "right" : value <= 0 ? "wrong" : number(value));
   const shown = found.slice(0, MOST_ANSWERS).flatMap(({ answer, times, value }, i) => [i ? ", " : "", said(answer), ` ×${times} (${outcome(value)})`]);
   const given = found.length ? ["answers below it: ", shown, found.length > MOST_ANSWERS ? ", …" : ""] : [];
+  const [many, counting] = [found, step.ends].map((all) => d3.sum(all, (each) => each.times));
+  const right = d3.sum(step.ends, (end) => (end.came_to === "right" ? end.times : 0));
+  if (step.uncounted && counting < many) given.push(`; ${count(counting)} of these ${count(many)} count, ${count(right)} of them right`);
   return h("p", { class: "answers" }, given, given.length && step.uncounted ? "; " : "", step.uncounted);
 }
 
@@ -119,6 +122,8 @@ function rawJson(made) {
   return details;
 }
 
+const passageLine = (each) => [each.gold ? h("strong", { class: "gold" }, "★ gold ") : null, said(line(each.title, 120)), h("span", { class: "faint" }, (each.score ?? null) === null ? "" : ` score ${number(each.score)}`)];
+
 function passagesOf(view, step) {
   const user = step.user === null ? "" : view.texts[step.user];
   return [
@@ -129,7 +134,7 @@ function passagesOf(view, step) {
         "li",
         {},
         h("details", {},
-          h("summary", {}, each.gold ? h("strong", { class: "gold" }, "★ gold ") : null, said(line(each.title, 120)), h("span", { class: "faint" }, each.score === null ? "" : ` score ${number(each.score)}`)),
+          h("summary", {}, passageLine(each)),
           h("p", { class: "faint" }, "id ", said(each.id)),
           text === null ? h("p", {}, step.observation === null ? "Its text was not found in the prompt." : "Its text was shown to the reader alone.") : block(text)),
       );

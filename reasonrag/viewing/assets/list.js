@@ -13,7 +13,7 @@ function passes(row) {
   if (sought.ends && !(paired[sought.ends] ?? row.ends === sought.ends)) return false;
   if (sought.unreadable && !row.unreadable) return false;
   row.searched ??= [...row.ids, row.question, ...row.golden_answers, row.cause ?? ""].join("\n").toLowerCase();
-  return wordsOf(sought.find).every((word) => row.searched.includes(word));
+  return fits(wordsOf(sought.find), row.searched);
 }
 
 let held = null;

@@ -234,6 +234,7 @@ function overviewSection(o, about) {
     h("div", { class: "charts" }, chartsOf(o), o.pairs ? calibrationFigure(o.calibration) : null),
     signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [words(name), count(many)]))] : null,
     h("details", {}, h("summary", {}, "Filters of these pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [words(name), String(value ?? "no limit")]))),
+    rawJson(() => o),
     h("details", { open: !about.length ? null : true, "data-open": true }, h("summary", {}, "About this page"), about.map((text) => h("p", {}, visible(text))), glossary()),
   ];
 }

@@ -5,7 +5,7 @@ const PAGE = 100;
 let columns = { id: [], dropped: [], unread: true };
 let stale = true; // whether the list was told of pairs that may not be in the columns
 let bringing = false;
-let hits = null; // of a search in texts: the words, the pairs that have them, and the questions that were searched
+let hits = null; // of a search in texts: the words, the pairs or questions that have them, and the questions that were searched
 
 /** What a column is sorted by. */
 const KEYS = {
@@ -33,10 +33,6 @@ function textOf(i) {
   return (columns.searched[i] ??= [...row.ids, row.question, ...row.golden_answers, columns.id[i], columns.chosen[i], columns.rejected[i]].join("\n").toLowerCase());
 }
 
-function wordsOf(text) {
-  return text.trim().toLowerCase().split(/\s+/u).filter(Boolean);
-}
-
 function ofStatus() {
   const { status } = sought;
   if (status === "kept" || status === "dropped") return (i) => (columns.dropped[i] === null) === (status === "kept");
@@ -52,14 +48,14 @@ function tests() {
   if (gold) found.push((i) => columns.gold[i] === gold);
   if (review) found.push((i) => columns.review[i]);
   for (const name of ["confidence", "margin", "draws", "length"]) {
-    const fits = within(sought[name]);
-    if (sought[name]) found.push((i) => fits(KEYS[name](i)));
+    const isWithin = within(sought[name]);
+    if (sought[name]) found.push((i) => isWithin(KEYS[name](i)));
   }
   const named = new Set(rows.split(","));
   if (rows) found.push((i) => named.has(`${columns.part[i]}:${columns.row[i]}`));
   const words = wordsOf(text);
   if (words.length && sought.deep) found.push((i) => hits?.ids.has(`${columns.question[i]} ${columns.id[i]}`));
-  else if (words.length) found.push((i) => words.every((word) => textOf(i).includes(word)));
+  else if (words.length) found.push((i) => fits(words, textOf(i)));
   return found;
 }
 
@@ -93,11 +89,11 @@ async function bringPairs() {
   [stale, bringing] = [false, true];
   columns = await source.pairs().catch((error) => ({ ...columns, error: error.message }));
   if (state.route.kind === "pairs" && stage.querySelector(".pairs-form")) refillForm();
+  if (hits) hits.done = false; // there may be questions that were not searched
+  searchTexts();
   const had = document.activeElement.closest("#pairs-table tr")?.dataset.pair;
   showPairs();
   if (had) stage.querySelector(`#pairs-table tr[data-pair="${CSS.escape(had)}"] a`)?.focus({ preventScroll: true });
-  if (hits) hits.done = false; // there may be questions that were not searched
-  searchTexts();
   walkAgain();
   setTimeout(() => {
     bringing = false;
@@ -113,7 +109,7 @@ const pairsAreShown = () => state.route.kind === "pairs" || state.route.what ===
  * now and then. */
 async function searchTexts() {
   const sentence = wordsOf(sought.text);
-  const name = sentence.join(" ");
+  const name = JSON.stringify(sentence);
   if (!sought.deep || !sentence.length) return;
   if (hits?.name !== name) hits = { name, ids: new Set(), read: new Set(), unread: 0, reading: false, done: false };
   const mine = hits;
@@ -125,20 +121,16 @@ async function searchTexts() {
     const view = await source.question(row.number).catch(() => null);
     if (hits !== mine) return; // others are sought now
     if (!view) mine.unread += 1;
-    for (const pair of view?.pairs ?? []) {
-      const steps = [pair.chosen, pair.rejected].map((id) => stepOf(view, pair, id));
-      const texts = [...row.ids, row.question, ...row.golden_answers, pair.id, ...steps.flatMap((step) => [...spelled(view, step), step.response, step.observation])];
-      const text = texts.join("\n").toLowerCase();
-      if (sentence.every((word) => text.includes(word))) mine.ids.add(`${row.number} ${pair.id}`);
-    }
+    const known = [...row.ids, row.question, ...row.golden_answers];
+    for (const [key, texts] of view ? textsIn(view, row) : []) if (fits(sentence, [...known, ...texts].join("\n").toLowerCase())) mine.ids.add(key);
     if (Date.now() - shownAt > 500) {
       shownAt = Date.now();
-      showPairs();
+      showFound();
     }
   }
   mine.reading = false;
   mine.done = state.complete;
-  showPairs();
+  showFound();
   walkAgain();
 }
 
@@ -147,22 +139,41 @@ function walkAgain() {
   if (state.view && state.route.what === "pair") detail.querySelector(".walk")?.replaceWith(walk(placeOf(state.view.number, state.route.which[0])));
 }
 
+/** The texts of each pair of a question, or of all attempts at it. */
+function textsIn(view, row) {
+  if (view.attempts) return [[row.number, view.attempts.flatMap((each) => [each?.answer, ...(each?.steps ?? []).flatMap((step) => [step.response, step.observation, ...(step.passages ?? []).map((passage) => passage.title)])])]];
+  return view.pairs.map((pair) => {
+    const steps = [pair.chosen, pair.rejected].map((id) => stepOf(view, pair, id));
+    return [`${row.number} ${pair.id}`, [pair.id, ...steps.flatMap((step) => [...spelled(view, step), step.response, step.observation])]];
+  });
+}
+
 function unsearched(mine) {
   return state.rows.find((row) => row && isHeld(row.number) && !mine.read.has(row.number));
 }
 
 // -- drawing -------------------------------------------------------------------------------------------------
 
+const showFound = () => (state.evaluated ? state.route.kind === "question" || showAttemptsTable() : showPairs());
+
+/** Chooses among pairs, or among the questions of evaluations. */
 function choose(changes) {
-  history.replaceState(null, "", link(["pairs"], { page: "", ...changes }));
+  history.replaceState(null, "", link(state.evaluated ? [] : ["pairs"], { page: "", ...("by" in changes ? { value: "" } : {}), ...changes }));
   routeOf(location.hash);
+  if ("by" in changes) stage.querySelector(".range").replaceWith(rangeOf("value", "any")); // of another unit
   if ("status" in changes) refillForm();
-  showPairs();
   searchTexts();
+  showFound();
+}
+
+const fieldId = (name) => `${state.evaluated ? "attempts" : "pairs"}-${name}`;
+
+function tick(name, label) {
+  return h("label", { class: "tick" }, h("input", { type: "checkbox", id: fieldId(name), checked: sought[name] === "1", on: { change: (event) => choose({ [name]: event.target.checked ? "1" : "" }) } }), ` ${label}`);
 }
 
 function choice(name, label, entries) {
-  const select = h("select", { id: `pairs-${name}`, "aria-label": label, on: { change: () => choose({ [name]: select.value }) } },
+  const select = h("select", { id: fieldId(name), "aria-label": label, on: { change: () => choose({ [name]: select.value }) } },
     entries.map(([value, text]) => h("option", { value, selected: value === sought[name] }, text)));
   return select;
 }
@@ -193,7 +204,6 @@ function pairsForm() {
       clearTimeout(waiting);
       waiting = setTimeout(() => state.route.kind === "pairs" && choose({ text: text.value }), 120);
     } } });
-  const tick = (name, label) => h("label", { class: "tick" }, h("input", { type: "checkbox", id: `pairs-${name}`, checked: sought[name] === "1", on: { change: (event) => choose({ [name]: event.target.checked ? "1" : "" }) } }), ` ${label}`);
   return h("form", { class: "pairs-form", role: "search", "aria-label": "Pairs", on: { submit: (event) => event.preventDefault() } },
     text,
     tick("deep", "in prompts, replies and passages"),

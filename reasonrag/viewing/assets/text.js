@@ -39,6 +39,25 @@ function said(text, attributes = {}) {
   return h("bdi", attributes, visible(text));
 }
 
+/** What a search asks for: words, "several in a row", and -those that must not occur. */
+function wordsOf(text) {
+  return (text.toLowerCase().match(/-?"[^"]+"|[^\s"]+/gu) ?? []).map((word) => word.replaceAll('"', "")).filter((word) => word !== "-");
+}
+
+const fits = (words, text) => words.every((word) => (word.startsWith("-") ? !text.includes(word.slice(1)) : text.includes(word)));
+
+/** Marks the words of the search in texts of others; the first one is brought into sight. */
+function markWords(element) {
+  const words = wordsOf(sought.text).filter((word) => !word.startsWith("-")).map((word) => word.replace(/[\\^$.*+?()[\]{}|/]/gu, "\\$&"));
+  if (!words.length) return;
+  const pattern = new RegExp(`(${words.join("|")})`, "giu");
+  const texts = [...element.querySelectorAll("bdi, pre, pre > *")].flatMap((each) => [...each.childNodes]).filter((each) => each.nodeType === Node.TEXT_NODE);
+  for (const text of texts) text.replaceWith(...text.data.split(pattern).map((part, i) => (i % 2 ? h("mark", {}, part) : part)));
+  const first = element.querySelector("mark");
+  for (let around = first?.closest("details"); around; around = around.parentElement.closest("details")) around.open = true;
+  first?.scrollIntoView({ block: "nearest" });
+}
+
 /** Copies what it is asked for; says whether it did. */
 function copyButton(text) {
   const button = h("button", { type: "button", class: "copy", on: { click: async () => {

@@ -153,6 +153,7 @@ def test_the_numbers_are_those_of_a_calculation_by_hand(own: dict[str, Any]) -> 
     ]
     assert [each.id for each in first.steps[1].passages] == ["paris"]
     assert (first.answer, first.hops, first.type) == ("the river Seine", 2, "bridge")
+    assert [each.gold_passages for each in predictions()] == [["paris", "france"], None, None, None]
     assert [(each.repaired, each.parse_error) for each in repaired.steps] == [(True, None)]
     assert [(each.content, each.parse_error) for each in malformed.steps] == [(None, "no_tag")]
 

@@ -44,6 +44,8 @@ def prediction(number: int, em: int, **more: Any) -> dict[str, Any]:
         "f1": float(em),
         "searches": 1,
         "calls": 3,
+        "prompt_tokens": 100,
+        "completion_tokens": 30,
         "steps": steps,
     } | more
 
@@ -74,7 +76,95 @@ def test_wins_are_counted_by_kind_over_questions_that_all_answered(evaluations: 
     assert whole.means[0].low == pytest.approx(0.23, abs=0.01)
     assert [each.share for each in bridge.means] == [0.75, 0.75]
     assert [each.share for each in comparison.means] == [0.0, 0.0]
-    assert found.about == ["1 of 6 questions have no score in some evaluation, and count nowhere."]
+
+
+def test_a_page_says_how_its_evaluations_were_made_and_what_it_leaves_out(
+    visit: Visit, evaluations: list[Path]
+) -> None:
+    """As far as configuration and report are there; alone, an evaluation neither wins nor loses. The colours that a
+    reader has chosen stay."""
+    made = {"config_hash": "h", "decides_answers": {"model": "qwen", "method": "agent", "max_steps": 9}}
+    (evaluations[0] / "config.json").write_text(json.dumps(made))
+    (evaluations[0] / "report.json").write_text(json.dumps({"cost_usd": 1.5}))
+    (evaluations[1] / "report.json").write_text("torn")
+    page = visit(reasonrag.view(evaluations))
+    told = page.locator(".facts-of").first
+    expect(told).to_contain_text(re.compile(r"one ?model qwen, agent, at most 9 steps, [\d-]{10}, 780 tokens, \$1\.50"))
+    expect(told).to_contain_text(re.compile(r"other ?650 tokens, cost not known"))
+    expect(page.locator("#stage")).to_contain_text("1 question of 6 has no score in some evaluation, and is left out")
+    assert page.locator(".best").all_inner_texts() == []  # 3 of 5 each
+    page.get_by_text("Raw JSON").click()
+    records = json.loads(page.locator("details pre").inner_text())
+    assert (records[0]["config.json"], records[1]) == (made, {})
+    page.click("#theme")
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+    alone = visit(reasonrag.view(evaluations[:1], out=evaluations[0] / "alone.html"))
+    assert alone.locator("#attempts-result option").all_inner_texts() == ["any result", "right (3)", "wrong (3)"]
+
+
+def test_any_value_can_be_shown_sorted_by_and_narrowed(visit: Visit, tmp_path: Path) -> None:
+    """A link has all of it; a range goes with the value it is of."""
+    rows = [prediction(number, 1, calls=9 - number, gold_recall=number / 4) for number in range(4)]
+    write_rows(tmp_path / "one" / "predictions.jsonl", rows)
+    page = visit(reasonrag.view(tmp_path / "one"))
+    answers = page.locator("#attempts-table td[data-name=one]")
+    page.select_option("#attempts-by", "calls")
+    page.click("[data-sort='0']")
+    expect(answers).to_have_text([f"\u2713 Ada completions {calls}" for calls in (6, 7, 8, 9)])
+    page.get_by_label("value from").fill("7")
+    page.get_by_label("value to").fill("8")
+    page.get_by_label("value to").press("Enter")
+    page.reload()
+    expect(answers).to_have_text([f"\u2713 Ada completions {calls}" for calls in (7, 8)])
+    page.select_option("#attempts-by", "gold_recall")
+    expect(answers).to_have_count(4)
+    page.get_by_label("value from").fill("0.5")
+    page.get_by_label("value from").press("Enter")
+    expect(answers).to_have_text(["\u2713 Ada gold passages 0.50", "\u2713 Ada gold passages 0.75"])
+    page.select_option("#attempts-by", "tokens")
+    expect(page.locator("#attempts-found")).to_have_text("4 of 4 questions")
+
+
+def test_an_attempt_names_what_it_did_not_find_and_shows_the_words_that_were_searched(
+    visit: Visit, tmp_path: Path
+) -> None:
+    """A gold passage by id or by title, as the data set names it; a phrase, and a word that must not occur."""
+    read = {"action": "read", "content": "None", "response": "<evidence>None</evidence>"}
+    found = read | {"passages": [{"id": "p7", "title": "ADA Lovelace", "score": 3.5}]}
+    other = read | {
+        "passages": [{"id": "p8", "title": "Byron"}, {"id": "p9", "title": "Ada lovelace", "not_gold": True}]
+    }
+    last = {"action": "think", "content": "Ada", "response": "It was the countess. <answer>Ada</answer>"}
+    gold = {"gold_passages": ["Ada Lovelace", "Byron"]}
+    write_rows(
+        tmp_path / "one" / "predictions.jsonl", [prediction(0, 1, steps=[found, last], **gold), prediction(1, 0)]
+    )
+    write_rows(tmp_path / "other" / "predictions.jsonl", [prediction(0, 1, steps=[other], **gold), prediction(1, 0)])
+    page = visit(reasonrag.view([tmp_path / "one", tmp_path / "other"]))
+    told = page.locator("#attempts-found")
+    for text, many in (('"the countess"', 1), ('"countess the"', 0), ("number -countess", 1), ("-countess", 1)):
+        page.fill("#attempts-text", text)
+        page.locator("#attempts-deep").set_checked(True)
+        expect(told).to_have_text(f"{many} of 2 questions")
+    page.fill("#attempts-text", '"THE countess"')
+    expect(told).to_have_text("1 of 2 questions")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")  # out of what is typed in
+    page.locator("#attempts-table tbody a").focus()
+    page.keyboard.press("j")
+    expect(page.locator("mark:visible")).to_have_text("the countess")
+    one, two = page.locator(".attempt").all()
+    expect(one.locator(".type")).to_have_text(["evidence", "answer"])
+    expect(one.locator(".warning")).to_have_text("gold passages not found: Byron")
+    expect(two.locator(".warning")).to_have_text("gold passages not found: Ada Lovelace")
+    page.get_by_role("button", name="Unfold all").click()
+    expect(one.locator("li li:visible")).to_have_text("\u2605 gold ADA Lovelace score 3.50 id p7")
+    expect(two.locator("li li:visible")).to_have_text(["\u2605 gold Byron id p8", "Ada lovelace id p9"])
+    page.reload()
+    expect(page.locator(".walk")).to_contain_text("1 of 1")
+    page.keyboard.press("Escape")
+    expect(told).to_have_text("1 of 2 questions")
 
 
 def test_evaluations_of_other_questions_and_broken_lines_are_refused(evaluations: list[Path], tmp_path: Path) -> None:
@@ -132,14 +222,16 @@ def test_evaluations_have_no_barriers_and_hostile_text_is_text(
     ]
     failed = {"answer": None, "error": {"cause": bad, "message": bad}}
     rows = [
-        prediction(0, 1, question=bad, type=bad, golden_answers=[bad], answer=bad, steps=steps),
+        prediction(
+            0, 1, question=bad, type=bad, golden_answers=[bad], answer=bad, steps=steps, gold_passages=[bad, "x"]
+        ),
         prediction(1, 0, **failed),
     ]
     for name in ("one", "other"):
         write_rows(tmp_path / name / "predictions.jsonl", rows)
     home = reasonrag.view([tmp_path / "one", tmp_path / "other"])
     page = visit(home, size=size, scheme=scheme)
-    for where in ("", "q/q0", "q/q1"):
+    for where in ("", f"q/q0?deep=1&text={MARK}", "q/q1"):
         page.goto(f"{home.resolve().as_uri()}#/{where}")
         page.locator(".attempt" if where else "#attempts-table tr").first.wait_for()
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")

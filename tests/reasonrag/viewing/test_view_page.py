@@ -262,6 +262,10 @@ def test_words_are_found_in_rows_and_in_prompts_replies_and_passages(
     page.check("#pairs-deep")
     expect(page.locator(f"tr[data-pair='{pair.id}']")).to_be_visible()
     assert {"text", "deep"} <= parse_qs(page.url.partition("?")[2]).keys()
+    page.locator(f"tr[data-pair='{pair.id}'] a").click()
+    expect(page.locator("#detail mark").first).to_have_text(re.compile(re.escape(word), re.IGNORECASE))
+    expect(page.locator("#detail mark").first).to_be_in_viewport()
+    expect(page.locator("#detail .walk")).to_be_in_viewport()
 
 
 def test_pairs_are_walked_over_questions_in_the_order_of_the_table(visit: Visit, page_of_run: Path, run: Path) -> None:
