@@ -64,7 +64,8 @@ class Skill:
 
     good: probability of a good query, and of reading a fact that is shown. right: of the golden answer once all facts
     are stated. early: that a think turn answers although facts are missing. luck: that such an answer is the golden
-    one; a wrong one has an F1 of 0. weak: words of facts that are read with a probability of `weak_good`.
+    one; a wrong one has an F1 of 0. weak: words of facts that are read with a probability of `weak_good`; else the
+    first sentence of their passage is quoted, always in these words, so that it is the likeliest reply.
     """
 
     name: str
@@ -255,15 +256,17 @@ class GoldQuestion:
 
     def _readings(self, state: State) -> list[tuple[ActionType, str, float]]:
         """A missing fact that is shown, in one of two wordings; or nothing; or the first sentence of another
-        passage."""
+        passage. Of a weak fact: the first sentence of its own passage instead."""
         missing = [fact for number, fact in enumerate(self.facts) if number not in state.found]
         shown = [fact for fact in missing if fact.passage in state.passages]
-        weak = any(word in fact.sentence.split() for fact in shown for word in self.skill.weak)
+        weak = [fact for fact in shown if set(self.skill.weak) & set(fact.sentence.split())]
         good = self.skill.weak_good if weak else self.skill.good
         facts = [each for fact in shown for each in (fact.sentence, f"{fact.passage[0]}: {fact.sentence}")]
         openings = [_one_line(sentences(text)[0]) for _, text in state.passages if text]
         strays = [each for each in dict.fromkeys(openings) if each and self.stated(each) <= state.found] or ["None"]
         none, stray = ((1 - good) / 2, (1 - good) / 2) if facts else (good, 1 - good)
+        if weak:
+            none, stray, strays = 0.0, 1 - good, [_one_line(sentences(weak[0].passage[1])[0])]
         return [
             *(("evidence", each, good / len(facts)) for each in facts),
             ("evidence", "None", none),

@@ -166,14 +166,18 @@ class Loop:
 
     def warm_up(self, seed: int, **changes: Any) -> None:
         """A student from random weights, which learns what the teacher says."""
+        self.make_blank(seed)
+        told = {"num_train_epochs": self.plan.warmup_epochs} | changes
+        self.train(seed, BEFORE, "sft", self.of(seed) / "blank", self.work / "warmup", **told)
+
+    def make_blank(self, seed: int, *flags: str) -> None:
         blank = self.of(seed) / "blank"
         words = [str(self.work / "words.txt"), *map(str, sorted(self.prompts.glob("*.txt")))]
         self.phases.command(
             f"seed{seed} blank",
             *(str(find_python()), str(HERE / "loop_student.py"), str(blank), "--texts", *words, "--seed", str(seed)),
+            *flags,
         )
-        told = {"num_train_epochs": self.plan.warmup_epochs} | changes
-        self.train(seed, BEFORE, "sft", blank, self.work / "warmup", **told)
 
     def prefer(self, seed: int, arm: str, data: str) -> None:
         """DPO of the student before on these pairs."""

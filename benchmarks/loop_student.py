@@ -1,13 +1,15 @@
 """The student of the loop before it has learned anything: a Qwen2 of 0.6 million parameters that reads whole words.
 
-Run in LLaMA-Factory's environment: `python loop_student.py FOLDER --texts FILE.. --seed N`. Decides vocabulary, shape
-and first weights. Replies survive encoding and decoding but for spaces beside tags, which the agent's parser
-removes.
+Run in LLaMA-Factory's environment: `python loop_student.py FOLDER --texts FILE.. --names FILE --seed N`. Decides
+vocabulary, shape and first weights. A name is one token, however many words it has: a model of this size copies one
+token, and often not two in a row. Replies survive encoding and decoding but for spaces beside tags, which the agent's
+parser removes.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,14 @@ CHAT_TEMPLATE = (
 )
 
 
-def make_student(folder: Path, texts: list[str], *, width: int, layers: int, heads: int, seed: int) -> None:
-    """Tokenizer of exactly the words of `texts`, and random weights, as `save_pretrained` writes them."""
+def make_student(
+    folder: Path, texts: list[str], names: Sequence[str] = (), *, width: int, layers: int, heads: int, seed: int
+) -> None:
+    """Tokenizer of exactly these names and words, and random weights, as `save_pretrained` writes them."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    tokenizer = make_tokenizer(texts)
+    tokenizer = make_tokenizer(texts, names)
     tokenizer.save_pretrained(folder)
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -51,9 +55,9 @@ def make_student(folder: Path, texts: list[str], *, width: int, layers: int, hea
     print(f"{folder}: {model.num_parameters():,} parameters, {len(tokenizer)} words")
 
 
-def make_tokenizer(texts: list[str]) -> Any:
-    """A tokenizer whose tokens are the words of `texts`, whatever stands between them."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+def make_tokenizer(texts: list[str], names: Sequence[str] = ()) -> Any:
+    """A tokenizer whose tokens are the names and the words of `texts`, whatever stands between them."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     split = pre_tokenizers.Split(Regex(WORDS), behavior="removed", invert=True)
@@ -71,6 +75,7 @@ def make_tokenizer(texts: list[str]) -> Any:
         clean_up_tokenization_spaces=False,
         padding_side="right",
     )
+    tokenizer.add_tokens([AddedToken(each, single_word=True, normalized=False) for each in names])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
@@ -79,6 +84,7 @@ if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--texts", type=Path, nargs="+", required=True)
+    arguments.add_argument("--names", type=Path, help="names that are one token each, a line each")
     arguments.add_argument("--width", type=int, default=128)
     arguments.add_argument("--layers", type=int, default=3)
     arguments.add_argument("--heads", type=int, default=4)
@@ -87,6 +93,7 @@ if __name__ == "__main__":
     make_student(
         given.folder,
         [each.read_text("utf-8") for each in given.texts],
+        given.names.read_text("utf-8").splitlines() if given.names else [],
         width=given.width,
         layers=given.layers,
         heads=given.heads,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -371,6 +371,40 @@ class Asker:
 def _readable(chain: Chain) -> bool:
     """No chain goes beyond a favourite, nor over two teachers."""
     return not re.search("author of the favourite|teacher of the teacher", chain.described)
+
+
+# -- other names ---------------------------------------------------------------------------------------------------
+
+
+class Exchanger:
+    """Tells the same of others: all names of a kind exchanged at random, those of the same thing alike.
+
+    Who learns from many such texts can know no fact by heart. Order among years is lost.
+    """
+
+    def __init__(self, size: Size, seed: int) -> None:
+        found = things(size, seed)
+        kinds = (found.towns, found.people, found.works, found.organisations)
+        rivers = sorted({each.river for each in found.towns})
+        self._kinds = [[each.name for each in kind] for kind in kinds] + [rivers, [*OCCUPATIONS], [*GENRES]]
+        self.names = [name for kind in self._kinds for name in kind] + [*CENTURIES.values(), *map(str, YEARS)]
+        """All that may be exchanged, one name each."""
+        longest = sorted(self.names, key=len, reverse=True)
+        self._pattern = re.compile(rf"\b(an? )?({'|'.join(map(re.escape, longest))})\b")
+
+    def drawn(self, dice: random.Random) -> Callable[[str], str]:
+        """One way of exchanging them, for all texts that belong together."""
+        to = {one: two for kind in self._kinds for one, two in zip(kind, dice.sample(kind, len(kind)), strict=True)}
+        centuries = dict(zip(CENTURIES, dice.sample([*CENTURIES], len(CENTURIES)), strict=True))
+        to |= {CENTURIES[one]: CENTURIES[two] for one, two in centuries.items()}
+        for year in YEARS:
+            to[str(year)] = str(dice.choice([each for each in YEARS if each // 100 == centuries[year // 100]]))
+
+        def told(found: re.Match[str]) -> str:
+            name = to[found[2]]
+            return article(name) if found[1] else name
+
+        return lambda text: self._pattern.sub(told, text)
 
 
 # -- files -------------------------------------------------------------------------------------------------------

@@ -49,18 +49,20 @@ from loop import (
     words_of,
     write_only,
 )
-from lucky_world import Size, write_world
+from lucky_world import Exchanger, Size, write_world
 from phases import say
 from proof_report import label_share, read_seeds, report
 from reporting import ROOT, commit, machine, publish
 
 import reasonrag
-from preference.export.formats import ACTION_TYPE_NAMES
+from preference import Message
+from preference.export.formats import ACTION_TYPE_NAMES, messages_of
 from preference.export.private_files import write_json
-from preference.export.summary import QUESTIONS, SUMMARY
+from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY
 from preference.records import read_rollouts
 from reasonrag.data.questions import open_questions
 from reasonrag.evaluation.predictions import read_predictions
+from reasonrag.llm.extraction.parsed_prompt import parse_prompt
 from reasonrag.serving.local_server import LocalServer, served
 
 RESULTS = Path(__file__).parent / "proof"
@@ -73,7 +75,7 @@ QUICK_RATES = {
     "placebo": (1e-4, 0.1),
     "values": (1e-4, 0.1),
 }
-WARM_UP, DEEP, WIDE = "warmup", "deep", "wide"
+LESSONS, WARM_UP, DEEP, WIDE = "lessons", "warmup", "deep", "wide"
 OF = {"consensus": DEEP, "outcome": WIDE, "values": DEEP, "placebo": DEEP}
 """Arms of preferences, and whose pairs they have."""
 ARMS = ("consensus", "outcome", "sft", "placebo", "values")
@@ -81,11 +83,13 @@ CHECKED = ("consensus", "outcome", "values")
 """Arms whose labels are checked; those of `placebo` are half of them wrong as they are made."""
 PRICE = "2.5,10"
 """Of GPT-4o, dollars per million prompt and completion tokens."""
-ENDS = ACTION_TYPE_NAMES["answer"]
+ENDS, READS = ACTION_TYPE_NAMES["answer"], ACTION_TYPE_NAMES["evidence"]
 STOPPED = 3
 """Exit status of a run that its cap ended."""
 PILOT, TUNING = 100, (101, 102)
 """Seeds of the bed and of the rates, which appear in no table."""
+OF_BASE = 99
+"""Seed of the student that all others begin as."""
 
 
 @dataclass(frozen=True)
@@ -94,21 +98,26 @@ class ProofPlan(Plan):
 
     size: Size = field(default_factory=lambda: Size(towns=90, people=200, works=300, organisations=80))  # type: ignore[assignment]
     questions: dict[str, int] = field(
-        default_factory=lambda: {WARM_UP: 3000, DEEP: 400, WIDE: 1800, "dev": 500, "heldout": 2000}
+        default_factory=lambda: {WARM_UP: 3000, DEEP: 400, WIDE: 2200, "dev": 500, "heldout": 2000}
     )
     seeds: int = 12
     top_k: int = 2
     max_steps: int = 10
     shares: dict[str, float] = field(
-        default_factory=lambda: {"3 hops": 0.25, "4 hops": 0.1, "comparison": 0.05, "choice": 0.2, "yes or no": 0.4}
+        default_factory=lambda: {"3 hops": 0.25, "4 hops": 0.1, "choice": 0.25, "yes or no": 0.4}
     )
-    """Of the questions, by kind: luck answers 28 % of them."""
+    """Of the questions, by kind: luck answers 26 % of them."""
     worlds: int = 10
     """With other facts, in which the student learns to answer."""
     weak: tuple[str, ...] = ("teacher", "home")
-    """Facts that the teacher mostly misreads, and so the student."""
+    """Facts that the teacher of the warm-up mostly misreads, and so the student."""
     weak_good: float = 0.3
-    warmup_epochs: float = 4.75
+    copies: dict[str, int] = field(default_factory=lambda: {LESSONS: 8, WARM_UP: 2})
+    """Of each step that is learned, with other names each."""
+    base_steps: int = 10_000
+    base_rate: float = 3e-3
+    warmup_steps: int = 1200
+    warmup_rate: float = 1e-3
     critic_steps: int = 200
     sure: tuple[str, ...] = ("--min-confidence", "0.8")
     """Of labels by values: those that critics learn from, and those of the arms."""
@@ -136,7 +145,9 @@ class ProofPlan(Plan):
             worlds=1,
             shares={"yes or no": 1.0},
             max_steps=6,
-            warmup_epochs=16.0,
+            copies={LESSONS: 1, WARM_UP: 1},
+            base_steps=400,
+            warmup_steps=40,
             critic_steps=4,
             sure=NO_FILTERS,
             most_replies={DEEP: 64, WIDE: 16},
@@ -158,16 +169,42 @@ class Proof(Loop):
     # -- the bed -------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """The world, and what all students learn first."""
-        plan, taught = self.plan, range(1, self.plan.worlds + 1)
+        """The world, what all students learn first, and the one that has learned to read and answer, once for all."""
+        plan = self.plan
         asked = {split: count for split, count in plan.questions.items() if split != WARM_UP}
         self.phases.once("world", lambda: write_world(self.world, plan.size, asked, seed=0, shares=plan.shares))
-        for told in taught:
-            self.phases.once(f"teacher {told}", lambda told=told: self.teach(told))  # type: ignore[misc]
-        runs, out = [self.work / f"teacher-{told}" for told in taught], self.work / WARM_UP
-        self.phases.once("warmup pairs", lambda: reasonrag.pairs(runs, out=out, format=["sft"], validation=0))
-        self.phases.once("warmup steps", lambda: write_json(out / "sft.json", list(self.steps_said(runs))))
+        perfect = Skill("perfect", good=1.0, right=1.0)
+        habits = replace(perfect, weak=plan.weak, weak_good=plan.weak_good)
+        self.phases.once("lessons", lambda: self.teach(LESSONS, perfect))
+        self.phases.once("habits", lambda: self.teach(WARM_UP, habits))
         self.phases.once("words", self.write_words)
+        names = self.work / "names.txt"
+        self.phases.once("names", lambda: names.write_text("\n".join(Exchanger(plan.size, 0).names), "utf-8") and None)
+        self.make_blank(OF_BASE, "--names", str(names))
+        self.learn_steps(OF_BASE, self.of(OF_BASE) / "blank", LESSONS, plan.base_steps, plan.base_rate)
+
+    def warm_up(self, seed: int) -> None:  # type: ignore[override]
+        """The student that can read takes on the habits of the second teacher, in an order of its own."""
+        plan = self.plan
+        self.learn_steps(seed, self.of(OF_BASE) / BEFORE, WARM_UP, plan.warmup_steps, plan.warmup_rate)
+
+    def learn_steps(self, seed: int, model: Path, lesson: str, steps: int, rate: float) -> None:
+        # What a passage says next cannot be known: replies alone are learned.
+        told = {"train_on_prompt": False, "allow": ["changed_rows"], "max_steps": steps, "learning_rate": rate}
+        self.train(seed, BEFORE, "sft", model, self.work / lesson, **told)
+
+    def teach(self, lesson: str, skill: Skill) -> None:
+        """Steps of a teacher, each told several times of others (`Exchanger`), as a data set."""
+        plan, out = self.plan, self.work / lesson
+        runs = [self.taught(lesson, skill, told) for told in range(1, plan.worlds + 1)]
+        reasonrag.pairs(runs, out=out, format=["sft"], validation=0)
+        exchanger, dice = Exchanger(plan.size, 0), random.Random(f"exchanged {lesson}")
+        rows = []
+        for row in self.steps_said(runs):
+            for _ in range(plan.copies[lesson]):
+                other = exchanger.drawn(dice)
+                rows.append(row | {part: other(row[part]) for part in ("instruction", "input", "output")})
+        write_json(out / "sft.json", rows)
 
     def steps_said(self, runs: Iterable[Path]) -> Iterator[dict[str, Any]]:
         """All steps of one walk through each of the teacher's trees, good or bad, each as often as it takes it."""
@@ -181,16 +218,15 @@ class Proof(Loop):
                     texts = [each.content for each in step.prompt or ()]
                     yield {"instruction": texts[0], "input": texts[1], "output": step.response} | asked
 
-    def teach(self, told: int) -> None:
-        """Trees of a teacher that knows the gold passages and misreads some kinds of facts, in a world of the same
-        names of whom other facts are told: a student that knew the facts by heart had no need to read."""
-        plan, place, run = self.plan, self.work / f"world-{told}", self.work / f"teacher-{told}"
+    def taught(self, lesson: str, skill: Skill, told: int) -> Path:
+        """Trees of a teacher that knows the gold passages, in a world of the same things of which other facts are
+        told."""
+        plan, place, run = self.plan, self.work / f"world-{told}", self.work / f"{lesson}-{told}"
         rows = (json.loads(line) for file in self.world.glob("*.jsonl") for line in lines_of(file))
         asked = {row["question"] for row in rows if "question" in row}
         count = {WARM_UP: plan.questions[WARM_UP] // plan.worlds}
         write_world(place, plan.size, count, seed=0, told=told, but=asked, shares=plan.shares)
         world = open_world(place, self.work / "indexes")
-        skill = Skill("weak", good=1.0, right=1.0, weak=plan.weak, weak_good=plan.weak_good)
         source = open_questions(place / f"{WARM_UP}.jsonl", dataset=f"lucky {told}", split=WARM_UP)
         known = [
             GoldQuestion(each, world, skill, max_steps=plan.max_steps, alpha=1.0, top_k=plan.top_k)
@@ -210,6 +246,7 @@ class Proof(Loop):
             set={"search.max_calls": 24},
             run=run,
         )
+        return run
 
     # -- one student ---------------------------------------------------------------------------------------------
 
@@ -224,8 +261,7 @@ class Proof(Loop):
 
     def label(self, seed: int) -> None:
         """The student, its trees, and the data sets of all arms."""
-        # What a passage says next cannot be known.
-        self.warm_up(seed, train_on_prompt=False, allow=["changed_rows"])
+        self.warm_up(seed)
         self.served(seed, "explored", lambda server: self.explore_twice(seed, server))
         home, plain, sure = self.of(seed), ("--validation", "0"), self.plan.sure
         self.made(seed, DEEP, "values-all", *plain, *sure)
@@ -289,7 +325,7 @@ class Proof(Loop):
     def choose(self, seed: int) -> None:
         """As many pairs for each arm, of steps that the student took by itself, and as many words of best paths."""
         data = self.of(seed) / "data"
-        found = {arm: self.plain_rows(seed, arm) for arm in CHECKED}
+        found = {arm: self.plain_rows(seed, arm, OF[arm]) for arm in CHECKED}
         dice = random.Random(f"proof {seed}")
         for arm, rows in found.items():
             dice.shuffle(rows)
@@ -313,16 +349,34 @@ class Proof(Loop):
         write_json(data / "sft" / "dataset_info.json", info)
         shutil.copyfile(data / "outcome-all" / QUESTIONS, data / "sft" / QUESTIONS)
 
-    def plain_rows(self, seed: int, arm: str) -> list[dict[str, Any]]:
+    def plain_rows(self, seed: int, arm: str, run: str) -> list[dict[str, Any]]:
         """Pairs of steps that were drawn in their state's own prompt and go on: both ways label answers alike, by what
         they are."""
-        plain = plain_steps(self.of(seed) / OF[arm] / "rollouts.jsonl")
+        plain = plain_steps(self.of(seed) / run / "rollouts.jsonl")
         return [
             row
             for row in pairs_of(self.of(seed) / "data" / f"{arm}-all")
             if {(row["question_id"], row["chosen_id"]), (row["question_id"], row["rejected_id"])} <= plain
             and ENDS not in (row["chosen_action_type"], row["rejected_action_type"])
         ]
+
+    def choose_certain(self, seed: int) -> None:
+        """Pairs of evidence of which the chosen side states a fact that is needed and missing, the rejected none."""
+        plan, data, world = self.plan, self.of(seed) / "data", open_world(self.world, self.work / "indexes")
+        source = open_questions(self.world / f"{DEEP}.jsonl", dataset=DEEP, split=DEEP)
+        told = {"max_steps": plan.max_steps, "alpha": 1.0, "top_k": plan.top_k}
+        known = {each.id: GoldQuestion(each, world, Skill("any"), **told) for each in source.read(None)}  # type: ignore[arg-type]
+
+        def certain(row: Mapping[str, Any]) -> bool:
+            question = known[row["question_id"]]
+            prompt = parse_prompt([Message(**each) for each in messages_of(row)])  # type: ignore[arg-type]
+            chosen, rejected = (question.stated(row[side]) for side in ("chosen", "rejected"))
+            return bool(chosen - question.state_of(prompt).found) and not rejected - question.state_of(prompt).found
+
+        found = [row for row in self.plain_rows(seed, CERTAIN, DEEP) if row["chosen_action_type"] == READS]
+        right = sorted(row["pair_id"] for row in found if certain(row))
+        random.Random(f"proof {seed}").shuffle(right)
+        write_only(data / f"{CERTAIN}-all", right[: plan.pairs], data / f"{CERTAIN}-chosen")
 
     def learn(self, seed: int, arm: str, name: str, rates: tuple[float, float] | None = None) -> None:
         """The student before learns from the data of an arm, for as many steps as every other."""
@@ -422,8 +476,10 @@ def trained(folder: Path) -> dict[str, Any]:
 # -- before the first seed ---------------------------------------------------------------------------------------
 
 
-GAP, ROOM = 0.09, (0.3, 0.7)
-"""Of a bed that is accepted: how much righter the labels of consensus are at least, and what the student answers."""
+GAP, ROOM, TAUGHT = 0.09, (0.3, 0.7), 0.05
+"""Of a bed that is accepted: how much righter the labels of consensus are at least, what the student answers, and how
+much more it answers at least after it has learned from pairs that are certainly right."""
+CERTAIN = "certain"
 BED_PAIRS, BED_DRAWS = 400, 16
 TRIES = ((2e-5, 0.1), (5e-5, 0.1), (1e-4, 0.1))
 SFT_TRIES = ((1e-4, 0.0), (3e-4, 0.0), (1e-3, 0.0))
@@ -436,10 +492,17 @@ def bed(work: Path, plan: ProofPlan) -> dict[str, Any]:
     proof.prepare()
     proof.label(PILOT)
     proof.served(PILOT, "labels checked", lambda server: proof.check_labels(PILOT, server))
+    proof.made(PILOT, DEEP, f"{CERTAIN}-all", *NO_FILTERS)
+    proof.phases.once(f"seed{PILOT} {CERTAIN} pairs chosen", lambda: proof.choose_certain(PILOT))
     proof.evaluate(PILOT, BEFORE, BEFORE)
-    home = proof.of(PILOT)
+    home, last = proof.of(PILOT), BEFORE
+    if (home / "data" / f"{CERTAIN}-chosen" / CANDIDATES).stat().st_size:  # else there is nothing to be taught
+        last = CERTAIN
+        proof.made(PILOT, "", CERTAIN, *NO_FILTERS)
+        proof.learn(PILOT, CERTAIN, CERTAIN, TRIES[-1])
+        proof.evaluate(PILOT, CERTAIN, CERTAIN)
     labels = {arm: label_share(json.loads((home / f"labels-{arm}.json").read_bytes())) for arm in CHECKED}
-    return verdict(labels, proof.answers(PILOT, BEFORE)["em"]) | {
+    return verdict(labels, *(proof.answers(PILOT, name)["em"] for name in (BEFORE, last))) | {
         "pairs": {arm: len(pairs_of(home / "data" / f"{arm}-all")) for arm in CHECKED},
         "runs": {split: explored(home / split) for split in plan.most_replies},
         "plan": asdict(plan),
@@ -449,12 +512,13 @@ def bed(work: Path, plan: ProofPlan) -> dict[str, Any]:
     }
 
 
-def verdict(labels: Mapping[str, Mapping[str, Any]], em: str) -> dict[str, Any]:
-    """Whether a bed is accepted, and why. em: 0 or 1 of each question."""
+def verdict(labels: Mapping[str, Mapping[str, Any]], em: str, certain: str) -> dict[str, Any]:
+    """Whether a bed is accepted, and why. em, certain: 0 or 1 of each question, before and after certain pairs."""
     share = {arm: each["right"] / max(1, each["right"] + each["wrong"]) for arm, each in labels.items()}
-    before, gap = em.count("1") / len(em), share["consensus"] - share["outcome"]
-    accepted = round(gap, 9) >= GAP and ROOM[0] <= before <= ROOM[1]
-    return {"accepted": accepted, "gap": gap, "before": before, "labels": labels}
+    before, after = (each.count("1") / len(each) for each in (em, certain))
+    gap, taught = share["consensus"] - share["outcome"], after - before
+    accepted = round(gap, 9) >= GAP and ROOM[0] <= before <= ROOM[1] and round(taught, 9) >= TAUGHT
+    return {"accepted": accepted, "gap": gap, "before": before, "taught": taught, "labels": labels}
 
 
 def tune(work: Path, plan: ProofPlan, workers: ThreadPoolExecutor) -> dict[str, Any]:
@@ -509,7 +573,7 @@ def main() -> None:
         if asked.bed:
             found = bed(work, plan if asked.quick else replace(plan, revalued=BED_PAIRS, draws=BED_DRAWS))
             write_json(results / "bed.json", found)
-            told = {name: found[name] for name in ("accepted", "gap", "before", "labels", "pairs")}
+            told = {name: found[name] for name in ("accepted", "gap", "before", "taught", "labels", "pairs")}
             print(json.dumps(told, indent=1))
             raise SystemExit(0 if found["accepted"] else 1)
         if asked.tune:

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from gold_teacher import GoldQuestion, Skill, World, open_world
 from loop_student import WORDS
-from lucky_world import LUCK, SHARES, YEARS_APART, Size, write_world
+from loop_world import article
+from lucky_world import CENTURIES, LUCK, SHARES, YEARS_APART, Exchanger, Size, write_world
 
 from preference import f1_score
 from reasonrag.data.questions import Question, open_questions
+from reasonrag.llm.extraction.habits import sentences
 from tests.helpers.trees import rows
 
 SMALL = Size(towns=30, people=60, works=80, organisations=20)
@@ -66,6 +68,24 @@ def test_another_telling_has_the_same_things_with_other_facts_and_asks_what_is_n
     ]
     differ = [one != two for one, two in rivers if one]
     assert sum(differ) > 0.8 * len(differ)
+
+
+def test_the_same_is_told_of_others_in_words_that_agree(folder: Path) -> None:
+    """A name is exchanged for one of its kind, the same everywhere; a year and its century agree, and articles fit."""
+    texts = [each["contents"] for each in rows(folder / "corpus.jsonl")]
+    exchanger = Exchanger(SMALL, seed=0)
+    told = list(map(exchanger.drawn(random.Random(0)), texts))
+    assert told != texts != list(map(exchanger.drawn(random.Random(1)), texts)) != told
+    titles, others = ([each.partition("\n")[0] for each in kind] for kind in (texts, told))
+    assert {*titles} == {*others} <= {*exchanger.names}
+    to = dict(zip(titles, others, strict=True))
+    for text, other in zip(texts, told, strict=True):
+        for named in (name for name in titles if re.search(rf"\b{name}\b", text)):
+            assert to[named] in other
+        for year, century in re.findall(r"founded in (\d+), in the (\w+) century", other):
+            assert CENTURIES[int(year) // 100] == century
+        for a, noun in re.findall(r" (?:was|is) (an?) (\w+)", other):
+            assert f"{a} {noun}" == article(noun)
 
 
 @pytest.mark.parametrize("kind", LUCK)
@@ -174,7 +194,7 @@ def test_the_gold_teacher_finds_every_fact_and_answers_every_kind(folder: Path, 
 
 
 def test_a_weak_teacher_misreads_its_weak_facts_alone(folder: Path, world: World) -> None:
-    """As often as it says, by what it says; all else it does as a perfect one."""
+    """As often as it says, by the first sentence of their passage; all else it does as a perfect one."""
     chances = {True: set[float](), False: set[float]()}
     for question in of_every_kind(folder):
         weak = known(question, world, Skill("weak", good=1, right=1, weak=("teacher", "home"), weak_good=0.3))
@@ -185,5 +205,9 @@ def test_a_weak_teacher_misreads_its_weak_facts_alone(folder: Path, world: World
             if told:
                 is_weak = bool({"teacher", "home"} & set(told[0].content.split()))
                 chances[is_weak].add(round(sum(each.chance for each in told), 9))
+                if is_weak:
+                    [(likeliest, first)] = [(each.chance, each.content) for each in options if each not in told]
+                    [own] = [text for _, text in state.passages if told[0].content in text]
+                    assert (likeliest, first) == (0.7, sentences(own)[0])
             state = weak.after(state, *((best := (told or options)[0]).type, best.content))
     assert chances == {True: {0.3}, False: {1.0}}

@@ -161,15 +161,17 @@ def test_it_refuses_another_plan_and_seeds_that_were_seen(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("consensus", "right", "accepted"), [(81, 30, True), (80, 30, False), (90, 29, False), (90, 71, False)]
+    ("consensus", "right", "taught", "accepted"),
+    [(81, 30, 5, True), (80, 30, 5, False), (90, 29, 9, False), (90, 71, 9, False), (90, 50, 4, False)],
 )
-def test_a_bed_is_accepted_with_nine_points_and_a_student_that_answers_some(
-    consensus: int, right: int, *, accepted: bool
+def test_a_bed_is_accepted_with_nine_points_and_a_student_that_answers_some_and_can_be_taught(
+    consensus: int, right: int, taught: int, *, accepted: bool
 ) -> None:
     labels = {"consensus": {"right": consensus, "wrong": 100 - consensus}, "outcome": {"right": 72, "wrong": 28}}
-    found = verdict(labels, "1" * right + "0" * (100 - right))
+    found = verdict(labels, *("1" * each + "0" * (100 - each) for each in (right, right + taught)))
     assert found["accepted"] == accepted
-    assert (found["gap"], found["before"]) == (pytest.approx(consensus / 100 - 0.72), right / 100)
+    assert found["gap"] == pytest.approx(consensus / 100 - 0.72)
+    assert (found["before"], found["taught"]) == (right / 100, pytest.approx(taught / 100))
 
 
 # -- end to end --------------------------------------------------------------------------------------------------
