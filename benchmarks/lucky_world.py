@@ -34,8 +34,8 @@ FAMILY = 4
 
 SHARES = {"3 hops": 0.34, "4 hops": 0.18, "comparison": 0.16, "choice": 0.16, "yes or no": 0.16}
 """Of the questions of each split, by kind."""
-CHOICES = 4
-LUCK = {"comparison": 1 / 2, "choice": 1 / CHOICES, "yes or no": 1 / 2}
+CHOICES = {"choice": 4, "choice of two": 2}
+LUCK = {"comparison": 1 / 2, "yes or no": 1 / 2} | {kind: 1 / many for kind, many in CHOICES.items()}
 """Chance that a blind guess among the possible answers is right."""
 FARTHER = 1 / 3
 """Share of the comparisons that ask for the towns of people or organisations: four passages instead of two."""
@@ -292,9 +292,9 @@ class Asker:
         """A new question. Raises ValueError if there is none left."""
         if kind == "comparison":
             return self._comparison()
-        if kind in {"choice", "yes or no"}:
+        if kind in {*CHOICES, "yes or no"}:
             chain = self._chain(self._dice.choice((2, 3)))
-            return self._choice(chain) if kind == "choice" else self._yes_or_no(chain)
+            return self._choice(kind, chain) if kind in CHOICES else self._yes_or_no(chain)
         chain = self._chain(int(kind[0]))
         question = OPEN[chain.asks].format(described=chain.described)
         return Asked(kind, question, chain.answer, tuple(self._values[chain.asks]), chain.facts)
@@ -304,12 +304,12 @@ class Asker:
             raise ValueError(f"the world has no more chains of {hops}; make it larger, or ask less")
         return self._chains[hops].pop()
 
-    def _choice(self, chain: Chain) -> Asked:
+    def _choice(self, kind: str, chain: Chain) -> Asked:
         others = [each for each in self._values[chain.asks] if each != chain.answer]
-        options = [chain.answer, *self._dice.sample(others, CHOICES - 1)]
+        options = [chain.answer, *self._dice.sample(others, CHOICES[kind] - 1)]
         self._dice.shuffle(options)
         question = CHOICE[chain.asks].format(described=chain.described, options=_listed(options))
-        return Asked("choice", question, chain.answer, tuple(options), chain.facts)
+        return Asked(kind, question, chain.answer, tuple(options), chain.facts)
 
     def _yes_or_no(self, chain: Chain) -> Asked:
         verdict = self._dice.choice(("yes", "no"))

@@ -104,7 +104,7 @@ class ProofPlan(Plan):
     top_k: int = 2
     max_steps: int = 10
     shares: dict[str, float] = field(
-        default_factory=lambda: {"3 hops": 0.25, "4 hops": 0.1, "choice": 0.25, "yes or no": 0.4}
+        default_factory=lambda: {"3 hops": 0.25, "4 hops": 0.1, "choice": 0.25, "choice of two": 0.4}
     )
     """Of the questions, by kind: luck answers 26 % of them."""
     worlds: int = 10
@@ -143,7 +143,7 @@ class ProofPlan(Plan):
             size=Size(towns=12, people=32, works=40, organisations=8),
             questions={WARM_UP: 40, DEEP: 12, WIDE: 60, "dev": 10, "heldout": 20},
             worlds=1,
-            shares={"yes or no": 1.0},
+            shares={"choice of two": 1.0},
             max_steps=6,
             copies={LESSONS: 1, WARM_UP: 1},
             base_steps=400,
