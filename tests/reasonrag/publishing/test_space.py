@@ -57,7 +57,7 @@ def published(hub: HubServer, data: Path, *flags: object, **environment: str) ->
 def unpacked(page: bytes) -> str:
     """The page, and everything that is packed in it."""
     parts = re.findall(rb'<script type="application/octet-stream" id="[\w-]+">([\w+/=]+)', page)
-    assert len(parts) == 5
+    assert len(parts) == 6
     return "\n".join([page.decode(), *(gzip.decompress(base64.b64decode(each)).decode() for each in parts)])
 
 
