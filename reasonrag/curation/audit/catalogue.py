@@ -64,7 +64,8 @@ CHECKS: Final[dict[CheckName, Check]] = {
     "state_in_both_parts": Check("a state with rows in both training and validation", _SPLIT),
     "question_in_both_parts": Check("a question with rows in both training and validation", _SPLIT),
     "length_bias": Check(
-        f"one side is shorter in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
+        f"one side is shorter in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} "
+        "confidence, at the effective sample size by question)",
         "DPO learns length too: use a wider --min-margin or a length-normalized loss (SimPO), and compare answer "
         "lengths before and after training",
         "warning",

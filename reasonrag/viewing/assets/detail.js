@@ -179,7 +179,7 @@ function pairDetail(view, pair, calibration) {
     h("p", {}, h("span", { class: "faint" }, "Question: "), said(line(view.question, 200)), h("br"), h("span", { class: "faint" }, "Gold answers: "), said(line(view.golden_answers.join(", ") || "none known", 200))),
     sides(view, state, chosen, rejected, tied),
     h("h4", {}, pair.dropped ? "Why it was dropped" : "Why this label"),
-    h("dl", { class: "why" }, d3.groups(pair.why, (each) => each.topic).map(([topic, found]) => [h("dt", { class: topic }, TOPICS[topic]), found.map((each) => h("dd", {}, visible(each.text)))])),
+    h("dl", { class: "why" }, d3.groups(pair.why, (each) => each.topic).map(([topic, found]) => [h("dt", { class: Object.hasOwn(SIGNS, topic) ? topic : null }, TOPICS[topic]), found.map((each) => h("dd", {}, visible(each.text)))])),
     h("dl", { class: "facts-of" },
       fact("margin", number(pair.margin)),
       fact("confidence", [number(pair.confidence), h("span", { class: "faint" }, ` ${calibrated(pair.confidence, calibration)}`)]),

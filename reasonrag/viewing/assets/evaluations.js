@@ -43,7 +43,7 @@ function ofKind(name) {
 
 /** How good each model is, and at what: by type and hops. */
 function groupsTable({ groups, models }) {
-  const isBest = ({ means }, one) => means.length > 1 && means.every((mean) => mean === one || mean.share < one.share);
+  const isBest = ({ means }, one) => means.length > 1 && means.every((mean) => mean === one || mean.high < one.low);
   const cells = (group) => group.means.map((mean, i) => h("td", { class: `digits${isBest(group, mean) ? " best" : ""}`, "data-name": line(models[i], 40) }, wilson(mean),
     i ? h("span", { class: "faint" }, ` +${count(group.wins[i])} −${count(group.losses[i])}`) : null));
   return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Models by kind of question" },
@@ -86,7 +86,7 @@ function showAttemptsTable() {
   if (!stage.querySelector("#attempts-table")) {
     stage.replaceChildren(h("h2", { tabindex: -1 }, `Evaluations, by ${METRIC_NAMES[metric]}`), h("dl", { class: "facts-of" }, models.map((_, i) => madeBy(i))), groupsTable(state.evaluated),
       leftOut ? h("p", { class: "verdict warning" }, `${plural(leftOut, "question")} of ${count(state.rows.length)} ${leftOut === 1 ? "has" : "have"} no score in some evaluation, and ${leftOut === 1 ? "is" : "are"} left out above.`) : "",
-      h("p", { class: "note" }, `${models.length > 1 ? "Won, lost: questions on which a model is better, or worse, than the first. " : ""}Intervals: Wilson, 95 %; reasonrag compare has paired intervals and tests.`),
+      h("p", { class: "note" }, `${models.length > 1 ? "Won, lost: questions on which a model is better, or worse, than the first. Bold: its interval lies above all others. " : ""}Intervals: Wilson, 95 %; reasonrag compare has paired intervals and tests.`),
       attemptsForm(state.evaluated), h("p", { class: "found", id: "attempts-found", role: "status" }), h("div", { class: "wide", id: "attempts-table", tabindex: 0, role: "region", "aria-label": "Table of questions" }), h("div", { id: "pairs-pages" }),
       rawJson(() => state.evaluated.records),
       h("details", {}, h("summary", {}, "About this page"), h("p", {}, "Keys: j / k: next / previous question; Esc: all questions; / searches."), about.map((text) => h("p", {}, visible(text)))));
@@ -96,7 +96,7 @@ function showAttemptsTable() {
   const page = Math.min(pages, Math.max(1, Number(sought.page) || 1));
   document.getElementById("attempts-found").textContent = `${count(found.length)} of ${plural(state.rows.length, "question")}${searchedLine()}`;
   const heads = [["question", "question"], ["type", "type"], ["hops", "hops"], ...models.map((name, i) => [String(i), line(name, 40)])];
-  const sorted = heads.map(([key, text]) => sortable(key, text, (next) => choose({ sort: next })));
+  const sorted = heads.map(([key, text]) => sortable(key, text, (next) => choose({ sort: next }), { digits: key === "hops" }));
   const rows = found.slice((page - 1) * PAGE, page * PAGE).map((row) => h("tr", {},
     h("th", { scope: "row" }, h("a", { href: questionLink(row.link) }, said(line(row.question, 120))), h("span", { class: "faint" }, " gold: ", said(line(row.golden_answers.join(", "), 60)))), h("td", { "data-name": "type" }, said(line(row.type ?? "", 30))), h("td", { class: "digits", "data-name": "hops" }, row.hops ?? ""), row.scores.map((score, i) => answerCell(score, metric, line(models[i], 40)))));
   document.getElementById("attempts-table").replaceChildren(h("table", { class: "pair-table whole" }, h("thead", {}, h("tr", {}, sorted)), h("tbody", {}, rows)));

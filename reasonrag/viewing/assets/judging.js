@@ -1,6 +1,6 @@
 // Judging pairs blind: one pair after another, one key a verdict. What was said is with the server after each one.
 
-const VERDICTS = { a: "A is better", b: "B is better", tie: "as good", skip: "cannot say" };
+const VERDICTS = { a: "A is better", b: "B is better", tie: "equally good", skip: "cannot say" };
 const VERDICT_KEYS = { a: "a", b: "b", t: "tie", s: "skip" };
 let judged = null; // who judges, the sample, the verdicts, and the order in which they came
 
@@ -17,7 +17,7 @@ async function showJudging() {
       event.preventDefault();
       location.hash = link(["judge"], { who: name.value });
     } } }, h("label", {}, "Your name (letters, digits, - and _): ", name), " ", h("button", {}, "Begin")),
-      h("p", { class: "note" }, "Which step should the agent take? Labels and rewards are not shown. Each verdict is kept at once, in the data set's folder judgements, and reasonrag review --judgements reads it."));
+      h("p", { class: "note" }, "Which step should the agent take? Labels and rewards are not shown. Each verdict is kept at once, in the folder judgements of the data set, and reasonrag review --judgements reads it."));
     const agreement = await agreementSection();
     if (isJudging("")) stage.append(agreement);
     return;
@@ -77,7 +77,7 @@ async function agreementSection() {
   if (!reviewers.length) return "";
   const rowsOf = (of) => of.disagreements.map((each) => `${each.file.includes("validation") ? "validation" : "train"}:${each.row}`).join(",");
   return h("section", {}, h("h3", {}, "Agreement with the labels"),
-    h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, ["who", "judged", "ties", "skipped", "for the label, ties apart", "against it"].map((name) => h("th", { scope: "col" }, name)))),
+    h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, ["who", "judged", "ties", "cannot say", "for the label, without ties", "against it"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, reviewers.map((each) => h("tr", {}, h("th", { scope: "row" }, said(each.reviewer)), h("td", {}, count(each.judged)), h("td", {}, count(each.ties)), h("td", {}, count(each.skipped)), h("td", {}, wilson(each.agreement.confirmed)),
         h("td", {}, each.disagreements.length ? h("a", { href: pairsLink({ rows: rowsOf(each) }) }, plural(each.disagreements.length, "pair")) : "0"))))),
     between.map((each) => h("p", {}, said(`${each.one} and ${each.other}`), ` say the same of ${wilson(each.alike)} of ${plural(each.alike.of, "pair")}.`)),

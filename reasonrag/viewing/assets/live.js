@@ -58,7 +58,7 @@ function showFolder() {
   const heads = Object.keys(ENTRY).map((each) => sortable(each, each, (sort) => {
     history.replaceState(null, "", link([], { sort }));
     go();
-  }));
+  }, { digits: ["questions", "EM", "pairs", "cost"].includes(each) }));
   const had = stage.contains(document.activeElement) ? [...stage.querySelectorAll("a, button")].indexOf(document.activeElement) : -1;
   stage.replaceChildren(h("h2", { tabindex: -1 }, said(path)),
     h("p", { class: "found" }, found > rows.length ? `The first ${count(rows.length)} of ${count(found)} runs, data sets and evaluations; serve a folder of fewer to see the others.` : plural(found, "run, data set or evaluation", "runs, data sets and evaluations")),

@@ -229,7 +229,7 @@ function overviewSection(o, about) {
     tiles(o),
     o.kind === "run" ? h("p", { class: "note" }, "The pairs are those that ", h("code", {}, "reasonrag pairs"), " makes of this run with its default filters, before decontamination, which drops questions of evaluation splits.") : null,
     o.warnings.map((text) => h("p", { class: "verdict warning" }, visible(text))),
-    o.doubtful ? h("p", { class: "verdict warning" }, `${plural(o.doubtful, "kept pair")} ${o.doubtful === 1 ? "conflicts" : "conflict"} with gold or uncounted answers or with gold passages, or both steps reveal the same. Some are expected (lucky guesses earn nothing). Spot-check them.`) : null,
+    o.doubtful ? h("p", { class: "verdict warning" }, `${plural(o.doubtful, "kept pair")} ${o.doubtful === 1 ? "needs" : "need"} review: gold answers, gold passages or answers that were not counted speak against the label, or both steps reveal the same. Some labels are right all the same, as a lucky guess earns nothing.`) : null,
     ways(o),
     h("div", { class: "charts" }, chartsOf(o), o.pairs ? calibrationFigure(o.calibration) : null),
     signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [words(name), count(many)]))] : null,

@@ -232,18 +232,18 @@ const HEADS = { question: "question", depth: "depth", type: "type", chosen: "✓
 const HINTS = { draws: "effective sample size of the side with less", gold: "whether gold passages agree with the label", length: "of the longer reply" };
 
 /** A head that sorts by its column: upwards, downwards, not at all. */
-function sortable(name, text, choose, title = null) {
+function sortable(name, text, choose, { title = null, digits = false } = {}) {
   const now = sought.sort === name ? "ascending" : sought.sort === `-${name}` ? "descending" : null;
   const next = { ascending: `-${name}`, descending: "" }[now] ?? name;
   const arrow = { ascending: " ▲", descending: " ▼" }[now] ?? "";
-  return h("th", { scope: "col", "aria-sort": now }, h("button", { type: "button", title, "data-sort": name, on: { click: () => {
+  return h("th", { scope: "col", class: digits ? "digits" : null, "aria-sort": now }, h("button", { type: "button", title, "data-sort": name, on: { click: () => {
     choose(next);
     stage.querySelector(`[data-sort="${name}"]`)?.focus();
   } } }, text, arrow));
 }
 
 function headOf(name) {
-  return Object.hasOwn(KEYS, name) ? sortable(name, HEADS[name], (sort) => choose({ sort }), HINTS[name]) : h("th", { scope: "col" }, HEADS[name]);
+  return Object.hasOwn(KEYS, name) ? sortable(name, HEADS[name], (sort) => choose({ sort }), { title: HINTS[name] }) : h("th", { scope: "col" }, HEADS[name]);
 }
 
 function rowOf(i) {

@@ -142,11 +142,11 @@ function redraw(view, tree, { pair, step }, shown, { again, open }) {
   const all = shown.unfolded === ALL;
   const whole = svg.querySelectorAll(".node").length === view.trees[tree].steps.length;
   stage.querySelector(".how-much").replaceChildren(...[
-    whole && !all ? null : button("Pairs", "Draw the steps of pairs, and the ways to them", !all, { unfolded: new Set() }),
-    whole && !all ? null : button("Whole tree", "Draw the whole tree", all, { unfolded: ALL }),
-    button("−", "Smaller", null, { zoom: Math.max(SMALLEST, shown.zoom / 1.2) }),
-    button("+", "Larger", null, { zoom: Math.min(3, shown.zoom * 1.2) }),
-    button("Fit", "As small as can be read", null, { zoom: SMALLEST }),
+    whole && !all ? null : button("Pairs", "Pairs: draw their steps, and the ways to them", !all, { unfolded: new Set() }),
+    whole && !all ? null : button("Whole tree", "Whole tree: draw all of it", all, { unfolded: ALL }),
+    button("−", "− smaller", null, { zoom: Math.max(SMALLEST, shown.zoom / 1.2) }),
+    button("+", "+ larger", null, { zoom: Math.min(3, shown.zoom * 1.2) }),
+    button("Fit", "Fit: as small as can still be read", null, { zoom: SMALLEST }),
   ].filter(Boolean));
   frame.parentElement.querySelector(".minimap")?.remove();
   frame.parentElement.append(...[minimap(frame)].filter(Boolean));

@@ -132,7 +132,7 @@ def test_a_run_opens_and_lists_its_questions(visit: Visit, page_of_run: Path, ru
         row = next(row for row in rows if row.kept)
         page.get_by_role("link", name=row.question).click()
         page.locator(TREE).wait_for()
-        page.get_by_role("button", name="Draw the whole tree").click()
+        page.get_by_role("button", name="Whole tree").click()
         assert page.locator(".node").count() == (row.steps or 0) + 1
         assert page.locator("main h2").inner_text() == row.question
 
@@ -325,7 +325,7 @@ def test_an_answer_that_was_looked_for_is_said_in_the_list_of_answers(visit: Vis
     said = detail.locator(".side.rejected .answers")
     expect(said).to_have_text(re.compile(rf"Ada Lovelace.* \u00d71 \(right\).*; {counted}$"))
     expect(detail.locator(".verdict.warning")).to_contain_text(f"below the rejected step, {counted}")
-    page.get_by_role("button", name="Draw the whole tree").click()
+    page.get_by_role("button", name="Whole tree").click()
     expect(step_in(page, 5)).to_have_attribute("aria-label", re.compile("not counted above"))
 
 
@@ -435,7 +435,7 @@ def test_the_first_view_shows_most_marks_of_the_median_question(
             seen.append(sum(inside) / len(inside))
     assert len(seen) > 5
     assert median(seen) >= share
-    page.get_by_role("button", name="As small as can be read").click()
+    page.get_by_role("button", name="Fit").click()
     heights = page.locator(".frame text").evaluate_all(
         "all => all.map(each => parseFloat(getComputedStyle(each).fontSize) * each.getScreenCTM().d)"
     )
@@ -447,7 +447,7 @@ def test_the_map_of_a_large_tree_covers_none_of_its_steps(visit: Visit, demo_pag
     row = max(rows_of(demo_page.parent), key=lambda row: row.steps or 0)
     page = visit(address(demo_page, "q", row.id), size=(1280, 720))
     page.locator(TREE).wait_for()
-    page.get_by_role("button", name="Draw the whole tree").click()
+    page.get_by_role("button", name="Whole tree").click()
     seen = 0
     for across, down in ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5)):
         covered = page.locator(".frame").evaluate(
