@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from io import BytesIO, TextIOWrapper
 from itertools import count
 from pathlib import Path
+from time import sleep
 from typing import BinaryIO, TypeVar
 
 import orjson
@@ -40,6 +41,8 @@ _MANIFESTS = (
     CANDIDATES,
     *("audit.json", "manifest.json", "reasonrag.json", "report.json", "compare.json"),
 )
+LOOK_AGAIN_S = 0.05
+"""Until a lock that was taken is tried again: `is_written` may have held it."""
 _MARKS, _BEGINNING = (b'"reasonrag.', b'"config_hash"'), 1 << 16
 """What the beginning of such a file holds if reasonrag wrote it."""
 
@@ -68,13 +71,16 @@ def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
         yield
 
 
-def is_written(directory: Path) -> bool:
-    """Whether another process is the `only_writer` of a directory now. Holds the lock itself for some microseconds."""
+def is_written(directory: Path) -> bool | None:
+    """Whether another process is the `only_writer` of a directory now; None where that cannot be known. Holds the lock
+    itself for some microseconds."""
     try:
         with (directory / ".lock").open("rb") as lock:
             return not lock_descriptor(lock.fileno(), blocking=False)
-    except OSError:  # it was never written to, or has no locks
+    except FileNotFoundError:  # it was never written to
         return False
+    except OSError:  # not to be read, or a file system without locks
+        return None
 
 
 def rollouts_in(run: Path) -> Path:
@@ -243,8 +249,10 @@ def locked(path: Path, directory: Path, taken: Callable[[], None]) -> Iterator[B
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = opened.enter_context(path.open("ab"))
             if not lock_descriptor(lock.fileno(), blocking=False):
-                taken()
-                lock_descriptor(lock.fileno())
+                sleep(LOOK_AGAIN_S)
+                if not lock_descriptor(lock.fileno(), blocking=False):
+                    taken()
+                    lock_descriptor(lock.fileno())
         except OSError as error:  # also a file system without locks
             raise unwritable(directory, error) from error
         yield lock

@@ -22,13 +22,13 @@ MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1618,
     "preference": 5350,
-    "hall": 3870,
+    "hall": 3878,
     "agent": 3227,
     "critics": 1124,
     "curation": 5484,
     "data": 3559,
     "evaluation": 4236,
-    "exploration": 2651,
+    "exploration": 2661,
     "llm": 5128,
     "publishing": 1348,
     "retrieval": 3770,
@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1338,
     "training": 5786,
-    "viewing": 3508,
-    "tests": 53183,
+    "viewing": 3504,
+    "tests": 53271,
     "benchmarks": 11850,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -16,7 +16,8 @@ from preference.export.summary import SUMMARY
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import CONFIG, ROLLOUTS, is_written, read_record
-from reasonrag.run_config import find_config
+from reasonrag.redaction import redact
+from reasonrag.run_config import RunConfig
 
 
 class RunState(BaseModel):
@@ -30,17 +31,26 @@ class RunState(BaseModel):
     since: tuple[float, int, int] | None = None
 
 
+NO_LOCK = "whether it goes on cannot be known: the lock in its folder cannot be read"
+_UNHARMED = "Restore the file; the trees are shown without it"
+
+
 def run_state(run: Path, done: int | None = None) -> tuple[RunState, RunSummary | None]:
     """And the summary of its last session that came to an end. done: lines of its rollouts, if they were counted; more
     than the summary knows are of a session that was killed."""
-    made, summary = find_config(run / CONFIG), None
-    with suppress(InputError):
-        summary = read_record(run / SUMMARY, RunSummary, "")
+    made, summary, why = None, None, ""
+    try:
+        made = read_record(run / CONFIG, RunConfig, _UNHARMED)
+        summary = read_record(run / SUMMARY, RunSummary, _UNHARMED)
+    except InputError as error:
+        why = redact(str(error))
     operational = made.operational if made else None
     if operational is None or not operational.settings:  # trees that were imported, or alone
-        return RunState(state="unknown"), summary
-    settings = operational.settings
-    found = RunState(state="running" if is_written(run) else "killed", max_cost=settings.get("max_cost"))
+        return RunState(state="unknown", why=why), summary
+    settings, written = operational.settings, is_written(run)
+    found = RunState(state="running" if written else "killed", why=why, max_cost=settings.get("max_cost"))
+    if written is None or (why and not written):
+        found.state, found.why = "unknown", why or NO_LOCK
     if summary and found.state == "killed" and not _is_older(summary, run, done):
         found.state, found.asked = "stopped" if summary.stopped else "ended", summary.questions
         found.why = summary.stopped.message if summary.stopped else ""

@@ -47,13 +47,13 @@ from reasonrag.files import (
 )
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.run_config import find_config
-from reasonrag.viewing.evaluations import is_evaluation
+from reasonrag.viewing.evaluations import is_evaluation, is_training
 
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
 _AGAIN = "Make the data set again from its runs: reasonrag pairs RUN --out DIR"
 ID = "question_id"
-REPORT = "report.json"
+JUDGEMENTS = "judgements"
 LineSpan: TypeAlias = tuple[int, int]
 """Offset and length of a line in its file, in bytes."""
 
@@ -154,24 +154,27 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
         raise InputError(f"{path} holds trials of reasonrag tune; show one of them, for instance {path}/trials/base")
     if is_evaluation(path):
         raise InputError(f"{path} is an evaluation: reasonrag view {path} shows it, and {path}/report.md its numbers")
+    if is_training(path):
+        raise InputError(f"{path} is a training: reasonrag view {path}, without --serve, shows it")
     raise InputError(
         f"{path} is neither a run ({ROLLOUTS}) nor a data set ({CANDIDATES} and {QUESTIONS}). Make one with: "
         "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR, or reasonrag import FILE --out DIR"
     )
 
 
-OWN_FILES = {"data set": (CANDIDATES, QUESTIONS, DROPPED, SUMMARY), "evaluation": (PREDICTIONS, REPORT)}
-OWN_FILES["run"] = ROLLOUTS, CONFIG, SUMMARY
-"""What is read of each kind of folder; the first tells its date."""
+FILES = {"data set": (CANDIDATES, QUESTIONS), "evaluation": (PREDICTIONS,), "run": (ROLLOUTS,)}
+"""What each kind of folder holds; the first tells its date."""
 
 
 def listed_in(folder: Path) -> dict[str, str]:
-    """`run`, `data set` or `evaluation` by name of what lies right below a folder. Raises OSError."""
+    """`run`, `data set` or `evaluation` by name of what lies right below a folder, unless a link in it leads out of the
+    folder. Raises OSError."""
     found = {}
     for each in sorted(folder.iterdir()):
-        kind = _kind_of(each)
-        if kind and not link_out_of(folder, [each / name for name in OWN_FILES[kind]]):
-            found[each.name] = kind
+        with suppress(PermissionError, RuntimeError):  # not to be read, or a link to itself
+            below = chain([each], *(each.glob(names) for names in ("*", f"{CALIBRATION}/*", f"{JUDGEMENTS}/*")))
+            if (kind := _kind_of(each)) and not link_out_of(folder, filter(Path.is_symlink, below)):
+                found[each.name] = kind
     return found
 
 
@@ -180,8 +183,7 @@ def is_of_several(folder: Path) -> bool:
 
 
 def _kind_of(folder: Path) -> str | None:
-    found = {"data set": is_data_set(folder), "evaluation": is_evaluation(folder), "run": (folder / ROLLOUTS).is_file()}
-    return next((kind for kind, fits in found.items() if fits), None)
+    return next((kind for kind, names in FILES.items() if all((folder / each).is_file() for each in names)), None)
 
 
 # -- a run -----------------------------------------------------------------------------------------------------

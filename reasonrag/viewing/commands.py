@@ -68,7 +68,7 @@ def view(
     if flags["out"] is not None:
         raise InputError("--serve writes no page; leave out --out")
     if others:
-        raise InputError("--serve shows one run or data set; the page of evaluations needs no server")
+        raise InputError("--serve shows one run, data set or folder of such; evaluations or trainings need no server")
     _serve(path, resolve(ViewSettings, "view", flags))
 
 
@@ -77,8 +77,12 @@ def _serve(path: Path, settings: ViewSettings) -> None:
     from reasonrag.viewing.collection import is_of_several, open_collection
     from reasonrag.viewing.view_server import Several, serve_page
 
+    several = is_of_several(path)
+    if several and settings.trees:
+        raise InputError(f"--trees goes with one data set, and {path} holds several; give the folder of one")
+
     async def serving() -> None:
-        shown = Several(path, settings.max_mb * 10**6) if is_of_several(path) else open_collection(path, settings.trees)
+        shown = Several(path, settings.max_mb * 10**6) if several else open_collection(path, settings.trees)
         async with serve_page(shown, port=settings.port) as address:
             print_shown(f"showing {on_one_line(str(path))} at {address}  (stop with Ctrl-C)", flush=True)
             port = address.rstrip("/").rpartition(":")[2]

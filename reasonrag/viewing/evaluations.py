@@ -161,10 +161,7 @@ def _question(number: int, attempts: Sequence[Mapping[str, Any] | None]) -> Eval
     return EvaluatedQuestion(
         number=number,
         id=first["question_id"],
-        question=first["question"],
-        golden_answers=first["golden_answers"],
-        type=first.get("type"),
-        hops=first.get("hops"),
+        **{name: first.get(name) for name in ("question", "golden_answers", "type", "hops")},
         scores=[each and {name: each.get(name) for name in _SCORES} | {"error": _cause(each)} for each in attempts],
     )
 
@@ -221,10 +218,8 @@ def is_training(path: Path) -> bool:
 
 
 def trainings(paths: Sequence[Path]) -> Iterator[Training]:
-    """Of each folder, and of the models of its rounds. Raises InputError for something else, and a damaged file."""
+    """Of each folder, and of the models of its rounds. Raises InputError for a damaged file."""
     for name, path in zip(_names(paths), paths, strict=True):
-        if not is_training(path):
-            raise InputError(f"{path} is no training, and only trainings are shown beside one")
         yield (found := _training(name, path))
         for each in found.rounds:
             made = path.glob(f"round-{each.round}/*-{each.round}/{METRICS}")

@@ -172,15 +172,12 @@ def _ended(record: RolloutRecord) -> Iterator[str]:
 _QUOTED = 80
 
 
-# -- why a label ------------------------------------------------------------------------------------------------
+# -- the reward of a step --------------------------------------------------------------------------------------
 
 
 def _state(each: Candidate) -> str:
     turn = _TURN_WORDS.get(each.state.action or "")
     return f"Both steps were sampled in the same state, at depth {each.state.layer}{f': {turn}' if turn else ''}."
-
-
-# -- the reward of a step --------------------------------------------------------------------------------------
 
 
 def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> str:

@@ -10,20 +10,32 @@ import re
 import threading
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-import orjson
+from pydantic import BaseModel, RootModel
 
 from preference.export.private_files import write_json
 from preference.review_sample import ReviewReport, Verdict
 from reasonrag.curation.review import blind_sample, review_report
 from reasonrag.curation.settings import REVIEWED
 from reasonrag.errors import InputError
-from reasonrag.files import read_small, reading, writing
+from reasonrag.files import read_record, writing
+from reasonrag.viewing.collection import JUDGEMENTS
 
-JUDGEMENTS = "judgements"
 _NAME = re.compile(r"[\w-]{1,40}")
 _MOST_BYTES = 10**8
+
+
+class Said(BaseModel):
+    """verdict: None takes it back. who: in a file its name says that."""
+
+    pair: str
+    verdict: str | None
+    who: str = ""
+
+
+class _File(RootModel[list[Said]]):
+    pass
 
 
 class Judging:
@@ -40,28 +52,24 @@ class Judging:
 
     def verdicts(self, who: str) -> dict[str, str]:
         """What someone has said so far, by pair. Raises InputError for a name that is none, or another file there."""
-        file = self._file(who)
-        if not file.is_file():
-            return {}
-        with reading(file):
-            rows: Any = orjson.loads(read_small(file, _MOST_BYTES))
-        return {each["pair"]: each["verdict"] for each in rows}
+        found = read_record(self._file(who), _File, "Correct it, or move it away", most=_MOST_BYTES)
+        return {each.pair: each.verdict for each in found.root if each.verdict} if found else {}
 
-    def say(self, who: str, pair: str, verdict: str | None) -> None:
-        """Keep a verdict; None takes it back. Raises InputError for one that is none, and for a pair that was not
+    def say(self, new: Said) -> dict[str, str]:
+        """Keep a verdict, and return all of theirs. Raises InputError for one that is none, and for a pair that was not
         asked."""
-        if pair not in {each["pair"] for each in self.sample}:
-            raise InputError(f"{pair!r} is not in the sample")
-        if verdict is not None and verdict not in get_args(Verdict):
-            raise InputError(f"{verdict!r} is none of {', '.join(get_args(Verdict))}")
+        if new.pair not in {each["pair"] for each in self.sample}:
+            raise InputError(f"{new.pair!r} is not in the sample")
+        if new.verdict is not None and new.verdict not in get_args(Verdict):
+            raise InputError(f"{new.verdict!r} is none of {', '.join(get_args(Verdict))}")
         with self._writing:
-            said = {name: each for name, each in self.verdicts(who).items() if name != pair}
-            said |= {} if verdict is None else {pair: verdict}
-            file = self._file(who)
+            said = {name: each for name, each in self.verdicts(new.who).items() if name != new.pair}
+            said |= {} if new.verdict is None else {new.pair: new.verdict}
+            file = self._file(new.who)
             with writing(file):
                 file.parent.mkdir(exist_ok=True)
-                rows = [{"pair": name, "verdict": each, "annotator": who} for name, each in said.items()]
-                write_json(file, rows)
+                write_json(file, [{"pair": name, "verdict": each, "annotator": new.who} for name, each in said.items()])
+        return said
 
     def agreement(self) -> ReviewReport | None:
         """Of all who have judged; None before the first verdict."""

@@ -33,22 +33,8 @@ from reasonrag.viewing.question_rows import QuestionRow, columns_of
 from reasonrag.viewing.question_view import question_view
 
 _LIBRARIES = ("d3", "plot", "diff")
-_OWN = (
-    "text",
-    "address",
-    "data",
-    "list",
-    "pairs",
-    "tree",
-    "question",
-    "detail",
-    "overview",
-    "evaluations",
-    "curves",
-    "judging",
-    "live",
-    "app",
-)
+_OWN = ["text", "address", "data", "list", "pairs", "tree", "question", "detail", "overview", "evaluations"]
+_OWN += ["curves", "judging", "live", "app"]
 """Scripts of the page, in the order in which they need each other."""
 
 

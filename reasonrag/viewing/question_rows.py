@@ -83,6 +83,7 @@ def question_row(explored: ExploredQuestion) -> QuestionRow:
     failed = all(each.error for each in explored.questions)
     ends = {each.ends for each in explored.questions if not each.error}
     records = [tree.record for tree in explored.trees if not tree.record.error]
+    unreadable = sum(node.parse_error is not None for record in records for node in record.nodes)
     scores = [end.f1 for record in records for end in counted_ends(record) if end.f1 is not None]
     usages = [each.usage for each in explored.questions if each.usage]
     costs = [each.cost_usd for each in usages if each.cost_usd is not None]
@@ -96,9 +97,7 @@ def question_row(explored: ExploredQuestion) -> QuestionRow:
         cause=first.error.cause if failed and first.error else None,
         f1=sum(scores) / len(scores) if scores else None,
         steps=sum(len(record.nodes) - 1 for record in records) if explored.trees else None,
-        unreadable=sum(node.parse_error is not None for record in records for node in record.nodes)
-        if explored.trees
-        else None,
+        unreadable=unreadable if explored.trees else None,
         calls=sum(each.calls for each in usages) if usages else None,
         cost_usd=sum(costs) if costs else None,
         first_pair=explored.first_pair,

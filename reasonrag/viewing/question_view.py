@@ -328,8 +328,7 @@ def _states(explored: ExploredQuestion, texts: _Texts) -> tuple[list[StateView],
 
 
 def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
-    turns = texts.turns(state.prompt)
-    of_state = {"parent": None, "layer": state.layer, "action": state.action} | turns
+    of_state = {"parent": None, "layer": state.layer, "action": state.action} | texts.turns(state.prompt)
     steps = [  # which its tree has, if that is here
         StepView.model_construct(
             **shared_fields(step, StepView)
@@ -341,15 +340,7 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
         )
         for step in (state.steps if tree is None else ())
     ]
-    return StateView.model_construct(
-        id=state.state_id,
-        tree=tree,
-        layer=state.layer,
-        action=state.action,
-        system=turns["system"],
-        user=turns["user"],
-        steps=steps,
-    )
+    return StateView.model_construct(id=state.state_id, tree=tree, steps=steps, **of_state)
 
 
 def step_statuses(record: RolloutRecord) -> list[StepStatus]:

@@ -47,16 +47,19 @@ def view(
     places = [Path(each) for each in ([path] if isinstance(path, str | Path) else path)]
     if not places:
         raise InputError("view shows something: give a run, a data set, evaluations or trainings")
-    place, *others = places
+    place = places[0]
     write: Callable[..., None]
-    if is_evaluation(place):
-        write = partial(write_evaluations, Evaluations(places))
-    elif is_training(place):
-        write = partial(write_trainings, places)
-    elif others:
-        raise InputError(f"{place} is no evaluation and no training: only these are shown beside each other")
-    else:
+    fits = is_evaluation if is_evaluation(place) else is_training
+    odd = next((each for each in places if not fits(each)), None)
+    if odd and len(places) > 1:
+        kind = "evaluation" if fits is is_evaluation else "training"
+        raise InputError(f"{odd} is no {kind}: only evaluations, or only trainings, are shown beside each other")
+    if odd:
         write = partial(write_page, open_collection(place, settings.trees))
+    elif fits is is_evaluation:
+        write = partial(write_evaluations, Evaluations(places))
+    else:
+        write = partial(write_trainings, places)
     out = settings.out or (place if place.is_dir() else place.parent) / VIEW_PAGE
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {out} must end in .html: it is a page, and would replace what is there")

@@ -7,6 +7,7 @@ each has an address of its own below. Knows nothing of the page's design.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,16 +19,18 @@ from typing import Any
 
 import orjson
 from aiohttp import web
+from pydantic import BaseModel, ValidationError
 
-from preference.export.summary import summary_of
+from preference.export.summary import SUMMARY, PairSummary
 from preference.labelled_runs import rare_garbage_collection
+from preference.records import first_error
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_state import changed_at, run_state
-from reasonrag.files import VIEW_PAGE, is_written, read_small
+from reasonrag.exploration.run_state import NO_LOCK, changed_at, run_state
+from reasonrag.files import VIEW_PAGE, is_written, read_record
 from reasonrag.redaction import redact
-from reasonrag.viewing.collection import OWN_FILES, REPORT, Collection, listed_in, open_collection
+from reasonrag.viewing.collection import FILES, Collection, listed_in, open_collection
 from reasonrag.viewing.evaluations import Evaluations
-from reasonrag.viewing.judging import Judging
+from reasonrag.viewing.judging import Judging, Said
 from reasonrag.viewing.overview import OverviewCounts
 from reasonrag.viewing.page import about_page, listing, pair_columns, served_page, write_evaluations
 from reasonrag.viewing.question_view import question_view
@@ -36,8 +39,6 @@ from reasonrag.web.server import listening
 
 _MADE_AGAIN = "it was made again, or served again, since this page was opened: load the page again"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
 MOST_LISTED = 500
 LOOK_S = 1.0
 """How often files are looked at that may have grown."""
@@ -109,6 +110,12 @@ class BackgroundScan:
             whole = self._answer("list", self._listing)
         return whole[:-1] + b"," + orjson.dumps(told)[1:]
 
+    def scan(self, _name: str | None) -> BackgroundScan:
+        return self
+
+    def page(self, _name: str | None) -> bytes:
+        return served_page(self.collection.path)
+
     def _listing(self) -> dict[str, Any]:
         found = listing(self.counts.rows(), self.counts.overview(), about_page(self.collection))
         return found.model_dump(mode="json")
@@ -149,63 +156,94 @@ class Several:
 
     def listed(self) -> dict[str, Any]:
         found = listed_in(self.path)
-        some = [*found.items()][:MOST_LISTED]
-        rows = [entry_of(self.path / name, kind, self._counts(name, kind)) for name, kind in some]
-        return {"kind": "folder", "path": str(self.path), "rows": rows, "found": len(found)}
+        rows = [self._row(name, kind) for name, kind in [*found.items()][:MOST_LISTED]]
+        return {"kind": "folder", "path": readable(str(self.path)), "rows": rows, "found": len(found)}
 
-    def _counts(self, name: str, kind: str) -> OverviewCounts | None:
-        """Of a run that goes on, or was opened, once it was read."""
-        with suppress(InputError):
-            if name in self._scans or (kind == "run" and is_written(self.path / name)):
-                return found.counts if (found := self.scan(name)).complete else None
-        return None
+    def _row(self, name: str, kind: str) -> dict[str, Any]:
+        """Of what cannot be read `why`. What goes on, or was opened, tells of what was read of it."""
+        of: dict[str, Any] = {"name": readable(name), "kind": kind, "state": "unknown"}
+        if of["name"] != name:
+            return of | {"why": "its name is not UTF-8; rename the folder to open it"}
+        folder, counts = self.path / name, None
+        try:
+            of["changed"] = changed_at(folder / FILES[kind][0])
+            if name in self._scans or (kind == "run" and is_written(folder)):
+                if (scan := self._opened(name)).error is not None:
+                    return of | {"why": scan.error}
+                counts = scan.counts if scan.complete else None
+            return of | entry_of(folder, kind, counts)
+        except (InputError, OSError, ValueError) as error:
+            return of | {"why": redact(str(error))}
 
-    def scan(self, name: str) -> BackgroundScan:
+    def scan(self, name: str | None) -> BackgroundScan:
         """Raises HTTPNotFound for a name that is not listed, InputError for what cannot be opened."""
+        if name is None or (name not in self._scans and name not in listed_in(self.path)):
+            raise web.HTTPNotFound
+        return self._opened(name)
+
+    def _opened(self, name: str) -> BackgroundScan:
         with self._opening:
-            if name not in listed_in(self.path):
-                raise web.HTTPNotFound
             if name not in self._scans:
                 self._scans[name] = BackgroundScan(open_collection(self.path / name))
             return self._scans[name]
 
-    def page(self, name: str) -> bytes:
-        """Raises HTTPNotFound, InputError."""
+    def page(self, name: str | None) -> bytes:
+        """Of the folder, or of one in it. Raises HTTPNotFound, InputError."""
+        if name is None:
+            return served_page(self.path)
         if listed_in(self.path).get(name) != "evaluation":
-            return served_page(self.scan(name).collection.path)
-        with TemporaryDirectory() as scratch:
-            out = Path(scratch) / VIEW_PAGE
-            write_evaluations(Evaluations([self.path / name]), out, most=self._most, watch=lambda _: None)
-            return out.read_bytes()
+            page = served_page(self.scan(name).collection.path)
+        else:
+            with TemporaryDirectory() as scratch:
+                out = Path(scratch) / VIEW_PAGE
+                write_evaluations(Evaluations([self.path / name]), out, most=self._most, watch=lambda _: None)
+                page = out.read_bytes()
+        return page.replace(b"<html ", b'<html data-home="1" ', 1)
 
     def stop(self) -> None:
         for each in self._scans.values():
             each.stop()
 
 
+def readable(name: str) -> str:
+    """A name of a file without bytes that are not UTF-8."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+class _Report(BaseModel):
+    """What of an evaluation's report is listed."""
+
+    questions: int
+    answered: int
+    failed: int
+    cost_usd: float | None
+    metrics: dict[str, dict[str, float | None]]
+
+
 def entry_of(folder: Path, kind: str, counts: OverviewCounts | None) -> dict[str, Any]:
-    """One of a folder as a row of its list: `name`, `kind`, `changed` (seconds since 1970), and what its files tell of
-    `state`, `why`, `asked`, `done`, `failed`, `em`, `pairs` and `cost`. counts: of a run that is being read."""
-    of = {"name": folder.name, "kind": kind, "changed": changed_at(folder / OWN_FILES[kind][0])}
+    """What the files of one of a folder tell of `state`, `why`, `asked`, `done`, `failed`, `em`, `pairs` and `cost`.
+    counts: of a run that is being read. Raises InputError, OSError."""
     if kind == "data set":
-        made = summary_of(folder)
-        return of | {"done": made.questions, "pairs": made.pairs, "cost": made.usage and made.usage.cost_usd}
+        made = read_record(folder / SUMMARY, PairSummary, "Make the data set again") or PairSummary()
+        return {"done": made.questions, "pairs": made.pairs, "cost": made.usage and made.usage.cost_usd}
     if kind == "evaluation":
-        report: Any = {}
-        with suppress(OSError, ValueError, InputError):
-            report = orjson.loads(read_small(folder / REPORT))
-        known = {"done": "answered", "asked": "questions", "failed": "failed", "cost": "cost_usd"}
-        of |= {name: report.get(field) for name, field in known.items()}
-        em = report.get("metrics", {}).get("em", {}).get("mean")
-        return of | {"em": em, "state": "running" if is_written(folder) else "ended" if report else "killed"}
+        written, report = is_written(folder), read_record(folder / "report.json", _Report, "Evaluate again")
+        if written is None:
+            of: dict[str, Any] = {"why": NO_LOCK}
+        else:
+            of = {"state": "running" if written else "ended" if report else "killed"}
+        if report:
+            of |= {"done": report.answered, "asked": report.questions, "failed": report.failed}
+            of |= {"em": report.metrics.get("em", {}).get("value"), "cost": report.cost_usd}
+        return of
     found, summary = run_state(folder, len(counts.by_number) if counts else None)
-    of |= found.model_dump(exclude={"since"})
+    told: tuple[Any, ...] = ()
     if counts:
-        run, cost = counts.run, counts.usage and counts.usage.cost_usd
-        return of | {"done": run.done, "failed": len(run.failures), "em": run.of_trees["mean_em"], "cost": cost}
-    if summary:
-        of |= {"done": summary.done, "failed": summary.failed, "em": summary.mean_em, "cost": summary.cost_usd}
-    return of
+        run, usage = counts.run, counts.usage
+        told = run.done, len(run.failures), run.of_trees["mean_em"], usage and usage.cost_usd
+    elif summary:
+        told = summary.done, summary.failed, summary.mean_em, summary.cost_usd
+    return found.model_dump(exclude={"since"}) | dict(zip(("done", "failed", "em", "cost"), told, strict=False))
 
 
 @asynccontextmanager
@@ -223,25 +261,16 @@ def make_app(reading: BackgroundScan | Several) -> web.Application:
     """Of several each is below its name."""
 
     async def scan_of(request: web.Request) -> BackgroundScan:
-        name = request.match_info.get("name")
-        found = reading if isinstance(reading, BackgroundScan) else await asyncio.to_thread(reading.scan, str(name))
+        found = await asyncio.to_thread(reading.scan, request.match_info.get("name"))
         if (of := request.query.get("of")) and of.partition(".")[0] != found.made:
             raise web.HTTPGone(reason=_MADE_AGAIN)
         return found
 
     async def show_page(request: web.Request) -> web.Response:
-        if isinstance(reading, BackgroundScan):
-            page = served_page(reading.collection.path)
-        elif (name := request.match_info.get("name")) is None:
-            page = served_page(reading.path)
-        else:
-            page = await asyncio.to_thread(reading.page, name)
-            page = page.replace(b"<html ", b'<html data-home="1" ', 1)
+        page = await asyncio.to_thread(reading.page, request.match_info.get("name"))
         return web.Response(body=page, content_type="text/html", charset="utf-8")
 
     async def show_list(request: web.Request) -> web.Response:
-        if isinstance(reading, Several) and "name" not in request.match_info:
-            return _json(await asyncio.to_thread(reading.listed))
         try:
             scan = await scan_of(request)
         except web.HTTPGone:
@@ -260,17 +289,20 @@ def make_app(reading: BackgroundScan | Several) -> web.Application:
             return _json({"error": f"there is no question {number} here"}, HTTPStatus.NOT_FOUND)
 
         def view() -> dict[str, Any]:
-            found = question_view(scan.collection.at(number), scan.collection.rules, caps_known=scan.complete)
-            return found.model_dump(mode="json")
+            of = scan.collection
+            return question_view(of.at(number), of.rules, caps_known=scan.complete).model_dump(mode="json")
 
         return _json(await asyncio.to_thread(view))
 
-    app = web.Application(middlewares=[_answered])
-    at = ""
+    app, at = web.Application(middlewares=[_answered]), ""
     if isinstance(reading, Several):
+        several, at = reading, "/{name:[^/]+}"
+
+        async def show_folder(_: web.Request) -> web.Response:
+            return _json(await asyncio.to_thread(several.listed))
+
         app.router.add_get("/", show_page)
-        app.router.add_get("/api/list", show_list)
-        at = "/{name:[^/]+}"
+        app.router.add_get("/api/list", show_folder)
     app.router.add_get(f"{at}/", show_page)
     app.router.add_get(f"{at}/api/list", show_list)
     app.router.add_get(f"{at}/api/pairs", show_pairs)
@@ -288,44 +320,21 @@ def _add_judging(app: web.Application, at: str, scan_of: Callable[[web.Request],
         return found
 
     async def show_judging(request: web.Request) -> web.Response:
-        judging = await judging_of(request)
-
-        def shown() -> dict[str, Any]:
-            who = request.query.get("who", "")
-            return {"sample": judging.sample, "verdicts": judging.verdicts(who)}
-
-        return await _told(shown)
+        judging, who = await judging_of(request), request.query.get("who", "")
+        verdicts = await asyncio.to_thread(judging.verdicts, who)
+        return _json({"sample": await asyncio.to_thread(lambda: judging.sample), "verdicts": verdicts})
 
     async def judge(request: web.Request) -> web.Response:
-        judging, body = await judging_of(request), await request.read()
-
-        def kept() -> dict[str, Any]:
-            said = orjson.loads(body)
-            judging.say(who := str(said["who"]), str(said["pair"]), said["verdict"])
-            return {"verdicts": judging.verdicts(who)}
-
-        return await _told(kept)
+        judging, said = await judging_of(request), Said.model_validate_json(await request.read())
+        return _json({"verdicts": await asyncio.to_thread(judging.say, said)})
 
     async def show_agreement(request: web.Request) -> web.Response:
-        judging = await judging_of(request)
-
-        def found() -> dict[str, Any]:
-            report = judging.agreement()
-            return report.model_dump(mode="json") if report else {"reviewers": [], "between": []}
-
-        return await _told(found)
+        report = await asyncio.to_thread((await judging_of(request)).agreement)
+        return _json(report.model_dump(mode="json") if report else {"reviewers": [], "between": []})
 
     app.router.add_get(f"{at}/api/judging", show_judging)
     app.router.add_post(f"{at}/api/judging", judge)
     app.router.add_get(f"{at}/api/agreement", show_agreement)
-
-
-async def _told(work: Callable[[], dict[str, Any]]) -> web.Response:
-    """What comes of work in a thread; what is refused in words."""
-    try:
-        return _json(await asyncio.to_thread(work))
-    except (InputError, KeyError, TypeError, ValueError) as error:
-        return _json({"error": redact(str(error))}, HTTPStatus.BAD_REQUEST)
 
 
 @web.middleware
@@ -335,8 +344,10 @@ async def _answered(request: web.Request, handler: _Handler) -> web.StreamRespon
         answer = await handler(request)
     except web.HTTPException as none_of_ours:
         answer = _json({"error": none_of_ours.reason}, none_of_ours.status)
-    except (InputError, OSError) as error:
-        answer = _json({"error": redact(str(error))}, HTTPStatus.INTERNAL_SERVER_ERROR)
+    except (InputError, OSError, ValueError) as error:
+        why = first_error(error) if isinstance(error, ValidationError) else str(error)
+        status = HTTPStatus.INTERNAL_SERVER_ERROR if isinstance(error, OSError) else HTTPStatus.BAD_REQUEST
+        answer = _json({"error": redact(why)}, status)
     answer.headers.update({"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"})
     return answer
 

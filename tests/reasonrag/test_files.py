@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import lock_descriptor
 
-from reasonrag.files import JOURNAL
+from reasonrag import files
+from reasonrag.files import JOURNAL, is_written, only_writer
 from tests.endpoints.simulator import EndpointBehaviour
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Stage
@@ -43,6 +45,15 @@ def test_two_processes_are_never_in_one_folder() -> None:
     ]
     errors = [each.communicate()[1] for each in starts]
     assert [each.returncode for each in starts] == [0] * len(starts), b"".join(errors).decode()
+
+
+def test_a_look_at_the_lock_keeps_no_writer_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`is_written` holds it for a moment: what is taken is tried once more."""
+    with (tmp_path / ".lock").open("ab") as look:
+        assert lock_descriptor(look.fileno(), blocking=False)
+        monkeypatch.setattr(files, "sleep", lambda _: look.close())  # the look ends meanwhile
+        with only_writer(tmp_path):
+            assert is_written(tmp_path)
 
 
 @pytest.fixture

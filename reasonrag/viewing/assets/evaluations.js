@@ -67,7 +67,7 @@ function attemptsForm({ metric, models }) {
   const results = Object.entries(RESULTS).slice(models.length > 1 ? 0 : 3).map(([name, [label, fits]]) => [name, `${models.length > 1 ? label : label.slice(4)} (${count(state.rows.filter((row) => !valuesOf(row).includes(null) && fits(valuesOf(row))).length)})`]);
   const there = Object.keys(METRIC_NAMES).filter((name) => state.rows.some((row) => valuesOf(row, name).some((value) => value !== null)));
   return h("form", { class: "pairs-form", role: "search", "aria-label": "Questions", on: { submit: (event) => event.preventDefault() } },
-    text, tick("deep", "in replies and passages"), choice("result", "Who was right", [["", "any result"], ...results]), choice("type", "Type of the question", kinds("type", "any type")), choice("hops", "Hops of the question", kinds("hops", "any hops")),
+    text, tick("deep", "in replies and titles"), choice("result", "Who was right", [["", "any result"], ...results]), choice("type", "Type of the question", kinds("type", "any type")), choice("hops", "Hops of the question", kinds("hops", "any hops")),
     choice("by", "Value that is shown and sorted by", there.map((name) => [name === metric ? "" : name, `by ${METRIC_NAMES[name]}`])), rangeOf("value", "any"));
 }
 

@@ -43,10 +43,10 @@ function entryRow(row) {
   return h("tr", {},
     h("th", { scope: "row" }, h("a", { href: `${encodeURIComponent(row.name)}/` }, said(line(row.name, 80)))),
     h("td", { "data-name": "kind" }, row.kind),
-    h("td", { "data-name": "state", class: ["stopped", "killed"].includes(row.state) ? "warning" : null, title: row.why ? visible(row.why) : null }, row.state === "unknown" ? "" : row.state ?? ""),
+    h("td", { "data-name": "state", class: row.why || row.state === "killed" ? "warning" : null, title: row.why ? visible(row.why) : null }, row.state === "unknown" && !row.why ? "" : row.state ?? ""),
     digits("questions", [`${count(row.done)}${of}`, row.failed ? h("span", { class: "faint" }, ` ${count(row.failed)} failed`) : null]),
     [["EM", number(row.em)], ["pairs", count(row.pairs)], ["cost", dollars(row.cost)]].map((cell) => digits(...cell)),
-    h("td", { "data-name": "changed" }, moment.format(new Date(1000 * row.changed))));
+    h("td", { "data-name": "changed" }, row.changed ? moment.format(new Date(1000 * row.changed)) : ""));
 }
 
 /** What lies in a folder, as the address orders it, else the latest first; drawn again where there is news. */

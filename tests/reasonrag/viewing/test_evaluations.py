@@ -183,8 +183,10 @@ def test_evaluations_of_other_questions_and_broken_lines_are_refused(evaluations
         reasonrag.view(tmp_path / "broken")
     with pytest.raises(InputError, match="give a run, a data set, evaluations or trainings"):
         reasonrag.view([])
-    with pytest.raises(InputError, match="no evaluation and no training: only these are shown beside each other"):
+    with pytest.raises(InputError, match="is no training: only evaluations, or only trainings, are shown beside"):
         reasonrag.view([tmp_path, evaluations[0]])
+    with pytest.raises(InputError, match=f"{tmp_path} is no evaluation: only evaluations, or only trainings"):
+        reasonrag.view([evaluations[0], tmp_path])
 
 
 def test_who_won_is_seen_first_and_attempts_stand_side_by_side(visit: Visit, evaluations: list[Path]) -> None:

@@ -115,8 +115,9 @@ def test_another_page_cannot_judge_and_nothing_else_is_written(data_set: Path) -
             (good | {"who": "../ana"}, "a name has letters"),
             (good | {"pair": "0-0"}, "is not in the sample"),
             (good | {"verdict": "c"}, "is none of a, b, tie, skip"),
-            ({}, "who"),
-            (b"no JSON", "invalid literal"),
+            ({}, "pair is missing"),
+            ([1], "should be an object"),
+            (b"no JSON", "Invalid JSON"),
         ):
             status, told = asked(home, said, own)
             assert (status, why in told["error"]) == (400, True), told

@@ -22,8 +22,9 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.run_state import run_state
 from reasonrag.files import only_writer
 from reasonrag.viewing import view_server
-from reasonrag.viewing.collection import Collection, open_collection
+from reasonrag.viewing.collection import Collection, listed_in, open_collection
 from reasonrag.viewing.view_server import MOST_LISTED, Several, serve_page
+from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import in_a_thread
 from tests.helpers.hostile import ATTACKS
 from tests.helpers.jsonl import write_rows
@@ -177,6 +178,10 @@ def test_a_run_says_whether_it_goes_on_ended_or_was_killed(explored: Path, begun
     append(begun, b"\n" + lines_of(explored)[3])
     os.utime(begun / "rollouts.jsonl", (2e9, 2e9))
     assert told(begun)[0] == "killed"  # in a later session
+    (begun / ".lock").unlink()
+    (begun / ".lock").mkdir()  # that cannot be locked
+    assert told(begun)[0] == "unknown"
+    assert "cannot be known" in run_state(begun)[0].why
     assert told(run_of(tmp_path / "alone", asked(1))) == ("unknown", None, None)
 
 
@@ -189,8 +194,7 @@ def folder(explored: Path, begun: Path) -> Path:
     home = begun.parent
     shutil.copytree(explored, home / "first")
     reasonrag.pairs(home / "first", out=home / "data")
-    write_rows(home / "rag" / "predictions.jsonl", [prediction(0, 1), prediction(1, 0)])
-    (home / "rag" / "report.json").write_text('{"answered": 2, "questions": 2, "metrics": {"em": {"mean": 0.5}}}')
+    reasonrag.evaluate(dataset="atlas", limit=QUESTIONS, model="offline", run=home / "rag")
     (home / "notes").mkdir()
     (home / "notes" / "rollouts.txt").write_text("none")
     return home
@@ -202,8 +206,11 @@ async def test_a_folder_lists_what_is_in_it_and_serves_each(folder: Path) -> Non
         rows = {row["name"]: row for row in found["rows"]}
         assert (found["kind"], found["found"], [*rows]) == ("folder", 4, ["begun", "data", "first", "rag"])
         assert [rows[name]["kind"] for name in rows] == ["run", "data set", "run", "evaluation"]
-        assert [rows[name].get("state") for name in rows] == ["killed", None, "ended", "ended"]
-        assert (rows["first"]["done"], rows["first"]["asked"], rows["rag"]["em"]) == (QUESTIONS, QUESTIONS, 0.5)
+        assert [rows[name]["state"] for name in rows] == ["killed", "unknown", "ended", "ended"]
+        assert [rows[name]["done"] for name in ("first", "rag")] == [QUESTIONS] * 2
+        report = orjson.loads((folder / "rag" / "report.json").read_bytes())
+        assert 0 < rows["rag"]["em"] == report["metrics"]["em"]["value"]
+        assert not any(row.get("why") for row in rows.values())
         assert rows["data"]["pairs"] == (await client.listed(QUESTIONS, "data/"))["overview"]["pairs"]
         await client.listed(QUESTIONS, "first/")
         assert (await client.ask("first/api/question/1"))[1]["id"] != (await client.ask("first/api/question/0"))[1][
@@ -222,19 +229,76 @@ async def test_a_folder_lists_what_is_in_it_and_serves_each(folder: Path) -> Non
 
 
 async def test_nothing_outside_the_folder_is_served(folder: Path, tmp_path: Path) -> None:
-    """Neither by a path nor by a link: of a folder, nor of a file in one."""
+    """Neither by a path nor by a link: of a folder, nor of any file that is read or written in one."""
     outside = run_of(tmp_path / "outside", asked(1))
     (folder / "linked").symlink_to(outside)
     (folder / "half").mkdir()
     (folder / "half" / "rollouts.jsonl").symlink_to(outside / "rollouts.jsonl")
+    (folder / "rag" / "config.json").unlink()
+    (folder / "rag" / "config.json").symlink_to(outside / "rollouts.jsonl")
+    (folder / "data" / "judgements").symlink_to(outside)
+    (folder / "begun" / "calibration").mkdir()
+    (folder / "begun" / "calibration" / "report.json").symlink_to(outside / "rollouts.jsonl")
+    run_of(folder / "turning", asked(1))
+    (folder / "turning" / "view.html").symlink_to("view.html")
+    (folder / "first" / "copy.jsonl").symlink_to("rollouts.jsonl")
     async with served(Several(folder, PAGE_BYTES)) as client:
         _, found = await client.ask("api/list")
-        assert not {"linked", "half", "notes"} & {row["name"] for row in found["rows"]}
-        ways = ("linked", "half", "notes", "none", "..%2foutside", "%2e%2e", "..", "first%2f..%2f..%2foutside", "%00")
+        assert [row["name"] for row in found["rows"]] == ["first"]
+        ways = (
+            "linked",
+            "half",
+            "rag",
+            "data",
+            "begun",
+            "notes",
+            "none",
+            "..%2foutside",
+            "%2e%2e",
+            "..",
+            "first%2f..%2f..%2foutside",
+            "%00",
+        )
         for name in ways:
             for part in ("", "api/list", "api/question/0"):
                 assert (await client.ask(f"{name}/{part}"))[0] in (400, 404), (name, part)
         assert (await client.ask("first/rollouts.jsonl"))[0] == 404
+
+
+async def test_what_is_damaged_is_a_row_that_says_why(folder: Path) -> None:
+    """And takes no other row with it."""
+    reports = {"list": "[]", "null": '{"metrics": null}', "bare": '{"metrics": {"em": 0.5}}', "torn": '{"metrics'}
+    for name, report in reports.items():
+        write_rows(folder / name / "predictions.jsonl", [prediction(0, 1)])
+        (folder / name / "report.json").write_text(report)
+    (folder / "data" / "summary.json").write_text('{"questions": "many"}')
+    (folder / "begun" / "config.json").write_text("[]")
+    (folder / "first" / "summary.json").write_text("{}")
+    shutil.copytree(folder / "rag", os.fsdecode(os.fsencode(folder) + b"/\xff"))
+    async with served(Several(folder, PAGE_BYTES)) as client:
+        _, found = await client.ask("api/list")
+    rows = {row["name"]: row for row in found["rows"]}
+    assert rows.pop("\\xff")["why"] == "its name is not UTF-8; rename the folder to open it"
+    assert rows.pop("rag")["em"] > 0
+    assert {*rows} == {*reports, "data", "begun", "first"}
+    files = {"data": "summary.json", "begun": "config.json", "first": "summary.json"}
+    for name, row in rows.items():
+        assert row["state"] == "unknown"
+        assert f"{folder / name / files.get(name, 'report.json')} is damaged: " in row["why"]
+        assert row["changed"] > 0
+
+
+async def test_what_was_opened_is_listed_without_looking_at_the_folder_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    monkeypatch.setattr(view_server, "listed_in", lambda path: looks.append(path) or listed_in(path))
+    async with served(Several(folder, PAGE_BYTES)) as client:
+        for name in ("begun", "data", "first"):
+            await client.ask(f"{name}/api/list")
+        looks.clear()
+        await client.ask("api/list")
+    assert looks == [folder]
 
 
 async def test_a_large_folder_is_listed_in_part_and_says_so(tmp_path: Path) -> None:
@@ -248,6 +312,11 @@ async def test_a_large_folder_is_listed_in_part_and_says_so(tmp_path: Path) -> N
 def test_a_folder_needs_a_server(folder: Path) -> None:
     with pytest.raises(InputError, match="--serve"):
         reasonrag.view(folder)
+
+
+def test_a_folder_of_several_takes_no_trees(folder: Path, reasonrag: Reasonrag) -> None:
+    done = reasonrag("view", folder, "--serve", "--trees", folder / "first")
+    assert (done.status, "--trees goes with one data set" in done.err) == (2, True)
 
 
 # -- in a browser ----------------------------------------------------------------------------------------------

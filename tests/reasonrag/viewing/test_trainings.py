@@ -18,6 +18,7 @@ from reasonrag.training.metrics import TRAINER_STATE, read_metrics
 from reasonrag.training.policy.round_measures import Round
 from reasonrag.training.policy.rounds import RECIPE
 from reasonrag.training.stages.runner import StageRecord, StagesRecord
+from reasonrag.viewing.collection import open_collection
 from reasonrag.viewing.evaluations import trainings
 from tests.helpers.hostile import ATTACKS, MARK
 from tests.helpers.pages import NARROW, WIDE, Visit, barriers, did_run, overflow
@@ -132,8 +133,12 @@ def test_rounds_show_em_with_intervals_and_a_critic_how_its_scores_lie(visit: Vi
 def test_what_is_no_training_and_what_is_damaged_is_refused(tmp_path: Path) -> None:
     one = logged(tmp_path / "one", "loss")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="empty is no training, and only trainings are shown beside one"):
+    with pytest.raises(
+        InputError, match="empty is no training: only evaluations, or only trainings, are shown beside each other"
+    ):
         reasonrag.view([one, tmp_path / "empty"])
+    with pytest.raises(InputError, match="one is a training: reasonrag view"):
+        open_collection(one)
     (one / "metrics.json").write_text('{"series": {"loss": [["a", 1]]}}')
     with pytest.raises(InputError, match=r"metrics.json is damaged: series.loss.0.0"):
         reasonrag.view(one)
