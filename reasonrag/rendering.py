@@ -50,8 +50,8 @@ def escaped(value: object) -> str:
 class Table:
     """Values under a title, as `written` gives them.
 
-    Without a head a row is a name and its value, and a row without a value is left out. head: names of the columns.
-    texts: whether a terminal has each value below its name. On a page a Line in a cell is a link.
+    Without a head a row is a name and its value; a row without a value is left out, unless they are texts. head: names
+    of the columns. texts: whether a terminal has each value below its name. On a page a Line in a cell is a link.
     """
 
     title: str
@@ -62,7 +62,7 @@ class Table:
     @property
     def cells(self) -> list[list[str]]:
         rows = [[written(each) for each in row] for row in self.rows]
-        return [row for row in rows if self.head or row[1]]
+        return [row for row in rows if self.head or self.texts or row[1]]
 
 
 @dataclass(frozen=True)

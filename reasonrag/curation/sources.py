@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from preference import Origin
 from preference.export.formats import FormatName
-from preference.export.summary import CANDIDATES, QUESTIONS, summary_of
+from preference.export.summary import CANDIDATES, QUESTIONS, PairSummary, summary_of
 from preference.labelled_runs import merge_candidates, recount_tokens, write_candidates
 from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
@@ -45,6 +45,20 @@ def is_data_set(folder: Path) -> bool:
 
 def paths_of(runs: str | Path | Sequence[str | Path]) -> list[Path]:
     return [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
+
+
+def source_runs(path: Path, summary: PairSummary) -> list[Path]:
+    """The runs that a data set was made of, also through other data sets. Relative paths are tried from the working
+    directory and from every folder above the data set."""
+    found: list[Path] = []
+    for source in () if summary.warm_up else summary.sources:  # whose rows have no trees
+        above = [Path(), *path.resolve().parents]
+        there = next((folder / source for folder in above if (folder / source).exists()), Path(source))
+        if there.resolve() != path.resolve() and is_data_set(there):
+            found += source_runs(there, summary_of(there))
+        elif there.resolve() != path.resolve():
+            found.append(there)
+    return found
 
 
 def default_out(sources: Sequence[Path]) -> Path:

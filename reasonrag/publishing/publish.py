@@ -25,7 +25,7 @@ from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_c
 from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publish_model import MODEL, ModelPublication, ModelToPublish, places_of_keys
 from reasonrag.publishing.settings import PublishSettings
-from reasonrag.publishing.space import PAGE, SPACE, SPACES, public_page, stage_space
+from reasonrag.publishing.space import PAGE, SPACE, SPACES, check_space, public_page, runs_missing, stage_space
 from reasonrag.publishing.staging import DATA_SET, TREES, runs_with_trees, stage_files, staging_directory
 from reasonrag.publishing.traces import SESSIONS, TRACES, stage_traces, traces_of
 from reasonrag.publishing.upload import PublicationResult, PublishedFile, UploadResult, check_access, check_name, upload
@@ -79,26 +79,25 @@ def publish(
         say: receives progress.
     """
     settings = resolve(PublishSettings, "publish", flags)
-    if (directory is None) == (settings.model is None):
-        raise InputError("publish takes a data set, as reasonrag publish DIRECTORY, or a model, as --model FOLDER")
-    if directory is None and (settings.with_trees or view):
-        raise InputError(f"{'--space' if view else '--with-trees'} is for data sets; a model has none")
-    if directory is not None and settings.base_model is not None:
-        raise InputError("--base-model is for --model; a data set has none")
-    if missing := [name for name in ("huggingface_hub", "pyarrow") if find_spec(name) is None]:
-        raise InputError(f"publishing needs {missing[0]}, which the hub extra installs: pip install 'reasonrag[hub]'")
+    _check_call(directory, settings, page=view is not None, sized=flags.get("max_mb") is not None)
     view = view and partial(view, trees=settings.with_trees, max_mb=settings.max_mb)
     kind, repo, licence = DATA_SET if directory else MODEL, settings.repo, settings.license
     for each in (repo, traces_of(repo))[: 1 + bool(settings.with_trees)]:
         check_name(each, kind)
     if not dry_run:
         check_access(repo, kind)
+        if view:
+            check_space(repo)
     content = (
-        _DataSetToPublish(Path(directory), repo, with_trees=settings.with_trees, licence=licence, view=view)
+        _DataSetToPublish(Path(directory), repo, with_trees=settings.with_trees, licence=licence, page=bool(view))
         if directory
         else ModelToPublish(settings.model or Path(), base=settings.base_model, licence=licence)
     )
-    aside = refuse_unless_allowed(content.blockers(), allow=settings.allow, allow_eval=settings.allow_eval)
+    refuse = partial(refuse_unless_allowed, allow=settings.allow, allow_eval=settings.allow_eval)
+    aside = refuse(content.blockers())
+    if view and isinstance(content, _DataSetToPublish):
+        content.make_page(view)
+        aside = refuse(content.blockers())
     place = content.place / STAGED
     say(f"writing {place}")
     with staging_directory(content.place) as folder:
@@ -115,6 +114,20 @@ def publish(
         set_aside=[f"{each.flag} {each.name}" for each in aside],
         **vars(done),
     )
+
+
+def _check_call(directory: str | Path | None, settings: PublishSettings, *, page: bool, sized: bool) -> None:
+    """Raises InputError for settings that do not go together, and without what publishing needs."""
+    if (directory is None) == (settings.model is None):
+        raise InputError("publish takes a data set, as reasonrag publish DIRECTORY, or a model, as --model FOLDER")
+    if directory is None and (settings.with_trees or page):
+        raise InputError(f"{'--space' if page else '--with-trees'} is for data sets; a model has none")
+    if directory is not None and settings.base_model is not None:
+        raise InputError("--base-model is for --model; a data set has none")
+    if sized and not page:
+        raise InputError("--max-mb is for the page of --space, which was not asked for")
+    if missing := [name for name in ("huggingface_hub", "pyarrow") if find_spec(name) is None]:
+        raise InputError(f"publishing needs {missing[0]}, which the hub extra installs: pip install 'reasonrag[hub]'")
 
 
 def _upload_beside(
@@ -141,7 +154,7 @@ class _DataSetToPublish:
         *,
         with_trees: Sequence[Path],
         licence: str | None,
-        view: Callable[..., Path] | None,
+        page: bool,
     ) -> None:
         self.place = directory
         self._repo, self._licence = repo, licence
@@ -155,9 +168,13 @@ class _DataSetToPublish:
         self._audit = read_audit(directory)
         self._shown_licence = licence or licence_of(self._inventory.datasets)
         self.traces, self._without, self.page = list[str](), list[str](), b""
-        if view:
-            self.page, keys = public_page(directory, self._repo, view)
-            self._inventory.secrets.extend(keys)
+        self._missing = runs_missing(self._inventory, with_trees) if page else []
+        self._left_out = held_out_keys(directory) | dropped_keys(directory)
+
+    def make_page(self, view: Callable[..., Path]) -> None:
+        """Make the page of the Space; a possible key in it becomes a blocker."""
+        self.page, keys = public_page(self._inventory, self._repo, view, missing=self._missing, left_out=self._left_out)
+        self._inventory.secrets.extend(keys)
 
     def blockers(self) -> list[Blocker]:
         """What speaks against publishing it."""
@@ -173,7 +190,7 @@ class _DataSetToPublish:
             folder / TRACES,
             repo=self._repo,
             licence=self._shown_licence,
-            left_out=held_out_keys(self.place) | dropped_keys(self.place),
+            left_out=self._left_out,
         )
         if self.page:
             stage_space(folder / SPACE, self.page, self._repo, self._shown_licence)
@@ -185,7 +202,7 @@ class _DataSetToPublish:
 
     def published(self, **facts: Any) -> Publication:
         summary, licence = self._inventory.summary, self._shown_licence
-        warnings = [*summary.warnings, *self._without]
+        warnings = [*summary.warnings, *self._without, *self._missing]
         if licence == UNKNOWN:
             warnings.append("the licence of a question set is unknown, so the card says unknown; give --license NAME")
         if not self.traces and any(path.startswith(f"{TREES}/") for path in facts["removed"]):

@@ -93,17 +93,19 @@ def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
 
 def runs_with_trees(runs: Sequence[Path], inventory: DatasetInventory) -> dict[str, Path]:
     """The runs whose trees are published, by the names of their folders. Raises InputError for a run that the data set
-    was not made from, and for two of one name."""
+    was not made from, for two of one name, and for links out of them or of the data set."""
     known = {run.origin.config_hash for run in inventory.runs}
     trees: dict[str, Path] = {}
+    refuse_links_out(inventory.directory, (each for each in inventory.directory.iterdir() if each.is_file()))
     for run in runs:
         if not (run / ROLLOUTS).is_file():
             raise InputError(f"there is no {run / ROLLOUTS}; --with-trees takes run directories of reasonrag generate")
+        refuse_links_out(run, (run / CONFIG, run / ROLLOUTS))
         config = read_config(run / CONFIG)
         if config.config_hash not in known:
             raise InputError(
                 f"{run} (configuration {config.config_hash}) is not one of the runs that {inventory.directory} was "
-                "made from; leave it out of --with-trees"
+                f"made from; leave it out of --with-trees, or move it away if {SUMMARY} names it"
             )
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", run.resolve().name).strip("-.") or "run"
         if name in trees:
@@ -137,12 +139,8 @@ def refuse_links_out(folder: Path, files: Iterable[Path]) -> None:
 
 
 def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: Mapping[str, Path]) -> dict[str, str]:
-    """Stage everything but the card. Returns what each file holds, by its path on the Hub. Raises InputError for links
-    out of the folders."""
+    """Stage everything but the card. Returns what each file holds, by its path on the Hub."""
     source, staged = inventory.directory, dict[str, str]()
-    refuse_links_out(source, (each for each in source.iterdir() if each.is_file()))
-    for run in trees.values():
-        refuse_links_out(run, (run / CONFIG, run / ROLLOUTS))
 
     def add(path: str, about: str) -> Path:
         staged[path] = about
@@ -165,10 +163,8 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
     _pack(source / DROPPED, add(f"{DROPPED}.gz", "why each other candidate was dropped"))
     if (source / CONTAMINATION).is_file():
         _pack(source / CONTAMINATION, add(f"{CONTAMINATION}.gz", "questions found in evaluation sets"))
-    summary = inventory.summary  # published without paths
-    sources, contamination = [Path(each).name for each in summary.sources], without_addresses(summary.contamination)
-    told = summary.model_dump() | {"out": "", "sources": sources, "contamination": contamination}
-    write_json(add(SUMMARY, "the numbers of this card"), mask_secrets_in(told, secrets()), shared=True)
+    told = mask_secrets_in(public_summary(inventory), secrets())
+    write_json(add(SUMMARY, "the numbers of this card"), told, shared=True)
     for file, about in ((AUDIT, "the audit"), (AUDIT_PAGE, "the audit as a page")):
         if (source / file).is_file():
             text = (source / file).read_text("utf-8").replace(str(source.resolve()), ".")
@@ -182,6 +178,12 @@ def stage_files(inventory: DatasetInventory, folder: Path, *, repo: str, trees: 
         write_json(add(f"{TREES}/{tree}/{CONFIG}", "settings of a run"), config, shared=True)
         _pack(run / ROLLOUTS, add(f"{TREES}/{tree}/{ROLLOUTS}.gz", "its trees"))
     return staged
+
+
+def public_summary(inventory: DatasetInventory) -> dict[str, Any]:
+    """The summary without paths and addresses."""
+    told, sources = inventory.summary.model_dump(), [Path(each).name for each in inventory.summary.sources]
+    return {name: without_addresses(each) for name, each in told.items()} | {"out": "", "sources": sources}
 
 
 def _rows_of(path: Path) -> Iterator[Row]:

@@ -23,7 +23,7 @@ from reasonrag.redaction import redact
 from reasonrag.rendering import Line, Part, Shown, Table, counted, warned
 from reasonrag.training.model_card import CARD
 
-_OF_THE_HUB = ".gitattributes"
+OF_THE_HUB = ".gitattributes"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def check_access(repo: str, kind: RepositoryKind) -> None:
     """Raises UploadStopped if the Hub is switched off, there is no token, or the Hub does not know it."""
     from huggingface_hub import HfApi
 
-    with _explained_errors(repo, UploadResult(), kind):
+    with explained_errors(repo, UploadResult(), kind):
         HfApi().whoami()
 
 
@@ -124,7 +124,7 @@ def upload(
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api, done = HfApi(), UploadResult()
-    with _explained_errors(repo, done, kind):
+    with explained_errors(repo, done, kind):
         info = _open_repository(api, repo, kind, private=private, say=say)
         done.private, done.url = (
             bool(info.private),
@@ -132,7 +132,7 @@ def upload(
         )
         there = api.list_repo_files(repo, revision=info.sha, repo_type=kind.name)
         gone = [path for path in there if kind.is_ours(path) and path not in paths]
-        others = [path for path in there if path not in (*paths, *gone, _OF_THE_HUB)]
+        others = [path for path in there if path not in (*paths, *gone, OF_THE_HUB)]
         if others and done.private and private is False:
             raise ReasonragError(
                 f"{repo} is private and holds files that do not belong to this {kind.shown} ({', '.join(others[:3])}), "
@@ -181,7 +181,7 @@ def _open_repository(
 
 
 @contextmanager
-def _explained_errors(repo: str, done: UploadResult, kind: RepositoryKind) -> Iterator[None]:
+def explained_errors(repo: str, done: UploadResult, kind: RepositoryKind) -> Iterator[None]:
     """Turns any error of the Hub's client into a message that a user can act on: what is on the Hub now, and who can
     see it."""
     from huggingface_hub.errors import LocalTokenNotFoundError

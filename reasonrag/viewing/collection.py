@@ -29,7 +29,7 @@ from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, P
 from preference.filters import PassedPair, candidates_of, dropped_by_caps, select
 from preference.labelling import labelled_states, origin_of
 from preference.records import MalformedRolloutsError, TornLineError, parse_rollout
-from reasonrag.curation.sources import is_data_set
+from reasonrag.curation.sources import is_data_set, source_runs
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
 from reasonrag.files import (
@@ -288,7 +288,7 @@ class DataSetCollection(Collection):
         self._candidates, self._questions = _LineFile(path / CANDIDATES), _LineFile(path / QUESTIONS)
         self._dropped = _dropped(path / DROPPED)
         self._parts, self._flipped = _rows(path)
-        self.summary, runs = summary, _sources(path, summary)
+        self.summary, runs = summary, source_runs(path, summary)
         self.calibrations = [each / CALIBRATION / name for name in (ROWS_REPORT, CALIBRATION_REPORT) for each in runs]
         self._trees = _TreeIndex(trees, runs)
         self.warnings = [*summary.warnings, *self._trees.warnings]
@@ -413,20 +413,6 @@ def _rows(path: Path) -> tuple[dict[str, tuple[SplitName, int]], frozenset[str]]
                 if row.get("flipped"):
                     flipped.add(name)
     return parts, frozenset(flipped)
-
-
-def _sources(path: Path, summary: PairSummary) -> list[Path]:
-    """The runs that a data set was made of, also through other data sets. Relative paths are tried from the working
-    directory and from every folder above the data set."""
-    found: list[Path] = []
-    for source in () if summary.warm_up else summary.sources:  # whose rows have no trees
-        above = [Path(), *path.resolve().parents]
-        there = next((folder / source for folder in above if (folder / source).exists()), Path(source))
-        if there.resolve() != path.resolve() and is_data_set(there):
-            found += _sources(there, summary_of(there))
-        elif there.resolve() != path.resolve():
-            found.append(there)
-    return found
 
 
 _TreeKey: TypeAlias = tuple[str | None, int | None, str]

@@ -66,41 +66,53 @@ def pair_columns(rows: Sequence[QuestionRow]) -> dict[str, list[Any]]:
 
 
 @rare_garbage_collection()
-def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[[float], None]) -> None:
+def write_page(
+    collection: Collection,
+    out: Path,
+    *,
+    most: int,
+    watch: Callable[[float], None],
+    title: str | None = None,
+    change: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None,
+) -> None:
     """Write the page.
 
     most: size of the page, in bytes. If the trees of all questions do not fit, it holds those of a sample, always the
-    same. watch: is told the share of the work that is done. Raises OSError, and InputError for a malformed line.
+    same. watch: is told the share of the work that is done. title, change: as of `view`. Raises OSError, and
+    InputError for a malformed line.
     """
+    change = change or (lambda _, fields: fields)
     counts = read_all(collection, watch=lambda share: watch(share / 2))
     rows = counts.rows()
     parts, held = _sample(
         rows,
-        most - len(_frame(collection.path, b"")),
-        lambda number: question_view(collection.at(number), collection.rules),
+        most - len(_frame(title or collection.path, b"")),
+        lambda number: change(f"question-{number}", _fields(question_view(collection.at(number), collection.rules))),
         lambda share: watch(0.5 + share / 2),
     )
-    about = about_page(collection)
+    about = list[str]()
     if held is not None:
-        about += [
-            f"It embeds the trees of a sample of {len(held):,} of {len(rows):,} questions; list and numbers cover all.",
-            f"Show every tree with: reasonrag view {collection.path} --serve",
-        ]
-    whole = listing(rows, counts.overview(), about, held=held)
-    _write(out, collection.path, whole, {"pairs": packed(pair_columns(rows))} | parts)
+        sample = f"{len(held):,} of {len(rows):,} questions"
+        about.append(f"It embeds the trees of a sample of {sample}; list and numbers cover all.")
+        about += [] if title else [f"Show every tree with: reasonrag view {collection.path} --serve"]
+    whole = change("list", _fields(listing(rows, counts.overview(), about, held=held)))
+    _write(out, title or collection.path, whole, {"pairs": packed(change("pairs", pair_columns(rows)))} | parts)
 
 
 def _sample(
     rows: Sequence[QuestionRow | EvaluatedQuestion],
     most: int,
-    part: Callable[[int], BaseModel | Mapping[str, Any]],
+    part: Callable[[int], dict[str, Any]],
     watch: Callable[[float], None],
 ) -> tuple[dict[str, bytes], list[int] | None]:
-    """Packed parts of as many questions as `most` bytes have room for, one at least; and whose they are, null: all."""
+    """Packed parts of as many questions as `most` bytes have room for, one at least; and whose they are, null: all.
+    A question without fields is left out."""
     found, left = dict[int, bytes](), most - 200 * len(rows)
     order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=0))
     for done, row in enumerate(order):
-        made = packed(part(row.number))
+        if not (fields := part(row.number)):
+            continue
+        made = packed(fields)
         left -= len(made)
         if left < 0 and found:
             break
@@ -112,28 +124,26 @@ def _sample(
 
 def write_evaluations(evaluations: Evaluations, out: Path, *, most: int, watch: Callable[[float], None]) -> None:
     """Write the page of evaluations. most, watch: as of `write_page`. Raises OSError."""
-    title = Path(" and ".join(map(str, evaluations.paths)))
-    whole = evaluations.listing([f"Made by reasonrag {__version__} from {title}."])
+    title, whole = " and ".join(map(str, evaluations.paths)), evaluations.listing([])
     parts, held = _sample(
         whole.rows,
-        most - len(_frame(title, packed(whole))),
+        most - len(_frame(title, packed(_fields(whole)))),
         lambda number: {"attempts": evaluations.attempts(number)},
         watch,
     )
     if held is not None:
         whole.about.append(f"It has the attempts of a sample of {len(held):,} questions; --max-mb makes room for more.")
-    _write(out, title, whole, parts)
+    _write(out, title, _fields(whole), parts)
 
 
 def write_trainings(paths: Sequence[Path], out: Path, **_: object) -> None:
     """Write the page of trainings. Raises OSError, and as `trainings`."""
-    title = Path(" and ".join(map(str, paths)))
     found = [each.model_dump(mode="json") for each in trainings(paths)]
-    about = [f"Made by reasonrag {__version__} from {title}."]
-    _write(out, title, {"kind": "trainings", "trainings": found, "about": about}, {})
+    _write(out, " and ".join(map(str, paths)), {"kind": "trainings", "trainings": found, "about": []}, {})
 
 
-def _write(out: Path, title: Path, whole: BaseModel | Mapping[str, Any], parts: Mapping[str, bytes]) -> None:
+def _write(out: Path, title: object, whole: dict[str, Any], parts: Mapping[str, bytes]) -> None:
+    whole["about"].insert(0, _made_from(title))
     with atomic_replacement(out) as file:
         file.write(_frame(title, packed(whole)))
         for name, part in parts.items():
@@ -148,13 +158,20 @@ def served_page(path: Path) -> bytes:
 
 def about_page(collection: Collection) -> list[str]:
     """What the page was made of, and by which version."""
-    return [f"Made by reasonrag {__version__} from {collection.path}."]
+    return [_made_from(collection.path)]
 
 
-def packed(content: BaseModel | Mapping[str, Any]) -> bytes:
+def _made_from(title: object) -> str:
+    return f"Made by reasonrag {__version__} from {title}."
+
+
+def packed(fields: dict[str, Any]) -> bytes:
     """A part of the page: JSON, gzip, base 64; the same bytes for the same content."""
-    fields = orjson.dumps(content.model_dump(mode="json") if isinstance(content, BaseModel) else content)
-    return base64.b64encode(gzip.compress(fields, 6, mtime=0))
+    return base64.b64encode(gzip.compress(orjson.dumps(fields), 6, mtime=0))
+
+
+def _fields(record: BaseModel) -> dict[str, Any]:
+    return record.model_dump(mode="json")
 
 
 # -- the frame -------------------------------------------------------------------------------------------------
@@ -162,13 +179,13 @@ def packed(content: BaseModel | Mapping[str, Any]) -> bytes:
 _END = b"</body>\n</html>\n"
 
 
-def _frame(path: Path, data: bytes | None) -> bytes:
+def _frame(title: object, data: bytes | None) -> bytes:
     """The page up to the parts. data: of the list, packed; None: the page fetches all from its server."""
     template = html_templates().get_template("view.html.j2")
     scripts = _scripts()
     page = template.render(
         mode="served" if data is None else "packed",
-        title=f"{on_one_line(str(path))} · reasonrag",
+        title=f"{on_one_line(str(title))} · reasonrag",
         policy=_policy(scripts, "'self'" if data is None else "'none'"),
         style=Markup(_asset("page.css")),  # noqa: S704 - ours
         scripts=[Markup(each) for each in scripts],  # noqa: S704 - ours, and libraries that hold no closing tag

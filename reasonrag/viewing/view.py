@@ -28,7 +28,12 @@ from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
 @public_call(ViewSettings)
 def view(
-    path: str | Path | Sequence[str | Path], *, watch: Callable[[float], None] | None = None, **flags: Any
+    path: str | Path | Sequence[str | Path],
+    *,
+    title: str | None = None,
+    change: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None,
+    watch: Callable[[float], None] | None = None,
+    **flags: Any,
 ) -> Path:
     """Write the page of a run, a data set, evaluations or trainings, and return where it is.
 
@@ -41,6 +46,9 @@ def view(
     Args:
         path: a run directory, a data set, evaluations of the same questions, to stand beside each other, or folders of
             trainings, critics or rounds, likewise.
+        title: of the page of a run or a data set, for readers elsewhere, in place of its path.
+        change: is told the name and the fields of each part of such a page, and returns those that go into it; none: a
+            question is left out.
         watch: is told the share of the work that is done.
     """
     settings = resolve(ViewSettings, "view", flags)
@@ -55,7 +63,7 @@ def view(
         kind = "evaluation" if fits is is_evaluation else "training"
         raise InputError(f"{odd} is no {kind}: only evaluations, or only trainings, are shown beside each other")
     if odd:
-        write = partial(write_page, open_collection(place, settings.trees))
+        write = partial(write_page, open_collection(place, settings.trees), title=title, change=change)
     elif fits is is_evaluation:
         write = partial(write_evaluations, Evaluations(places))
     else:

@@ -152,6 +152,14 @@ def test_a_record_is_shown_alike_in_a_terminal_and_in_markdown(capsys: pytest.Ca
     assert not [line for line in seen.out.splitlines() if line.startswith("| <b>")]
 
 
+def test_of_texts_an_empty_one_is_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a pair, where a reply may be empty."""
+    pair = Table("a pair", [("chosen #1", ()), ("rejected #2", ("no",))], texts=True)
+    show([pair])
+    for text in (capsys.readouterr().out, markdown_page("A page", [pair]), html_of([pair])):
+        assert re.search("chosen .?#1.*rejected .?#2", text, re.S)
+
+
 def test_a_page_and_a_notebook_have_the_same_parts_and_run_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A notebook's has no frame; text of others stays text, and secrets are hidden. A tree is a list within a list."""
     monkeypatch.setenv("SOME_API_KEY", "sk-some-secret-of-mine")

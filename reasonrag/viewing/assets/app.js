@@ -106,7 +106,7 @@ function onlyInTheList(row, route) {
     h("a", { class: "back", href: link([]) }, "← all questions"),
     route.what === "pair" ? walk(placeOf(row.number, route.which[0])) : null,
     h("h2", { tabindex: -1 }, said(row.question)),
-    h("p", { class: "note" }, "This page embeds a sample of the trees, and not this one. Show all of them with ", h("code", {}, "reasonrag view --serve"), ", or this one with ", h("code", {}, visible(`reasonrag show ${state.overview.path} ${row.id}`)), "."),
+    h("p", { class: "note" }, "This page embeds a sample of the trees, and not this one.", ...(state.overview.path ? [" Show all of them with ", h("code", {}, "reasonrag view --serve"), ", or this one with ", h("code", {}, visible(`reasonrag show ${state.overview.path} ${row.id}`)), "."] : [])),
   ];
 }
 
