@@ -140,7 +140,7 @@ class CriticEvaluation(BaseModel, Shown):
             *([f"advantage over the outcome model {self.against}: {self.advantage:+}"] if self.advantage else []),
             f"spread of chains at equal outcomes: {self.spread_at_equal_outcomes}",
             *self.remarks,
-            self.decided,
+            self.decided.removeprefix("error: ").removeprefix("warning: "),
         ]
 
     def _rows(self) -> Iterator[tuple[str, object]]:
