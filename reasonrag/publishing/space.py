@@ -16,7 +16,7 @@ from preference.candidate_records import question_key
 from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.sources import source_runs
 from reasonrag.errors import ReasonragError
-from reasonrag.files import rollouts_in
+from reasonrag.files import read_small, rollouts_in
 from reasonrag.publishing.staging import public_summary, runs_with_trees, without_addresses
 from reasonrag.publishing.upload import OF_THE_HUB, RepositoryKind, UploadResult, explained_errors
 from reasonrag.redaction import keys_in, mask_secrets_in, secrets, texts_in
@@ -40,7 +40,7 @@ def check_space(repo: str) -> None:
         there = set(api.list_repo_files(repo, repo_type=SPACE))
         if there - {CARD, OF_THE_HUB} == _BEGUN:
             return
-        if CARD in there and _MARK in Path(api.hf_hub_download(repo, CARD, repo_type=SPACE)).read_text("utf-8"):
+        if CARD in there and _MARK.encode() in read_small(Path(api.hf_hub_download(repo, CARD, repo_type=SPACE))):
             return
     raise ReasonragError(
         f"the Space {repo} was not written by publish, and would be replaced. Rename it on the Hub, choose another "
