@@ -1,6 +1,6 @@
 // Puts the page together: what the address says is what is shown; keys, and what happens while data is on its way.
 
-const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, evaluated: null, trained: null, drawn: null, filled: "", listed: "", folder: null, behind: false, drawnAt: 0, pending: null, route: { kind: "overview" } };
+const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, evaluated: null, trained: null, drawn: null, filled: "", listed: "", folder: null, behind: false, drawnAt: 0, pending: null, route: routeNamed(location.hash) };
 const stage = document.getElementById("stage");
 const detail = document.getElementById("detail");
 const scrolled = new Map(); // how far tables were scrolled, by address, for those who come back

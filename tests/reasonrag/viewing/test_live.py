@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 from yarl import URL
 
 import reasonrag
@@ -368,6 +369,19 @@ def test_a_reader_keeps_the_place_while_a_run_grows(visit: Visit, explored: Path
         session.close()
         expect(page.locator(live)).to_contain_text(f"ended · {QUESTIONS} of {QUESTIONS} questions")
         assert tree_of.evaluate("each => each.isConnected")
+
+
+def test_a_filter_that_is_set_before_the_list_has_come_counts(visit: Visit, explored: Path) -> None:
+    with serving(open_collection(explored)) as address:
+        page = visit(address)
+        on_their_way = list[Route]()
+        page.route("**/api/list*", lambda each: on_their_way.append(each))  # noqa: PLW0108 - it gets an attribute
+        page.reload()
+        page.locator("#filter-find").fill("nowhere")
+        expect(page).to_have_url(re.compile("find=nowhere"))
+        for each in on_their_way:
+            each.continue_()
+        expect(page.locator("#found")).to_have_text(f"none of {QUESTIONS} questions")
 
 
 def test_a_page_of_what_was_made_again_says_so(visit: Visit, tmp_path: Path) -> None:
