@@ -30,7 +30,7 @@ LINES = {
     "evaluation": 4236,
     "exploration": 2661,
     "llm": 5128,
-    "publishing": 1409,
+    "publishing": 1412,
     "retrieval": 3770,
     "run": 780,
     "scale": 566,

@@ -79,7 +79,8 @@ def publish(
         say: receives progress.
     """
     settings = resolve(PublishSettings, "publish", flags)
-    _check_call(directory, settings, page=view is not None, sized=flags.get("max_mb") is not None)
+    trees, sized = bool(settings.with_trees), flags.get("max_mb") is not None
+    _check_call(directory, settings.model, settings.base_model, trees=trees, page=view is not None, sized=sized)
     view = view and partial(view, trees=settings.with_trees, max_mb=settings.max_mb)
     kind, repo, licence = DATA_SET if directory else MODEL, settings.repo, settings.license
     for each in (repo, traces_of(repo))[: 1 + bool(settings.with_trees)]:
@@ -116,13 +117,15 @@ def publish(
     )
 
 
-def _check_call(directory: str | Path | None, settings: PublishSettings, *, page: bool, sized: bool) -> None:
-    """Raises InputError for settings that do not go together, and without what publishing needs."""
-    if (directory is None) == (settings.model is None):
+def _check_call(
+    directory: str | Path | None, model: Path | None, base: str | None, *, trees: bool, page: bool, sized: bool
+) -> None:
+    """Raises InputError for flags that do not go together, and without what publishing needs."""
+    if (directory is None) == (model is None):
         raise InputError("publish takes a data set, as reasonrag publish DIRECTORY, or a model, as --model FOLDER")
-    if directory is None and (settings.with_trees or page):
+    if directory is None and (trees or page):
         raise InputError(f"{'--space' if page else '--with-trees'} is for data sets; a model has none")
-    if directory is not None and settings.base_model is not None:
+    if directory is not None and base is not None:
         raise InputError("--base-model is for --model; a data set has none")
     if sized and not page:
         raise InputError("--max-mb is for the page of --space, which was not asked for")
