@@ -26,8 +26,8 @@ from reasonrag.errors import InputError, StorageError
 CONFIG, ROLLOUTS, FAILURES, JOURNAL = "config.json", "rollouts.jsonl", "failures.jsonl", "journal.jsonl"
 _Parsed = TypeVar("_Parsed")
 _Model = TypeVar("_Model", bound=BaseModel)
-VIEW_PAGE, PREDICTIONS = "view.html", "predictions.jsonl"
-"""The page that `view` writes beside what it shows; what `evaluate` writes of each question."""
+VIEW_PAGE, PREDICTIONS, EVALUATION_REPORT = "view.html", "predictions.jsonl", "report.json"
+"""The page that `view` writes beside what it shows; what `evaluate` writes of each question, and of all."""
 TUNING, TRIALS = "tuning.json", "trials"
 """Files of a `tune` directory, which has no rollouts."""
 CALIBRATION, CALIBRATION_REPORT, ROWS_REPORT = "calibration", "report.json", "rows.json"

@@ -13,9 +13,9 @@ from pydantic import Field
 from preference.records import AbsentIfEmpty, AbsentIfNone, Record
 from reasonrag.errors import InputError
 from reasonrag.evaluation.predictions import REWRITES, WRITTEN_AT_THE_END
-from reasonrag.files import read_record
+from reasonrag.files import EVALUATION_REPORT, read_record
 
-REPORT: Final = "report.json"
+REPORT: Final = EVALUATION_REPORT
 UNREADABLE: Final = ("unreadable", "reasoning_cut", "too_long")
 """Causes for a missing score or support: the judge's reply has none, even after its repair turn; is nothing but
 reasoning; or the answer has too many sentences."""

@@ -16,10 +16,11 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from preference.export.summary import SUMMARY
 from preference.statistics import COMPARISON_LEVEL, Share, share_of
 from reasonrag.critics.evaluation.report import EVALUATION, REPORT, CriticEvaluation
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, PREDICTIONS, read_record, read_small, reading
+from reasonrag.files import CONFIG, EVALUATION_REPORT, PREDICTIONS, read_record, read_small, reading
 from reasonrag.training.metrics import METRICS, read_metrics
 from reasonrag.training.output_directory import TRAINING, OutputDirectory
 from reasonrag.training.policy.round_measures import Round
@@ -88,7 +89,7 @@ def is_evaluation(path: Path) -> bool:
 def records_in(folder: Path) -> dict[str, Any]:
     """Configuration and results as they are, by file name, and the day they were written (UTC); what can be read."""
     found = dict[str, Any]()
-    for name in (CONFIG, "summary.json", "report.json"):
+    for name in (CONFIG, SUMMARY, EVALUATION_REPORT):
         with suppress(OSError, ValueError, InputError):
             found[name] = orjson.loads(read_small(folder / name))
             found["written"] = str(datetime.fromtimestamp((folder / name).stat().st_mtime, UTC).date())

@@ -26,7 +26,7 @@ from preference.labelled_runs import rare_garbage_collection
 from preference.records import first_error
 from reasonrag.errors import InputError
 from reasonrag.exploration.run_state import NO_LOCK, changed_at, run_state
-from reasonrag.files import VIEW_PAGE, is_written, read_record
+from reasonrag.files import EVALUATION_REPORT, VIEW_PAGE, is_written, read_record
 from reasonrag.redaction import redact
 from reasonrag.viewing.collection import FILES, Collection, listed_in, open_collection
 from reasonrag.viewing.evaluations import Evaluations
@@ -46,7 +46,7 @@ LOOK_S = 1.0
 
 class BackgroundScan:
     """Scans a collection in a thread of its own, and what is added to it later; what was read so far can be listed at
-    any time. Where other files take the place of its own, it begins anew."""
+    any time. Where other files take the place of its own, it scans those from their start."""
 
     def __init__(self, collection: Collection) -> None:
         self.error: str | None = None
@@ -227,7 +227,7 @@ def entry_of(folder: Path, kind: str, counts: OverviewCounts | None) -> dict[str
         made = read_record(folder / SUMMARY, PairSummary, "Make the data set again") or PairSummary()
         return {"done": made.questions, "pairs": made.pairs, "cost": made.usage and made.usage.cost_usd}
     if kind == "evaluation":
-        written, report = is_written(folder), read_record(folder / "report.json", _Report, "Evaluate again")
+        written, report = is_written(folder), read_record(folder / EVALUATION_REPORT, _Report, "Evaluate again")
         if written is None:
             of: dict[str, Any] = {"why": NO_LOCK}
         else:

@@ -112,7 +112,7 @@ def test_pictures_taken_anew_show_what_the_kept_ones_show(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     for kept in sorted((ROOT / "docs/pictures").glob("*.png")):
         old, new = Image.open(kept), Image.open(tmp_path / kept.name)
-        assert new.text == old.text, f"{kept.name} is old: make pictures takes it anew"
+        assert new.text == old.text, f"{kept.name} is old: run make pictures"
         assert new.size == old.size
         rough = [each.convert("L").reduce(20) for each in (old, new)]
         assert ImageStat.Stat(ImageChops.difference(*rough)).mean[0] < MOST_APART, kept.name

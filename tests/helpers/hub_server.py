@@ -149,12 +149,12 @@ class HubServer:
     async def _whoami(self, request: web.Request) -> web.Response:
         if not self._knows(request):
             return web.json_response({"error": "Invalid user token"}, status=401)
-        return web.json_response({"type": "user", "name": "somebody", "orgs": [{"name": "org"}]})
+        return web.json_response({"type": "user", "name": "owner", "orgs": [{"name": "org"}]})
 
     async def _create(self, request: web.Request) -> web.Response:
         asked = await request.json()
         space = asked.get("type") == "space"
-        name = f"{'spaces/' * space}{asked.get('organization') or 'somebody'}/{asked['name']}"
+        name = f"{'spaces/' * space}{asked.get('organization') or 'owner'}/{asked['name']}"
         begun = {"index.html": b"Welcome", "style.css": b"body {}"} if space and asked["sdk"] == "static" else {}
         if name in self.repositories:
             return web.json_response({"error": "You already created this repo"}, status=409)
