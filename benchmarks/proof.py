@@ -66,6 +66,8 @@ from reasonrag.llm.extraction.parsed_prompt import parse_prompt
 from reasonrag.serving.local_server import LocalServer, served
 
 RESULTS = Path(__file__).parent / "proof"
+BASE = RESULTS / "base"
+"""The same training gives other weights on another machine; seeds of several machines begin as this student."""
 RATES = "rates.json"
 CRITICS = Path(__file__).with_name("critics.yaml")
 QUICK_RATES = {
@@ -161,10 +163,12 @@ class ProofPlan(Plan):
 
 @dataclass
 class Proof(Loop):
-    """One run of it in `work`. at_once: arms of a seed that are trained and evaluated side by side."""
+    """One run of it in `work`. at_once: arms of a seed that are trained and evaluated side by side. base: a folder with
+    the student that all others begin as; where it is not there, that student is trained."""
 
     plan: ProofPlan
     at_once: int = 1
+    base: Path = BASE
 
     # -- the bed -------------------------------------------------------------------------------------------------
 
@@ -175,8 +179,12 @@ class Proof(Loop):
         self.phases.once("world", lambda: write_world(self.world, plan.size, asked, seed=0, shares=plan.shares))
         perfect = Skill("perfect", good=1.0, right=1.0)
         habits = replace(perfect, weak=plan.weak, weak_good=plan.weak_good)
-        self.phases.once("lessons", lambda: self.teach(LESSONS, perfect))
         self.phases.once("habits", lambda: self.teach(WARM_UP, habits))
+        if self.base.exists():
+            taken = self.of(OF_BASE) / BEFORE
+            self.phases.once("base", lambda: shutil.copytree(self.base, taken, dirs_exist_ok=True) and None)
+            return
+        self.phases.once("lessons", lambda: self.teach(LESSONS, perfect))
         self.phases.once("words", self.write_words)
         names = self.work / "names.txt"
         self.phases.once("names", lambda: names.write_text("\n".join(Exchanger(plan.size, 0).names), "utf-8") and None)
@@ -486,9 +494,9 @@ SFT_TRIES = ((1e-4, 0.0), (3e-4, 0.0), (1e-3, 0.0))
 """Learning rate and beta: as many tries for each arm."""
 
 
-def bed(work: Path, plan: ProofPlan) -> dict[str, Any]:
+def bed(work: Path, plan: ProofPlan, base: Path) -> dict[str, Any]:
     """How right the labels of both arms are, and how good the student is; of a seed that is not used again."""
-    proof = Proof(plan, work, split="dev")
+    proof = Proof(plan, work, split="dev", base=base)
     proof.prepare()
     proof.label(PILOT)
     proof.served(PILOT, "labels checked", lambda server: proof.check_labels(PILOT, server))
@@ -521,9 +529,9 @@ def verdict(labels: Mapping[str, Mapping[str, Any]], em: str, certain: str) -> d
     return {"accepted": accepted, "gap": gap, "before": before, "taught": taught, "labels": labels}
 
 
-def tune(work: Path, plan: ProofPlan, workers: ThreadPoolExecutor) -> dict[str, Any]:
+def tune(work: Path, plan: ProofPlan, base: Path, workers: ThreadPoolExecutor) -> dict[str, Any]:
     """EM on `dev` of every try, by seeds that are not used again; the best of each arm."""
-    proof = Proof(plan, work, split="dev")
+    proof = Proof(plan, work, split="dev", base=base)
     proof.prepare()
     list(workers.map(proof.label, TUNING))
     tried = {arm: SFT_TRIES if arm == "sft" else TRIES for arm in ("consensus", "outcome", "values", "sft")}
@@ -561,6 +569,7 @@ def main() -> None:
     work = (asked.work or ROOT / "runs" / ("proof-quick" if asked.quick else "proof")).resolve()
     results = (asked.results or (work / "results" if asked.quick else RESULTS)).resolve()
     rates = rates_of(results, chosen_now=asked.quick or asked.bed or asked.tune or asked.report)
+    base = work / "no base" if asked.quick else BASE
     plan = replace(ProofPlan().quick() if asked.quick else ProofPlan(), rates={arm: rates[arm] for arm in ARMS})
     if not asked.report:
         tuned = not (asked.bed or asked.tune)
@@ -571,17 +580,17 @@ def main() -> None:
         results.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(asked.workers) as workers:
         if asked.bed:
-            found = bed(work, plan if asked.quick else replace(plan, revalued=BED_PAIRS, draws=BED_DRAWS))
+            found = bed(work, plan if asked.quick else replace(plan, revalued=BED_PAIRS, draws=BED_DRAWS), base)
             write_json(results / "bed.json", found)
             told = {name: found[name] for name in ("accepted", "gap", "before", "taught", "labels", "pairs")}
             print(json.dumps(told, indent=1))
             raise SystemExit(0 if found["accepted"] else 1)
         if asked.tune:
-            write_json(results / RATES, tune(work, plan, workers))
+            write_json(results / RATES, tune(work, plan, base, workers))
             return
         if not asked.report:
             left = [each for each in seeds if not (results / f"seed-{each}.json").exists()]
-            proof = Proof(plan, work, at_once=max(1, asked.workers // max(1, len(left))))
+            proof = Proof(plan, work, at_once=max(1, asked.workers // max(1, len(left))), base=base)
             if left:
                 proof.prepare()
             list(workers.map(lambda seed: proof.run_seed(seed, results), left))
