@@ -81,6 +81,8 @@ LESSONS, WARM_UP, DEEP, WIDE = "lessons", "warmup", "deep", "wide"
 OF = {"consensus": DEEP, "outcome": WIDE, "values": DEEP, "placebo": DEEP}
 """Arms of preferences, and whose pairs they have."""
 ARMS = ("consensus", "outcome", "sft", "placebo", "values")
+QUICK_ARMS = ARMS[:3]
+"""The others go the way of `consensus`."""
 CHECKED = ("consensus", "outcome", "values")
 """Arms whose labels are checked; those of `placebo` are half of them wrong as they are made."""
 PRICE = "2.5,10"
@@ -163,10 +165,11 @@ class ProofPlan(Plan):
 
 @dataclass
 class Proof(Loop):
-    """One run of it in `work`. at_once: arms of a seed that are trained and evaluated side by side. base: a folder with
-    the student that all others begin as; where it is not there, that student is trained."""
+    """One run of it in `work`. arms: which of them are trained and evaluated, at_once of a seed side by side. base: a
+    folder with the student that all others begin as; where it is not there, that student is trained."""
 
     plan: ProofPlan
+    arms: tuple[str, ...] = ARMS
     at_once: int = 1
     base: Path = BASE
 
@@ -262,9 +265,9 @@ class Proof(Loop):
         """Everything of one student, and what came of it in one file."""
         self.label(seed)
         with ThreadPoolExecutor(self.at_once) as workers:
-            list(workers.map(lambda arm: self.learn(seed, arm, arm), ARMS))
+            list(workers.map(lambda arm: self.learn(seed, arm, arm), self.arms))
             self.served(seed, "labels checked", lambda server: self.check_labels(seed, server))
-            list(workers.map(lambda arm: self.evaluate(seed, arm, arm), (BEFORE, *ARMS)))
+            list(workers.map(lambda arm: self.evaluate(seed, arm, arm), (BEFORE, *self.arms)))
         write_json(results / f"seed-{seed}.json", self.figures(seed))
 
     def label(self, seed: int) -> None:
@@ -396,6 +399,19 @@ class Proof(Loop):
         else:
             self.train(seed, name, "dpo", home / BEFORE, home / "data" / arm, **told, pref_beta=beta)
 
+    def em_of_tries(self, seed: int) -> dict[str, list[float]]:
+        """EM of a student after each try of each arm."""
+        self.label(seed)
+        found: dict[str, list[float]] = {arm: [] for arm in TRIED}
+        for arm, tries in TRIED.items():
+            for number, rates in enumerate(tries):
+                name = f"{arm}-{number}"
+                self.learn(seed, arm, name, rates)
+                self.evaluate(seed, name, name)
+                em = self.answers(seed, name)["em"]
+                found[arm].append(em.count("1") / len(em))
+        return found
+
     def of_sft(self, seed: int) -> dict[str, Any]:
         """A batch that reads all of its words as often as DPO reads its pairs."""
         data = self.of(seed) / "data"
@@ -426,10 +442,10 @@ class Proof(Loop):
     def figures(self, seed: int) -> dict[str, Any]:
         """Counts, and 0 or 1 of each held-out question in the order of its file."""
         home = self.of(seed)
-        arms = {arm: self.answers(seed, arm) for arm in (BEFORE, *ARMS)}
-        for arm in CHECKED:
+        arms = {arm: self.answers(seed, arm) for arm in (BEFORE, *self.arms)}
+        for arm in arms.keys() & CHECKED:
             arms[arm]["labels"] = label_share(json.loads((home / f"labels-{arm}.json").read_bytes()))
-        for arm in OF:
+        for arm in arms.keys() & OF.keys():
             arms[arm] |= {"pairs": len(pairs_of(home / "data" / arm)), "training": trained(home / arm)}
         took = {
             name.partition(" ")[2]: each for name, each in self.phases.took.items() if name.startswith(f"seed{seed} ")
@@ -492,6 +508,7 @@ BED_PAIRS, BED_DRAWS = 400, 16
 TRIES = ((2e-5, 0.1), (5e-5, 0.1), (1e-4, 0.1))
 SFT_TRIES = ((1e-4, 0.0), (3e-4, 0.0), (1e-3, 0.0))
 """Learning rate and beta: as many tries for each arm."""
+TRIED = {"consensus": TRIES, "outcome": TRIES, "values": TRIES, "sft": SFT_TRIES}
 
 
 def bed(work: Path, plan: ProofPlan, base: Path) -> dict[str, Any]:
@@ -529,28 +546,19 @@ def verdict(labels: Mapping[str, Mapping[str, Any]], em: str, certain: str) -> d
     return {"accepted": accepted, "gap": gap, "before": before, "taught": taught, "labels": labels}
 
 
-def tune(work: Path, plan: ProofPlan, base: Path, workers: ThreadPoolExecutor) -> dict[str, Any]:
-    """EM on `dev` of every try, by seeds that are not used again; the best of each arm."""
-    proof = Proof(plan, work, split="dev", base=base)
-    proof.prepare()
-    list(workers.map(proof.label, TUNING))
-    tried = {arm: SFT_TRIES if arm == "sft" else TRIES for arm in ("consensus", "outcome", "values", "sft")}
-
-    def em_of(seed: int, arm: str, number: int) -> float:
-        name = f"{arm}-{number}"
-        proof.learn(seed, arm, name, tried[arm][number])
-        proof.evaluate(seed, name, name)
-        em = proof.answers(seed, name)["em"]
-        return em.count("1") / len(em)
-
-    asked = [(seed, arm, number) for arm, rates in tried.items() for number in range(len(rates)) for seed in TUNING]
-    found = dict(zip(asked, workers.map(lambda each: em_of(*each), asked), strict=True))
-    means = {
-        arm: [sum(found[seed, arm, number] for seed in TUNING) / len(TUNING) for number in range(len(rates))]
-        for arm, rates in tried.items()
-    }
-    best = {arm: tried[arm][max(range(len(of)), key=of.__getitem__)] for arm, of in means.items()}
-    return {"tries": tried, "em": means, "rates": best | {"placebo": best["consensus"]}, "commit": commit()}
+def tune(proof: Proof, results: Path, workers: ThreadPoolExecutor) -> dict[str, Any]:
+    """The best try of each arm, by its mean EM on `dev` over seeds that are not used again; each of these ends with
+    `tuning-N.json`."""
+    files = {seed: results / f"tuning-{seed}.json" for seed in TUNING}
+    left = [seed for seed, file in files.items() if not file.exists()]
+    if left:
+        proof.prepare()
+    for seed, found in zip(left, workers.map(proof.em_of_tries, left), strict=True):
+        write_json(files[seed], {"em": found, "commit": commit(), "machine": machine()})
+    by_seed = [json.loads(file.read_bytes())["em"] for file in files.values()]
+    means = {arm: [sum(each) / len(each) for each in zip(*(em[arm] for em in by_seed), strict=True)] for arm in TRIED}
+    best = {arm: TRIED[arm][em.index(max(em))] for arm, em in means.items()}
+    return {"tries": TRIED, "em": means, "rates": best | {"placebo": best["consensus"]}, "commit": commit()}
 
 
 def main() -> None:
@@ -586,11 +594,12 @@ def main() -> None:
             print(json.dumps(told, indent=1))
             raise SystemExit(0 if found["accepted"] else 1)
         if asked.tune:
-            write_json(results / RATES, tune(work, plan, base, workers))
+            write_json(results / RATES, tune(Proof(plan, work, split="dev", base=base), results, workers))
             return
         if not asked.report:
             left = [each for each in seeds if not (results / f"seed-{each}.json").exists()]
-            proof = Proof(plan, work, at_once=max(1, asked.workers // max(1, len(left))), base=base)
+            told = {"arms": QUICK_ARMS if asked.quick else ARMS, "at_once": max(1, asked.workers // max(1, len(left)))}
+            proof = Proof(plan, work, base=base, **told)
             if left:
                 proof.prepare()
             list(workers.map(lambda seed: proof.run_seed(seed, results), left))

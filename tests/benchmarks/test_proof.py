@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from proof import ARMS, QUICK_RATES, verdict
+from proof import ARMS, QUICK_ARMS, QUICK_RATES, TRIED, Proof, ProofPlan, tune, verdict
 from proof_report import PRIMARY, conclusion, difference, holm, read_seeds, report, two_sided
 from reporting import ROOT
 
@@ -174,6 +175,17 @@ def test_a_bed_is_accepted_with_nine_points_and_a_student_that_answers_some_and_
     assert (found["before"], found["taught"]) == (right / 100, pytest.approx(taught / 100))
 
 
+def test_the_rates_are_those_of_the_best_mean_over_the_seeds_that_are_there_for_them(tmp_path: Path) -> None:
+    for seed, sure, best_paths in ((101, [0.4, 0.5, 0.45], [0.3, 0.2, 0.6]), (102, [0.5, 0.42, 0.42], [0.3, 0.7, 0.2])):
+        em = dict.fromkeys(TRIED, sure) | {"sft": best_paths}
+        (tmp_path / f"tuning-{seed}.json").write_text(json.dumps({"em": em}))
+    proof = Proof(ProofPlan(), tmp_path / "work")  # has nothing to do
+    found = tune(proof, tmp_path, ThreadPoolExecutor(1))
+    assert found["em"]["outcome"] == pytest.approx([0.45, 0.46, 0.435])
+    pairs, paths = TRIED["consensus"][1], TRIED["sft"][1]
+    assert found["rates"] == {"consensus": pairs, "outcome": pairs, "values": pairs, "placebo": pairs, "sft": paths}
+
+
 # -- end to end --------------------------------------------------------------------------------------------------
 
 
@@ -189,7 +201,7 @@ def test_quick_runs_a_seed_to_its_table_and_the_bed_with_what_the_seed_has_made(
     assert told["labels"].keys() == {"consensus", "outcome", "values"}
     assert "reasonrag generate" not in bed.stdout + bed.stderr
     [seed] = read_seeds(tmp_path / "work" / "results")
-    assert {*seed["arms"]} == {"before", *ARMS}
+    assert {*seed["arms"]} == {"before", *QUICK_ARMS}
     for arm, each in seed["arms"].items():
         assert len(each["em"]) == seed["plan"]["questions"]["heldout"], arm
         assert f"| {arm} |" in done.stdout
