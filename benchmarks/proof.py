@@ -141,10 +141,9 @@ class ProofPlan(Plan):
     draws: int = 8
 
     def quick(self) -> ProofPlan:
-        """That everything runs: no figure of it means anything."""
+        """That everything runs: no figure of it means anything. It has the world of the whole, which the base knows."""
         return replace(
             self,
-            size=Size(towns=12, people=32, works=40, organisations=8),
             questions={WARM_UP: 40, DEEP: 12, WIDE: 60, "dev": 10, "heldout": 20},
             worlds=1,
             shares={"choice of two": 1.0},
@@ -511,9 +510,9 @@ SFT_TRIES = ((1e-4, 0.0), (3e-4, 0.0), (1e-3, 0.0))
 TRIED = {"consensus": TRIES, "outcome": TRIES, "values": TRIES, "sft": SFT_TRIES}
 
 
-def bed(work: Path, plan: ProofPlan, base: Path) -> dict[str, Any]:
+def bed(work: Path, plan: ProofPlan) -> dict[str, Any]:
     """How right the labels of both arms are, and how good the student is; of a seed that is not used again."""
-    proof = Proof(plan, work, split="dev", base=base)
+    proof = Proof(plan, work, split="dev")
     proof.prepare()
     proof.label(PILOT)
     proof.served(PILOT, "labels checked", lambda server: proof.check_labels(PILOT, server))
@@ -577,7 +576,6 @@ def main() -> None:
     work = (asked.work or ROOT / "runs" / ("proof-quick" if asked.quick else "proof")).resolve()
     results = (asked.results or (work / "results" if asked.quick else RESULTS)).resolve()
     rates = rates_of(results, chosen_now=asked.quick or asked.bed or asked.tune or asked.report)
-    base = work / "no base" if asked.quick else BASE
     plan = replace(ProofPlan().quick() if asked.quick else ProofPlan(), rates={arm: rates[arm] for arm in ARMS})
     if not asked.report:
         tuned = not (asked.bed or asked.tune)
@@ -588,18 +586,18 @@ def main() -> None:
         results.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(asked.workers) as workers:
         if asked.bed:
-            found = bed(work, plan if asked.quick else replace(plan, revalued=BED_PAIRS, draws=BED_DRAWS), base)
+            found = bed(work, plan if asked.quick else replace(plan, revalued=BED_PAIRS, draws=BED_DRAWS))
             write_json(results / "bed.json", found)
             told = {name: found[name] for name in ("accepted", "gap", "before", "taught", "labels", "pairs")}
             print(json.dumps(told, indent=1))
             raise SystemExit(0 if found["accepted"] else 1)
         if asked.tune:
-            write_json(results / RATES, tune(Proof(plan, work, split="dev", base=base), results, workers))
+            write_json(results / RATES, tune(Proof(plan, work, split="dev"), results, workers))
             return
         if not asked.report:
             left = [each for each in seeds if not (results / f"seed-{each}.json").exists()]
             told = {"arms": QUICK_ARMS if asked.quick else ARMS, "at_once": max(1, asked.workers // max(1, len(left)))}
-            proof = Proof(plan, work, base=base, **told)
+            proof = Proof(plan, work, **told)
             if left:
                 proof.prepare()
             list(workers.map(lambda seed: proof.run_seed(seed, results), left))

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from proof import ARMS, QUICK_ARMS, QUICK_RATES, TRIED, Proof, ProofPlan, tune, verdict
+from loop import BEFORE
+from proof import ARMS, OF_BASE, QUICK_ARMS, QUICK_RATES, TRIED, Proof, ProofPlan, tune, verdict
 from proof_report import PRIMARY, conclusion, difference, holm, read_seeds, report, two_sided
 from reporting import ROOT
 
@@ -187,6 +189,13 @@ def test_the_rates_are_those_of_the_best_mean_over_the_seeds_that_are_there_for_
 
 
 # -- end to end --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(600)
+def test_a_student_that_all_others_begin_as_is_trained_where_there_is_none(tmp_path: Path) -> None:
+    proof = Proof(replace(ProofPlan().quick(), base_steps=2), tmp_path / "work", base=tmp_path / "none")
+    proof.prepare()
+    assert json.loads((proof.of(OF_BASE) / BEFORE / "metrics.json").read_bytes())["steps"] == 2
 
 
 @pytest.mark.timeout(1200)
