@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from io import BytesIO, TextIOWrapper
 from itertools import count
@@ -91,6 +91,13 @@ def rollouts_in(run: Path) -> Path:
 def bytes_of(path: Path) -> int:
     """The size of a run, or of a data set without the runs it was made of."""
     return sum(each.stat().st_size for each in (rollouts_in(path), path / CANDIDATES) if each.is_file())
+
+
+def names_of(places: Sequence[Path]) -> list[str]:
+    """As many of the last parts of each as tell them apart; none where two are the same."""
+    lengths = range(1, max((len(each.parts) for each in places), default=0) + 1)
+    tried = (["/".join(each.parts[-length:]) for each in places] for length in lengths)
+    return next((names for names in tried if len(set(names)) == len(names)), [])
 
 
 def data_set_of(run: Path) -> Path:

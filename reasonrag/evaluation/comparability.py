@@ -21,7 +21,7 @@ from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.reported_metrics import METRICS
 from reasonrag.evaluation.significance import Values
-from reasonrag.files import CONFIG
+from reasonrag.files import CONFIG, names_of
 from reasonrag.rendering import counted
 from reasonrag.retrieval.settings import BEST_FIRST
 from reasonrag.run_config import RunConfig, read_config
@@ -62,7 +62,8 @@ def read_conditions(runs: Sequence[Path], groups: Sequence[str]) -> list[Conditi
     given = Counter(map(Path.absolute, [*runs, *(path for _, paths in grouped for path in paths)]))
     if twice := [path for path, count in given.items() if count > 1]:
         raise InputError(f"{twice[0]} is given twice; each condition and each seed needs its own evaluation")
-    named = [(name, [run]) for name, run in zip(_names_of(runs), runs, strict=True)] + grouped
+    names = names_of([each.absolute() for each in runs])
+    named = [(name, [run]) for name, run in zip(names, runs, strict=True)] + grouped
     if len(named) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise InputError(
             "a comparison needs at least two evaluations: reasonrag compare RUN RUN, where the first is the reference, "
@@ -73,14 +74,6 @@ def read_conditions(runs: Sequence[Path], groups: Sequence[str]) -> list[Conditi
         raise InputError(f"two conditions are named {again[0]!r}; give the --group another name")
     read = [(name, map(_read_evaluation, paths)) for name, paths in named]
     return [Condition(name, tuple(sorted(seeds, key=lambda each: each.report.seed))) for name, seeds in read]
-
-
-def _names_of(runs: Sequence[Path]) -> list[str]:
-    """Names of directories: as many of their last parts as make them unique."""
-    parts = [run.absolute().parts for run in runs]
-    lengths = range(1, max(map(len, parts), default=0) + 1)
-    tried = (["/".join(each[-length:]) for each in parts] for length in lengths)
-    return next((names for names in tried if len(set(names)) == len(names)), [])
 
 
 def _parsed(group: str) -> tuple[str, list[Path]]:

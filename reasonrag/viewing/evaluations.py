@@ -20,7 +20,7 @@ from preference.export.summary import SUMMARY
 from preference.statistics import COMPARISON_LEVEL, Share, share_of
 from reasonrag.critics.evaluation.report import EVALUATION, REPORT, CriticEvaluation
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, EVALUATION_REPORT, PREDICTIONS, read_record, read_small, reading
+from reasonrag.files import CONFIG, EVALUATION_REPORT, PREDICTIONS, names_of, read_record, read_small, reading
 from reasonrag.training.metrics import METRICS, read_metrics
 from reasonrag.training.output_directory import TRAINING, OutputDirectory
 from reasonrag.training.policy.round_measures import Round
@@ -78,7 +78,7 @@ class EvaluationListing(BaseModel):
     models: list[str]
     rows: list[EvaluatedQuestion]
     groups: list[QuestionGroup]
-    about: list[str]
+    about: list[str] = []
     records: list[dict[str, Any]]
 
 
@@ -102,7 +102,7 @@ class Evaluations:
     def __init__(self, paths: Sequence[Path]) -> None:
         """Raises InputError for a line that is no prediction, or evaluations without a common question."""
         self.paths = list(paths)
-        found = [dict(_predictions(path)) for path in paths]
+        found = [_predictions(path) for path in paths]
         keys = dict.fromkeys(key for each in found for key in each)
         self._attempts = [[each.get(key) for each in found] for key in keys]
         if not any(all(each) for each in self._attempts):
@@ -112,7 +112,7 @@ class Evaluations:
         """Predictions of a question, by model."""
         return self._attempts[number]
 
-    def listing(self, about: Sequence[str]) -> EvaluationListing:
+    def listing(self) -> EvaluationListing:
         known = [each for attempts in self._attempts for each in attempts if each]
         metric = next((name for name in SCORES if any(each.get(name) is not None for each in known)), "f1")
         rows = [_question(number, attempts) for number, attempts in enumerate(self._attempts)]
@@ -122,39 +122,30 @@ class Evaluations:
             models=_names(self.paths),
             rows=rows,
             groups=[_group(name, of, metric) for name, of in _grouped(common)],
-            about=list(about),
             records=[records_in(path) for path in self.paths],
         )
 
 
-def _predictions(path: Path) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+def _predictions(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """By id and text of the question."""
-    file, seen = path / PREDICTIONS, set[tuple[str, str]]()
+    file, found = path / PREDICTIONS, dict[tuple[str, str], dict[str, Any]]()
     with reading(file), file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                found = orjson.loads(line)
-                known = _Line.model_validate(found)
-            except ValidationError as error:
-                [first, *_] = error.errors()
-                where = ".".join(map(str, first["loc"])) or "the line"
-                raise InputError(f"{file}, line {number}, is no prediction: {where}: {first['msg']}") from None
+                prediction = orjson.loads(line)
+                known = _Line.model_validate(prediction)
             except ValueError as error:
-                raise InputError(f"{file}, line {number}, is no prediction: {error}") from None
-            key = known.question_id, known.question
-            if key in seen:
+                first = error.errors()[0] if isinstance(error, ValidationError) else None
+                why = f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}" if first else error
+                raise InputError(f"{file}, line {number}, is no prediction: {why}") from None
+            if found.setdefault((known.question_id, known.question), prediction) is not prediction:
                 raise InputError(f"{file}, line {number}: the question {known.question_id} stands there twice")
-            seen.add(key)
-            yield key, found
+    return found
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The last part of each path; as many parts as it takes to tell them apart."""
-    for parts in range(1, 9):
-        names = ["/".join(each.resolve().parts[-parts:]) for each in paths]
-        if len(set(names)) == len(names):
-            return names
-    return [f"{number}: {each}" for number, each in enumerate(paths, start=1)]
+    numbered = [f"{number}: {each}" for number, each in enumerate(paths, start=1)]
+    return names_of([each.resolve() for each in paths]) or numbered  # one may be given twice
 
 
 def _question(number: int, attempts: Sequence[Mapping[str, Any] | None]) -> EvaluatedQuestion:
@@ -174,13 +165,10 @@ def _cause(prediction: Mapping[str, Any]) -> str | None:
 
 def _grouped(rows: Sequence[EvaluatedQuestion]) -> Iterator[tuple[str, list[EvaluatedQuestion]]]:
     yield "all questions", list(rows)
-    for name, key in (("type", "type"), ("hops", "hops")):
-        found: dict[Any, list[EvaluatedQuestion]] = {}
-        for row in rows:
-            if (value := getattr(row, key)) is not None:
-                found.setdefault(value, []).append(row)
-        if len(found) > 1:
-            yield from ((f"{name}: {value}", found[value]) for value in sorted(found, key=str))
+    for name in ("type", "hops"):
+        values = sorted({value for row in rows if (value := getattr(row, name)) is not None}, key=str)
+        if len(values) > 1:
+            yield from ((f"{name}: {each}", [row for row in rows if getattr(row, name) == each]) for each in values)
 
 
 def _group(name: str, rows: Sequence[EvaluatedQuestion], metric: str) -> QuestionGroup:

@@ -115,7 +115,7 @@ def load_pairs(directory: str | Path, *, split: SplitName = "train") -> Pairs:
     """
     check_finished(Path(directory))
     path = pairs_files(Path(directory)).get(split)
-    if path is None or not path.is_file():
+    if path is None:
         raise InputError(f"{directory} has no {split} pairs; give a data set of reasonrag pairs")
     rows = Pairs()
     for item in read_items(path):

@@ -8,32 +8,32 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import orjson
 from pydantic import BaseModel
 
 from preference import Usage
-from preference.candidate_records import QuestionRecord, is_training_split
+from preference.candidate_records import Origin, is_training_split
 from preference.causes import CauseCount, CauseCounts
 from preference.export.summary import EffectiveSize, GoldAgreement, gold_agreement
 from preference.filters import DROP_REASONS
 from preference.labelled_runs import rare_garbage_collection
-from preference.records import AbsentIfEmpty
+from preference.records import AbsentIfEmpty, ActionType
 from preference.statistics import Bin, SignAgreement
 from reasonrag.exploration.summary import HELD_OUT, RunCounts, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.evaluations import records_in
 from reasonrag.viewing.question_rows import PairRow, QuestionRow, capped_row, question_row
 
+Edges: TypeAlias = np.ndarray[Any, Any]
 BINS, WHOLE_BINS = 20, 40
-WIDTH = 1 / BINS
-SHARES = tuple(round(each * WIDTH, 2) for each in range(BINS + 1))
+SHARES = np.arange(BINS + 1) / BINS
 """Edges of histograms of values between 0 and 1."""
-_REWARDS = ("reward_query", "reward_evidence", "reward_answer")
 
 
 class Histogram(BaseModel):
@@ -132,34 +132,20 @@ class OverviewCounts:
         self.by_number: dict[int, QuestionRow] = {}
         self.run = RunCounts()
         self._where = CauseCounts()
-        names = ("splits", "recipes", "rewards", "agents", "teachers")
-        self._known: dict[str, set[str]] = {name: set() for name in names}
+        self._origins = set[Origin]()
         self.usage: Usage | None = Usage(cost_usd=0.0)
-        self._values: dict[str, array[float]] = {}
+        self._rewards = {action_type: array("d") for action_type in get_args(ActionType)}
 
     def add(self, explored: ExploredQuestion) -> None:
         """Count a question; of one that failed, and was explored later, the later row stays."""
         self.by_number[explored.number] = question_row(explored)
         for question in explored.questions:
-            self._add_question(question)
+            self._origins.add(question.origin)
+            self.usage = self.usage + question.usage if self.usage and question.usage else None
         for tree in explored.trees:
             self.run.add(tree.record)
             self._where.add(tree.record)
         self._add_steps(explored)
-
-    def _add_question(self, question: QuestionRecord) -> None:
-        origin = question.origin
-        named = {
-            "splits": f"{origin.dataset}/{origin.split}",
-            "recipes": origin.recipe,
-            "rewards": origin.reward,
-            "agents": origin.agent,
-            "teachers": origin.teacher,
-        }
-        for name, value in named.items():
-            if value:
-                self._known[name].add(value)
-        self.usage = self.usage + question.usage if self.usage and question.usage else None
 
     def _add_steps(self, explored: ExploredQuestion) -> None:
         """Count the rewards of all steps of the trees; without trees, those of the states that have pairs."""
@@ -170,7 +156,7 @@ class OverviewCounts:
             steps = [(step.action_type, step.reward) for state in states.values() for step in state.steps]
         for action_type, reward in steps:
             if action_type is not None and reward is not None:
-                self._values.setdefault(f"reward_{action_type}", array("d")).append(reward)
+                self._rewards[action_type].append(reward)
 
     # -- the result --------------------------------------------------------------------------------------------
 
@@ -181,14 +167,24 @@ class OverviewCounts:
     def overview(self) -> Overview:
         """The overview of these rows."""
         collection, rows, run = self._collection, self.rows(), self.run
-        known = self._known | {"teachers": self._known["teachers"] or collection.teachers}
         kept = [pair for row in rows for pair in row.kept]
+        unit: Literal["tokens", "words"]
+        unit = "words" if not kept or any(None in pair.tokens for pair in kept) else "tokens"
+        values: dict[str, Sequence[float]] = {f"reward_{name}": each for name, each in self._rewards.items()}
+        for name in ("margin", "confidence"):
+            values[name] = [each for pair in kept if (each := getattr(pair, name)) is not None]
+        for place, name in enumerate(("chosen", "rejected")):
+            values[name] = [getattr(pair, unit)[place] for pair in kept]
         calibration, unreadable = _checked(collection)
         dropped = Counter(pair.dropped for row in rows for pair in row.candidates if pair.dropped)
         return Overview(
             kind=collection.kind,
             path=str(collection.path),
-            **{name: sorted(values) for name, values in known.items()},
+            splits=self._splits(),
+            recipes=self._named("recipe"),
+            rewards=self._named("reward"),
+            agents=self._named("agent"),
+            teachers=self._named("teacher") or sorted(collection.teachers),
             questions=len(rows),
             ends=dict(Counter(row.ends for row in rows).most_common()),
             failures_by_cause=dict(Counter(row.cause for row in rows if row.cause).most_common()),
@@ -199,13 +195,13 @@ class OverviewCounts:
             pairs_by_label=dict(Counter(pair.label for pair in kept)),
             pairs_by_tag=dict(Counter(tag for pair in kept for tag in pair.tags)),
             gold_agreement=gold_agreement(Counter((pair.type or "unreadable", pair.gold) for pair in kept)),
-            mean_margin=_mean([pair.margin for pair in kept]),
-            mean_confidence=_mean([pair.confidence for pair in kept]),
+            mean_margin=mean(sum(values["margin"]), len(values["margin"])),
+            mean_confidence=mean(sum(values["confidence"]), len(values["confidence"])),
             dropped={reason: dropped[reason] for reason in DROP_REASONS if dropped[reason]},
             doubtful=sum(row.review for row in rows),
             usage=self.usage if self.usage and self.usage.calls else None,
-            histograms=_histograms(self._values, kept),
-            length_unit=_unit(kept),
+            histograms=_histograms(values),
+            length_unit=unit,
             trees=TreeFacts(steps=run.nodes - run.done, causes=self._where.rows(), **run.of_trees)
             if collection.kind == "run"
             else None,
@@ -217,10 +213,17 @@ class OverviewCounts:
             records=records_in(collection.path),
         )
 
+    def _splits(self) -> list[str]:
+        return sorted({f"{each.dataset}/{each.split}" for each in self._origins})
+
+    def _named(self, field: str) -> list[str]:
+        """What the origins of the questions have there."""
+        return sorted({value for each in self._origins if (value := getattr(each, field))})
+
     def _warnings(self) -> list[str]:
         if (made := self._collection).kind == "data set":
             return made.warnings
-        held_out = [HELD_OUT.format(split) for split in sorted(self._known["splits"]) if not is_training_split(split)]
+        held_out = [HELD_OUT.format(split) for split in self._splits() if not is_training_split(split)]
         return held_out + self.run.warnings(made.max_tokens, cut_from=made.cut_from)
 
 
@@ -238,54 +241,33 @@ def _checked(collection: Collection) -> tuple[Checked | None, list[str]]:
     return None, unreadable
 
 
-def _unit(kept: Sequence[PairRow]) -> Literal["tokens", "words"]:
-    """The unit of reply lengths: tokens if the data set has counted all of them."""
-    return "words" if not kept or any(None in pair.tokens for pair in kept) else "tokens"
+def _by_layer(kept: Sequence[PairRow]) -> dict[str, dict[str, int]]:
+    layers = sorted({pair.layer for pair in kept})
+    return {str(at): dict(Counter(pair.type or "unreadable" for pair in kept if pair.layer == at)) for at in layers}
 
 
-def _by_layer(kept: Iterable[PairRow]) -> dict[str, dict[str, int]]:
-    found: dict[int, Counter[str]] = {}
-    for pair in kept:
-        found.setdefault(pair.layer, Counter())[pair.type or "unreadable"] += 1
-    return {str(layer): dict(counts) for layer, counts in sorted(found.items())}
+# -- histograms ------------------------------------------------------------------------------------------------
 
 
-def _histograms(values: dict[str, array[float]], kept: Sequence[PairRow]) -> dict[str, Histogram]:
-    """The histograms for which there are values."""
-    found = {name: histogram(np.array(values[name]), SHARES) for name in _REWARDS if name in values}
-    for name in ("margin", "confidence"):
-        known = np.array([value for pair in kept if (value := getattr(pair, name)) is not None])
-        if len(known):
-            edges = SHARES if name == "confidence" else _from(known)
-            found[name] = histogram(known, edges)
-    lengths = np.array([getattr(pair, _unit(kept)) for pair in kept])
-    if len(lengths):
-        edges = whole_edges(lengths)
-        found |= {"chosen": histogram(lengths[:, 0], edges), "rejected": histogram(lengths[:, 1], edges)}
-    return found
+def _histograms(values: Mapping[str, Sequence[float]]) -> dict[str, Histogram]:
+    """Those for which there are values."""
+    lengths = whole_edges(max([0, *values["chosen"], *values["rejected"]]))
+    edges = {"margin": edges_around(values["margin"]), "chosen": lengths, "rejected": lengths}
+    return {name: histogram(each, edges.get(name, SHARES)) for name, each in values.items() if each}
 
 
-def histogram(values: Any, edges: Sequence[float]) -> Histogram:
-    counts, _ = np.histogram(values, bins=edges)
-    return Histogram(edges=list(map(float, edges)), counts=list(map(int, counts)))
+def histogram(values: Sequence[float], edges: Edges) -> Histogram:
+    return Histogram(edges=edges.tolist(), counts=np.histogram(values, bins=edges)[0].tolist())
 
 
-def whole_edges(values: Any) -> list[float]:
+def edges_around(values: Sequence[float]) -> Edges:
+    """Those of `SHARES`, extended on either side as far as the values go."""
+    first, last = math.floor(min([0.0, *values]) * BINS), math.ceil(max([1.0, *values]) * BINS)
+    return np.arange(first, last + 1) / BINS
+
+
+def whole_edges(longest: float) -> Edges:
     """Edges for whole numbers, from 0, at most `WHOLE_BINS` bins of a round width."""
-    longest = int(values.max()) + 1
-    width = next(
-        digit * 10**power for power in range(12) for digit in (1, 2, 5) if digit * 10**power * WHOLE_BINS >= longest
-    )
-    return [float(each * width) for each in range(-(-longest // width) + 1)]
-
-
-def _from(values: Any) -> list[float]:
-    """Edges of margins: those of `SHARES`, extended on either side as far as the values go."""
-    low, high = min(0.0, float(values.min())), max(1.0, float(values.max()))
-    first, last = math.floor(low / WIDTH), math.ceil(high / WIDTH)
-    return [round(each * WIDTH, 2) for each in range(first, last + 1)]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
-    return mean(sum(known), len(known))
+    widths = (digit * 10**power for power in count() for digit in (1, 2, 5))
+    width = next(each for each in widths if each * WHOLE_BINS > longest)
+    return np.arange(0, longest + width + 1, width)

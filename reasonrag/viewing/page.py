@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -20,7 +20,6 @@ import orjson
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from preference.export.private_files import atomic_replacement
 from preference.filters import seeded_uniform
 from preference.labelled_runs import rare_garbage_collection
 from reasonrag import __version__
@@ -28,7 +27,7 @@ from reasonrag.rendering import html_templates
 from reasonrag.terminal import on_one_line
 from reasonrag.viewing.collection import Collection
 from reasonrag.viewing.evaluations import EvaluatedQuestion, Evaluations, trainings
-from reasonrag.viewing.overview import Overview, read_all
+from reasonrag.viewing.overview import OverviewCounts, read_all
 from reasonrag.viewing.question_rows import QuestionRow, columns_of
 from reasonrag.viewing.question_view import question_view
 
@@ -36,46 +35,36 @@ _LIBRARIES = ("d3", "plot", "diff")
 _OWN = ["text", "address", "data", "list", "pairs", "tree", "question", "detail", "overview", "evaluations"]
 _OWN += ["curves", "judging", "live", "app"]
 """Scripts of the page, in the order in which they need each other."""
-
-
-class Listing(BaseModel):
-    """Everything the list and the overview need: the object of `api/list`."""
-
-    rows: list[QuestionRow]
-    overview: Overview
-    about: list[str]
-    """What a reader should know about this page."""
-    held: list[int] | None = None
-    """Questions whose trees are in the page; null: all."""
-
-
 MOST_PAIRS = 100_000
 """Candidates in the table of pairs; where there are more, only kept ones are in it."""
 
 
-def listing(rows: list[QuestionRow], overview: Overview, about: list[str], **more: Any) -> Listing:
+def listing(counts: OverviewCounts, about: list[str], held: list[int] | None = None) -> dict[str, Any]:
+    """Everything the list and the overview need: the object of `api/list`. about: what a reader should know about this
+    page. held: questions whose trees are in the page; None: all."""
+    overview = counts.overview()
     if overview.candidates > MOST_PAIRS:
         about = [*about, f"The table of pairs has no dropped candidates, as there are {overview.candidates:,}."]
-    return Listing(rows=rows, overview=overview, about=about, **more)
+    return {"rows": [*map(_fields, counts.rows())], "overview": _fields(overview), "about": about, "held": held}
 
 
-def pair_columns(rows: Sequence[QuestionRow]) -> dict[str, list[Any]]:
+def pair_columns(counts: OverviewCounts) -> dict[str, list[Any]]:
     """The table of pairs by column (`question_rows.PairRow`). It is no part of the listing: a list that has to wait for
     it opens in twice the time."""
+    rows = counts.rows()
     return columns_of(rows, dropped=sum(len(row.candidates) for row in rows) <= MOST_PAIRS)
 
 
 @rare_garbage_collection()
-def write_page(
+def page_of(
     collection: Collection,
-    out: Path,
     *,
     most: int,
     watch: Callable[[float], None],
     title: str | None = None,
     change: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None,
-) -> None:
-    """Write the page.
+) -> Iterator[bytes]:
+    """The page of a run or a data set.
 
     most: size of the page, in bytes. If the trees of all questions do not fit, it holds those of a sample, always the
     same. watch: is told the share of the work that is done. title, change: as of `view`. Raises OSError, and
@@ -83,9 +72,8 @@ def write_page(
     """
     change = change or (lambda _, fields: fields)
     counts = read_all(collection, watch=lambda share: watch(share / 2))
-    rows = counts.rows()
     parts, held = _sample(
-        rows,
+        rows := counts.rows(),
         most - len(_frame(title or collection.path, b"")),
         lambda number: change(f"question-{number}", _fields(question_view(collection.at(number), collection.rules))),
         lambda share: watch(0.5 + share / 2),
@@ -95,8 +83,28 @@ def write_page(
         sample = f"{len(held):,} of {len(rows):,} questions"
         about.append(f"It embeds the trees of a sample of {sample}; list and numbers cover all.")
         about += [] if title else [f"Show every tree with: reasonrag view {collection.path} --serve"]
-    whole = change("list", _fields(listing(rows, counts.overview(), about, held=held)))
-    _write(out, title or collection.path, whole, {"pairs": packed(change("pairs", pair_columns(rows)))} | parts)
+    whole = change("list", listing(counts, about, held))
+    return _page(title or collection.path, whole, {"pairs": packed(change("pairs", pair_columns(counts)))} | parts)
+
+
+def page_of_evaluations(evaluations: Evaluations, *, most: int, watch: Callable[[float], None]) -> Iterator[bytes]:
+    """most, watch: as of `page_of`."""
+    title, whole = " and ".join(map(str, evaluations.paths)), evaluations.listing()
+    parts, held = _sample(
+        whole.rows,
+        most - len(_frame(title, packed(_fields(whole)))),
+        lambda number: {"attempts": evaluations.attempts(number)},
+        watch,
+    )
+    if held is not None:
+        whole.about.append(f"It has the attempts of a sample of {len(held):,} questions; --max-mb makes room for more.")
+    return _page(title, _fields(whole), parts)
+
+
+def page_of_trainings(paths: Sequence[Path], **_: object) -> Iterator[bytes]:
+    """Raises as `trainings`."""
+    found = [_fields(each) for each in trainings(paths)]
+    return _page(" and ".join(map(str, paths)), {"kind": "trainings", "trainings": found, "about": []}, {})
 
 
 def _sample(
@@ -122,33 +130,12 @@ def _sample(
     return {f"question-{each}": found[each] for each in held}, held if len(held) < len(rows) else None
 
 
-def write_evaluations(evaluations: Evaluations, out: Path, *, most: int, watch: Callable[[float], None]) -> None:
-    """Write the page of evaluations. most, watch: as of `write_page`. Raises OSError."""
-    title, whole = " and ".join(map(str, evaluations.paths)), evaluations.listing([])
-    parts, held = _sample(
-        whole.rows,
-        most - len(_frame(title, packed(_fields(whole)))),
-        lambda number: {"attempts": evaluations.attempts(number)},
-        watch,
-    )
-    if held is not None:
-        whole.about.append(f"It has the attempts of a sample of {len(held):,} questions; --max-mb makes room for more.")
-    _write(out, title, _fields(whole), parts)
-
-
-def write_trainings(paths: Sequence[Path], out: Path, **_: object) -> None:
-    """Write the page of trainings. Raises OSError, and as `trainings`."""
-    found = [each.model_dump(mode="json") for each in trainings(paths)]
-    _write(out, " and ".join(map(str, paths)), {"kind": "trainings", "trainings": found, "about": []}, {})
-
-
-def _write(out: Path, title: object, whole: dict[str, Any], parts: Mapping[str, bytes]) -> None:
-    whole["about"].insert(0, _made_from(title))
-    with atomic_replacement(out) as file:
-        file.write(_frame(title, packed(whole)))
-        for name, part in parts.items():
-            file.write(b'<script type="application/octet-stream" id="%s">%s</script>\n' % (name.encode(), part))
-        file.write(_END)
+def _page(title: object, whole: dict[str, Any], parts: Mapping[str, bytes]) -> Iterator[bytes]:
+    whole["about"].insert(0, made_from(title))
+    yield _frame(title, packed(whole))
+    for name, part in parts.items():
+        yield b'<script type="application/octet-stream" id="%s">%s</script>\n' % (name.encode(), part)
+    yield _END
 
 
 def served_page(path: Path) -> bytes:
@@ -156,12 +143,8 @@ def served_page(path: Path) -> bytes:
     return _frame(path, None) + _END
 
 
-def about_page(collection: Collection) -> list[str]:
+def made_from(title: object) -> str:
     """What the page was made of, and by which version."""
-    return [_made_from(collection.path)]
-
-
-def _made_from(title: object) -> str:
     return f"Made by reasonrag {__version__} from {title}."
 
 

@@ -87,12 +87,9 @@ def _shares(total: float, found: Overview, form: Callable[[float], str]) -> list
 
 def _layers(found: Overview) -> Iterator[Table]:
     """Pairs by depth and action type of the chosen step."""
-    types = [each for each in _TYPES if any(each in counts for counts in found.pairs_by_layer.values())]
-    rows = []
-    for layer in sorted(found.pairs_by_layer, key=int):
-        counts = found.pairs_by_layer[layer]
-        rows.append((layer, *(counts.get(each, 0) for each in types), sum(counts.values())))
-    if rows:
+    layers = found.pairs_by_layer
+    types = [each for each in _TYPES if any(each in counts for counts in layers.values())]
+    if rows := [(at, *(of.get(each, 0) for each in types), sum(of.values())) for at, of in layers.items()]:
         yield Table("pairs by depth and action type of the chosen step", rows, ("depth", *types, "pairs"))
 
 

@@ -7,11 +7,12 @@ Decides where the page goes and which question an id names. Knows neither the pa
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from preference.export.private_files import atomic_replacement
 from reasonrag.errors import InputError
 from reasonrag.files import VIEW_PAGE
 from reasonrag.rendering import counted
@@ -21,7 +22,7 @@ from reasonrag.viewing import stats_tables  # noqa: F401 - notebooks show by the
 from reasonrag.viewing.collection import Collection, open_collection
 from reasonrag.viewing.evaluations import Evaluations, is_evaluation, is_training
 from reasonrag.viewing.overview import Overview, read_all
-from reasonrag.viewing.page import write_evaluations, write_page, write_trainings
+from reasonrag.viewing.page import page_of, page_of_evaluations, page_of_trainings
 from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
@@ -55,19 +56,7 @@ def view(
     places = [Path(each) for each in ([path] if isinstance(path, str | Path) else path)]
     if not places:
         raise InputError("view shows something: give a run, a data set, evaluations or trainings")
-    place = places[0]
-    write: Callable[..., None]
-    fits = is_evaluation if is_evaluation(place) else is_training
-    odd = next((each for each in places if not fits(each)), None)
-    if odd and len(places) > 1:
-        kind = "evaluation" if fits is is_evaluation else "training"
-        raise InputError(f"{odd} is no {kind}: only evaluations, or only trainings, are shown beside each other")
-    if odd:
-        write = partial(write_page, open_collection(place, settings.trees), title=title, change=change)
-    elif fits is is_evaluation:
-        write = partial(write_evaluations, Evaluations(places))
-    else:
-        write = partial(write_trainings, places)
+    place, page = places[0], _page_of(places, settings.trees, title=title, change=change)
     out = settings.out or (place if place.is_dir() else place.parent) / VIEW_PAGE
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {out} must end in .html: it is a page, and would replace what is there")
@@ -75,10 +64,26 @@ def view(
         raise InputError(f"--out {out} is a directory; name a file in it, for instance {out / VIEW_PAGE}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write(out, most=settings.max_mb * 10**6, watch=watch or (lambda _: None))
+        made = page(most=settings.max_mb * 10**6, watch=watch or (lambda _: None))
+        with atomic_replacement(out) as file:
+            file.writelines(made)
     except OSError as error:
         raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
     return out
+
+
+def _page_of(places: Sequence[Path], trees: Sequence[Path], **of_collection: Any) -> Callable[..., Iterator[bytes]]:
+    """Raises InputError for what has no page, or none beside the others."""
+    fits = is_evaluation if is_evaluation(places[0]) else is_training
+    odd = next((each for each in places if not fits(each)), None)
+    if odd and len(places) > 1:
+        kind = "evaluation" if fits is is_evaluation else "training"
+        raise InputError(f"{odd} is no {kind}: only evaluations, or only trainings, are shown beside each other")
+    if odd:
+        return partial(page_of, open_collection(odd, trees), **of_collection)
+    if fits is is_evaluation:
+        return partial(page_of_evaluations, Evaluations(places))
+    return partial(page_of_trainings, places)
 
 
 _EXAMPLES = 5

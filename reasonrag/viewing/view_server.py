@@ -10,11 +10,10 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
@@ -26,13 +25,13 @@ from preference.labelled_runs import rare_garbage_collection
 from preference.records import first_error
 from reasonrag.errors import InputError
 from reasonrag.exploration.run_state import NO_LOCK, changed_at, run_state
-from reasonrag.files import EVALUATION_REPORT, VIEW_PAGE, is_written, read_record
+from reasonrag.files import EVALUATION_REPORT, is_written, read_record
 from reasonrag.redaction import redact
 from reasonrag.viewing.collection import FILES, Collection, listed_in, open_collection
 from reasonrag.viewing.evaluations import Evaluations
 from reasonrag.viewing.judging import Judging, Said
 from reasonrag.viewing.overview import OverviewCounts
-from reasonrag.viewing.page import about_page, listing, pair_columns, served_page, write_evaluations
+from reasonrag.viewing.page import listing, made_from, page_of_evaluations, pair_columns, served_page
 from reasonrag.viewing.question_view import question_view
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening
@@ -62,43 +61,47 @@ class BackgroundScan:
         self.judging = Judging(collection.path) if collection.kind == "data set" else None
         self.made, self._changes = f"{time.time_ns():x}", 0
         self._since: tuple[float, int, int] | None = None
-        self._answers: dict[str, tuple[str, bytes]] = {}
-        """The last one of each kind, and of which version it is."""
+        self._answers: dict[str, bytes] = {}
+        """Those of this version."""
 
     def stop(self) -> None:
         self._ending.set()
         self._thread.join()
 
     def _read(self) -> None:
-        found: Collection | None = self.collection
         try:
-            while found and not self._ending.is_set():
-                if found is not self.collection:
-                    with self._lock:
-                        self._begin(found)
-                self._scan()
-                found = self._later()
+            self._scan()
+            while not self._ending.wait(LOOK_S):
+                if found := self._later():
+                    if found is not self.collection:
+                        with self._lock:
+                            self._begin(found)
+                    self._scan()
         except Exception as error:  # noqa: BLE001 - told to the page, which would wait for ever
             self.error = redact(str(error) or type(error).__name__)
+
+    def _later(self) -> Collection | None:
+        with suppress(InputError, OSError):  # it is being written
+            return self.collection.later()
+        return None
 
     def _scan(self) -> None:
         with rare_garbage_collection():
             for explored in self.collection.scan():
                 if self._ending.is_set():
                     return
-                with self._lock:
+                with self._changed():
                     self.counts.add(explored)
-                    self._changes += 1
-        with self._lock:
-            self.complete = True
-            self._changes += 1  # it is known what is capped
+        with self._changed():
+            self.complete = True  # it is known what is capped
 
-    def _later(self) -> Collection | None:
-        while not self._ending.wait(LOOK_S):
-            with suppress(InputError, OSError):  # it is being written
-                if found := self.collection.later():
-                    return found
-        return None
+    @contextmanager
+    def _changed(self) -> Iterator[None]:
+        """Around what makes another version of the list."""
+        with self._lock:
+            self._answers.clear()
+            self._changes += 1
+            yield
 
     def listed(self, seen: str) -> bytes:
         """The listing; for those who have seen this state of it, only how far it is."""
@@ -107,29 +110,24 @@ class BackgroundScan:
             told = {"version": version, "complete": self.complete, "read": self.collection.scanned, "run": self._run()}
             if seen == version:
                 return orjson.dumps(told)
-            whole = self._answer("list", self._listing)
+            whole = self._answer("list", lambda: listing(self.counts, [made_from(self.collection.path)]))
         return whole[:-1] + b"," + orjson.dumps(told)[1:]
-
-    def scan(self, _name: str | None) -> BackgroundScan:
-        return self
-
-    def page(self, _name: str | None) -> bytes:
-        return served_page(self.collection.path)
-
-    def _listing(self) -> dict[str, Any]:
-        found = listing(self.counts.rows(), self.counts.overview(), about_page(self.collection))
-        return found.model_dump(mode="json")
 
     def pairs(self) -> bytes:
         """The table of pairs."""
         with self._lock:
-            return self._answer("pairs", lambda: pair_columns(self.counts.rows()))
+            return self._answer("pairs", lambda: pair_columns(self.counts))
 
     def _answer(self, name: str, made: Callable[[], dict[str, Any]]) -> bytes:
-        version = f"{self.made}.{self._changes}"
-        if (known := self._answers.get(name)) is None or known[0] != version:
-            known = self._answers[name] = version, orjson.dumps(made())
-        return known[1]
+        if name not in self._answers:
+            self._answers[name] = orjson.dumps(made())
+        return self._answers[name]
+
+    def scan(self, _name: str) -> BackgroundScan:
+        return self
+
+    def page(self, _name: str) -> bytes:
+        return served_page(self.collection.path)
 
     def _run(self) -> dict[str, Any] | None:
         """How far a run is; None of a data set."""
@@ -175,9 +173,9 @@ class Several:
         except (InputError, OSError, ValueError) as error:
             return of | {"why": redact(str(error))}
 
-    def scan(self, name: str | None) -> BackgroundScan:
+    def scan(self, name: str) -> BackgroundScan:
         """Raises HTTPNotFound for a name that is not listed, InputError for what cannot be opened."""
-        if name is None or (name not in self._scans and name not in listed_in(self.path)):
+        if name not in self._scans and name not in listed_in(self.path):
             raise web.HTTPNotFound
         return self._opened(name)
 
@@ -187,17 +185,14 @@ class Several:
                 self._scans[name] = BackgroundScan(open_collection(self.path / name))
             return self._scans[name]
 
-    def page(self, name: str | None) -> bytes:
-        """Of the folder, or of one in it. Raises HTTPNotFound, InputError."""
-        if name is None:
+    def page(self, name: str) -> bytes:
+        """Of one in the folder; without a name, of the folder. Raises HTTPNotFound, InputError."""
+        if not name:
             return served_page(self.path)
-        if listed_in(self.path).get(name) != "evaluation":
-            page = served_page(self.scan(name).collection.path)
+        if listed_in(self.path).get(name) == "evaluation":
+            page = b"".join(page_of_evaluations(Evaluations([self.path / name]), most=self._most, watch=lambda _: None))
         else:
-            with TemporaryDirectory() as scratch:
-                out = Path(scratch) / VIEW_PAGE
-                write_evaluations(Evaluations([self.path / name]), out, most=self._most, watch=lambda _: None)
-                page = out.read_bytes()
+            page = served_page(self.scan(name).collection.path)
         return page.replace(b"<html ", b'<html data-home="1" ', 1)
 
     def stop(self) -> None:
@@ -237,13 +232,13 @@ def entry_of(folder: Path, kind: str, counts: OverviewCounts | None) -> dict[str
             of |= {"em": report.metrics.get("em", {}).get("value"), "cost": report.cost_usd}
         return of
     found, summary = run_state(folder, len(counts.by_number) if counts else None)
-    told: tuple[Any, ...] = ()
+    of = found.model_dump(exclude={"since"})
     if counts:
-        run, usage = counts.run, counts.usage
-        told = run.done, len(run.failures), run.of_trees["mean_em"], usage and usage.cost_usd
+        run, em, usage = counts.run, counts.run.of_trees["mean_em"], counts.usage
+        of |= {"done": run.done, "failed": len(run.failures), "em": em, "cost": usage and usage.cost_usd}
     elif summary:
-        told = summary.done, summary.failed, summary.mean_em, summary.cost_usd
-    return found.model_dump(exclude={"since"}) | dict(zip(("done", "failed", "em", "cost"), told, strict=False))
+        of |= {"done": summary.done, "failed": summary.failed, "em": summary.mean_em, "cost": summary.cost_usd}
+    return of
 
 
 @asynccontextmanager
@@ -261,13 +256,13 @@ def make_app(reading: BackgroundScan | Several) -> web.Application:
     """Of several each is below its name."""
 
     async def scan_of(request: web.Request) -> BackgroundScan:
-        found = await asyncio.to_thread(reading.scan, request.match_info.get("name"))
+        found = await asyncio.to_thread(reading.scan, request.match_info.get("name", ""))
         if (of := request.query.get("of")) and of.partition(".")[0] != found.made:
             raise web.HTTPGone(reason=_MADE_AGAIN)
         return found
 
     async def show_page(request: web.Request) -> web.Response:
-        page = await asyncio.to_thread(reading.page, request.match_info.get("name"))
+        page = await asyncio.to_thread(reading.page, request.match_info.get("name", ""))
         return web.Response(body=page, content_type="text/html", charset="utf-8")
 
     async def show_list(request: web.Request) -> web.Response:
@@ -280,19 +275,15 @@ def make_app(reading: BackgroundScan | Several) -> web.Application:
             return _json({"error": scan.error}, HTTPStatus.INTERNAL_SERVER_ERROR)
         return _json(found)
 
-    async def show_pairs(request: web.Request) -> web.Response:
-        return _json(await asyncio.to_thread((await scan_of(request)).pairs))
+    def shown(part: Callable[[BackgroundScan, web.Request], object]) -> _Handler:
+        async def show(request: web.Request) -> web.Response:
+            return _json(await asyncio.to_thread(part, await scan_of(request), request))
 
-    async def show_question(request: web.Request) -> web.Response:
-        number, scan = int(request.match_info["number"]), await scan_of(request)
-        if number not in scan.counts.by_number:
-            return _json({"error": f"there is no question {number} here"}, HTTPStatus.NOT_FOUND)
+        return show
 
-        def view() -> dict[str, Any]:
-            of = scan.collection
-            return question_view(of.at(number), of.rules, caps_known=scan.complete).model_dump(mode="json")
-
-        return _json(await asyncio.to_thread(view))
+    async def judge(request: web.Request) -> web.Response:
+        judging, said = _judged(await scan_of(request)), Said.model_validate_json(await request.read())
+        return _json({"verdicts": await asyncio.to_thread(judging.say, said)})
 
     app, at = web.Application(middlewares=[_answered]), ""
     if isinstance(reading, Several):
@@ -305,36 +296,36 @@ def make_app(reading: BackgroundScan | Several) -> web.Application:
         app.router.add_get("/api/list", show_folder)
     app.router.add_get(f"{at}/", show_page)
     app.router.add_get(f"{at}/api/list", show_list)
-    app.router.add_get(f"{at}/api/pairs", show_pairs)
-    app.router.add_get(at + r"/api/question/{number:\d{1,9}}", show_question)
-    _add_judging(app, at, scan_of)
+    app.router.add_get(f"{at}/api/pairs", shown(lambda scan, _: scan.pairs()))
+    app.router.add_get(at + r"/api/question/{number:\d{1,9}}", shown(_question))
+    app.router.add_get(f"{at}/api/judging", shown(_judging))
+    app.router.add_post(f"{at}/api/judging", judge)
+    app.router.add_get(f"{at}/api/agreement", shown(_agreement))
     return app
 
 
-def _add_judging(app: web.Application, at: str, scan_of: Callable[[web.Request], Awaitable[BackgroundScan]]) -> None:
-    """Of data sets."""
+def _question(scan: BackgroundScan, request: web.Request) -> dict[str, Any]:
+    number, of = int(request.match_info["number"]), scan.collection
+    if number not in scan.counts.by_number:
+        raise web.HTTPNotFound(reason=f"there is no question {number} here")
+    return question_view(of.at(number), of.rules, caps_known=scan.complete).model_dump(mode="json")
 
-    async def judging_of(request: web.Request) -> Judging:
-        if (found := (await scan_of(request)).judging) is None:
-            raise web.HTTPNotFound
-        return found
 
-    async def show_judging(request: web.Request) -> web.Response:
-        judging, who = await judging_of(request), request.query.get("who", "")
-        verdicts = await asyncio.to_thread(judging.verdicts, who)
-        return _json({"sample": await asyncio.to_thread(lambda: judging.sample), "verdicts": verdicts})
+def _judged(scan: BackgroundScan) -> Judging:
+    if scan.judging is None:
+        raise web.HTTPNotFound
+    return scan.judging
 
-    async def judge(request: web.Request) -> web.Response:
-        judging, said = await judging_of(request), Said.model_validate_json(await request.read())
-        return _json({"verdicts": await asyncio.to_thread(judging.say, said)})
 
-    async def show_agreement(request: web.Request) -> web.Response:
-        report = await asyncio.to_thread((await judging_of(request)).agreement)
-        return _json(report.model_dump(mode="json") if report else {"reviewers": [], "between": []})
+def _judging(scan: BackgroundScan, request: web.Request) -> dict[str, Any]:
+    judging = _judged(scan)
+    verdicts = judging.verdicts(request.query.get("who", ""))
+    return {"sample": judging.sample, "verdicts": verdicts}
 
-    app.router.add_get(f"{at}/api/judging", show_judging)
-    app.router.add_post(f"{at}/api/judging", judge)
-    app.router.add_get(f"{at}/api/agreement", show_agreement)
+
+def _agreement(scan: BackgroundScan, _: web.Request) -> dict[str, Any]:
+    report = _judged(scan).agreement()
+    return report.model_dump(mode="json") if report else {"reviewers": [], "between": []}
 
 
 @web.middleware

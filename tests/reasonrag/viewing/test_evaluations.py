@@ -62,7 +62,7 @@ def evaluations(tmp_path: Path) -> list[Path]:
 
 def test_wins_are_counted_by_kind_over_questions_that_all_answered(evaluations: list[Path]) -> None:
     """A question that is not in all evaluations is listed and counts nowhere; small samples have Wilson's interval."""
-    found = Evaluations(evaluations).listing([])
+    found = Evaluations(evaluations).listing()
     assert (found.metric, found.models, len(found.rows)) == ("em", ["one", "other"], 6)
     assert found.rows[5].scores[1] is None
     whole, bridge, comparison = found.groups
