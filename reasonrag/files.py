@@ -100,6 +100,11 @@ def names_of(places: Sequence[Path]) -> list[str]:
     return next((names for names in tried if len(set(names)) == len(names)), [])
 
 
+def readable(path: str) -> str:
+    """A path as text: names of files may hold bytes that are not UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def data_set_of(run: Path) -> Path:
     """Where `pairs` writes the data set of a run that is given no other place."""
     return DATA_HOME / (run.parent if run.name == ROLLOUTS else run).resolve().name

@@ -7,7 +7,6 @@ each has an address of its own below. Knows nothing of the page's design.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -25,7 +24,7 @@ from preference.labelled_runs import rare_garbage_collection
 from preference.records import first_error
 from reasonrag.errors import InputError
 from reasonrag.exploration.run_state import NO_LOCK, changed_at, run_state
-from reasonrag.files import EVALUATION_REPORT, is_written, read_record
+from reasonrag.files import EVALUATION_REPORT, is_written, read_record, readable
 from reasonrag.redaction import redact
 from reasonrag.viewing.collection import FILES, Collection, listed_in, open_collection
 from reasonrag.viewing.evaluations import Evaluations
@@ -198,11 +197,6 @@ class Several:
     def stop(self) -> None:
         for each in self._scans.values():
             each.stop()
-
-
-def readable(name: str) -> str:
-    """A name of a file without bytes that are not UTF-8."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 class _Report(BaseModel):

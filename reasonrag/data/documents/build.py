@@ -31,7 +31,7 @@ from reasonrag.data.documents.reader import KINDS, DocumentReader, as_document, 
 from reasonrag.data.documents.shared_lines import SharedLines
 from reasonrag.data.settings import CORPORA, CorpusSettings
 from reasonrag.errors import InputError, needs_extra
-from reasonrag.files import made_here, numbered_lines, reading, writing
+from reasonrag.files import made_here, numbered_lines, readable, reading, writing
 from reasonrag.rendering import Line, Part, Shown, Table, counted, next_command
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -218,7 +218,7 @@ class _Found:
 
     def _leave_out(self, path: PurePath, what: str, cause: str) -> None:
         self.left_out[what] += 1
-        self.not_read.append(UnreadFile(file=_shown(path.as_posix()), cause=cause))
+        self.not_read.append(UnreadFile(file=readable(path.as_posix()), cause=cause))
 
 
 @dataclass
@@ -238,7 +238,7 @@ class _CorpusWriter:
     _seen: set[bytes] = field(default_factory=set)
 
     def read(self, path: str) -> None:
-        file = _shown(path)
+        file = readable(path)
         try:
             document = self.reader.read(path)
         except UnreadableError as error:
@@ -296,8 +296,3 @@ class _CorpusWriter:
             "shared_lines": dict(sorted(shared.items(), key=lambda each: (-each[1], each[0]))),
             "unreadable": self.unreadable,
         }
-
-
-def _shown(path: str) -> str:
-    """A path as text: names of files may hold other bytes."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
