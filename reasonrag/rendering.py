@@ -174,9 +174,11 @@ def counted(count: int, thing: str) -> str:
     return f"1 {thing}" if count == 1 else f"{count:,} {thing}{'es' if thing.endswith('ch') else 's'}"
 
 
-def of_which_reasoning(tokens: int) -> str:
-    """` (of which 1,024 reasoning)`, behind the completion tokens that include them; empty without any."""
-    return f" (of which {tokens:,} reasoning)" if tokens else ""
+def tokens_text(used: Any, unit: str = "", behind: str = "") -> str:
+    """`4,096 in, 2,048 out (of which 1,024 reasoning)`, of a record with these counts. unit: behind the first number.
+    behind: after both."""
+    reasoning = f" (of which {used.reasoning_tokens:,} reasoning)" if used.reasoning_tokens else ""
+    return f"{used.prompt_tokens:,}{unit} in, {used.completion_tokens:,} out{behind}{reasoning}"
 
 
 def percent(share: float, digits: int | None = None) -> str:

@@ -29,7 +29,7 @@ from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.llm.settings import BudgetSettings
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.rendering import Part, Shown, counted, dollars, of_which_reasoning
+from reasonrag.rendering import Part, Shown, counted, dollars, tokens_text
 from reasonrag.retrieval.opening import object_or_name
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import RetrievalSettings
@@ -90,10 +90,9 @@ class AgentAnswer(BaseModel, Shown):
         answer = f"none: the last reply was unreadable{helps}" if self.answer is None else self.answer
         unfound = " (not found in the passages read)" if self.answer is not None and self.grounded is False else ""
         yield f"answer: {answer}{unfound}"
-        tokens = f"{self.prompt_tokens:,} tokens in, {self.completion_tokens:,} out"
-        tokens += of_which_reasoning(self.reasoning_tokens)
         asked = f"{counted(self.searches, 'search')}, {counted(self.calls, 'completion')}"
-        yield f"{asked}, {tokens}, {'cost unknown' if self.cost_usd is None else dollars(self.cost_usd)}"
+        cost = "cost unknown" if self.cost_usd is None else dollars(self.cost_usd)
+        yield f"{asked}, {tokens_text(self, ' tokens')}, {cost}"
 
 
 def show_step(step: AgentStep, recorded: PredictedStep) -> None:

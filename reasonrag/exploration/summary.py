@@ -32,7 +32,7 @@ from reasonrag.rendering import (
     counted,
     dollars_or_unknown,
     next_command,
-    of_which_reasoning,
+    tokens_text,
     warned,
     written,
 )
@@ -180,7 +180,6 @@ class RunSummary(RunFacts, Shown):
     def _rows(self) -> Iterator[tuple[str, object]]:
         finished = " of finished trees" if self.stopped else ""
         cached = f", {self.session_cached_calls:,} of them from the journal" if self.session_cached_calls else ""
-        reasoning = of_which_reasoning(self.reasoning_tokens)
         yield "questions", f"{self.done:,} done, {self.failed:,} failed, {self.questions:,} requested"
         yield "failure causes", self.failures_by_cause
         yield "steps in trees", self.nodes - self.done
@@ -196,7 +195,7 @@ class RunSummary(RunFacts, Shown):
         yield "degenerate", self.degenerate
         yield "unreadable replies", self.parse_failures_by_cause
         yield "completions", f"{self.calls:,} in {counted(self.requests, 'request')}{finished}{cached}"
-        yield "tokens", f"{self.prompt_tokens:,} in, {self.completion_tokens:,} out{finished}{reasoning}"
+        yield "tokens", tokens_text(self, behind=finished)
         yield "cost of the run", dollars_or_unknown(self.cost_usd)
         for name, refused in self.refused_parameters.items():
             yield f"refused by {name}", refused

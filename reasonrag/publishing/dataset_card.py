@@ -30,7 +30,7 @@ from reasonrag.rendering import (
     code,
     counts_text,
     markdown_templates,
-    of_which_reasoning,
+    tokens_text,
 )
 
 _TEMPLATE = "dataset_card.md.j2"
@@ -181,10 +181,7 @@ def _cost(summary: PairSummary) -> str:
     usage = summary.usage
     if usage is None:
         return "unknown, because not every question records its cost"
-    reasoning = of_which_reasoning(usage.reasoning_tokens)
-    tokens = (
-        f"{usage.calls:,} completions, {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out{reasoning}"
-    )
+    tokens = f"{usage.calls:,} completions, {tokens_text(usage, ' tokens')}"
     if usage.cost_usd is None:
         return f"{tokens}; dollars unknown, because a model has no price"
     return f"{tokens}, {usage.cost_usd:,.2f} US dollars at the prices of the runs"

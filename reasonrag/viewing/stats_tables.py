@@ -14,9 +14,9 @@ from reasonrag.rendering import (
     counts_text,
     dollars,
     gold_rows,
-    of_which_reasoning,
     percent,
     shows,
+    tokens_text,
     warned,
 )
 from reasonrag.viewing.explanations import end_words
@@ -73,8 +73,7 @@ def _costs(found: Overview) -> Iterator[tuple[str, object]]:
         return
     calls = f"{usage.calls:,} in {counted(usage.requests, 'request')}"
     yield "completions", "; ".join([calls, *_shares(usage.calls, found, lambda each: f"{each:,.1f}")])
-    reasoning = of_which_reasoning(usage.reasoning_tokens)
-    yield "tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{reasoning}"
+    yield "tokens", tokens_text(usage)
     cost = usage.cost_usd
     yield "cost", "unknown" if cost is None else "; ".join([dollars(cost), *_shares(cost, found, dollars)])
 

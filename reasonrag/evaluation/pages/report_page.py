@@ -22,9 +22,9 @@ from reasonrag.rendering import (
     dollars_or_unknown,
     markdown_page,
     next_command,
-    of_which_reasoning,
     percent,
     shows,
+    tokens_text,
     warned,
 )
 
@@ -139,8 +139,7 @@ def _cell(name: str, metric: MetricMean | None) -> str:
 def _costs(report: Report) -> Iterator[tuple[str, object]]:
     usage = report.usage
     yield "completions", usage.calls
-    reasoning = of_which_reasoning(usage.reasoning_tokens)
-    yield "tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{reasoning}"
+    yield "tokens", tokens_text(usage)
     if report.judge:
         tokens = f"{usage.judge_prompt_tokens:,} tokens in, {usage.judge_completion_tokens:,} out"
         unjudged = report.unjudged_by_cause
