@@ -26,6 +26,10 @@ _NAME = re.compile(r"[\w-]{1,40}")
 _MOST_BYTES = 10**8
 
 
+class WrongRequest(InputError):
+    """What is asked is wrong, whatever the files hold."""
+
+
 class Said(BaseModel):
     """verdict: None takes it back. who: in a file its name says that."""
 
@@ -51,17 +55,17 @@ class Judging:
         return blind_sample(self._directory, REVIEWED, seed=0)[0]
 
     def verdicts(self, who: str) -> dict[str, str]:
-        """What someone has said so far, by pair. Raises InputError for a name that is none, or another file there."""
+        """What one person said, by pair. Raises WrongRequest for a name that is none, InputError for a damaged file."""
         found = read_record(self._file(who), _File, "Correct it, or move it away", most=_MOST_BYTES)
         return {each.pair: each.verdict for each in found.root if each.verdict} if found else {}
 
     def say(self, new: Said) -> dict[str, str]:
-        """Keep a verdict, and return all of theirs. Raises InputError for one that is none, and for a pair that was not
-        asked."""
+        """Keep a verdict, and return all of theirs. Raises WrongRequest for one that is none, and for a pair that was
+        not asked."""
         if new.pair not in {each["pair"] for each in self.sample}:
-            raise InputError(f"{new.pair!r} is not in the sample")
+            raise WrongRequest(f"{new.pair!r} is not in the sample")
         if new.verdict is not None and new.verdict not in get_args(Verdict):
-            raise InputError(f"{new.verdict!r} is none of {', '.join(get_args(Verdict))}")
+            raise WrongRequest(f"{new.verdict!r} is none of {', '.join(get_args(Verdict))}")
         with self._writing:
             said = {name: each for name, each in self.verdicts(new.who).items() if name != new.pair}
             said |= {} if new.verdict is None else {new.pair: new.verdict}
@@ -79,5 +83,5 @@ class Judging:
 
     def _file(self, who: str) -> Path:
         if not _NAME.fullmatch(who):
-            raise InputError("a name has letters, digits, - and _, at most 40")
+            raise WrongRequest("a name has letters, digits, - and _, at most 40")
         return self._directory / JUDGEMENTS / f"{who}.json"

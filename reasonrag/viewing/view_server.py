@@ -28,7 +28,7 @@ from reasonrag.files import EVALUATION_REPORT, is_written, read_record, readable
 from reasonrag.redaction import redact
 from reasonrag.viewing.collection import FILES, Collection, listed_in, open_collection
 from reasonrag.viewing.evaluations import Evaluations
-from reasonrag.viewing.judging import Judging, Said
+from reasonrag.viewing.judging import Judging, Said, WrongRequest
 from reasonrag.viewing.overview import OverviewCounts
 from reasonrag.viewing.page import listing, made_from, page_of_evaluations, pair_columns, served_page
 from reasonrag.viewing.question_view import question_view
@@ -331,7 +331,8 @@ async def _answered(request: web.Request, handler: _Handler) -> web.StreamRespon
         answer = _json({"error": none_of_ours.reason}, none_of_ours.status)
     except (InputError, OSError, ValueError) as error:
         why = first_error(error) if isinstance(error, ValidationError) else str(error)
-        status = HTTPStatus.INTERNAL_SERVER_ERROR if isinstance(error, OSError) else HTTPStatus.BAD_REQUEST
+        is_wrong = isinstance(error, WrongRequest | ValidationError)  # else a file cannot be read or written
+        status = HTTPStatus.BAD_REQUEST if is_wrong else HTTPStatus.INTERNAL_SERVER_ERROR
         answer = _json({"error": redact(why)}, status)
     answer.headers.update({"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"})
     return answer

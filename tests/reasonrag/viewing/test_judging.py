@@ -93,7 +93,7 @@ def test_verdicts_are_keys_and_outlive_the_tab(visit: Visit, data_set: Path) -> 
 
 def test_another_page_cannot_judge_and_nothing_else_is_written(data_set: Path) -> None:
     """A page of another origin, a name that leads out of the folder, a pair that was not asked, a verdict that is
-    none."""
+    none. A damaged file is no fault of the request."""
     before = sorted(data_set.rglob("*"))
 
     def asked(home: str, said: object = None, origin: str = "") -> tuple[int, Any]:
@@ -123,3 +123,7 @@ def test_another_page_cannot_judge_and_nothing_else_is_written(data_set: Path) -
             assert (status, why in told["error"]) == (400, True), told
         assert sorted(data_set.rglob("*")) == before
         assert asked(home, good, own) == (200, {"verdicts": {pair: "a"}})
+        (data_set / "judgements" / "ana.json").write_text("no JSON")
+        for said in (None, good):
+            status, told = asked(home, said, own)
+            assert (status, "ana.json is damaged: it is not JSON" in told["error"]) == (500, True), told
