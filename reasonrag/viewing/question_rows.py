@@ -22,7 +22,7 @@ class PairRow(BaseModel):
 
     part, row: where it is a row of a data set, and its number there from 1. type: action type of the chosen step; null
     for a reply that did not parse. draws: effective sample size of the side that has less. review: whether its label
-    needs review. words, tokens: of both replies. chosen, rejected: both steps from where they differ.
+    needs review. rewards, words, tokens: of both sides. chosen, rejected: both steps from where they differ.
     """
 
     question: int
@@ -32,6 +32,8 @@ class PairRow(BaseModel):
     row: int | None
     layer: int
     type: str | None
+    rejected_type: str | None
+    rewards: tuple[float | None, float | None]
     margin: float | None
     confidence: float | None
     draws: float | None
@@ -122,6 +124,8 @@ def _pair_row(each: Candidate, explored: ExploredQuestion) -> PairRow:
         "row": row,
         "layer": each.state.layer,
         "type": each.chosen.action_type,
+        "rejected_type": each.rejected.action_type,
+        "rewards": (each.chosen.reward, each.rejected.reward),
         "draws": None if one is None or other is None else min(one, other),
         "review": bool(cautions(each)),
         "tokens": (both[0].tokens, both[1].tokens),

@@ -5,7 +5,7 @@ const UNSOUGHT = {
   // of the list of questions
   find: "", ends: "", unreadable: "", order: "file",
   // of the table of pairs
-  text: "", deep: "", status: "kept", type: "", depth: "", gold: "", review: "", confidence: "", margin: "", draws: "", length: "", rows: "", sort: "", page: "",
+  text: "", deep: "", status: "kept", type: "", depth: "", gold: "", review: "", confidence: "", margin: "", draws: "", length: "", chosen_length: "", rejected_length: "", reward: "", side: "", rows: "", sort: "", page: "",
   // of evaluations, beside text and type
   result: "", hops: "", by: "", value: "",
   // of judging

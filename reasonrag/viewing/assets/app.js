@@ -3,7 +3,9 @@
 const state = { rows: [], byId: new Map(), byNumber: new Map(), complete: false, read: 0, current: null, overview: null, about: [], view: null, evaluated: null, trained: null, drawn: null, filled: "", listed: "", folder: null, behind: false, drawnAt: 0, pending: null, route: routeNamed(location.hash) };
 const stage = document.getElementById("stage");
 const detail = document.getElementById("detail");
-const scrolled = new Map(); // how far tables were scrolled, by address, for those who come back
+const scrolled = new Map(); // how far the page was scrolled, by address, for those who come back
+const scroller = () => (matchMedia("(min-width: 48.01rem)").matches ? stage : document.scrollingElement);
+history.scrollRestoration = "manual";
 
 function routeOf(address) {
   if (!address || address.startsWith("#/")) state.route = routeNamed(address);
@@ -13,6 +15,7 @@ function routeOf(address) {
 /** Shows what the address names. */
 async function go() {
   const route = routeOf(location.hash);
+  const isBeside = route.kind === "overview" && document.body.dataset.route === route.kind && scroller() === stage; // of a list that changes
   document.body.dataset.route = route.kind;
   if (state.trained) return stage.replaceChildren(...flat(curvesSection(state.trained)));
   if (state.folder) return showFolder();
@@ -36,8 +39,8 @@ async function go() {
       stage.replaceChildren(); // its form says what the address says
       searchTexts();
       showPairs();
-      stage.scrollTop = scrolled.get(location.hash) ?? 0;
     }
+    if (!isBeside) scroller().scrollTop = scrolled.get(location.hash) ?? 0;
     if (state.overview && route.kind === "judge") {
       showJudging().catch((error) => state.route.kind === "judge" && stage.replaceChildren(h("p", { class: "verdict error" }, said(error.message))));
     }
@@ -63,7 +66,7 @@ async function showEvaluations(route) {
   const searched = searchTexts();
   if (!row) {
     showAttemptsTable();
-    stage.scrollTop = scrolled.get(location.hash) ?? 0;
+    scroller().scrollTop = scrolled.get(location.hash) ?? 0;
     return;
   }
   await searched; // what stands beside this question
@@ -120,7 +123,7 @@ function showQuestion(route, row) {
   if (shown !== name) {
     const section = h("div", { "data-shown": name }, flat(questionSection(view, row, tree)));
     stage.replaceChildren(section);
-    stage.scrollTop = 0;
+    scroller().scrollTop = 0;
   }
   document.title = `${line(view.question, 60)} – ${document.body.dataset.title}`;
   showDetail(route, view, tree);
@@ -305,9 +308,9 @@ function received(part) {
   if (!state.behind || state.view || !(finished || first || !(busy() || waits))) return;
   Object.assign(state, { behind: false, drawnAt: Date.now() });
   if (state.route.kind === "pairs" && stage.querySelector(".pairs-form")) return;
-  const top = stage.scrollTop;
+  const top = scroller().scrollTop;
   go();
-  stage.scrollTop = top;
+  scroller().scrollTop = top;
 }
 
 /** Takes what is listed now in the place of what was; the list stays where it was scrolled to. */
@@ -383,7 +386,7 @@ addEventListener("resize", () => {
 });
 document.addEventListener("keydown", pageKeys);
 addEventListener("hashchange", (event) => {
-  scrolled.set(new URL(event.oldURL).hash, stage.scrollTop);
+  scrolled.set(new URL(event.oldURL).hash, scroller().scrollTop);
   go();
 });
 source.list(received).catch((error) => {

@@ -77,7 +77,7 @@ function criticFigures({ name, critic, scores }) {
   const distribution = (title, said, names, x, y) => {
     const groups = Object.fromEntries(names.map((each) => [each, scores[each] ?? []]));
     if (!Object.values(groups).every((values) => values.length)) return h("figure", {}, h("h3", {}, title), h("figcaption", {}, `The evaluation holds no scores of ${names.join(" and ")}.`));
-    return histogramFigure(title, said, binned(groups), { gaps: "var(--one)", golden: "var(--one)", shuffled: "var(--two)", won: "var(--one)", lost: "var(--two)" }, { x, y, dashed: true });
+    return histogramFigure(title, said, binned(groups), { gaps: "var(--one)", golden: "var(--one)", shuffled: "var(--two)", won: "var(--one)", lost: "var(--two)" }, { x, y });
   };
   const right = (scores.gaps ?? []).filter((gap) => gap > 0).length;
   return [
@@ -86,7 +86,7 @@ function criticFigures({ name, critic, scores }) {
       [["of", "ranked right", "cases"], shares.map((each) => [each.group, wilson(each), count(each.of)])],
       { marginLeft: 14 + 7 * d3.max(shares, (each) => each.group.length), height: 62 + 24 * shares.length, x: { label: "ranked right", domain: [0, 1], grid: true }, y: { label: null, domain: shares.map((each) => each.group) } }),
     distribution(`${who}: chosen less rejected`, `Score of the truly better step of a pair, less that of the other: ${count(right)} of ${plural(scores.gaps?.length ?? 0, "pair")} are above 0, and ranked right. Scores of different states cannot be compared.`, ["gaps"], "difference of scores", "pairs"),
-    distribution(`${who}: golden and shuffled chains`, "Mean scores of the steps to a right answer, and of the same states with steps of another question. Where they lie on each other, the critic knows what a good step looks like, not whether it fits.", ["golden", "shuffled"], "mean score", "chains"),
+    distribution(`${who}: golden and shuffled chains`, "Mean scores of the steps to a right answer, and of the same states with steps of another question. Where they are alike, the critic knows what a good step looks like, not whether it fits.", ["golden", "shuffled"], "mean score", "chains"),
     distribution(`${who}: won and lost chains`, "Mean scores of chains that ended right and wrong, less the mean of their question.", ["won", "lost"], "mean score", "chains"),
   ];
 }

@@ -9,8 +9,8 @@ const ORDERS = {
 };
 
 function passes(row) {
-  const paired = { pair: row.pairs > 0, none: row.pairs === 0 };
-  if (sought.ends && !(paired[sought.ends] ?? row.ends === sought.ends)) return false;
+  const known = { pair: row.pairs > 0, none: row.pairs === 0, tree: row.ends !== "failed" };
+  if (sought.ends && !(known[sought.ends] ?? row.ends === sought.ends)) return false;
   if (sought.unreadable && !row.unreadable) return false;
   row.searched ??= [...row.ids, row.question, ...row.golden_answers, row.cause ?? ""].join("\n").toLowerCase();
   return fits(wordsOf(sought.find), row.searched);
@@ -61,7 +61,7 @@ function option(value, text, chosen) {
 /** Fills the choices with what there is to choose from. */
 function fillFilters(overview) {
   const choices = {
-    ends: [["", "any outcome"], ...Object.entries(overview.ends).map(([name, many]) => [name, `${ENDS[name] ?? name} (${count(many)})`]), ["pair", `with a pair (${count(overview.questions_with_a_pair)})`], ["none", `without a pair (${count(overview.questions - overview.questions_with_a_pair)})`]],
+    ends: [["", "any outcome"], ...Object.entries(overview.ends).map(([name, many]) => [name, `${ENDS[name] ?? name} (${count(many)})`]), ["tree", `with a tree (${count(overview.questions - (overview.ends.failed ?? 0))})`], ["pair", `with a pair (${count(overview.questions_with_a_pair)})`], ["none", `without a pair (${count(overview.questions - overview.questions_with_a_pair)})`]],
     order: Object.entries(ORDERS).map(([name, [text]]) => [name, text]),
   };
   for (const [name, found] of Object.entries(choices)) {

@@ -2,66 +2,66 @@
 
 const SERIES = { query: "var(--one)", evidence: "var(--two)", answer: "var(--three)", unreadable: "var(--four)" };
 
-function bins(histogram, more = {}) {
-  return histogram.counts.map((many, i) => ({ from: histogram.edges[i], to: histogram.edges[i + 1], many, ...more }));
+/** Text, as the way to what it counts where there is one. */
+function way(text, to) {
+  return to ? h("a", { href: to }, visible(text)) : visible(text);
 }
 
-/** A chart with a title, what it says in words, and its numbers as a table. links: where each datum leads, and each row
- * of numbers, if those are others (rowLinks). */
-function figure(title, summary, marks, table, options = {}) {
-  const labelled = { style: { background: "transparent", color: "var(--ink)", fontSize: "12px", overflow: "visible" }, width: 460, height: 250, marginLeft: 48, marginBottom: 42, ...options, marks };
+/** A chart with a title, what it says in words, and its numbers as a table. Bars that lead somewhere are links and one
+ * stop of Tab; arrows go from one to the next. */
+function figure(title, summary, marks, [names, rows], { series, ...options } = {}) {
+  const labelled = { style: { background: "transparent", color: "var(--ink)", fontSize: "12px", overflow: "visible" }, width: Math.min(460, innerWidth - 58), height: 250, marginLeft: 48, marginBottom: 42, ...options, marks };
   const chart = Plot.plot(labelled);
   for (const group of chart.querySelectorAll("[aria-label]")) group.removeAttribute("aria-label");
-  chart.setAttribute("role", "img");
+  const links = [...chart.querySelectorAll("a")];
+  chart.setAttribute("role", links.length ? "group" : "img");
   chart.setAttribute("aria-label", `${title}. ${summary}`);
-  const wrapped = h("div", { class: "chart", tabindex: 0, role: "region", "aria-label": title }, chart);
-  if (options.series) wrapped.prepend(keyOf(options.series));
-  const [names, rows] = table;
-  for (const mark of chart.querySelectorAll("rect")) {
-    const to = options.links?.[mark.__data__]; // the number of its datum
-    if (!to) continue;
-    mark.classList.add("leads");
-    mark.addEventListener("click", () => { location.hash = to; });
+  for (const [i, bar] of links.entries()) {
+    bar.setAttribute("tabindex", i ? -1 : 0);
+    bar.addEventListener("keydown", (event) => {
+      const next = links[i + { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key]];
+      if (next) event.preventDefault();
+      next?.focus();
+    });
   }
   return h(
     "figure",
     {},
     h("h3", {}, title),
     h("figcaption", {}, summary),
-    wrapped,
-    h("details", {}, h("summary", {}, "Numbers"), numbersTable(names, rows, options.rowLinks ?? options.links)),
+    series ? keyOf(series) : null,
+    h("div", { class: "chart" }, chart),
+    h("details", {}, h("summary", {}, "Numbers"), numbersTable(names, rows)),
   );
 }
 
 function keyOf(series) {
-  return h("p", { class: "samples" }, Object.entries(series).map(([name, color]) => h("span", { class: "sample" }, swatch(color), ` ${name}`)));
+  return h("p", { class: "samples" }, Object.entries(series).map(([name, color]) => h("span", { class: "sample" }, h("span", { class: "swatch", "aria-hidden": "true", style: `background: ${color}` }), ` ${name}`)));
 }
 
-function swatch(color) {
-  const element = h("span", { class: "swatch", "aria-hidden": "true" });
-  element.style.background = color;
-  return element;
-}
-
-/** links: of the rows that lead to what they count. */
-function numbersTable(names, rows, links = []) {
+function numbersTable(names, rows) {
   return h(
     "table",
     { class: "numbers" },
     h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, rows.map(([first, ...rest], i) => h("tr", {}, h("th", { scope: "row" }, links[i] ? h("a", { href: links[i] }, visible(first)) : visible(first)), rest.map((value) => h("td", {}, value))))),
+    h("tbody", {}, rows.map(([first, ...rest]) => h("tr", {}, h("th", { scope: "row" }, first), rest.map((value) => h("td", {}, value))))),
   );
 }
 
-function bars(title, summary, entries, { color = "var(--one)", label = "", names, links }) {
-  const data = entries.map(([name, many]) => ({ name: line(words(name), 24), many }));
+/** Room around bars that leads where they do, as a small bar is hard to hit. */
+const ROOM = { fillOpacity: 0, href: "to", title: "said" };
+
+/** entries: a name, how many, and where that leads. */
+function bars(title, summary, entries, names, color = "var(--one)") {
+  const data = entries.map(([name, many, to]) => ({ name: line(words(name), 24), many, to, said: `${line(words(name))}: ${count(many)}` }));
   const longest = d3.max(data, (each) => each.name.length) ?? 0;
+  const most = d3.max(data, (each) => each.many);
   return figure(
     title,
     summary,
-    [Plot.barX(data, { y: "name", x: "many", fill: color }), Plot.text(data, { y: "name", x: "many", text: (each) => count(each.many), textAnchor: "start", dx: 4 }), Plot.ruleX([0])],
-    [names, entries.map(([name, many]) => [words(name), count(many)])],
-    { links, marginLeft: 14 + 7 * longest, marginRight: 56, marginBottom: 42, height: 62 + 24 * data.length, x: { label, grid: true, nice: true }, y: { label: null, domain: data.map((each) => each.name) } },
+    [Plot.barX(data, { y: "name", x: "many", fill: color }), Plot.text(data, { y: "name", x: "many", text: (each) => count(each.many), textAnchor: "start", dx: 4 }), Plot.barX(data, { y: "name", x1: 0, x2: most, ...ROOM }), Plot.ruleX([0])],
+    [names, entries.map(([name, many, to]) => [way(words(name), to), count(many)])],
+    { marginLeft: 14 + 7 * longest, marginRight: 56, height: 62 + 24 * data.length, x: { label: names[1], grid: true, nice: true }, y: { label: null, domain: data.map((each) => each.name) } },
   );
 }
 
@@ -70,38 +70,36 @@ function edge(value) {
   return Number.isInteger(value) ? count(value) : number(value);
 }
 
-function histogramFigure(title, summary, histograms, colors, { x, y, dashed = false, leads = null }) {
+/** Several are drawn below each other. leads: where the bin of a range leads, of the series of a name. */
+function histogramFigure(title, summary, histograms, colors, { x, y, leads = () => null }) {
   const series = Object.entries(histograms).filter(([, found]) => found);
-  const data = series.flatMap(([name, found]) => bins(found, { name }));
-  const several = series.length > 1;
-  const outline = ([name, found]) => found.edges.map((edge, i) => ({ at: edge, many: found.counts[Math.min(i, found.counts.length - 1)], name }));
-  const marks = several
-    ? series.map((one, i) => Plot.line(outline(one), { x: "at", y: "many", curve: "step-after", stroke: colors[one[0]], strokeWidth: 2, strokeDasharray: dashed && i ? "5 3" : null }))
-    : [Plot.rectY(data, { x1: "from", x2: "to", y: "many", fill: Object.values(colors)[0], insetLeft: 0.5, insetRight: 0.5 })];
-  const edges = series[0][1].edges;
-  const bin = (i) => leads && pairsLink({ [leads]: `${edges[i]}..${i + 2 < edges.length ? "<" : ""}${edges[i + 1]}` });
-  const filled = d3.range(edges.length - 1).filter((i) => series.some(([, found]) => found.counts[i]));
-  const rows = filled
-    .map((i) => [`${edge(edges[i])} to ${edge(edges[i + 1])}`, ...series.map(([, found]) => count(found.counts[i] ?? 0))]);
-  return figure(title, summary, [...marks, Plot.ruleY([0])], [[x, ...series.map(([name]) => name)], rows], {
-    x: { label: x },
-    y: { label: y, grid: true, nice: true },
-    series: several ? Object.fromEntries(series.map(([name]) => [name, colors[name]])) : null,
-    links: several ? null : d3.range(edges.length - 1).map(bin),
-    rowLinks: filled.map(bin),
-  });
+  const names = series.map(([name]) => name);
+  const { edges } = series[0][1];
+  const bins = d3.pairs(edges).map(([low, high], i) => ({ low, high, i, text: `${edge(low)} to ${edge(high)}`, range: `${low}..${i + 2 < edges.length ? "<" : ""}${high}` }));
+  const barOf = (bin, [name, { counts }]) => ({ ...bin, name, many: counts[bin.i], to: counts[bin.i] ? leads(bin.range, name) : null, said: `${names[1] ? `${name}, ` : ""}${bin.text}: ${count(counts[bin.i])}` });
+  const rows = bins.map((bin) => series.map((each) => barOf(bin, each))).filter((row) => row.some(({ many }) => many));
+  const data = rows.flat().filter(({ many }) => many);
+  const place = { x1: "low", x2: "high", ...(names[1] ? { fy: "name" } : {}) };
+  return figure(
+    title,
+    summary,
+    [Plot.rectY(data, { ...place, y: "many", fill: ({ name }) => colors[name], insetLeft: 0.5, insetRight: 0.5 }), Plot.rectY(data, { ...place, y1: 0, y2: d3.max(data, ({ many }) => many), ...ROOM }), Plot.ruleY([0])],
+    [[x, ...names], rows.map((row) => [row[0].text, ...row.map(({ many, to }) => way(count(many), to))])],
+    { height: Math.max(250, 70 + 90 * names.length), marginRight: names[1] ? 72 : 20, x: { label: x, domain: [edges[0], edges.at(-1)] }, y: { label: y, grid: true, nice: true, ticks: names[1] ? 3 : 5 }, fy: { label: null, domain: names }, color: { type: "identity" } },
+  );
 }
 
 function stacked(title, summary, byGroup, colors, { x, y, leads }) {
   const groups = Object.keys(byGroup);
   const present = Object.keys(colors).filter((name) => groups.some((group) => byGroup[group][name]));
-  const data = groups.flatMap((group) => present.map((name) => ({ group, name, many: byGroup[group][name] ?? 0 })));
+  const barOf = (group, name) => ({ group, name, many: byGroup[group][name] ?? 0, to: leads(group, name), said: `${x} ${group}, ${name}: ${count(byGroup[group][name])}` });
+  const data = groups.flatMap((group) => present.map((name) => barOf(group, name))).filter(({ many }) => many);
   return figure(
     title,
     summary,
-    [Plot.barY(data, { x: "group", y: "many", fill: (each) => colors[each.name], order: present }), Plot.ruleY([0])],
-    [[x, ...present], groups.map((group) => [group, ...present.map((name) => count(byGroup[group][name] ?? 0))])],
-    { x: { label: x, domain: groups, type: "band" }, y: { label: y, grid: true, nice: true }, color: { type: "identity" }, links: data.map(({ group, name }) => leads(group, name)), rowLinks: groups.map((group) => leads(group)), series: Object.fromEntries(present.map((name) => [name, colors[name]])) },
+    [Plot.barY(data, { x: "group", y: "many", fill: ({ name }) => colors[name], href: "to", title: "said" }), Plot.ruleY([0])],
+    [[x, ...present], groups.map((group) => [way(group, leads(group)), ...present.map((name) => barOf(group, name)).map(({ many, to }) => way(count(many), many && to))])],
+    { x: { label: x, domain: groups, type: "band" }, y: { label: y, grid: true, nice: true }, color: { type: "identity" }, series: Object.fromEntries(present.map((name) => [name, colors[name]])) },
   );
 }
 
@@ -156,34 +154,32 @@ function chartsOf(o) {
   const trees = o.trees;
   const explored = o.questions - (o.ends.failed ?? 0);
   found.push(bars("Yield", `${count(o.questions_with_a_pair)} of ${plural(o.questions, "question")} gave a pair; ${plural(o.pairs, "pair")} in all.`,
-    [["questions", o.questions], ["with a tree", explored], ["mixed outcomes", o.ends.mixed ?? 0], ["with a pair", o.questions_with_a_pair]], { names: ["", "questions"], label: "questions", links: [questionsLink({}), null, questionsLink({ ends: "mixed" }), questionsLink({ ends: "pair" })] }));
-  if (Object.keys(o.failures_by_cause).length) {
-    found.push(bars("Failed questions", "By cause. Run the same command again to retry them.", Object.entries(o.failures_by_cause), { names: ["cause", "questions"], label: "questions", color: "var(--four)", links: Object.keys(o.failures_by_cause).map((cause) => questionsLink({ ends: "failed", find: cause })) }));
-  }
+    [["questions", o.questions, questionsLink({})], ["with a tree", explored, questionsLink({ ends: "tree" })], ["mixed outcomes", o.ends.mixed ?? 0, questionsLink({ ends: "mixed" })], ["with a pair", o.questions_with_a_pair, questionsLink({ ends: "pair" })]], ["", "questions"]));
+  const causes = Object.entries(o.failures_by_cause).map(([cause, many]) => [cause, many, questionsLink({ ends: "failed", find: cause })]);
+  if (causes.length) found.push(bars("Failed questions", "By cause. Run the same command again to retry them.", causes, ["cause", "questions"], "var(--four)"));
   if (o.candidates) {
-    const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
+    const statuses = [["kept", o.pairs], ...Object.entries(o.dropped).sort((a, b) => b[1] - a[1])];
     found.push(bars("Candidates", `Any two steps of a state are a candidate. ${count(o.pairs)} of ${count(o.candidates)} are kept; each of the others is dropped for one reason.`,
-      [["kept", o.pairs], ...reasons], { names: ["status", "candidates"], label: "candidates", color: "var(--two)", links: ["kept", ...reasons.map(([name]) => name)].map((status) => pairsLink({ status })) }));
+      statuses.map(([status, many]) => [status, many, pairsLink({ status })]), ["status", "candidates"], "var(--two)"));
   }
   if (o.pairs) {
     found.push(stacked("Pairs by depth", "Depth of the state; colours are the action type of the chosen step.", o.pairs_by_layer, SERIES, { x: "depth", y: "pairs", leads: (depth, type = "") => pairsLink({ depth, type }) }));
   }
   const rewards = { query: o.histograms.reward_query, evidence: o.histograms.reward_evidence, answer: o.histograms.reward_answer };
   if (Object.values(rewards).some(Boolean)) {
-    found.push(histogramFigure("Rewards of steps", "Labels compare these. If all are 0, or all equal, there is nothing to learn.", rewards, SERIES, { x: "reward", y: "steps" }));
+    found.push(histogramFigure("Rewards of steps", "Labels compare these. If all are 0, or all equal, there is nothing to learn. A bar leads to the candidates that have such a step; not every step is in one.", rewards, SERIES, { x: "reward", y: "steps", leads: (reward, side) => pairsLink({ status: "all", reward, side }) }));
   }
   if (o.histograms.margin) {
-    found.push(histogramFigure("Margin of pairs", `Reward of the chosen step minus that of the rejected one, scaled by depth if the recipe says so. Mean ${number(o.mean_margin)}.`, { pairs: o.histograms.margin }, { pairs: "var(--one)" }, { x: "margin", y: "pairs", leads: "margin" }));
+    found.push(histogramFigure("Margin of pairs", `Reward of the chosen step minus that of the rejected one, scaled by depth if the recipe says so. Mean ${number(o.mean_margin)}.`, { pairs: o.histograms.margin }, { pairs: "var(--one)" }, { x: "margin", y: "pairs", leads: (margin) => pairsLink({ margin }) }));
   }
   if (o.histograms.confidence) {
-    found.push(histogramFigure("Confidence of pairs", `Probability that the chosen step is truly better, given its continuations. Mean ${number(o.mean_confidence)}.`, { pairs: o.histograms.confidence }, { pairs: "var(--three)" }, { x: "confidence", y: "pairs", leads: "confidence" }));
+    found.push(histogramFigure("Confidence of pairs", `Probability that the chosen step is truly better, given its continuations. Mean ${number(o.mean_confidence)}.`, { pairs: o.histograms.confidence }, { pairs: "var(--three)" }, { x: "confidence", y: "pairs", leads: (confidence) => pairsLink({ confidence }) }));
   }
   if (o.histograms.chosen) {
-    found.push(histogramFigure("Length of replies", `In ${o.length_unit}. If one side is usually longer, the model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", dashed: true }));
+    found.push(histogramFigure("Length of replies", `In ${o.length_unit}. If one side is usually longer, the model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", leads: (range, side) => pairsLink({ [`${side}_length`]: range }) }));
   }
-  if (trees && Object.keys(trees.parse_failures_by_cause).length) {
-    found.push(bars("Unreadable replies", `By cause. In addition, ${plural(trees.repair_turns, "repair turn")}.`, Object.entries(trees.parse_failures_by_cause), { names: ["cause", "replies"], label: "replies", color: "var(--four)", links: Object.keys(trees.parse_failures_by_cause).map(() => questionsLink({ unreadable: "1" })) }));
-  }
+  const unread = Object.entries(trees?.parse_failures_by_cause ?? {}).map(([cause, many]) => [cause, many, questionsLink({ unreadable: "1" })]);
+  if (unread.length) found.push(bars("Unreadable replies", `By cause. In addition, ${plural(trees.repair_turns, "repair turn")}.`, unread, ["cause", "replies"], "var(--four)"));
   return found;
 }
 
@@ -208,16 +204,16 @@ function tiles(o) {
 
 /** Ways to what the numbers count. */
 function ways(o) {
-  const way = (text, address) => h("li", {}, h("a", { href: address }, text));
-  const found = Object.entries(o.ends).map(([name, many]) => way(`${plural(many, "question")}: ${ENDS[name] ?? name}`, questionsLink({ ends: name })));
+  const item = (...of) => h("li", {}, way(...of));
+  const found = Object.entries(o.ends).map(([name, many]) => item(`${plural(many, "question")}: ${ENDS[name] ?? name}`, questionsLink({ ends: name })));
   const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
-  found.unshift(way(plural(o.pairs, "pair"), pairsLink({})), way("least confident pairs", pairsLink({ sort: "confidence" })));
+  found.unshift(item(plural(o.pairs, "pair"), pairsLink({})), item("least confident pairs", pairsLink({ sort: "confidence" })));
   const against = d3.sum(Object.values(o.gold_agreement), (found) => found.wrong);
-  if (against) found.splice(2, 0, way(`${plural(against, "pair")} against gold passages`, pairsLink({ gold: "wrong" })));
-  if (o.questions > o.questions_with_a_pair) found.push(way(`${plural(o.questions - o.questions_with_a_pair, "question")} without a pair`, questionsLink({ ends: "none" })));
-  if (o.doubtful) found.unshift(way(`⚠ ${plural(o.doubtful, "pair")} ${o.doubtful === 1 ? "needs" : "need"} review`, pairsLink({ review: "1" })));
-  return h("div", {}, h("h3", {}, "Go to"), h("ul", { class: "ways" }, found, reasons.map(([name]) => way(`dropped: ${words(name)}`, pairsLink({ status: name }))),
-    o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? way("with unreadable replies", questionsLink({ unreadable: "1" })) : null));
+  if (against) found.splice(2, 0, item(`${plural(against, "pair")} against gold passages`, pairsLink({ gold: "wrong" })));
+  if (o.questions > o.questions_with_a_pair) found.push(item(`${plural(o.questions - o.questions_with_a_pair, "question")} without a pair`, questionsLink({ ends: "none" })));
+  if (o.doubtful) found.unshift(item(`⚠ ${plural(o.doubtful, "pair")} ${o.doubtful === 1 ? "needs" : "need"} review`, pairsLink({ review: "1" })));
+  return h("div", {}, h("h3", {}, "Go to"), h("ul", { class: "ways" }, found, reasons.map(([name]) => item(`dropped: ${words(name)}`, pairsLink({ status: name }))),
+    o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? item("with unreadable replies", questionsLink({ unreadable: "1" })) : null));
 }
 
 function overviewSection(o, about) {
@@ -232,8 +228,8 @@ function overviewSection(o, about) {
     o.doubtful ? h("p", { class: "verdict warning" }, `${plural(o.doubtful, "kept pair")} ${o.doubtful === 1 ? "needs" : "need"} review: gold answers, gold passages or answers that were not counted speak against the label, or both steps reveal the same. Some labels are right all the same, as a lucky guess earns nothing.`) : null,
     ways(o),
     h("div", { class: "charts" }, chartsOf(o), o.pairs ? calibrationFigure(o.calibration) : null),
-    signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [words(name), count(many)]))] : null,
-    h("details", {}, h("summary", {}, "Filters of these pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [words(name), String(value ?? "no limit")]))),
+    signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [visible(words(name)), count(many)]))] : null,
+    h("details", {}, h("summary", {}, "Filters of these pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [visible(words(name)), visible(value ?? "no limit")]))),
     rawJson(() => o),
     h("details", { open: !about.length ? null : true, "data-open": true }, h("summary", {}, "About this page"), about.map((text) => h("p", {}, visible(text))), glossary()),
   ];

@@ -11,21 +11,33 @@ let hits = null; // of a search in texts: the words, the pairs or questions that
 const KEYS = {
   question: (i) => columns.question[i],
   depth: (i) => columns.layer[i],
-  type: (i) => columns.type[i] ?? "unreadable",
+  type: (i) => typesOf(i)[0],
   margin: (i) => columns.margin[i],
   confidence: (i) => columns.confidence[i],
   draws: (i) => columns.draws[i],
   gold: (i) => ["wrong", "tie", "unknown", "right"].indexOf(columns.gold[i]),
-  length: (i) => longer(i),
+  reward: (i) => columns.rewards[i][0],
+  length: (i) => Math.max(...lengthsOf(i)),
   status: (i) => columns.dropped[i] ?? "",
 };
 
 const GOLD = { right: "agrees", wrong: "disagrees", tie: "tie", unknown: "unknown" };
 
-/** Of both replies the longer one, in tokens where they are counted. */
-function longer(i) {
-  return Math.max(...(state.overview.length_unit === "tokens" ? columns.tokens[i] : columns.words[i]));
-}
+/** Ranges, by the values of which one has to lie in it: of both steps, where they are not of the pair. */
+const RANGED = {
+  confidence: (i) => [columns.confidence[i]],
+  margin: (i) => [columns.margin[i]],
+  draws: (i) => [columns.draws[i]],
+  length: (i) => [KEYS.length(i)],
+  chosen_length: (i) => [lengthsOf(i)[0]],
+  rejected_length: (i) => [lengthsOf(i)[1]],
+  reward: (i) => columns.rewards[i].filter((_, k) => !sought.side || typesOf(i)[k] === sought.side),
+};
+const isRanged = (name) => sought[name] || (name === "reward" && sought.side);
+
+/** Of the chosen and the rejected step. */
+const typesOf = (i) => [columns.type[i], columns.rejected_type[i]].map((type) => type ?? "unreadable");
+const lengthsOf = (i) => (state.overview.length_unit === "tokens" ? columns.tokens[i] : columns.words[i]); // of the replies
 
 function textOf(i) {
   columns.searched ??= [];
@@ -47,9 +59,9 @@ function tests() {
   if (depth) found.push((i) => String(columns.layer[i]) === depth);
   if (gold) found.push((i) => columns.gold[i] === gold);
   if (review) found.push((i) => columns.review[i]);
-  for (const name of ["confidence", "margin", "draws", "length"]) {
+  for (const name of Object.keys(RANGED).filter(isRanged)) {
     const isWithin = within(sought[name]);
-    if (sought[name]) found.push((i) => isWithin(KEYS[name](i)));
+    found.push((i) => RANGED[name](i).some(isWithin));
   }
   const named = new Set(rows.split(","));
   if (rows) found.push((i) => named.has(`${columns.part[i]}:${columns.row[i]}`));
@@ -180,11 +192,11 @@ function choice(name, label, entries) {
 
 function rangeOf(name, step) {
   const [low, high = ""] = sought[name].replace("<", "").split("..");
-  const end = (value, what) => h("input", { type: "number", step, value, "aria-label": `${name} ${what}`, placeholder: what, on: { change: () => {
+  const end = (value, what) => h("input", { type: "number", step, value, "aria-label": `${words(name)} ${what}`, placeholder: what, on: { change: () => {
     const ends = [...field.querySelectorAll("input")].map((each) => each.value);
     choose({ [name]: ends.some(Boolean) ? ends.join("..") : "" });
   } } });
-  const field = h("span", { class: "range" }, `${name} `, end(low, "from"), " ", end(high, "to"));
+  const field = h("span", { class: "range" }, `${words(name)} `, end(low, "from"), " ", end(high, "to"));
   return field;
 }
 
@@ -212,9 +224,10 @@ function pairsForm() {
     choice("depth", "Depth of the state", counted(among.map(KEYS.depth), (value) => `depth ${value}`, "any depth", true)),
     choice("gold", "Gold passages against the label", counted(among.map((i) => columns.gold[i]), (value) => `gold passages: ${GOLD[value]}`, "any gold passages")),
     tick("review", "needs review"),
-    h("details", { open: ["confidence", "margin", "draws", "length"].some((name) => sought[name]) },
+    h("details", { open: Object.keys(RANGED).some(isRanged) },
       h("summary", {}, "Ranges"),
-      rangeOf("confidence", 0.05), rangeOf("margin", 0.05), rangeOf("draws", 1), rangeOf("length", 10)),
+      Object.keys(RANGED).map((name) => rangeOf(name, name.endsWith("length") ? 10 : name === "draws" ? 1 : 0.05)),
+      choice("side", "Type of the step with this reward", [["", "of any step"], ...["query", "evidence", "answer"].map((type) => [type, `of ${type} steps`])])),
     h("button", { type: "button", id: "pairs-clear", on: { click: () => {
       location.hash = pairsLink({ sort: sought.sort });
       stage.replaceChildren();
@@ -228,8 +241,8 @@ function refillForm() {
   for (const select of stage.querySelectorAll(".pairs-form select")) if (select !== document.activeElement) select.replaceWith(fresh.querySelector(`#${select.id}`));
 }
 
-const HEADS = { question: "question", depth: "depth", type: "type", chosen: "✓ chosen, from where they differ", rejected: "✗ rejected", margin: "margin", confidence: "confidence", draws: "draws", gold: "gold", length: "length", status: "status" };
-const HINTS = { draws: "effective sample size of the side with less", gold: "whether gold passages agree with the label", length: "of the longer reply" };
+const HEADS = { question: "question", depth: "depth", type: "type", chosen: "✓ chosen, from where they differ", rejected: "✗ rejected", margin: "margin", confidence: "confidence", draws: "draws", gold: "gold", reward: "rewards", length: "lengths", status: "status" };
+const HINTS = { draws: "effective sample size of the side with less", gold: "whether gold passages agree with the label", reward: "of both steps; sorted by the chosen one's", length: "of both replies; sorted by the longer one's" };
 
 /** A head that sorts by its column: upwards, downwards, not at all. */
 function sortable(name, text, choose, { title = null, digits = false } = {}) {
@@ -260,7 +273,8 @@ function rowOf(i) {
     digits("confidence", number(columns.confidence[i])),
     digits("draws", number(columns.draws[i])),
     h("td", { "data-name": "gold" }, GOLD[columns.gold[i]]),
-    digits("length", count(longer(i))),
+    digits("rewards", columns.rewards[i].map(number).join(" / ")),
+    digits("lengths", lengthsOf(i).map(count).join(" / ")),
     h("td", { "data-name": "status" }, columns.dropped[i] ? words(columns.dropped[i]) : columns.part[i] ? `kept, ${columns.part[i]} ${columns.row[i]}` : "kept", marks));
 }
 

@@ -26,43 +26,18 @@ function questionFacts(view, row, chosenTree) {
   return h("dl", { class: "facts-of" }, facts);
 }
 
-const LEGEND = [
-  ["symbolCircle", "query"],
-  ["symbolSquare", "evidence"],
-  ["symbolDiamond", "answer"],
-  ["symbolTimes", "unreadable reply"],
-];
-
+/** What marks and lines of the drawing mean. */
 function legend() {
-  const sample = (content) => h("span", { class: "sample" }, content);
-  const symbol = (name) =>
-    d3.create("svg").attr("class", "tree").attr("viewBox", "-9 -9 18 18").attr("width", 18).attr("height", 18).attr("aria-hidden", "true")
-      .call((svg) => svg.append("path").attr("class", "mark").style("--reward", "0%").attr("d", d3.symbol(d3[name], 110)())).node();
-  const edge = (kind) =>
-    d3.create("svg").attr("class", "tree").attr("viewBox", "0 0 30 10").attr("width", 30).attr("height", 10).attr("aria-hidden", "true")
-      .call((svg) => svg.append("path").attr("class", `edge ${kind}`).attr("stroke-width", 3).attr("d", "M0,5H30")).node();
-  const scale = h("span", { class: "reward-scale", "aria-hidden": "true" });
-  return h(
-    "section",
-    { class: "legend" },
-    h("h3", {}, "Legend"),
-    h(
-      "p",
-      {},
-      "The question is on the left. Each step to its right is one reply of the agent; steps that fork from the same point are siblings. ",
-      "Depth 0 holds the first steps. The search visited thicker lines more often.",
-    ),
-    h("p", { class: "samples" }, LEGEND.map(([name, text]) => sample([symbol(name), ` ${text}`]))),
-    h(
-      "p",
-      { class: "samples" },
-      sample([edge("chosen"), " ✓ chosen in a pair"]),
-      sample([edge("rejected"), " ✗ rejected in a pair"]),
-      sample([edge("both"), " ± chosen in one, rejected in another"]),
-      sample([scale, " reward 0 to 1"]),
-    ),
-    glossary(),
-  );
+  const drawn = ([width, height], name, attributes) => {
+    const svg = d3.create("svg").attr("class", "tree").attr("viewBox", [-width / 2, -height / 2, width, height]).attr("width", width).attr("height", height).attr("aria-hidden", "true");
+    const path = svg.append("path").attr("class", name).style("--reward", "0%");
+    for (const [key, value] of Object.entries(attributes)) path.attr(key, value);
+    return svg.node();
+  };
+  const symbol = ({ name, symbol }) => [drawn([18, 18], "mark", { d: d3.symbol(d3[symbol], 110)() }), name];
+  const edge = (kind, text) => [drawn([30, 10], `edge ${kind}`, { "stroke-width": 3, d: "M-15,0H15" }), text];
+  const samples = [...Object.values(TYPES).map(symbol), edge("chosen", "✓ chosen"), edge("rejected", "✗ rejected"), edge("both", "± both"), [h("span", { class: "reward-scale", "aria-hidden": "true" }), "reward 0 to 1"]];
+  return h("p", { class: "samples legend" }, samples.map((each) => h("span", { class: "sample" }, each)));
 }
 
 const WORDS = [
@@ -83,7 +58,8 @@ function glossary() {
 }
 
 const HOW =
-  "Select a step to read its prompt and reply, or a pair below to see why it was labelled that way. Keys: t enters the tree, arrows move, + unfolds, Enter " +
+  "The question is on the left. Each step to its right is one reply of the agent; steps that fork from the same point are siblings. Depth 0 holds the first " +
+  "steps. The search visited thicker lines more often. Select a step to read its prompt and reply, or a pair below to see why it was labelled that way. Keys: t enters the tree, arrows move, + unfolds, Enter " +
   "opens, Esc closes; j / k: next / previous question; n / p: next / previous pair of the table; a: all pairs; o: overview; / searches.";
 
 /** What is known of a question, in a line; the rest is folded. */
@@ -110,12 +86,12 @@ function questionSection(view, row, chosenTree) {
   const about = [questionFacts(view, row, chosenTree)];
   if (view.trees.length && !view.trees[chosenTree].error) {
     const frame = pannable(h("div", { class: "frame", tabindex: 0, role: "region", "aria-label": "The tree; arrow keys move through it" }));
-    parts.push(h("div", { class: "drawing" }, frame), outsideTheTree(view.trees[chosenTree]));
-    about.push(h("p", { class: "note" }, HOW), legend());
+    parts.push(legend(), h("div", { class: "drawing" }, frame), outsideTheTree(view.trees[chosenTree]));
+    about.push(h("p", { class: "note" }, HOW), glossary());
   } else if (!view.trees.length && !view.error) {
     parts.push(h("p", { class: "note" }, "The tree is missing, so only the steps of its pairs are shown. Give the run directory with --trees to see it."));
   }
-  parts.push(pairsSection(view), h("details", { class: "about" }, h("summary", {}, "About this question; keys; legend"), about), rawJson(() => view));
+  parts.push(pairsSection(view), h("details", { class: "about" }, h("summary", {}, "About this question; keys; words"), about), rawJson(() => view));
   return parts;
 }
 

@@ -293,26 +293,115 @@ def test_pairs_are_walked_over_questions_in_the_order_of_the_table(visit: Visit,
     expect(page.locator("#pairs-table tbody tr").first).to_have_attribute("data-pair", order[0])
 
 
-def test_a_bar_leads_to_as_many_rows_as_it_counts(visit: Visit, page_of_run: Path) -> None:
-    """And so does the row of numbers below its chart."""
-    page = visit(page_of_run)
-    wait_for_list(page, QUESTIONS)
+CHARTS = """all => all.map(each => {
+  const cell = one => [one.innerText.replaceAll(',', ''), one.querySelector('a')?.hash ?? ''];
+  const [names, ...rows] = [...each.querySelectorAll('tr')].map(row => [...row.cells].map(cell));
+  const ways = rows.flatMap(([[label, all], ...cells]) => [
+    [names[0][0], label, cells.reduce((sum, [number]) => sum + Number(number), 0), all],
+    ...cells.map(([number, where], i) => [names[i + 1][0], label, Number(number), where])
+  ].filter(([, , number, where], i) => where || (i && number && !all)));
+  const bars = [...each.querySelectorAll('svg a')].map(bar => bar.href.baseVal);
+  return [each.querySelector('h3').innerText, ways, bars];
+})"""
+"""Of each chart its title; column, label, count and address of each number; the addresses of its bars."""
+SEEN = """all => all.filter(bar => {
+  bar.scrollIntoView({ block: 'center' });
+  const { left, right, top, bottom } = bar.getBoundingClientRect();
+  return document.elementFromPoint((left + right) / 2, (top + bottom) / 2)?.closest('a') !== bar;
+}).map(bar => bar.textContent)"""
+"""Bars that are not hit in their middle."""
+
+
+BARS_OF = {
+    *("Candidates", "Pairs by depth", "Rewards of steps", "Margin of pairs", "Confidence of pairs"),
+    "Length of replies",
+}
+"""Charts of pairs, or of their steps."""
+
+
+def fitting(chart: str, column: str, label: str, edges: dict[str, float]) -> Callable[[PairRow], object]:
+    """What a bar of a chart of pairs, or of their steps, counts. edges: the last ones, which are in their bins."""
+    ends = re.fullmatch(r"(\S+) to (\S+)", label)
+    low, high = map(float, ends.groups()) if ends else (0.0, 0.0)
+
+    def within(name: str, value: float | None) -> bool:
+        return value is not None and (low <= value < high or value == high == edges[name])
+
+    def steps(each: PairRow) -> list[tuple[str | None, float | None]]:
+        return list(zip((each.type, each.rejected_type), each.rewards, strict=True))
+
+    fits: dict[str, Callable[[PairRow], object]] = {
+        "Candidates": lambda each: (each.dropped or "kept").replace("_", " ") == label,
+        "Pairs by depth": lambda each: str(each.layer) == label and column in ("depth", each.type),
+        "Rewards of steps": lambda each: any(
+            kind == column and within(f"reward_{kind}", reward) for kind, reward in steps(each)
+        ),
+        "Margin of pairs": lambda each: within("margin", each.margin),
+        "Confidence of pairs": lambda each: within("confidence", each.confidence),
+        "Length of replies": lambda each: within(column, each.words[column == "rejected"]),
+    }
+    return fits[chart]
+
+
+@pytest.mark.parametrize("what", ["run", "data set"])
+def test_a_bar_leads_to_the_rows_that_it_counts(
+    visit: Visit, page_of_run: Path, run: Path, grown: Path, what: str
+) -> None:
+    """All of them and no other, and so does its number below the chart. Of steps: to the candidates that have one."""
+    home, source = (page_of_run, run) if what == "run" else (grown, grown.parent)
+    counts = read_all(open_collection(source), watch=lambda _: None)
+    every = [each for row in counts.rows() for each in row.candidates]
+    edges = {name: each.edges[-1] for name, each in counts.overview().histograms.items()}
+    page = visit(home)
+    page.locator("figure svg").first.wait_for()
     page.evaluate("document.querySelectorAll('figure details').forEach(each => { each.open = true })")
-    of_replies = page.locator("figure", has=page.get_by_role("heading", name="Unreadable replies"))
-    of_replies.evaluate("each => each.remove()")
-    rows = page.locator("figure tbody tr:has(a)").evaluate_all(
-        """all => all.map(each =>
-          [each.querySelector('a').hash, [...each.cells].slice(1).map(one => Number(one.innerText))])"""
-    )
-    assert len(rows) > 12
-    for where, counts in rows:
-        page.goto(f"{address(page_of_run).partition('#')[0]}{where}")
-        found = page.locator("#pairs-found" if "pairs" in where else "#found")
-        expect(found).to_have_text(re.compile(rf"^{sum(counts)}\b" if sum(counts) else "^none|^0"))
-    page.goto(address(page_of_run))
-    bar = page.locator("figure", has=page.get_by_role("heading", name="Candidates")).locator("rect.leads").nth(1)
+    charts, tried = page.locator("figure:has(svg)").evaluate_all(CHARTS), list[str]()
+    assert len(charts) > 6
+    for title, ways, bars in charts:
+        assert sorted(bars) == sorted(each[3] for each in ways if each[0] != "depth"), title  # whose bars are stacked
+        for column, label, number, where in ways:
+            assert where, (title, label)
+            page.goto(f"{address(home).partition('#')[0]}{where}")
+            if title not in BARS_OF:
+                questions = "" if title == "Unreadable replies" else number or "none"  # others than it counts
+                expect(page.locator("#found")).to_have_text(re.compile(rf"^{questions}\b"))
+                continue
+            tried.append(title)
+            among = (
+                every if title in ("Candidates", "Rewards of steps") else [each for each in every if not each.dropped]
+            )
+            wanted = [each.id for each in among if fitting(title, column, label, edges)(each)]
+            expect(page.locator("#pairs-found")).to_have_text(f"{len(wanted):,} of {len(every):,} candidates")
+            assert pairs_shown(page) == wanted[:100], (title, label)
+            assert len(wanted) == number or title == "Rewards of steps", (title, label)
+    assert set(tried) == BARS_OF
+    assert len(tried) > 15
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_bars_are_hit_where_they_are_seen_and_by_keys(visit: Visit, page_of_run: Path, size: tuple[int, int]) -> None:
+    """However small; the filter that they lead to stands in the form."""
+    page = visit(page_of_run, size=size)
+    wait_for_list(page, QUESTIONS)
+    assert page.locator("figure svg a").evaluate_all(SEEN) == []
+    rewards = page.locator("figure", has=page.get_by_role("heading", name="Rewards of steps"))
+    bar = rewards.locator("svg a", has_text="answer, 0 to 0.05")
     bar.click()
-    page.wait_for_url(re.compile("/pairs.status="))
+    page.wait_for_url(re.compile("/pairs.*&reward=0..%3C0.05&side=answer$"))
+    expect(page.get_by_label("reward to")).to_have_value("0.05")
+    expect(page.get_by_label("reward to")).to_be_in_viewport()
+    expect(page.get_by_label("Type of the step with this reward")).to_have_value("answer")
+    expect(page.locator("[data-sort=reward]")).to_be_attached()
+    page.go_back()
+    expect(bar).to_be_in_viewport()
+    lengths = page.locator("figure", has=page.get_by_role("heading", name="Length of replies"))
+    lengths.locator("svg a[tabindex='0']").focus()
+    page.keyboard.press("ArrowRight")
+    said = lengths.locator("svg a:focus").text_content() or ""
+    low, high, many = re.findall(r"\d+", said)
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(f"/pairs.chosen_length={low}..%3C{high}$"))
+    expect(page.locator("#pairs-found")).to_have_text(re.compile(rf"^{many} of"))
 
 
 def test_an_answer_that_was_looked_for_is_said_in_the_list_of_answers(visit: Visit, tmp_path: Path) -> None:
@@ -433,6 +522,7 @@ def test_the_first_view_shows_most_marks_of_the_median_question(
                     && box.bottom <= Math.min(frame.bottom, innerHeight)); }"""
             )
             seen.append(sum(inside) / len(inside))
+            expect(page.locator(".legend")).to_be_in_viewport(ratio=1)
     assert len(seen) > 5
     assert median(seen) >= share
     page.get_by_role("button", name="Fit").click()
