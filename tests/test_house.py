@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1338,
     "training": 5786,
-    "viewing": 3460,
-    "tests": 53417,
+    "viewing": 3464,
+    "tests": 53507,
     "benchmarks": 11866,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
