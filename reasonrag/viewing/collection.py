@@ -7,6 +7,7 @@ adds to its own is read when it is asked for. Knows nothing of pages or terminal
 
 from __future__ import annotations
 
+import heapq
 import os
 import threading
 import weakref
@@ -14,16 +15,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, count, groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, TypeAlias, TypeVar
+from typing import BinaryIO, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
 from preference import Candidate, DropReason, PairingRules, RolloutRecord, StateRecord
 from preference.best_path import question_record
-from preference.candidate_records import MalformedCandidatesError, QuestionRecord, parse_line, question_key
+from preference.candidate_records import AnyRecord, MalformedCandidatesError, QuestionRecord, parse_line, question_key
 from preference.export.formats import PAIRS_FILE, SplitName, pairs_files
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary, summary_of
 from preference.filters import PassedPair, candidates_of, dropped_by_caps, select
@@ -49,7 +50,6 @@ from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.run_config import find_config
 from reasonrag.viewing.evaluations import is_evaluation, is_training
 
-LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
 _AGAIN = "Make the data set again from its runs: reasonrag pairs RUN --out DIR"
 ID = "question_id"
@@ -66,37 +66,43 @@ class ExploredTree:
     record: RolloutRecord
 
 
+class RowPlace(NamedTuple):
+    """Where a pair is a row of a data set: the part, and the number there from 1. flipped: whether its sides were
+    exchanged on purpose."""
+
+    part: SplitName | None = None
+    number: int | None = None
+    flipped: bool = False
+
+
 @dataclass(frozen=True)
 class ExploredQuestion:
-    """One question with its candidates and trees.
-
-    number: place in the list, from 0. first_pair: place of its first pair among all pairs of the run that pass the
-    filters of single questions.
-    """
+    """One question with its candidates and trees. number: place in the list, from 0. rows: of the whole data set, by
+    pair id."""
 
     number: int
     questions: Sequence[QuestionRecord]
     """One per tree; at least one."""
     candidates: Sequence[Candidate]
     trees: Sequence[ExploredTree] = ()
-    first_pair: int = 0
-    parts: Mapping[str, tuple[SplitName, int]] = field(default_factory=dict)
-    """Training or validation and the number of the row there, by pair id, for the rows of a data set."""
-    flipped: frozenset[str] = frozenset()
-    """Pairs whose sides were exchanged on purpose."""
+    rows: Mapping[str, RowPlace] = field(default_factory=dict)
 
     @property
     def question(self) -> QuestionRecord:
         return self.questions[0]
+
+    def row_of(self, each: Candidate) -> RowPlace:
+        return self.rows.get(each.pair.pair_id, RowPlace())
 
 
 class Collection(Protocol):
     """A run or a data set.
 
     path: as given. teachers: the models that answered, as far as the files beside say so. warnings: what a reader
-        should know first. capped: pairs dropped by caps on the whole data set, by their place; complete after a full
-        scan. max_tokens, cut_from: of a run the token limit of replies, and the bytes from which its endpoint seems to
-        have cut prompts. summary: of a data set. calibrations: where `reasonrag calibrate` would have left a report.
+        should know first. capped: pairs of a run dropped by caps on the whole data set, by question number and pair id;
+        complete after a full scan. max_tokens, cut_from: of a run the token limit of replies, and the bytes from which
+        its endpoint seems to have cut prompts. summary: of a data set. calibrations: where `reasonrag calibrate` would
+        have left a report.
     """
 
     kind: Literal["run", "data set"]
@@ -104,15 +110,20 @@ class Collection(Protocol):
     rules: PairingRules
     teachers: set[str]
     warnings: list[str]
-    capped: Mapping[int, DropReason] = {}
+    capped: Mapping[tuple[int, str], DropReason] = {}
     max_tokens: int | None = None
     cut_from: int | None = None
     summary: PairSummary | None = None
     calibrations: Sequence[Path] = ()
+    _lines: _LineFile
+    """Those that are scanned."""
+    _read: int = 0
+    """So many of their bytes were scanned."""
 
     @property
     def scanned(self) -> float:
         """Share of the file that was read."""
+        return self._lines.share(self._read)
 
     def scan(self) -> Iterator[ExploredQuestion]:
         """Every question, without the trees of data sets; again, those that were added since. A number may come twice:
@@ -203,64 +214,59 @@ class RunCollection(Collection):
         self.max_tokens = made.decides_answers.sampling.get("max_tokens") if made else None
         self.cut_from = recorded_cut(made.operational.refused_parameters) if made and made.operational else None
         self._lines = _LineFile(rollouts)
-        self._read = 0, 0  # lines and bytes
-        self._kept, self._numbers = list[PassedPair](), dict[str, int]()
-        self._places: list[tuple[LineSpan, int]] = []
-        """By number of a question: its line, and the place of its first pair."""
-
-    @property
-    def scanned(self) -> float:
-        return self._lines.share(self._read[1])
+        self._lines_read = 0
+        self._kept, self._numbers = dict[tuple[int, str], PassedPair](), dict[str, int]()
+        self._places: list[LineSpan] = []
+        """By number of a question."""
 
     def scan(self) -> Iterator[ExploredQuestion]:
-        for place, line, where in self._lines.all(*self._read):
+        for place, line, where in self._lines.all(self._lines_read, self._read):
             record = _rollout(line, where)
             if record is None:
                 if not self._numbers and not line.startswith(b"{"):
                     raise InputError(f"{where} is not a rollout record; give a run that reasonrag generate made")
                 break  # the line that a run is writing at this moment
             number = self._numbers.setdefault(record.question_id, len(self._numbers))
-            explored = self._explored(number, record, len(self._kept))
-            self._kept += [PassedPair.of(each) for each in explored.candidates if each.dropped is None]
-            self._places[number : number + 1] = [(place, explored.first_pair)]
-            self._read = self._read[0] + 1, sum(place)
+            explored = self._explored(number, record)
+            passed = [each for each in explored.candidates if each.dropped is None]
+            self._kept |= {(number, each.pair.pair_id): PassedPair.of(each) for each in passed}
+            self._places[number : number + 1] = [place]
+            self._lines_read, self._read = self._lines_read + 1, sum(place)
             yield explored
-        self.capped = dropped_by_caps(self._kept, self.rules)
+        names, dropped = list(self._kept), dropped_by_caps(list(self._kept.values()), self.rules)
+        self.capped = {names[place]: reason for place, reason in dropped.items()}
 
     def later(self) -> Collection | None:
-        if self._lines.has_grown(at_least=self._read[1]):
+        if self._lines.has_grown(at_least=self._read):
             return self
-        ordered = sum(size for (_, size), _ in self._places)  # as a run leaves them that has come to its end
+        ordered = sum(size for _, size in self._places)  # as a run leaves them that has come to its end
         return RunCollection(self._lines.path) if self._lines.is_replaced(unless=ordered) else None
 
     def at(self, number: int) -> ExploredQuestion:
-        place, first_pair = self._places[number]
+        place = self._places[number]
         record = _rollout(self._lines.at(place), f"{self._lines.path}, byte {place[0]:,}")
         if record is None:
             raise InputError(f"{self._lines.path} ends within a line")
-        explored, places = self._explored(number, record, first_pair), count(first_pair)
-        candidates = [
-            replace(each, dropped=self.capped.get(next(places))) if each.dropped is None else each
-            for each in explored.candidates
-        ]
-        return replace(explored, candidates=candidates)
+        explored = self._explored(number, record)
+        reasons = [self.capped.get((number, each.pair.pair_id), each.dropped) for each in explored.candidates]
+        capped = [replace(each, dropped=why) for each, why in zip(explored.candidates, reasons, strict=True)]
+        return replace(explored, candidates=capped)
 
     def find(self, question_id: str) -> ExploredQuestion | None:
         found = None
         for _, line, where in self._lines.all():
             if _fields(line, ID) == [question_id] and (record := _rollout(line, where)):
                 found = record  # a later line is the tree of a question that failed before
-        return None if found is None else self._explored(0, found, 0)
+        return None if found is None else self._explored(0, found)
 
     def ids(self) -> Iterator[str]:
         found = (value for _, line, _ in self._lines.all() for value in _fields(line, ID))
         return (each for each in found if isinstance(each, str))
 
-    def _explored(self, number: int, record: RolloutRecord, first_pair: int) -> ExploredQuestion:
+    def _explored(self, number: int, record: RolloutRecord) -> ExploredQuestion:
         origin = origin_of(record).model_copy(update={"cut_from": self.cut_from})
         chosen = [] if record.error else select(labelled_states(record, origin), self.rules)
-        tree = ExploredTree(str(self.path), record)
-        return ExploredQuestion(number, [question_record(record)], chosen, [tree], first_pair)
+        return ExploredQuestion(number, [question_record(record)], chosen, [ExploredTree(str(self.path), record)])
 
 
 # -- a data set ------------------------------------------------------------------------------------------------
@@ -285,37 +291,27 @@ class DataSetCollection(Collection):
                 f"{path} has candidates, but neither {PAIRS_FILE} nor {DROPPED} says which were kept, because "
                 "reasonrag pairs was interrupted. Run the same command again"
             )
-        self._candidates, self._questions = _LineFile(path / CANDIDATES), _LineFile(path / QUESTIONS)
-        self._dropped = _dropped(path / DROPPED)
-        self._parts, self._flipped = _rows(path)
+        self._lines, self._questions = _LineFile(path / CANDIDATES), _LineFile(path / QUESTIONS)
+        self._dropped, self._rows = _dropped(path / DROPPED), _rows(path)
         self.summary, runs = summary, source_runs(path, summary)
         self.calibrations = [each / CALIBRATION / name for name in (ROWS_REPORT, CALIBRATION_REPORT) for each in runs]
         self._trees = _TreeIndex(trees, runs)
         self.warnings = [*summary.warnings, *self._trees.warnings]
         self._places: list[tuple[list[LineSpan], list[LineSpan]]] = []
         """By number of a question: its lines in both files."""
-        self._read = 0
-
-    @property
-    def scanned(self) -> float:
-        return self._candidates.share(self._read)
 
     def scan(self) -> Iterator[ExploredQuestion]:
         grouped = self._grouped()
         numbers = {key: number for number, key in enumerate(grouped)}
         questions = [[record for record, _ in each] for each in grouped.values()]
         self._places = [([], [place for _, place in each]) for each in grouped.values()]
-        of_one = groupby(self._numbered(numbers), key=itemgetter(0))
-        due = 0
-        for number, states in chain(of_one, [(len(questions), ())]):
-            for without in range(due, number):
-                yield self._explored(without, questions[without], [])
-            if number < len(questions):
-                yield self._explored(number, questions[number], [state for _, state in states])
-            due = number + 1
+        without_states = ((number, None) for number in range(len(questions)))
+        merged = heapq.merge(without_states, self._numbered(numbers), key=itemgetter(0))
+        for number, states in groupby(merged, key=itemgetter(0)):
+            yield self._explored(number, questions[number], [state for _, state in states if state])
 
     def later(self) -> Collection | None:
-        return DataSetCollection(self.path, self._given) if self._candidates.is_replaced() else None
+        return DataSetCollection(self.path, self._given) if self._lines.is_replaced() else None
 
     def _grouped(self) -> dict[str, list[tuple[QuestionRecord, LineSpan]]]:
         """The questions, each with its line; those of one text together."""
@@ -327,7 +323,7 @@ class DataSetCollection(Collection):
 
     def _numbered(self, numbers: Mapping[str, int]) -> Iterator[tuple[int, StateRecord]]:
         """The states, each with the number of its question; notes where they stand."""
-        for place, line, where in self._candidates.all():
+        for place, line, where in self._lines.all():
             state = _parsed(line, StateRecord, where)
             number = numbers.get(question_key(state.question))
             if number is None:
@@ -337,23 +333,14 @@ class DataSetCollection(Collection):
             yield number, state
 
     def at(self, number: int) -> ExploredQuestion:
-        return self._read_at(number, *self._places[number])
-
-    def _read_at(
-        self, number: int, of_states: Sequence[LineSpan], of_questions: Sequence[LineSpan]
-    ) -> ExploredQuestion:
-        """The question of these lines, and its states; others may have the same id."""
-        questions = [
-            _parsed(self._questions.at(each), QuestionRecord, str(self._questions.path)) for each in of_questions
-        ]
-        states = [_parsed(self._candidates.at(each), StateRecord, str(self._candidates.path)) for each in of_states]
-        key = question_key(questions[0].question)
-        of_it = [each for each in states if question_key(each.question) == key]
-        return replace(self._explored(number, questions, of_it), trees=self._trees.of(questions))
+        of_states, of_questions = self._places[number]
+        lines = map(self._questions.at, of_questions)
+        questions = [_parsed(each, QuestionRecord, str(self._questions.path)) for each in lines]
+        return self._whole(number, questions, of_states)
 
     def find(self, question_id: str) -> ExploredQuestion | None:
-        every = list(self._grouped().values())
-        named = [number for number, each in enumerate(every) if question_id in {one.question_id for one, _ in each}]
+        every = [[record for record, _ in each] for each in self._grouped().values()]
+        named = [each for each in enumerate(every) if question_id in {one.question_id for one in each[1]}]
         if not named:
             return None
         if len(named) > 1:
@@ -361,9 +348,18 @@ class DataSetCollection(Collection):
                 f"{self.path} has {len(named)} questions with the id {question_id!r}, from several runs: "
                 f"reasonrag view {self.path}"
             )
-        names = [[each.question_id] for each, _ in every[named[0]]]
-        states = [place for place, line, _ in self._candidates.all() if _fields(line, ID) in names]
-        return self._read_at(named[0], states, [place for _, place in every[named[0]]])
+        number, questions = named[0]
+        names = [[each.question_id] for each in questions]
+        return self._whole(
+            number, questions, [place for place, line, _ in self._lines.all() if _fields(line, ID) in names]
+        )
+
+    def _whole(self, number: int, questions: Sequence[QuestionRecord], places: Sequence[LineSpan]) -> ExploredQuestion:
+        """With its trees. places: of its states, and of others that have the same id."""
+        states = [_parsed(self._lines.at(each), StateRecord, str(self._lines.path)) for each in places]
+        key = question_key(questions[0].question)
+        of_it = [each for each in states if question_key(each.question) == key]
+        return replace(self._explored(number, questions, of_it), trees=self._trees.of(questions))
 
     def ids(self) -> Iterator[str]:
         return (_parsed(line, QuestionRecord, where).question_id for _, line, where in self._questions.all())
@@ -376,22 +372,18 @@ class DataSetCollection(Collection):
             for state in states
             for each in candidates_of(state, as_published=self.rules.as_published)
         ]
-        names = {each.pair.pair_id for each in found}
-        parts = {name: self._parts[name] for name in names if name in self._parts}
-        unknown = {each.pair.pair_id for each in found if each.dropped is None} - parts.keys() if self._parts else ()
-        if unknown:
+        kept = {each.pair.pair_id for each in found if each.dropped is None}
+        if self._rows and (unknown := kept - self._rows.keys()):
             raise InputError(
                 f"{self.path / CANDIDATES} does not belong to the rows: {min(unknown)} is neither a row nor in "
                 f"{DROPPED}. {_AGAIN}"
             )
-        return ExploredQuestion(number, questions, found, parts=parts, flipped=self._flipped & names)
+        return ExploredQuestion(number, questions, found, rows=self._rows)
 
 
 def _dropped(path: Path) -> dict[str, DropReason]:
-    if not path.is_file():
-        return {}
     found: dict[str, DropReason] = {}
-    for _, line, where in _LineFile(path).all():
+    for _, line, where in _LineFile(path).all() if path.is_file() else ():
         try:
             each = orjson.loads(line)
             found[each["pair_id"]] = each["reason"]
@@ -400,19 +392,15 @@ def _dropped(path: Path) -> dict[str, DropReason]:
     return found
 
 
-def _rows(path: Path) -> tuple[dict[str, tuple[SplitName, int]], frozenset[str]]:
-    """The part that each row is in, and its number there from 1, by pair id; and the pairs whose sides were
-    exchanged."""
-    parts: dict[str, tuple[SplitName, int]] = {}
-    flipped = set()
-    for split, file in pairs_files(path).items():
-        for number, item in enumerate(read_items(file), start=1):
+def _rows(path: Path) -> dict[str, RowPlace]:
+    """By pair id."""
+    found: dict[str, RowPlace] = {}
+    for part, file in pairs_files(path).items():
+        for item in read_items(file):
             row = item.value if isinstance(item.value, dict) else {}
             if isinstance(name := row.get("pair_id"), str):
-                parts[name] = split, number
-                if row.get("flipped"):
-                    flipped.add(name)
-    return parts, frozenset(flipped)
+                found[name] = RowPlace(part, item.number, bool(row.get("flipped")))
+    return found
 
 
 _TreeKey: TypeAlias = tuple[str | None, int | None, str]
@@ -439,21 +427,19 @@ class _TreeIndex:
         found = []
         for each in questions:
             if known := places.get((each.origin.config_hash, each.origin.seed, each.question_id)):
-                run, lines = self._runs[known[0]]
-                if record := _rollout(lines.at(known[1]), str(lines.path)):
+                run, lines, place = known
+                if record := _rollout(lines.at(place), str(lines.path)):
                     found.append(ExploredTree(str(run), record))
         return found
 
     @cached_property
-    def _places(self) -> dict[_TreeKey, tuple[int, LineSpan]]:
-        places: dict[_TreeKey, tuple[int, LineSpan]] = {}
-        for number, (_, lines) in enumerate(self._runs):
+    def _places(self) -> dict[_TreeKey, tuple[Path, _LineFile, LineSpan]]:
+        places: dict[_TreeKey, tuple[Path, _LineFile, LineSpan]] = {}
+        for run, lines in reversed(self._runs):  # of a tree in several the first; of lines the last, after a failure
             for place, line, where in lines.all():
                 configuration, seed, question = _fields(line, "config_hash", "seed", ID)
                 if isinstance(configuration, str) and isinstance(seed, int) and isinstance(question, str):
-                    name = configuration, seed, question
-                    if name not in places or places[name][0] == number:  # a later line is the tree after a failure
-                        places[name] = number, place
+                    places[configuration, seed, question] = run, lines, place
                 elif line.endswith(b"\n"):  # else a run is writing it
                     raise InputError(f"{where} is not a rollout record; look at the data set without it")
         return places
@@ -524,7 +510,7 @@ def _rollout(line: bytes, where: str) -> RolloutRecord | None:
         raise InputError(str(error)) from error
 
 
-def _parsed(line: bytes, kind: type[LineRecord], where: str) -> LineRecord:
+def _parsed(line: bytes, kind: type[AnyRecord], where: str) -> AnyRecord:
     try:
         return parse_line(line, kind, where=where)
     except MalformedCandidatesError as error:

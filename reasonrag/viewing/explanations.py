@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from functools import partial
+from math import isclose
+from typing import Literal, get_args
 
 from pydantic import BaseModel
 
@@ -18,7 +20,7 @@ from preference.candidate_records import Tag
 from preference.causes import NOT_DEAD, cause_of
 from preference.export.formats import SplitName
 from preference.filters import DRAWS_TO_DIFFER, SURE_TO_DIFFER
-from preference.margin_and_confidence import confidence, observed, shares_estimates
+from preference.margin_and_confidence import TOLERANCE, confidence, observed, shares_estimates
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
 from preference.records import OF_THE_STATE, ContinuationResult
 from reasonrag.data.multiple_choice import in_words
@@ -118,7 +120,7 @@ def cautions(each: Candidate) -> list[str]:
         found.append(f"the rejected step {does} more gold passages than the chosen one")
     for name, step, sign in (("rejected", each.rejected, 1), ("chosen", each.chosen, -1)):
         mean = step.expected_outcome if each.pair.label == "value" else None
-        against = [q for q in step.uncounted or () if mean is not None and sign * (q - mean) > _ROUNDING]
+        against = [q for q in step.uncounted or () if mean is not None and sign * (q - mean) > TOLERANCE]
         found += [f"below the {name} step, {uncounted_in_words(against)}"] if against else []
     return found
 
@@ -144,17 +146,15 @@ def why_no_pair(records: Sequence[RolloutRecord], candidates: Sequence[Candidate
 def _ended(record: RolloutRecord) -> Iterator[str]:
     """How the answers of a tree ended, and which gold passages were lacking."""
     ends = counted_ends(record)
-    results = {end.came_to for end in ends}
+    results = Counter(end.came_to for end in ends)
     given = Counter[str]()
     for node in record.nodes:
         if node.action_type == "answer" and node.content is not None:
             given[" ".join(node.content.split())[:_QUOTED]] += node.draws
     often = f", most often {given.most_common(1)[0][0]!r}" if given else ""
-    if len(results) == 1:
-        alike = f"All {len(ends):,} paths ended alike" if len(ends) > 1 else "The only path ended"
-        yield f"{alike}: {results_in_words({results.pop(): len(ends)})}{often}."
-    elif ends:
-        yield f"Outcomes differ: {results_in_words(Counter(end.came_to for end in ends))}{often}."
+    alike = f"All {len(ends):,} paths ended alike" if len(ends) > 1 else "The only path ended"
+    if ends:
+        yield f"{alike if len(results) == 1 else 'Outcomes differ'}: {results_in_words(results)}{often}."
     cause = cause_of(record)
     if not record.gold_passages or cause.cause in NOT_DEAD:
         return
@@ -182,35 +182,45 @@ def _state(each: Candidate) -> str:
 
 def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> str:
     """A step's reward, and what it is made of."""
-    if each.pair.label == "outcome" and step.parse_error is None:
-        ended = "has no known end" if step.reward is None else f"ended with outcome {number(step.reward)}"
-        return f"The trajectory in which this step was first drawn {ended}."
-    record = tree.record if tree else None
-    node = record.nodes[step.id] if record and step.id < len(record.nodes) else None
-    rule = (record.recipe.reward if record else each.state.origin.reward) or ""
     if step.parse_error is not None:
         reward = "without a reward" if step.reward is None else f"with reward {number(step.reward)}"
         if step.parse_error in OF_THE_STATE:
             return f"There is no reply ({step.parse_error}): the path ends here, {reward}, and counts nowhere."
         return f"The reply could not be parsed as a step ({step.parse_error}): the path ends here, {reward}."
+    if each.pair.label == "outcome":
+        ended = "has no known end" if step.reward is None else f"ended with outcome {number(step.reward)}"
+        return f"The trajectory in which this step was first drawn {ended}."
+    rule = each.state.origin.reward or ""
     if step.reward is None:
-        return _unknown(each, rule)
-    shared = _shared(step, record if node else None)
-    reward = f"Reward {number(step.reward)}"
-    if rule == "rank":
-        return (
-            f"{reward}: 1 / (1 + rank), where a judge ranks all steps of this state from 0; 0 for all steps if the "
-            f"judge failed.{shared}"
-        )
-    if rule == "value":
-        visits = "the simulations" if node is None else counted(node.visits, "simulation")
-        return f"{reward}: the mean value backed up by {visits} through this step, discounted per level.{shared}"
-    how = (
-        _answer(node, record, step.reward)
-        if step.action_type == "answer"
-        else _continued(step, node, record, rule, step.reward)
-    )
-    return f"{reward}. {how}{shared}"
+        no_end = "no counted continuation from this step reached an answer"
+        why = "the imported file does not give one" if each.pair.label == "imported" else no_end
+        return f"Reward unknown: {_UNKNOWN.get(rule, why)}."
+    node = tree.record.nodes[step.id] if tree and step.id < len(tree.record.nodes) else None
+    if rule in _BY_RULE:
+        visits = counted(node.visits, "simulation") if node else "the simulations"
+        how = f": {_BY_RULE[rule].format(visits=visits)}."
+    elif tree and node:
+        how = f". {_made_of(node, tree.record, step.reward)}"
+    elif step.action_type == "answer":
+        how = ". An answer. Its score is in its tree, which is not here."
+    elif step.rollouts:
+        how = f". The mean over {counted(step.rollouts, 'continuation')}, discounted as the recipe says."
+    else:
+        how = ". From continuations that are not in this folder."
+    return f"Reward {number(step.reward)}{how}{_shared(step, tree.record if tree and node else None)}"
+
+
+_UNKNOWN = {
+    "rank": "its state was not ranked",
+    "value": "the search simulated another step of this state and never returned to this one",
+    "spre_distinct": "no completed trajectory runs through this step, so the branch is pruned",
+}
+"""By rule, why a step may have no reward."""
+_BY_RULE = {
+    "rank": "1 / (1 + rank), where a judge ranks all steps of this state from 0; 0 for all steps if the judge failed",
+    "value": "the mean value backed up by {visits} through this step, discounted per level",
+}
+"""Rules whose rewards are no means of outcomes."""
 
 
 def _shared(step: StepRecord, record: RolloutRecord | None) -> str:
@@ -221,30 +231,20 @@ def _shared(step: StepRecord, record: RolloutRecord | None) -> str:
     return f"{said} Continuations of siblings that reveal the same count too: {others}." if common else said
 
 
-_UNKNOWN = {
-    "rank": "its state was not ranked",
-    "value": "the search simulated another step of this state and never returned to this one",
-    "spre_distinct": "no completed trajectory runs through this step, so the branch is pruned",
-}
-
-
-def _unknown(each: Candidate, rule: str) -> str:
-    if rule in _UNKNOWN:
-        return f"Reward unknown: {_UNKNOWN[rule]}."
-    if each.pair.label == "imported":
-        return "Reward unknown: the imported file does not give one."
-    return "Reward unknown: no counted continuation from this step reached an answer."
-
-
-def _answer(node: RolloutNode | None, record: RolloutRecord | None, reward: float | None) -> str:
-    """What an answer scores, and how that becomes its reward."""
-    if node is None or record is None or node.layer is None:
-        return "An answer. Its score is in its tree, which is not here."
-    quality = node.quality
-    if quality is None:
-        return "Its score is not known."
-    score = _score(node, record.recipe.outcome, quality)
-    return f"{score}.{_discounted(quality, [node.layer + 1], record.recipe.alpha, reward)}"
+def _made_of(node: RolloutNode, record: RolloutRecord, reward: float) -> str:
+    """What an answer scores, or what came of the continuations through another step, and how that becomes a reward."""
+    if node.action_type == "answer":
+        mean = node.quality
+        if mean is None:
+            return "Its score is not known."
+        said = _score(node, record.recipe.outcome, mean)
+        lengths = [(node.layer or 0) + 1]
+    elif not node.rollouts:
+        return "From a step with the same content."
+    else:
+        lengths = sorted({end.steps for end in node.rollouts})
+        mean, said = _mean(node, record)
+    return f"{said}.{_discounted(mean, lengths, record.recipe.alpha, reward)}"
 
 
 def _score(node: RolloutNode, outcome: str, quality: float) -> str:
@@ -262,21 +262,6 @@ def _score(node: RolloutNode, outcome: str, quality: float) -> str:
     return f"The answer scores {number(quality)}, {meaning}{held}"
 
 
-def _discounted(quality: float | None, lengths: Sequence[int], alpha: float, reward: float | None) -> str:
-    """How steps from the question lower a mean outcome: worked out where all paths have one length."""
-    if alpha == 1:
-        return ""
-    shortest, longest = lengths[0], lengths[-1]
-    steps = (
-        f"{shortest} to {longest} steps" if shortest != longest else "1 step" if longest == 1 else f"{longest} steps"
-    )
-    text = f" Discounted by {alpha:g} per step from the question ({steps})"
-    if quality is None or reward is None or shortest != longest or not _equal(quality * alpha**longest, reward):
-        return f"{text}."
-    worked = _equation(f"{{}} x {alpha:g}^{longest}", (quality,), reward, lambda a: a * float(f"{alpha:g}") ** longest)
-    return f"{text}: {worked}." if worked else f"{text}."
-
-
 _MEANS = {
     "outcome": ", weighted by visits of the search",
     "spre_distinct": " over distinct trajectories, each counted once",
@@ -284,37 +269,41 @@ _MEANS = {
 """Rules whose mean takes no sum to show."""
 
 
-def _continued(
-    step: StepRecord, node: RolloutNode | None, record: RolloutRecord | None, rule: str, reward: float | None
-) -> str:
-    """What came of the continuations through a step, and how that becomes its reward."""
-    if node is None or record is None:
-        if not step.rollouts:
-            return "From continuations that are not in this folder."
-        return f"The mean over {counted(step.rollouts, 'continuation')}, discounted as the recipe says."
-    if not node.rollouts:
-        return "From a step with the same content."
+def _mean(node: RolloutNode, record: RolloutRecord) -> tuple[float | None, str]:
+    """The mean outcome of the continuations through a step, where it is shown, and what is said of them."""
+    rule = record.recipe.reward or ""
     results = results_in_words(Counter(end.came_to for end in node.rollouts))
     found = f"{counted(len(node.rollouts), 'continuation')}: {results}."
-    lengths = sorted({end.steps for end in node.rollouts})
     if rule in _MEANS:
-        return f"{found} The mean{_MEANS[rule]}.{_discounted(None, lengths, record.recipe.alpha, reward)}"
+        return None, f"{found} The mean{_MEANS[rule]}"
     plain = sum(end.quality for end in node.rollouts) / len(node.rollouts)
     even = node.expected_outcome if rule == "spre_even" and node.expected_outcome is not None else plain
-    discount = _discounted(even, lengths, record.recipe.alpha, reward)
     if _equal(even, plain):
-        return f"{found} Mean {number(even)}.{discount}"
+        return even, f"{found} Mean {number(even)}"
     raw, weighted = apart(plain, even)
     how = "Weighting each sampled reply equally (the search oversamples some branches)"
     if record.common_findings[node.id] and shares_estimates(record.recipe):
         how = "Counting siblings that reveal the same, and each sampled reply equally"
-    return f"{found} Raw mean {raw}. {how}: {weighted}.{discount}"
+    return even, f"{found} Raw mean {raw}. {how}: {weighted}"
+
+
+def _discounted(mean: float | None, lengths: Sequence[int], alpha: float, reward: float) -> str:
+    """How steps from the question lower a mean outcome: worked out where all paths have one length."""
+    if alpha == 1:
+        return ""
+    shortest, longest = lengths[0], lengths[-1]
+    steps = counted(longest, "step") if shortest == longest else f"{shortest} to {longest} steps"
+    worked = None
+    if mean is not None and shortest == longest and _equal(mean * alpha**longest, reward):
+        form, base = f"{{}} x {alpha:g}^{longest}", float(f"{alpha:g}")
+        worked = _equation(form, (mean,), reward, lambda a: a * base**longest)
+    return f" Discounted by {alpha:g} per step from the question ({steps}){f': {worked}' if worked else ''}."
 
 
 def results_in_words(counts: Mapping[ContinuationResult, int]) -> str:
     """How many continuations ended right, partly right, wrong or in a failed step."""
-    order: tuple[ContinuationResult, ...] = ("right", "partly right", "wrong", "failed")
-    words = [f"{counts[name]} {name}{' (unreadable reply)' * (name == 'failed')}" for name in order if counts.get(name)]
+    order = (name for name in get_args(ContinuationResult) if counts.get(name))
+    words = [f"{counts[name]} {name}{' (unreadable reply)' * (name == 'failed')}" for name in order]
     return ", ".join(words) or "none ended"
 
 
@@ -345,54 +334,58 @@ def _uncounted(each: Candidate, step: StepRecord) -> str:
 
 
 def _label(each: Candidate, tree: ExploredTree | None) -> str:
-    pair = each.pair
-    saw = "saw the visited steps" if is_judged_by_visits(each.state) else "saw every step"
+    pair, saw = each.pair, "the visited steps" if is_judged_by_visits(each.state) else "every step"
+    if pair.label is None:
+        return f"A judge saw {saw} of this state and did not pick this pair."
     if pair.label == "judge":
         values = "" if pair.margin is None else f" By the rewards alone the margin would be {number(pair.margin)}."
-        return (
-            f"A judge {saw} of this state and picked the chosen step as better and the rejected one as worse.{values}"
-        )
+        picked = "picked the chosen step as better and the rejected one as worse"
+        return f"A judge saw {saw} of this state and {picked}.{values}"
     if pair.label == "imported":
         return "The label comes from the imported file."
-    if pair.label is None:
-        return f"A judge {saw} of this state and did not pick this pair."
-    if pair.label == "outcome":
-        return _by_outcome(each, pair.margin, tree)
-    if pair.margin is None:
-        return "One step has no known reward, so the two cannot be compared."
-    if pair.margin == 0:
-        return "Both have the same reward, so neither is better; the earlier step is listed first."
-    better = "The chosen step has the higher reward. " if pair.margin > 0 else ""
+    unknown, tied, better = _COMPARED[pair.label]
+    if not pair.margin:
+        return unknown if pair.margin is None else tied
     shorter = (
         " Without the discount both steps are equal: the chosen one reaches its answers in fewer steps, or was visited "
         "more often."
     )
-    return f"{better}{_margin(each, pair.margin, tree)}{shorter if 'efficiency_only' in pair.tags else ''}"
+    worked = _margin(each, pair.margin, tree)
+    return f"{better * (pair.margin > 0)}{worked}{shorter * ('efficiency_only' in pair.tags)}"
 
 
-def _by_outcome(each: Candidate, margin: float | None, tree: ExploredTree | None) -> str:
-    if margin is None:
-        return "One of the two trajectories has no known end, so the steps cannot be compared."
-    if margin == 0:
-        return "Both trajectories had the same outcome, so neither step is better; the earlier one is listed first."
-    better = "The chosen step's own trajectory ended better. " if margin > 0 else ""
-    return f"{better}{_margin(each, margin, tree)}"
+_COMPARED = {
+    "value": (
+        "One step has no known reward, so the two cannot be compared.",
+        "Both have the same reward, so neither is better; the earlier step is listed first.",
+        "The chosen step has the higher reward. ",
+    ),
+    "outcome": (
+        "One of the two trajectories has no known end, so the steps cannot be compared.",
+        "Both trajectories had the same outcome, so neither step is better; the earlier one is listed first.",
+        "The chosen step's own trajectory ended better. ",
+    ),
+}
+"""By label: where the margin is unknown, 0, or above."""
 
 
 def _margin(each: Candidate, margin: float, tree: ExploredTree | None) -> str:
     """The margin, worked out from both rewards; without the sum where no tree tells how it was made."""
-    chosen, rejected = each.chosen.reward, each.rejected.reward
+    chosen, rejected, layer = each.chosen.reward, each.rejected.reward, each.state.layer
+    worked, why = None, ""
     if chosen is None or rejected is None:
-        return f"Margin: {number(margin)}."
-    if _equal(chosen - rejected, margin):
+        pass
+    elif _equal(chosen - rejected, margin):
         worked = _equation("{} - {}", (chosen, rejected), margin, lambda a, b: a - b)
-        return f"Margin: {worked or number(margin)}."
-    if tree is None or not tree.record.recipe.margin_by_layer:
-        return f"Margin: {number(margin)}, the difference in reward as scaled by the recipe."
-    alpha = f"{tree.record.recipe.alpha:g}"
-    layer, why = each.state.layer, ", divided by the discount at this depth so that deep pairs count as much"
-    scale, form = float(alpha) ** layer, f"({{}} - {{}}) / {alpha}^{layer}"
-    worked = _equation(form, (chosen, rejected), margin, lambda a, b: (a - b) / scale)
+    elif tree is None or not tree.record.recipe.margin_by_layer:
+        why = ", the difference in reward as scaled by the recipe"
+    else:
+        alpha, why = (
+            f"{tree.record.recipe.alpha:g}",
+            ", divided by the discount at this depth so that deep pairs count as much",
+        )
+        scale, form = float(alpha) ** layer, f"({{}} - {{}}) / {alpha}^{layer}"
+        worked = _equation(form, (chosen, rejected), margin, lambda a, b: (a - b) / scale)
     return f"Margin: {worked or number(margin)}{why}."
 
 
@@ -402,11 +395,7 @@ def _confidence(each: Candidate, tree: ExploredTree | None) -> str:
     sizes = [f"effective sample size {number(step.observations)}" for step in (each.chosen, each.rejected)]
     chosen, rejected = known or sizes
     halved = ", half of it for an answer against another type" if "answer" in each.types != ("answer", "answer") else ""
-    low = (
-        " Below 0.5: the data do not favour the chosen step."
-        if each.pair.confidence is not None and each.pair.confidence < 1 / 2
-        else ""
-    )
+    low = " Below 0.5: the data do not favour the chosen step." if (each.pair.confidence or 0.0) < 1 / 2 else ""
     return (
         f"P(chosen > rejected) = {number(each.pair.confidence)}: the chance that a draw from Beta(1/2 + n r, "
         f"1/2 + n (1 - r)) of the chosen step ({chosen}) exceeds one of the rejected step ({rejected}). r: reward / "
@@ -450,24 +439,18 @@ _TAGS: dict[Tag, str] = {
 def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, flipped: bool, caps_known: bool) -> str:
     if each.dropped is not None:
         return f"Dropped ({each.dropped.replace('_', ' ')}): {_dropped(each, each.dropped, rules)}."
-    where = {"train": " for training", "validation": " for validation"}.get(part or "", "")
+    said = {"train": "Kept for training", "validation": "Kept for validation"}.get(part or "", "Kept")
     turned = " Its sides were exchanged on purpose (--flip)." if flipped else ""
-    capped = (
-        " Pairs with these tags are capped over the whole data set; that cap was not checked here."
-        if {"efficiency_only", "style_only"} & {*each.pair.tags} and not caps_known
-        else ""
-    )
     if each.pair.label == "imported":
-        return f"Kept{where}, as in the imported file.{turned}"
+        return f"{said}, as in the imported file.{turned}"
     if rules.as_published:
-        return f"Kept{where}, by the rules of the published system (--as-published).{turned}"
-    said = f"Kept{where}: it passes every filter"
-    if each.pair.label in ("value", "outcome"):
-        said += f" (margin at least {number(rules.min_margin)}"
-        if each.pair.confidence is not None:
-            said += f", confidence at least {number(rules.min_confidence)}"
-        said += ")"
-    return f"{said}.{turned}{capped}"
+        return f"{said}, by the rules of the published system (--as-published).{turned}"
+    limits = [f"margin at least {number(rules.min_margin)}"] * (each.pair.label in ("value", "outcome"))
+    limits += [f"confidence at least {number(rules.min_confidence)}"] * (each.pair.confidence is not None)
+    passed = f" ({', '.join(limits)})" if limits else ""
+    tagged = " Pairs with these tags are capped over the whole data set; that cap was not checked here."
+    capped = tagged if not (caps_known or {"efficiency_only", "style_only"}.isdisjoint(each.pair.tags)) else ""
+    return f"{said}: it passes every filter{passed}.{turned}{capped}"
 
 
 def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
@@ -571,9 +554,5 @@ def _tells(text: str, value: float) -> bool:
     return float(text) not in (0, 1) or _equal(float(text), value)
 
 
-def _equal(one: float, other: float) -> bool:
-    """Up to what floats lose."""
-    return abs(one - other) <= _ROUNDING * max(abs(one), abs(other), 1e-3)
-
-
-_ROUNDING = 1e-9
+_equal = partial(isclose, abs_tol=1e-12)
+"""Up to what floats lose."""

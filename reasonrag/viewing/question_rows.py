@@ -72,8 +72,6 @@ class QuestionRow(BaseModel):
     review: int
     """Those of them whose labels need review."""
     candidates: list[PairRow] = Field(exclude=True)
-    first_pair: int = Field(default=0, exclude=True)
-    """Place of the first kept pair among those of the whole run."""
 
     @property
     def kept(self) -> list[PairRow]:
@@ -102,7 +100,6 @@ def question_row(explored: ExploredQuestion) -> QuestionRow:
         unreadable=unreadable if explored.trees else None,
         calls=sum(each.calls for each in usages) if usages else None,
         cost_usd=sum(costs) if costs else None,
-        first_pair=explored.first_pair,
         **_counted([_pair_row(each, explored) for each in explored.candidates]),
     )
 
@@ -113,23 +110,23 @@ def _counted(rows: list[PairRow]) -> dict[str, Any]:
 
 
 def _pair_row(each: Candidate, explored: ExploredQuestion) -> PairRow:
-    part, row = explored.parts.get(each.pair.pair_id, (None, None))
-    both, one, other = (each.chosen, each.rejected), each.chosen.observations, each.rejected.observations
+    place, sides = explored.row_of(each), (each.chosen, each.rejected)
+    draws = [step.observations for step in sides if step.observations is not None]
     chosen, rejected = differing(each)
     named = {
         "question": explored.number,
         "id": each.pair.pair_id,
         "dropped": each.dropped,
-        "part": part,
-        "row": row,
+        "part": place.part,
+        "row": place.number,
         "layer": each.state.layer,
         "type": each.chosen.action_type,
         "rejected_type": each.rejected.action_type,
-        "rewards": (each.chosen.reward, each.rejected.reward),
-        "draws": None if one is None or other is None else min(one, other),
+        "rewards": tuple(step.reward for step in sides),
+        "draws": min(draws) if len(draws) == len(sides) else None,
         "review": bool(cautions(each)),
-        "tokens": (both[0].tokens, both[1].tokens),
-        "words": (len(both[0].response.split()), len(both[1].response.split())),
+        "tokens": tuple(step.tokens for step in sides),
+        "words": tuple(len(step.response.split()) for step in sides),
         "chosen": chosen,
         "rejected": rejected,
         "label": each.pair.label or "none",
@@ -145,11 +142,11 @@ def columns_of(rows: Iterable[QuestionRow], *, dropped: bool) -> dict[str, list[
     return {name: [getattr(each, name) for each in pairs] for name in names}
 
 
-def capped_row(row: QuestionRow, capped: Mapping[int, DropReason]) -> QuestionRow:
+def capped_row(row: QuestionRow, capped: Mapping[tuple[int, str], DropReason]) -> QuestionRow:
     """The row once the caps on the whole data set are known."""
-    reasons = [capped.get(row.first_pair + place) for place in range(row.pairs)]
+    reasons = [capped.get((row.number, each.id)) for each in row.candidates]
     if not any(reasons):
         return row
-    of_kept = iter(reasons)
-    rows = [each if each.dropped else each.model_copy(update={"dropped": next(of_kept)}) for each in row.candidates]
+    judged = zip(row.candidates, reasons, strict=True)
+    rows = [each.model_copy(update={"dropped": reason}) if reason else each for each, reason in judged]
     return row.model_copy(update=_counted(rows))

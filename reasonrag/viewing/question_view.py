@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -194,20 +194,19 @@ def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known
     states, numbers = _states(explored, texts)
     pairs = []
     for each in explored.candidates:
-        state = numbers[id(each.state)]
+        state, row = numbers[id(each.state)], explored.row_of(each)
         tree = None if (number := states[state].tree) is None else explored.trees[number]
-        part, _ = explored.parts.get(each.pair.pair_id, (None, None))
-        flipped = each.pair.pair_id in explored.flipped
-        shown = PairView.model_construct(
-            **shared_fields(each.pair, PairView),
+        shown = _view(
+            PairView,
+            each.pair,
             id=each.pair.pair_id,
             state=state,
             dropped=each.dropped,
-            part=part,
-            flipped=flipped,
+            part=row.part,
+            flipped=row.flipped,
             differ=differing(each),
             cautions=cautions(each),
-            why=explain(each, tree, rules, part=part, flipped=flipped, caps_known=caps_known),
+            why=explain(each, tree, rules, part=row.part, flipped=row.flipped, caps_known=caps_known),
         )
         pairs.append(shown)
     return QuestionView(
@@ -224,22 +223,26 @@ def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known
         states=states,
         pairs=pairs,
         no_pair=why_no_pair(records, explored.candidates),
-        texts=texts.found,
+        texts=list(texts.numbers),
     )
 
 
+View = TypeVar("View", bound=BaseModel)
+
+
+def _view(kind: type[View], record: BaseModel, **more: Any) -> View:
+    """With the fields that both have, and with more, which take their places."""
+    return kind.model_construct(**shared_fields(record, kind) | more)
+
+
 class _Texts:
-    """Long texts, each once."""
+    """Long texts, each once, with their numbers."""
 
     def __init__(self) -> None:
-        self.found: list[str] = []
-        self._numbers: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        if text not in self._numbers:
-            self._numbers[text] = len(self.found)
-            self.found.append(text)
-        return self._numbers[text]
+        return self.numbers.setdefault(text, len(self.numbers))
 
     def turns(self, prompt: Sequence[Message]) -> dict[str, Any]:
         """A prompt as a `StepView` has it, by the last turns of system and user."""
@@ -249,51 +252,42 @@ class _Texts:
 
 
 def _tree(tree: ExploredTree, texts: _Texts) -> TreeView:
-    record = tree.record
-    found = step_statuses(record)
-    return TreeView.model_construct(
-        **shared_fields(record, TreeView),
-        source=tree.source,
-        steps=[_step(node, record, found[node.id], texts) for node in record.nodes],
-    )
+    record, statuses = tree.record, step_statuses(tree.record)
+    steps = [_step(node, record, status, texts) for node, status in zip(record.nodes, statuses, strict=True)]
+    return _view(TreeView, record, source=tree.source, steps=steps)
 
 
 def _step(node: RolloutNode, record: RolloutRecord, status: StepStatus, texts: _Texts) -> StepView:
     turns = texts.turns(node.prompt or [])
     sent = None if node.sampled_with is None else [texts.number(each.content) for each in node.sampled_with]
-    passages = _passages(node, record, "" if turns["user"] is None else texts.found[turns["user"]])
-    common = record.common_findings[node.id] if node.same_as is None else {}
-    return StepView.model_construct(
-        **shared_fields(node, StepView) | turns | {"sampled_with": sent, "passages": passages, "in_common": common},
+    ends = Counter(node.rollouts).most_common()
+    return _view(
+        StepView,
+        node,
+        **turns,
         parent=node.parent_id,
         type=node.action_type,
+        sampled_with=sent,
+        passages=_passages(node, record.gold_passages),
         fate=status,
+        in_common=record.common_findings[node.id] if node.same_as is None else {},
         uncounted=uncounted_in_words(record.uncounted[node.id], record.drawn_otherwise[node.id]),
-        ends=[
-            EndView.model_construct(
-                **shared_fields(end, EndView), came_to=end.came_to, quality=end.quality, times=times
-            )
-            for end, times in Counter(node.rollouts).most_common()
-        ],
+        ends=[_view(EndView, end, came_to=end.came_to, quality=end.quality, times=times) for end, times in ends],
     )
 
 
-def _passages(node: RolloutNode, record: RolloutRecord, user: str) -> list[PassageView] | None:
+def _passages(node: RolloutNode, gold: Sequence[str] | None) -> list[PassageView] | None:
     if node.passages is None:
         return None
-    gold = None if record.gold_passages is None else set(record.gold_passages)
+    user = next((turn.content for turn in reversed(node.prompt or []) if turn.role == "user"), "")
+    shown = zip(node.passages, _places(node.passages, user), strict=True)
     return [
-        PassageView.model_construct(
-            **shared_fields(each, PassageView),
-            gold=None if gold is None else each.id in gold or each.title in gold,
-            start=start,
-            end=end,
-        )
-        for each, (start, end) in zip(node.passages, _places(node.passages, user), strict=True)
+        _view(PassageView, each, gold=None if gold is None else not {each.id, each.title}.isdisjoint(gold), **place)
+        for each, place in shown
     ]
 
 
-def _places(passages: Sequence[PassageRef], user: str) -> Iterator[tuple[int | None, int | None]]:
+def _places(passages: Sequence[PassageRef], user: str) -> Iterator[dict[str, int | None]]:
     """Where the text of each stands: below its title, up to the next one; or, of other agents, on one line with it."""
     referred = "<reference>" in user
     heads = [inert(each.title) if referred else one_line(each.title) for each in passages]
@@ -309,34 +303,33 @@ def _places(passages: Sequence[PassageRef], user: str) -> Iterator[tuple[int | N
         start = starts[i] + len(head)
         end = next((later for later in starts[i + 1 :] if later >= 0), close)
         shown = user[start:end].rstrip("\n") if referred else user[start:].partition("\n")[0]
-        yield (start, start + len(shown)) if starts[i] >= 0 else (None, None)
+        yield {"start": start, "end": start + len(shown)} if starts[i] >= 0 else {"start": None, "end": None}
 
 
 def _states(explored: ExploredQuestion, texts: _Texts) -> tuple[list[StateView], dict[int, int]]:
     """The states of the candidates, and their numbers by identity: one prompt in two runs is two states here."""
     records = (tree.record for tree in explored.trees)
     known = {(each.config_hash, each.seed, each.question_id): number for number, each in enumerate(records)}
-    found: list[StateView] = []
-    numbers: dict[int, int] = {}
-    for each in explored.candidates:
-        state = each.state
-        if id(state) not in numbers:
-            numbers[id(state)] = len(found)
-            tree = known.get((state.origin.config_hash or "", state.origin.seed or 0, state.question_id))
-            found.append(_state(state, tree, texts))
-    return found, numbers
+    states = {id(each.state): each.state for each in explored.candidates}
+    found = []
+    for state in states.values():
+        tree = known.get((state.origin.config_hash or "", state.origin.seed or 0, state.question_id))
+        found.append(_state(state, tree, texts))
+    return found, {name: number for number, name in enumerate(states)}
 
 
 def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
-    of_state = {"parent": None, "layer": state.layer, "action": state.action} | texts.turns(state.prompt)
+    of_state = {"layer": state.layer, "action": state.action} | texts.turns(state.prompt)
     steps = [  # which its tree has, if that is here
-        StepView.model_construct(
-            **shared_fields(step, StepView)
-            | of_state
-            | {"parse_error": step.parse_error and ParseFailure(cause=step.parse_error, detail="")}
-            | {"uncounted": uncounted_in_words(step.uncounted)},
+        _view(
+            StepView,
+            step,
+            **of_state,
+            parent=None,
             type=step.action_type,
             terminal=step.action_type == "answer",
+            parse_error=step.parse_error and ParseFailure(cause=step.parse_error, detail=""),
+            uncounted=uncounted_in_words(step.uncounted),
         )
         for step in (state.steps if tree is None else ())
     ]
@@ -345,11 +338,13 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
 
 def step_statuses(record: RolloutRecord) -> list[StepStatus]:
     """Status of every node by id; that of the root is the status of its state."""
-    below = _ends_below(record)
-    return [_step_status(node, below[node.id]) for node in record.nodes]
+    ends = [Counter(node.rollouts) for node in record.nodes]
+    for node in reversed(record.nodes):  # children have higher ids than their parents
+        ends[node.id] |= sum((ends[each] for each in node.children_ids), Counter[FinalScore]())
+    return [_step_status(node, ends[node.id]) for node in record.nodes]
 
 
-def _step_status(node: RolloutNode, ends: list[FinalScore]) -> StepStatus:
+def _step_status(node: RolloutNode, ends: Counter[FinalScore]) -> StepStatus:
     if node.parse_error is not None:
         return "failed"
     if node.terminal:
@@ -358,14 +353,4 @@ def _step_status(node: RolloutNode, ends: list[FinalScore]) -> StepStatus:
         return "repeated"
     if not ends:
         return "unexplored"
-    return "settled" if len(ends) > 1 and len({end.quality for end in ends}) == 1 else "mixed"
-
-
-def _ends_below(record: RolloutRecord) -> list[list[FinalScore]]:
-    found: list[Counter[FinalScore]] = [Counter(node.rollouts) for node in record.nodes]
-    for node in reversed(record.nodes):  # children have higher ids than their parents
-        children = Counter[FinalScore]()
-        for child in node.children_ids:
-            children += found[child]
-        found[node.id] |= children
-    return [list(each.elements()) for each in found]
+    return "settled" if ends.total() > 1 and len({end.quality for end in ends}) == 1 else "mixed"
