@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
@@ -75,6 +75,9 @@ class RowPlace(NamedTuple):
     flipped: bool = False
 
 
+NO_ROW = RowPlace()
+
+
 @dataclass(frozen=True)
 class ExploredQuestion:
     """One question with its candidates and trees. number: place in the list, from 0. rows: of the whole data set, by
@@ -92,7 +95,7 @@ class ExploredQuestion:
         return self.questions[0]
 
     def row_of(self, each: Candidate) -> RowPlace:
-        return self.rows.get(each.pair.pair_id, RowPlace())
+        return self.rows.get(each.pair.pair_id, NO_ROW)
 
 
 class Collection(Protocol):
@@ -260,8 +263,7 @@ class RunCollection(Collection):
         return None if found is None else self._explored(0, found)
 
     def ids(self) -> Iterator[str]:
-        found = (value for _, line, _ in self._lines.all() for value in _fields(line, ID))
-        return (each for each in found if isinstance(each, str))
+        return (each for _, line, _ in self._lines.all() for each in _fields(line, ID) if isinstance(each, str))
 
     def _explored(self, number: int, record: RolloutRecord) -> ExploredQuestion:
         origin = origin_of(record).model_copy(update={"cut_from": self.cut_from})
@@ -340,19 +342,18 @@ class DataSetCollection(Collection):
 
     def find(self, question_id: str) -> ExploredQuestion | None:
         every = [[record for record, _ in each] for each in self._grouped().values()]
-        named = [each for each in enumerate(every) if question_id in {one.question_id for one in each[1]}]
-        if not named:
-            return None
+        named = [number for number, each in enumerate(every) if question_id in {one.question_id for one in each}]
         if len(named) > 1:
             raise InputError(
                 f"{self.path} has {len(named)} questions with the id {question_id!r}, from several runs: "
                 f"reasonrag view {self.path}"
             )
-        number, questions = named[0]
+        if not named:
+            return None
+        number, questions = named[0], every[named[0]]
         names = [[each.question_id] for each in questions]
-        return self._whole(
-            number, questions, [place for place, line, _ in self._lines.all() if _fields(line, ID) in names]
-        )
+        places = [place for place, line, _ in self._lines.all() if _fields(line, ID) in names]
+        return self._whole(number, questions, places)
 
     def _whole(self, number: int, questions: Sequence[QuestionRecord], places: Sequence[LineSpan]) -> ExploredQuestion:
         """With its trees. places: of its states, and of others that have the same id."""
@@ -384,11 +385,10 @@ class DataSetCollection(Collection):
 def _dropped(path: Path) -> dict[str, DropReason]:
     found: dict[str, DropReason] = {}
     for _, line, where in _LineFile(path).all() if path.is_file() else ():
-        try:
-            each = orjson.loads(line)
-            found[each["pair_id"]] = each["reason"]
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise InputError(f"{where} does not say why a pair was dropped. {_AGAIN}") from error
+        name, reason = _fields(line, "pair_id", "reason")
+        if name is None or reason is None:
+            raise InputError(f"{where} does not say why a pair was dropped. {_AGAIN}")
+        found[name] = reason
     return found
 
 
@@ -424,13 +424,10 @@ class _TreeIndex:
     def of(self, questions: Sequence[QuestionRecord]) -> list[ExploredTree]:
         with self._finding:
             places = self._places
-        found = []
-        for each in questions:
-            if known := places.get((each.origin.config_hash, each.origin.seed, each.question_id)):
-                run, lines, place = known
-                if record := _rollout(lines.at(place), str(lines.path)):
-                    found.append(ExploredTree(str(run), record))
-        return found
+        keys = ((each.origin.config_hash, each.origin.seed, each.question_id) for each in questions)
+        known = [places[key] for key in keys if key in places]
+        read = [(run, _rollout(lines.at(place), str(lines.path))) for run, lines, place in known]
+        return [ExploredTree(str(run), record) for run, record in read if record]
 
     @cached_property
     def _places(self) -> dict[_TreeKey, tuple[Path, _LineFile, LineSpan]]:
@@ -492,7 +489,7 @@ class _LineFile:
             return read(self._file, self._size - place)
 
 
-def _fields(line: bytes, *names: str) -> list[object]:
+def _fields(line: bytes, *names: str) -> list[Any]:
     """Values of a record; None if the line is cut off or has no such field."""
     with suppress(orjson.JSONDecodeError):
         if isinstance(record := orjson.loads(line), dict):

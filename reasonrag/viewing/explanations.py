@@ -18,7 +18,6 @@ from pydantic import BaseModel
 from preference import Candidate, DropReason, FinalScore, PairingRules, RolloutNode, RolloutRecord, StepRecord, f1_score
 from preference.candidate_records import Tag
 from preference.causes import NOT_DEAD, cause_of
-from preference.export.formats import SplitName
 from preference.filters import DRAWS_TO_DIFFER, SURE_TO_DIFFER
 from preference.margin_and_confidence import TOLERANCE, confidence, observed, shares_estimates
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
@@ -26,13 +25,16 @@ from preference.records import OF_THE_STATE, ContinuationResult
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.exploration.summary import counted_ends
 from reasonrag.rendering import counted, percent
-from reasonrag.viewing.collection import ExploredTree
+from reasonrag.viewing.collection import NO_ROW, ExploredTree, RowPlace
 
 Topic = Literal["state", "chosen", "rejected", "label", "confidence", "checks", "verdict"]
+_QUOTED, _LEAD, _MOST = 80, 30, 90
+"""Letters: of an answer; both sides of a pair that begin alike with more are cut before they differ; most of each that
+is shown."""
 _TURN_WORDS = {
-    "think": "the agent had to search or answer",
-    "read": "the agent had to report evidence from the passages its query found",
-    "conclude": "the agent had to answer, because its step budget was spent",
+    "think": ": the agent had to search or answer",
+    "read": ": the agent had to report evidence from the passages its query found",
+    "conclude": ": the agent had to answer, because its step budget was spent",
 }
 OUTCOMES = {
     "f1": "its F1 against the gold answers",
@@ -54,21 +56,16 @@ class Explanation(BaseModel):
 
 
 def explain(
-    each: Candidate,
-    tree: ExploredTree | None,
-    rules: PairingRules,
-    *,
-    part: SplitName | None = None,
-    flipped: bool = False,
-    caps_known: bool = True,
+    each: Candidate, tree: ExploredTree | None, rules: PairingRules, *, row: RowPlace = NO_ROW, caps_known: bool = True
 ) -> list[Explanation]:
     """Everything that decided this pair, in the order in which it is told.
 
-    tree: the pair's, where it is at hand. part: of the data set, where the pair is a row. caps_known: whether rules
-    about shares of the whole data set have been applied.
+    tree: the pair's, where it is at hand. caps_known: whether rules about shares of the whole data set have been
+    applied.
     """
+    turn = _TURN_WORDS.get(each.state.action or "", "")
     told: list[tuple[Topic, str]] = [
-        ("state", _state(each)),
+        ("state", f"Both steps were sampled in the same state, at depth {each.state.layer}{turn}."),
         ("chosen", _rewarded(each, each.chosen, tree) + _uncounted(each, each.chosen)),
         ("rejected", _rewarded(each, each.rejected, tree) + _uncounted(each, each.rejected)),
         ("label", _label(each, tree)),
@@ -76,12 +73,8 @@ def explain(
     if each.pair.label == "value" and each.pair.confidence is not None:
         told.append(("confidence", _confidence(each, tree)))
     told += [("checks", text) for text in _checks(each)]
-    told.append(("verdict", _verdict(each, rules, part=part, flipped=flipped, caps_known=caps_known)))
+    told.append(("verdict", _verdict(each, rules, row, caps_known=caps_known)))
     return [Explanation(topic=topic, text=text) for topic, text in told]
-
-
-LEAD, MOST = 30, 90
-"""Letters: both sides of a pair that begin alike with more are cut before they differ; most of each that is shown."""
 
 
 def differing(each: Candidate) -> tuple[str, str]:
@@ -91,12 +84,12 @@ def differing(each: Candidate) -> tuple[str, str]:
     told = None not in (contents := {step.content for step in steps}) and len(contents) > 1
     one, other = (" ".join((step.content or "" if told else step.response).split()) for step in steps)
     same = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    begin = max(one.rfind(" ", 0, same) + 1, same - LEAD) if same > LEAD else 0
+    begin = max(one.rfind(" ", 0, same) + 1, same - _LEAD) if same > _LEAD else 0
     return _cut(one, begin), _cut(other, begin)
 
 
 def _cut(text: str, begin: int) -> str:
-    return f"{'… ' if begin else ''}{text[begin : begin + MOST]}{'…' if len(text) > begin + MOST else ''}"
+    return f"{'… ' if begin else ''}{text[begin : begin + _MOST]}{'…' if len(text) > begin + _MOST else ''}"
 
 
 def cautions(each: Candidate) -> list[str]:
@@ -169,15 +162,7 @@ def _ended(record: RolloutRecord) -> Iterator[str]:
         yield f"A path reports all {many:,} gold passages."
 
 
-_QUOTED = 80
-
-
 # -- the reward of a step --------------------------------------------------------------------------------------
-
-
-def _state(each: Candidate) -> str:
-    turn = _TURN_WORDS.get(each.state.action or "")
-    return f"Both steps were sampled in the same state, at depth {each.state.layer}{f': {turn}' if turn else ''}."
 
 
 def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> str:
@@ -371,11 +356,9 @@ _COMPARED = {
 
 def _margin(each: Candidate, margin: float, tree: ExploredTree | None) -> str:
     """The margin, worked out from both rewards; without the sum where no tree tells how it was made."""
-    chosen, rejected, layer = each.chosen.reward, each.rejected.reward, each.state.layer
+    chosen, rejected, layer = each.chosen.reward or 0.0, each.rejected.reward or 0.0, each.state.layer
     worked, why = None, ""
-    if chosen is None or rejected is None:
-        pass
-    elif _equal(chosen - rejected, margin):
+    if _equal(chosen - rejected, margin):
         worked = _equation("{} - {}", (chosen, rejected), margin, lambda a, b: a - b)
     elif tree is None or not tree.record.recipe.margin_by_layer:
         why = ", the difference in reward as scaled by the recipe"
@@ -436,11 +419,11 @@ _TAGS: dict[Tag, str] = {
 # -- the verdict -----------------------------------------------------------------------------------------------
 
 
-def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, flipped: bool, caps_known: bool) -> str:
+def _verdict(each: Candidate, rules: PairingRules, row: RowPlace, *, caps_known: bool) -> str:
     if each.dropped is not None:
         return f"Dropped ({each.dropped.replace('_', ' ')}): {_dropped(each, each.dropped, rules)}."
-    said = {"train": "Kept for training", "validation": "Kept for validation"}.get(part or "", "Kept")
-    turned = " Its sides were exchanged on purpose (--flip)." if flipped else ""
+    said = {"train": "Kept for training", "validation": "Kept for validation"}.get(row.part or "", "Kept")
+    turned = " Its sides were exchanged on purpose (--flip)." if row.flipped else ""
     if each.pair.label == "imported":
         return f"{said}, as in the imported file.{turned}"
     if rules.as_published:

@@ -111,7 +111,7 @@ def _counted(rows: list[PairRow]) -> dict[str, Any]:
 
 def _pair_row(each: Candidate, explored: ExploredQuestion) -> PairRow:
     place, sides = explored.row_of(each), (each.chosen, each.rejected)
-    draws = [step.observations for step in sides if step.observations is not None]
+    one, other = (step.observations for step in sides)
     chosen, rejected = differing(each)
     named = {
         "question": explored.number,
@@ -123,7 +123,7 @@ def _pair_row(each: Candidate, explored: ExploredQuestion) -> PairRow:
         "type": each.chosen.action_type,
         "rejected_type": each.rejected.action_type,
         "rewards": tuple(step.reward for step in sides),
-        "draws": min(draws) if len(draws) == len(sides) else None,
+        "draws": None if one is None or other is None else min(one, other),
         "review": bool(cautions(each)),
         "tokens": tuple(step.tokens for step in sides),
         "words": tuple(len(step.response.split()) for step in sides),

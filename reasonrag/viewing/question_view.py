@@ -202,19 +202,18 @@ def question_view(explored: ExploredQuestion, rules: PairingRules, *, caps_known
             id=each.pair.pair_id,
             state=state,
             dropped=each.dropped,
-            part=row.part,
-            flipped=row.flipped,
+            **shared_fields(row, PairView),
             differ=differing(each),
             cautions=cautions(each),
-            why=explain(each, tree, rules, part=row.part, flipped=row.flipped, caps_known=caps_known),
+            why=explain(each, tree, rules, row=row, caps_known=caps_known),
         )
         pairs.append(shown)
-    return QuestionView(
+    return _view(
+        QuestionView,
+        first,
         **shared_fields(first.origin, QuestionView),
         number=explored.number,
         id=first.question_id,
-        question=first.question,
-        golden_answers=first.golden_answers,
         rubric=records[0].rubric if records else None,
         gold_passages=records[0].gold_passages if records else None,
         ends=[each.ends for each in explored.questions],

@@ -27,7 +27,7 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.retrieval.settings import BEST_FIRST
-from reasonrag.viewing.collection import Collection, ExploredQuestion, ExploredTree, open_collection
+from reasonrag.viewing.collection import Collection, ExploredQuestion, ExploredTree, RowPlace, open_collection
 from reasonrag.viewing.explanations import OUTCOMES, explain
 from reasonrag.viewing.overview import Overview
 from reasonrag.viewing.question_rows import question_row
@@ -489,9 +489,9 @@ def test_a_kept_pair_says_what_it_passed_and_where_it_is() -> None:
     """Its part, whether it was turned, and what was not looked at."""
     each = first_pair(siblings(GOOD, BAD))
     assert "it passes every filter (margin at least 0.05, confidence at least 0.70" in told(each)
-    assert "Kept for validation" in told(each, part="validation")
-    assert "exchanged on purpose" in told(each, part="train", flipped=True)
-    published = told(each, part="train", rules=PairingRules(as_published=True))
+    assert "Kept for validation" in told(each, row=RowPlace("validation"))
+    assert "exchanged on purpose" in told(each, row=RowPlace("train", flipped=True))
+    published = told(each, row=RowPlace("train"), rules=PairingRules(as_published=True))
     assert "Kept for training, by the rules of the published system (--as-published)." in published
     tagged = replace(each, pair=each.pair.model_copy(update={"tags": ["efficiency_only"]}))
     assert "capped over the whole data set" in told(tagged, caps_known=False)
