@@ -256,11 +256,9 @@ class RunCollection(Collection):
         return replace(explored, candidates=capped)
 
     def find(self, question_id: str) -> ExploredQuestion | None:
-        found = None
-        for _, line, where in self._lines.all():
-            if _fields(line, ID) == [question_id] and (record := _rollout(line, where)):
-                found = record  # a later line is the tree of a question that failed before
-        return None if found is None else self._explored(0, found)
+        named = ((line, where) for _, line, where in self._lines.all() if _fields(line, ID) == [question_id])
+        records = [record for line, where in named if (record := _rollout(line, where))]
+        return self._explored(0, records[-1]) if records else None  # earlier ones have failed
 
     def ids(self) -> Iterator[str]:
         return (each for _, line, _ in self._lines.all() for each in _fields(line, ID) if isinstance(each, str))

@@ -363,11 +363,11 @@ def _margin(each: Candidate, margin: float, tree: ExploredTree | None) -> str:
     elif tree is None or not tree.record.recipe.margin_by_layer:
         why = ", the difference in reward as scaled by the recipe"
     else:
-        alpha, why = (
-            f"{tree.record.recipe.alpha:g}",
+        why, alpha = (
             ", divided by the discount at this depth so that deep pairs count as much",
+            tree.record.recipe.alpha,
         )
-        scale, form = float(alpha) ** layer, f"({{}} - {{}}) / {alpha}^{layer}"
+        scale, form = float(f"{alpha:g}") ** layer, f"({{}} - {{}}) / {alpha:g}^{layer}"
         worked = _equation(form, (chosen, rejected), margin, lambda a, b: (a - b) / scale)
     return f"Margin: {worked or number(margin)}{why}."
 
@@ -437,7 +437,7 @@ def _verdict(each: Candidate, rules: PairingRules, row: RowPlace, *, caps_known:
 
 
 def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
-    pair = each.pair
+    pair, critics = each.pair, (each.chosen.critic_score, each.rejected.critic_score)
     words: dict[DropReason, str] = {
         "contaminated": "the question is in an evaluation split",
         "held_out": "the question is kept for reinforcement",
@@ -469,10 +469,8 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         "no_consensus": "the values do not agree with the judge"
         if pair.label == "judge"
         else "no critic prefers it, or all critics were trained on the question"
-        if None in (each.chosen.critic_score, each.rejected.critic_score)
-        else "the critic scores it {}, and the other {}".format(
-            *apart(each.chosen.critic_score or 0.0, each.rejected.critic_score or 0.0)
-        ),
+        if None in critics
+        else "the critic scores it {}, and the other {}".format(*apart(*(each or 0.0 for each in critics))),
         "golden_rejected": "the rejected answer equals a gold answer, the chosen one does not, and support is not why",
         "near_identical": "both steps say nearly the same: word similarity {}, above {}".format(
             *apart(pair.similarity, rules.max_similarity)
@@ -513,28 +511,23 @@ def apart(value: float, limit: float) -> tuple[str, str]:
     return texts
 
 
-_MOST_DIGITS = 12
-
-
 def _equation(form: str, terms: Sequence[float], result: float, work: Callable[..., float]) -> str | None:
-    """`form` with its terms, and what results, in the fewest digits by which it is true of the numbers as printed.
+    """`form` with its terms, and what results, in the fewest digits by which it is true of the numbers as printed, and
+    which write a number as 0 or 1 only where it is.
 
     work: computes the form, of the printed terms. The result is rounded to its own digits, at least two and no more
     than the terms have. None where no number of digits makes it true: the numbers then belong to no such equation.
     """
-    for digits in range(2, _MOST_DIGITS + 1):
+    for digits in range(2, 13):
         texts = [f"{term:.{digits}f}" for term in terms]
         worked = work(*map(float, texts))
         for fewer in range(digits, 1, -1):
             text = f"{result:.{fewer}f}"
-            if f"{worked:.{fewer}f}" == text and all(map(_tells, [*texts, text], [*terms, result])):
+            printed = zip(map(float, [*texts, text]), [*terms, result], strict=True)
+            tells = all(shown not in (0, 1) or _equal(shown, value) for shown, value in printed)
+            if f"{worked:.{fewer}f}" == text and tells:
                 return f"{form.format(*texts)} = {text}"
     return None
-
-
-def _tells(text: str, value: float) -> bool:
-    """Whether a number is written as 0 or 1 only where it is."""
-    return float(text) not in (0, 1) or _equal(float(text), value)
 
 
 _equal = partial(isclose, abs_tol=1e-12)

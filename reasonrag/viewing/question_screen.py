@@ -6,7 +6,7 @@ Decides what stands where; every number and sentence is of a `QuestionView`. Not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from preference.filters import DROP_REASONS
@@ -26,18 +26,17 @@ _LONGEST = 200
 def question_parts(view: QuestionView) -> Iterator[Part]:
     """Its trees, its pairs, and why others were dropped."""
     yield from _about(view)
+    kept = [each for each in view.pairs if each.dropped is None]
     for position, tree in enumerate(view.trees):
-        of_it = [each for each in view.pairs if view.states[each.state].tree == position]
         agent = f", agent {tree.agent}" if tree.agent else ""
         title = f"{tree.source}: recipe {tree.recipe.name}{agent}, seed {tree.seed}"
-        yield _outline(title, tree.steps[1:], of_it)
+        yield _outline(title, tree.steps[1:], [each for each in kept if view.states[each.state].tree == position])
     for position, state in enumerate(view.states):
         if state.tree is None:
-            of_it = [each for each in view.pairs if each.state == position]
-            yield _outline(f"state {state.id}, depth {state.layer}", state.steps, of_it)
+            title = f"state {state.id}, depth {state.layer}"
+            yield _outline(title, state.steps, [each for each in kept if each.state == position])
     yield "#step, reward, visits (n); converged: always one outcome"
     yield "+2 -1: chosen in two kept pairs, rejected in one"
-    kept = [each for each in view.pairs if each.dropped is None]
     rows = [(_pair_title(view, each), tuple(_pair_lines(view, each))) for each in kept]
     yield Table(f"pairs: {len(kept):,} kept of {counted(len(view.pairs), 'candidate')}", rows, texts=True)
     dropped = Counter(each.dropped for each in view.pairs)
@@ -79,9 +78,8 @@ def _about(view: QuestionView) -> Iterator[Part]:
         yield missing if view.states else "no pair of its steps is in the data set"
 
 
-def _outline(title: str, steps: Sequence[StepView], pairs: Iterable[PairView]) -> Outline:
-    """Steps below those that they follow; without a tree, all in one state. pairs: of them."""
-    kept = [each for each in pairs if each.dropped is None]
+def _outline(title: str, steps: Sequence[StepView], kept: Sequence[PairView]) -> Outline:
+    """Steps below those that they follow; without a tree, all in one state. kept: pairs of them."""
     chosen, rejected = Counter(each.chosen for each in kept), Counter(each.rejected for each in kept)
     top = Outline([title])
     drawn: dict[int, Outline] = {}
