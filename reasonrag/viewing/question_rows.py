@@ -144,7 +144,7 @@ def columns_of(rows: Iterable[QuestionRow], *, dropped: bool) -> dict[str, list[
 
 def capped_row(row: QuestionRow, capped: Mapping[tuple[int, str], DropReason]) -> QuestionRow:
     """The row once the caps on the whole data set are known."""
-    reasons = [capped.get((row.number, each.id)) for each in row.candidates]
+    reasons = [capped.get((row.number, each.id)) for each in row.candidates] if capped else []
     if not any(reasons):
         return row
     judged = zip(row.candidates, reasons, strict=True)
