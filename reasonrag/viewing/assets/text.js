@@ -39,16 +39,18 @@ function said(text, attributes = {}) {
   return h("bdi", attributes, visible(text));
 }
 
-/** What a search asks for: words, "several in a row", and -those that must not occur. */
+/** What a search asks for: words, "several in a row", one|another, and -those that must not occur. */
 function wordsOf(text) {
-  return (text.toLowerCase().match(/-?"[^"]+"|[^\s"]+/gu) ?? []).map((word) => word.replaceAll('"', "")).filter((word) => word !== "-");
+  const words = (text.toLowerCase().match(/(?:"[^"]+"|[^\s"])+/gu) ?? []).map((word) => word.replaceAll('"', ""));
+  return words.filter((word) => !/^-?\|*$/u.test(word));
 }
 
-const fits = (words, text) => words.every((word) => (word.startsWith("-") ? !text.includes(word.slice(1)) : text.includes(word)));
+const either = (word) => word.split("|").filter(Boolean);
+const fits = (words, text) => words.every((word) => either(word.replace(/^-/u, "")).some((each) => text.includes(each)) !== word.startsWith("-"));
 
 /** Marks the words of the search in texts of others; the first one is brought into sight. */
 function markWords(element) {
-  const words = wordsOf(sought.text).filter((word) => !word.startsWith("-")).map((word) => word.replace(/[\\^$.*+?()[\]{}|/]/gu, "\\$&"));
+  const words = wordsOf(sought.text).filter((word) => !word.startsWith("-")).flatMap(either).map((word) => word.replace(/[\\^$.*+?()[\]{}|/]/gu, "\\$&"));
   if (!words.length) return;
   const pattern = new RegExp(`(${words.join("|")})`, "giu");
   const texts = [...element.querySelectorAll("bdi, pre, pre > *")].flatMap((each) => [...each.childNodes]).filter((each) => each.nodeType === Node.TEXT_NODE);
