@@ -52,19 +52,20 @@ def train(
         print_shown(text, end="\n" if config is None else "")
         return
     if flags["merge"] is not None:
-        _merge(config, flags, as_json=as_json)
+        _merge({"config": config, "dry_run": dry_run or None, **flags}, as_json=as_json)
         return
     from reasonrag.training.train import train as train_model
 
     run_training(train_model, config, flags, dry_run=dry_run, as_json=as_json)
 
 
-def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
+def _merge(flags: dict[str, Any], *, as_json: bool) -> None:
     from reasonrag.terminal import TerminalWatcher
     from reasonrag.training.llamafactory.merge import merge_adapter
 
-    if config is not None:
-        raise InputError("--merge trains nothing, so it takes no configuration; --set changes keys of the export")
+    taken = ("merge", "out", "set", "allow")
+    if others := [name for name, value in flags.items() if value is not None and name not in taken]:
+        raise InputError(f"--merge trains nothing: it takes no {', '.join(others)}; --set changes keys of the export")
     settings = resolve(TrainSettings, "train", flags)
     assert settings.merge is not None  # noqa: S101 - it was asked for
     out = settings.out

@@ -39,8 +39,8 @@ def train(
         watcher: is told what happens while it goes on; none: silent.
     """
     settings = resolve(TrainSettings, "train", given(config, flags))
-    if settings.recipe and settings.merge:
-        raise InputError("--recipe and --merge exclude each other: a recipe merges by itself")
+    if settings.merge:
+        raise InputError("--merge trains nothing: merge on the command line; a recipe merges by itself")
     file = find_config(settings.config or (DPO_OF_A_RECIPE if settings.recipe else None))
     here = settings.slurm is None
     launch = Launch.of(settings.nodes, settings.node_rank, settings.master, settings.gpus_per_node, here=here)

@@ -196,6 +196,13 @@ def test_an_adapter_that_is_merged_is_looked_into_too(reasonrag: Reasonrag, data
     assert NOTHING_OBJECTED in reasonrag(*words, "--set", "export_hub_model_id=x", *allowed(names)).err
 
 
+@pytest.mark.parametrize("given", [["their.yaml"], ["--recipe", "sft-dpo"], ["--dry-run"], ["--nodes", "2"]])
+def test_merging_takes_nothing_that_is_of_trainings(reasonrag: Reasonrag, given: list[str]) -> None:
+    done = reasonrag("train", "--merge", "adapter", *given)
+    assert done.status == 2
+    assert "--merge trains nothing: it takes no " in done.err
+
+
 def test_a_critics_training_objects_to_the_same(reasonrag: Reasonrag, data: Path) -> None:
     """Its keys are TRL's."""
     Path("pickled").mkdir()

@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a configuration of SFT": ({"config": "smoke-cpu-sft"}, "not the DPO configuration of a family"),
     "two machines": ({"nodes": 2, "node_rank": 0, "master": "h"}, "runs on one machine"),
     "a base for DPO": ({"set": ["dpo.model_name_or_path=m"]}, r"dpo\.model_name_or_path.*give sft\.model_name_or_path"),
-    "merging": ({"merge": "m"}, "`recipe` and `merge` exclude each other"),
+    "merging": ({"merge": "m"}, "`merge` trains nothing"),
     "an unknown recipe": ({"recipe": "sft"}, "sft-dpo"),
 }
 
