@@ -280,7 +280,7 @@ class Loop:
             *("--top-k", str(self.plan.top_k), "--max-steps", str(self.plan.max_steps)),
         )
 
-    def train(self, seed: int, name: str, config: str, model: Path, data: Path, **changes: Any) -> None:
+    def train(self, seed: int, name: str, config: str, model: Path, data: Path, /, **changes: Any) -> None:
         allowed = changes.pop("allow", ())
         changes = {"model_name_or_path": str(model), "seed": seed} | changes
         sets = [flag for key, value in changes.items() for flag in ("--set", f"{key}={value}")]

@@ -118,7 +118,8 @@ class ProofPlan(Plan):
     weak_good: float = 0.3
     copies: dict[str, int] = field(default_factory=lambda: {LESSONS: 8, WARM_UP: 2})
     """Of each step that is learned, with other names each."""
-    base_steps: int = 10_000
+    base_steps: tuple[int, ...] = (10_000, 5_000, 5_000)
+    """Of trainings that each go on with the student of the one before, from the full rate on."""
     base_rate: float = 3e-3
     warmup_steps: int = 1200
     warmup_rate: float = 1e-3
@@ -149,7 +150,7 @@ class ProofPlan(Plan):
             shares={"choice of two": 1.0},
             max_steps=6,
             copies={LESSONS: 1, WARM_UP: 1},
-            base_steps=400,
+            base_steps=(400,),
             warmup_steps=40,
             critic_steps=4,
             sure=NO_FILTERS,
@@ -191,17 +192,22 @@ class Proof(Loop):
         names = self.work / "names.txt"
         self.phases.once("names", lambda: names.write_text("\n".join(Exchanger(plan.size, 0).names), "utf-8") and None)
         self.make_blank(OF_BASE, "--names", str(names))
-        self.learn_steps(OF_BASE, self.of(OF_BASE) / "blank", LESSONS, plan.base_steps, plan.base_rate)
+        model, last = self.of(OF_BASE) / "blank", len(plan.base_steps) - 1
+        for number, steps in enumerate(plan.base_steps):
+            name = BEFORE if number == last else f"{BEFORE}-{number + 1}"
+            told = {"max_steps": steps, "learning_rate": plan.base_rate, "seed": OF_BASE - number}
+            self.learn_steps(model, (OF_BASE, name), LESSONS, **told)
+            model = self.of(OF_BASE) / name
 
     def warm_up(self, seed: int) -> None:  # type: ignore[override]
         """The student that can read takes on the habits of the second teacher, in an order of its own."""
         plan = self.plan
-        self.learn_steps(seed, self.of(OF_BASE) / BEFORE, WARM_UP, plan.warmup_steps, plan.warmup_rate)
+        base = self.of(OF_BASE) / BEFORE
+        self.learn_steps(base, (seed, BEFORE), WARM_UP, max_steps=plan.warmup_steps, learning_rate=plan.warmup_rate)
 
-    def learn_steps(self, seed: int, model: Path, lesson: str, steps: int, rate: float) -> None:
+    def learn_steps(self, model: Path, made: tuple[int, str], lesson: str, **told: Any) -> None:
         # What a passage says next cannot be known: replies alone are learned.
-        told = {"train_on_prompt": False, "allow": ["changed_rows"], "max_steps": steps, "learning_rate": rate}
-        self.train(seed, BEFORE, "sft", model, self.work / lesson, **told)
+        self.train(*made, "sft", model, self.work / lesson, train_on_prompt=False, allow=["changed_rows"], **told)
 
     def teach(self, lesson: str, skill: Skill) -> None:
         """Steps of a teacher, each told several times of others (`Exchanger`), as a data set."""
@@ -407,8 +413,7 @@ class Proof(Loop):
                 name = f"{arm}-{number}"
                 self.learn(seed, arm, name, rates)
                 self.evaluate(seed, name, name)
-                em = self.answers(seed, name)["em"]
-                found[arm].append(em.count("1") / len(em))
+                found[arm].append(em_of(self.answers(seed, name)))
         return found
 
     def of_sft(self, seed: int) -> dict[str, Any]:
@@ -471,6 +476,10 @@ class Proof(Loop):
         }
 
 
+def em_of(answers: Mapping[str, Any]) -> float:
+    return float(answers["em"].count("1") / len(answers["em"]))
+
+
 def pair_words(row: Mapping[str, Any]) -> int:
     """What DPO reads of a pair."""
     return 2 * words_of(prompt_of(row)) + words_of(row["chosen"] + row["rejected"])
@@ -499,6 +508,9 @@ def trained(folder: Path) -> dict[str, Any]:
 # -- before the first seed ---------------------------------------------------------------------------------------
 
 
+CAN_READ = 0.6
+"""What the student that all others begin as answers of `dev` at least: one that answers less cannot copy some names,
+and neither its habit nor preferences are to teach it that."""
 GAP, ROOM, TAUGHT = 0.09, (0.3, 0.7), 0.05
 """Of a bed that is accepted: how much righter the labels of consensus are at least, what the student answers, and how
 much more it answers at least after it has learned from pairs that are certainly right."""
@@ -510,10 +522,17 @@ SFT_TRIES = ((1e-4, 0.0), (3e-4, 0.0), (1e-3, 0.0))
 TRIED = {"consensus": TRIES, "outcome": TRIES, "values": TRIES, "sft": SFT_TRIES}
 
 
-def bed(work: Path, plan: ProofPlan) -> dict[str, Any]:
-    """How right the labels of both arms are, and how good the student is; of a seed that is not used again."""
+def bed(work: Path, plan: ProofPlan, *, least: float = CAN_READ) -> dict[str, Any]:
+    """How right the labels of both arms are, and how good the student is; of a seed that is not used again. least: of
+    the EM of the base. Raises SystemExit for one that answers less, before anything is explored."""
     proof = Proof(plan, work, split="dev")
     proof.prepare()
+    proof.evaluate(OF_BASE, BEFORE, BEFORE)
+    base = em_of(proof.answers(OF_BASE, BEFORE))
+    if base < least:
+        raise SystemExit(
+            f"the base answers {base:.1%} of dev, less than {least:.0%}: give it another seed, or more steps"
+        )
     proof.label(PILOT)
     proof.served(PILOT, "labels checked", lambda server: proof.check_labels(PILOT, server))
     proof.made(PILOT, DEEP, f"{CERTAIN}-all", *NO_FILTERS)
@@ -527,6 +546,7 @@ def bed(work: Path, plan: ProofPlan) -> dict[str, Any]:
         proof.evaluate(PILOT, CERTAIN, CERTAIN)
     labels = {arm: label_share(json.loads((home / f"labels-{arm}.json").read_bytes())) for arm in CHECKED}
     return verdict(labels, *(proof.answers(PILOT, name)["em"] for name in (BEFORE, last))) | {
+        "base": base,
         "pairs": {arm: len(pairs_of(home / "data" / f"{arm}-all")) for arm in CHECKED},
         "runs": {split: explored(home / split) for split in plan.most_replies},
         "plan": asdict(plan),
@@ -586,7 +606,8 @@ def main() -> None:
         results.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(asked.workers) as workers:
         if asked.bed:
-            found = bed(work, plan if asked.quick else replace(plan, revalued=BED_PAIRS, draws=BED_DRAWS))
+            checked = plan if asked.quick else replace(plan, revalued=BED_PAIRS, draws=BED_DRAWS)
+            found = bed(work, checked, least=0.0 if asked.quick else CAN_READ)
             write_json(results / "bed.json", found)
             told = {name: found[name] for name in ("accepted", "gap", "before", "taught", "labels", "pairs")}
             print(json.dumps(told, indent=1))

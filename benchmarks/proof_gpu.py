@@ -144,7 +144,7 @@ class GpuProof(Proof):
 
     # -- trainings -----------------------------------------------------------------------------------------------
 
-    def train(self, seed: int, name: str, config: str, model: Path, data: Path, **changes: Any) -> None:
+    def train(self, seed: int, name: str, config: str, model: Path, data: Path, /, **changes: Any) -> None:
         self.trained(f"seed{seed} {name}", config, model, data, self.of(seed) / name, seed=seed, **changes)
 
     def train_critics(self, seed: int) -> None:

@@ -39,7 +39,7 @@ LINES = {
     "training": 5787,
     "viewing": 3379,
     "tests": 53515,
-    "benchmarks": 11866,
+    "benchmarks": 11887,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PAGE_LINES = 2_800
