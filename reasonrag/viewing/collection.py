@@ -384,9 +384,9 @@ def _dropped(path: Path) -> dict[str, DropReason]:
     found: dict[str, DropReason] = {}
     for _, line, where in _LineFile(path).all() if path.is_file() else ():
         name, reason = _fields(line, "pair_id", "reason")
-        if name is None or reason is None:
+        if not (isinstance(name, str) and isinstance(reason, str)):
             raise InputError(f"{where} does not say why a pair was dropped. {_AGAIN}")
-        found[name] = reason
+        found[name] = reason  # type: ignore[assignment] # one of its literals, unless edited
     return found
 
 

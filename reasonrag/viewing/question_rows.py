@@ -20,9 +20,10 @@ from reasonrag.viewing.explanations import cautions, differing
 class PairRow(BaseModel):
     """A candidate as a row of the table of pairs.
 
-    part, row: where it is a row of a data set, and its number there from 1. type: action type of the chosen step; null
-    for a reply that did not parse. draws: effective sample size of the side that has less. review: whether its label
-    needs review. rewards, words, tokens: of both sides. chosen, rejected: both steps from where they differ.
+    part, row: where it is a row of a data set, and its number there from 1. type, rejected_type: action types of
+    both steps; null for a reply that did not parse. draws: effective sample size of the side that has less. review:
+    whether its label needs review. rewards, words, tokens: of both sides. chosen, rejected: both steps from where they
+    differ.
     """
 
     question: int

@@ -173,8 +173,8 @@ class Several:
             return of | {"why": redact(str(error))}
 
     def scan(self, name: str) -> BackgroundScan:
-        """Raises HTTPNotFound for a name that is not listed, InputError for what cannot be opened."""
-        if name not in self._scans and name not in listed_in(self.path):
+        """Raises HTTPNotFound for an evaluation and a name that is not listed, InputError for what cannot be opened."""
+        if name not in self._scans and listed_in(self.path).get(name, "evaluation") == "evaluation":
             raise web.HTTPNotFound
         return self._opened(name)
 

@@ -247,9 +247,14 @@ def half(file: str) -> Callable[[Path], object]:
     return lambda data: (data / file).write_bytes((whole := (data / file).read_bytes())[: len(whole) // 2])
 
 
+def with_a_list_as_id(data: Path) -> None:
+    (data / "dropped.jsonl").write_text('{"pair_id": ["a"], "reason": "duplicate"}\n')
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
+        (with_a_list_as_id, r"dropped\.jsonl, line 1 does not say why a pair was dropped"),
         (without_verdicts, r"neither RAG_ProGuide\.json nor dropped.* Run the same command again"),
         (with_a_rule_of_none, r"the rules of .*summary\.json are none .*max_tokens.*Make the data"),
         (half("dropped.jsonl"), r"data/dropped\.jsonl"),

@@ -264,6 +264,7 @@ async def test_nothing_outside_the_folder_is_served(folder: Path, tmp_path: Path
             for part in ("", "api/list", "api/question/0"):
                 assert (await client.ask(f"{name}/{part}"))[0] in (400, 404), (name, part)
         assert (await client.ask("first/rollouts.jsonl"))[0] == 404
+        assert (await client.ask("rag/api/list"))[0] == 404  # an evaluation
 
 
 async def test_what_is_damaged_is_a_row_that_says_why(folder: Path) -> None:
