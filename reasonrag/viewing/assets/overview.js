@@ -10,7 +10,7 @@ function way(text, to) {
 /** A chart with a title, what it says in words, and its numbers as a table. Bars that lead somewhere are links and one
  * stop of Tab; arrows go from one to the next. */
 function figure(title, summary, marks, [names, rows], { series, ...options } = {}) {
-  const labelled = { style: { background: "transparent", color: "var(--ink)", fontSize: "12px", overflow: "visible" }, width: Math.min(460, innerWidth - 58), height: 250, marginLeft: 48, marginBottom: 42, ...options, marks };
+  const labelled = { style: { background: "transparent", color: "var(--ink)", fontSize: "12px", overflow: "visible" }, width: Math.min(460, Math.max(innerWidth - 58, 220 + (options.marginLeft ?? 48))), height: 250, marginLeft: 48, marginBottom: 42, ...options, marks };
   const chart = Plot.plot(labelled);
   for (const group of chart.querySelectorAll("[aria-label]")) group.removeAttribute("aria-label");
   const links = [...chart.querySelectorAll("a")];
@@ -20,8 +20,11 @@ function figure(title, summary, marks, [names, rows], { series, ...options } = {
     bar.setAttribute("tabindex", i ? -1 : 0);
     bar.addEventListener("keydown", (event) => {
       const next = links[i + { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key]];
-      if (next) event.preventDefault();
-      next?.focus();
+      if (!next || event.altKey || event.ctrlKey || event.metaKey) return;
+      event.preventDefault();
+      bar.setAttribute("tabindex", -1);
+      next.setAttribute("tabindex", 0);
+      next.focus();
     });
   }
   return h(
