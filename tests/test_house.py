@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1338,
     "training": 5787,
-    "viewing": 3380,
-    "tests": 53521,
+    "viewing": 3376,
+    "tests": 53549,
     "benchmarks": 11886,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -27,7 +27,7 @@ from preference.best_path import question_record
 from preference.candidate_records import AnyRecord, MalformedCandidatesError, QuestionRecord, parse_line, question_key
 from preference.export.formats import PAIRS_FILE, SplitName, pairs_files
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary, summary_of
-from preference.filters import PassedPair, candidates_of, dropped_by_caps, select
+from preference.filters import DROP_REASONS, PassedPair, candidates_of, dropped_by_caps, select
 from preference.labelling import labelled_states, origin_of
 from preference.records import MalformedRolloutsError, TornLineError, parse_rollout
 from reasonrag.curation.sources import is_data_set, source_runs
@@ -43,6 +43,7 @@ from reasonrag.files import (
     TUNING,
     check_finished,
     link_out_of,
+    readable,
     reading,
     rollouts_in,
 )
@@ -258,7 +259,7 @@ class RunCollection(Collection):
     def find(self, question_id: str) -> ExploredQuestion | None:
         named = ((line, where) for _, line, where in self._lines.all() if _fields(line, ID) == [question_id])
         records = [record for line, where in named if (record := _rollout(line, where))]
-        return self._explored(0, records[-1]) if records else None  # earlier ones have failed
+        return self._explored(0, records[-1]) if records else None  # a later line is the tree after a failure
 
     def ids(self) -> Iterator[str]:
         return (each for _, line, _ in self._lines.all() for each in _fields(line, ID) if isinstance(each, str))
@@ -266,7 +267,8 @@ class RunCollection(Collection):
     def _explored(self, number: int, record: RolloutRecord) -> ExploredQuestion:
         origin = origin_of(record).model_copy(update={"cut_from": self.cut_from})
         chosen = [] if record.error else select(labelled_states(record, origin), self.rules)
-        return ExploredQuestion(number, [question_record(record)], chosen, [ExploredTree(str(self.path), record)])
+        tree = ExploredTree(readable(str(self.path)), record)
+        return ExploredQuestion(number, [question_record(record)], chosen, [tree])
 
 
 # -- a data set ------------------------------------------------------------------------------------------------
@@ -384,9 +386,9 @@ def _dropped(path: Path) -> dict[str, DropReason]:
     found: dict[str, DropReason] = {}
     for _, line, where in _LineFile(path).all() if path.is_file() else ():
         name, reason = _fields(line, "pair_id", "reason")
-        if not (isinstance(name, str) and isinstance(reason, str)):
+        if not isinstance(name, str) or reason not in DROP_REASONS:
             raise InputError(f"{where} does not say why a pair was dropped. {_AGAIN}")
-        found[name] = reason  # type: ignore[assignment] # one of its literals, unless edited
+        found[name] = reason
     return found
 
 
@@ -425,7 +427,7 @@ class _TreeIndex:
         keys = ((each.origin.config_hash, each.origin.seed, each.question_id) for each in questions)
         known = [places[key] for key in keys if key in places]
         read = [(run, _rollout(lines.at(place), str(lines.path))) for run, lines, place in known]
-        return [ExploredTree(str(run), record) for run, record in read if record]
+        return [ExploredTree(readable(str(run)), record) for run, record in read if record]
 
     @cached_property
     def _places(self) -> dict[_TreeKey, tuple[Path, _LineFile, LineSpan]]:

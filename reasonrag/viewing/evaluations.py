@@ -20,7 +20,7 @@ from preference.export.summary import SUMMARY
 from preference.statistics import COMPARISON_LEVEL, Share, share_of
 from reasonrag.critics.evaluation.report import EVALUATION, REPORT, CriticEvaluation
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, EVALUATION_REPORT, PREDICTIONS, names_of, read_record, read_small, reading
+from reasonrag.files import CONFIG, EVALUATION_REPORT, PREDICTIONS, names_of, read_record, read_small, readable, reading
 from reasonrag.training.metrics import METRICS, read_metrics
 from reasonrag.training.output_directory import TRAINING, OutputDirectory
 from reasonrag.training.policy.round_measures import Round
@@ -145,7 +145,7 @@ def _predictions(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 def _names(paths: Sequence[Path]) -> list[str]:
     numbered = [f"{number}: {each}" for number, each in enumerate(paths, start=1)]
-    return names_of([each.resolve() for each in paths]) or numbered  # one may be given twice
+    return [*map(readable, names_of([each.resolve() for each in paths]) or numbered)]  # one may be given twice
 
 
 def _question(number: int, attempts: Sequence[Mapping[str, Any] | None]) -> EvaluatedQuestion:

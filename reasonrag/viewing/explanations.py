@@ -356,19 +356,15 @@ _COMPARED = {
 
 def _margin(each: Candidate, margin: float, tree: ExploredTree | None) -> str:
     """The margin, worked out from both rewards; without the sum where no tree tells how it was made."""
-    chosen, rejected, layer = each.chosen.reward or 0.0, each.rejected.reward or 0.0, each.state.layer
-    worked, why = None, ""
-    if _equal(chosen - rejected, margin):
-        worked = _equation("{} - {}", (chosen, rejected), margin, lambda a, b: a - b)
-    elif tree is None or not tree.record.recipe.margin_by_layer:
-        why = ", the difference in reward as scaled by the recipe"
-    else:
-        why, alpha = (
-            ", divided by the discount at this depth so that deep pairs count as much",
-            tree.record.recipe.alpha,
-        )
-        scale, form = float(f"{alpha:g}") ** layer, f"({{}} - {{}}) / {alpha:g}^{layer}"
-        worked = _equation(form, (chosen, rejected), margin, lambda a, b: (a - b) / scale)
+    chosen, rejected = each.chosen.reward or 0.0, each.rejected.reward or 0.0
+    form, scale, why = "{} - {}", 1.0, ""
+    if not _equal(chosen - rejected, margin):
+        if tree is None or not tree.record.recipe.margin_by_layer:
+            return f"Margin: {number(margin)}, the difference in reward as scaled by the recipe."
+        alpha, layer = f"{tree.record.recipe.alpha:g}", each.state.layer
+        form, scale = f"({{}} - {{}}) / {alpha}^{layer}", float(alpha) ** layer
+        why = ", divided by the discount at this depth so that deep pairs count as much"
+    worked = _equation(form, (chosen, rejected), margin, lambda a, b: (a - b) / scale)
     return f"Margin: {worked or number(margin)}{why}."
 
 
@@ -470,7 +466,7 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         if pair.label == "judge"
         else "no critic prefers it, or all critics were trained on the question"
         if None in critics
-        else "the critic scores it {}, and the other {}".format(*apart(*(each or 0.0 for each in critics))),
+        else "the critic scores it {}, and the other {}".format(*apart(*(score or 0.0 for score in critics))),
         "golden_rejected": "the rejected answer equals a gold answer, the chosen one does not, and support is not why",
         "near_identical": "both steps say nearly the same: word similarity {}, above {}".format(
             *apart(pair.similarity, rules.max_similarity)

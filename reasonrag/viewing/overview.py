@@ -26,6 +26,7 @@ from preference.labelled_runs import rare_garbage_collection
 from preference.records import AbsentIfEmpty, ActionType
 from preference.statistics import Bin, SignAgreement
 from reasonrag.exploration.summary import HELD_OUT, RunCounts, mean
+from reasonrag.files import readable
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.evaluations import records_in
 from reasonrag.viewing.question_rows import PairRow, QuestionRow, capped_row, question_row
@@ -179,7 +180,7 @@ class OverviewCounts:
         dropped = Counter(pair.dropped for row in rows for pair in row.candidates if pair.dropped)
         return Overview(
             kind=collection.kind,
-            path=str(collection.path),
+            path=readable(str(collection.path)),
             splits=self._splits(),
             recipes=self._named("recipe"),
             rewards=self._named("reward"),
@@ -235,7 +236,7 @@ def _checked(collection: Collection) -> tuple[Checked | None, list[str]]:
             told = orjson.loads(file.read_bytes())
             of = told["settings"].get("data")  # of the rows of which data set
             if of is None or Path(of).resolve() == collection.path.resolve():
-                return Checked.model_validate({**told["revaluation"], "source": str(file)}), unreadable
+                return Checked.model_validate({**told["revaluation"], "source": readable(str(file))}), unreadable
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             unreadable.append(f"{file} is not a report of reasonrag calibrate, and is not shown")
     return None, unreadable

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from preference.filters import seeded_uniform
 from preference.labelled_runs import rare_garbage_collection
 from reasonrag import __version__
+from reasonrag.files import readable
 from reasonrag.rendering import html_templates
 from reasonrag.terminal import on_one_line
 from reasonrag.viewing.collection import Collection
@@ -82,7 +83,7 @@ def page_of(
     if held is not None:
         sample = f"{len(held):,} of {len(rows):,} questions"
         about.append(f"It embeds the trees of a sample of {sample}; list and numbers cover all.")
-        about += [] if title else [f"Show every tree with: reasonrag view {collection.path} --serve"]
+        about += [] if title else [f"Show every tree with: reasonrag view {readable(str(collection.path))} --serve"]
     whole = change("list", listing(counts, about, held))
     return _page(title or collection.path, whole, {"pairs": packed(change("pairs", pair_columns(counts)))} | parts)
 
@@ -145,7 +146,7 @@ def served_page(path: Path) -> bytes:
 
 def made_from(title: object) -> str:
     """What the page was made of, and by which version."""
-    return f"Made by reasonrag {__version__} from {title}."
+    return f"Made by reasonrag {__version__} from {readable(str(title))}."
 
 
 def packed(fields: dict[str, Any]) -> bytes:

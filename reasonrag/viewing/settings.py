@@ -6,10 +6,6 @@ from pathlib import Path
 
 from reasonrag.settings import Places, Port, Settings, setting
 
-VIEW_PORT = 8766
-PAGE_MB = 64
-"""Size of one page: a browser opens it from a disk within two seconds (benchmarks/RESULTS.md)."""
-
 PACKED = 10
 """How much smaller trees are in a page than in their file, at most about: 12 times for those of the demo."""
 
@@ -29,7 +25,7 @@ class ViewSettings(ShowSettings):
     out: Path | None = setting("Page to write [default: view.html in the folder shown]")
     max_mb: int = setting(
         "Maximum size of the page, in MB; a page of a larger set lists all questions and holds the trees of a sample",
-        default=PAGE_MB,
+        default=64,  # a browser opens it from a disk within two seconds (benchmarks/RESULTS.md)
         ge=1,
     )
-    port: Port = setting("Port of --serve; 0 picks a free one", default=VIEW_PORT)
+    port: Port = setting("Port of --serve; 0 picks a free one", default=8766)

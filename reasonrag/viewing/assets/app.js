@@ -15,7 +15,7 @@ function routeOf(address) {
 /** Shows what the address names. */
 async function go() {
   const route = routeOf(location.hash);
-  const isBeside = route.kind === "overview" && document.body.dataset.route === route.kind && scroller() === stage; // of a list that changes
+  const stays = route.kind === "overview" && document.body.dataset.route === route.kind && scroller() === stage; // the overview, where only the list beside it changes
   document.body.dataset.route = route.kind;
   if (state.trained) return stage.replaceChildren(...flat(curvesSection(state.trained)));
   if (state.folder) return showFolder();
@@ -40,7 +40,7 @@ async function go() {
       searchTexts();
       showPairs();
     }
-    if (!isBeside) scroller().scrollTop = scrolled.get(location.hash) ?? 0;
+    if (!stays) scroller().scrollTop = scrolled.get(location.hash) ?? 0;
     if (state.overview && route.kind === "judge") {
       showJudging().catch((error) => state.route.kind === "judge" && stage.replaceChildren(h("p", { class: "verdict error" }, said(error.message))));
     }

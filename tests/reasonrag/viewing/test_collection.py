@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -30,7 +32,7 @@ from reasonrag.retrieval.settings import BEST_FIRST
 from reasonrag.viewing.collection import Collection, ExploredQuestion, ExploredTree, RowPlace, open_collection
 from reasonrag.viewing.explanations import OUTCOMES, explain
 from reasonrag.viewing.overview import Overview
-from reasonrag.viewing.question_rows import question_row
+from reasonrag.viewing.question_rows import columns_of, question_row
 from reasonrag.viewing.question_view import QuestionView, StepStatus, question_view, step_statuses
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.trees import (
@@ -251,10 +253,15 @@ def with_a_list_as_id(data: Path) -> None:
     (data / "dropped.jsonl").write_text('{"pair_id": ["a"], "reason": "duplicate"}\n')
 
 
+def with_an_unknown_reason(data: Path) -> None:
+    (data / "dropped.jsonl").write_text('{"pair_id": "a", "reason": "because"}\n')
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
         (with_a_list_as_id, r"dropped\.jsonl, line 1 does not say why a pair was dropped"),
+        (with_an_unknown_reason, r"dropped\.jsonl, line 1 does not say why a pair was dropped"),
         (without_verdicts, r"neither RAG_ProGuide\.json nor dropped.* Run the same command again"),
         (with_a_rule_of_none, r"the rules of .*summary\.json are none .*max_tokens.*Make the data"),
         (half("dropped.jsonl"), r"data/dropped\.jsonl"),
@@ -269,6 +276,27 @@ def test_a_data_set_that_is_damaged_is_refused_with_what_is_wrong(
     damage(data := shutil.copytree(made.data, tmp_path / "data"))
     with pytest.raises(InputError, match=says):
         package.stats(data)
+
+
+def test_the_reference_names_every_column_of_the_table_of_pairs() -> None:
+    """In the order of the page's JSON."""
+    page = (Path(__file__).parents[3] / "docs/reference/formats/shown.md").read_text("utf-8")
+    named = re.search(r"candidates by column: ([^;]*);", page)
+    assert named
+    assert re.findall(r"`(\w+)`", named[1]) == list(columns_of([], dropped=True))
+
+
+@pytest.mark.parametrize("what", ["run", "data"])
+def test_a_folder_whose_name_is_not_utf_8_is_shown_with_its_bytes(made: Made, tmp_path: Path, what: str) -> None:
+    """In the page, the numbers and a question; all of them are JSON."""
+    folder = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    shutil.copytree(made.run if what == "run" else made.data, folder)
+    assert package.view(folder, max_mb=1).is_file()
+    numbers = package.stats(folder)
+    assert numbers.path.endswith("/\\xff")
+    assert numbers.model_dump_json()
+    [first, *_] = open_collection(folder).scan()
+    assert package.show(folder, first.question.question_id).model_dump_json()
 
 
 def test_an_imported_data_set_has_states_and_no_trees(made: Made, tmp_path: Path) -> None:
