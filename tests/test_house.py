@@ -22,13 +22,13 @@ MOST_LINES, MOST_VALUES = 60, 8  # of a function
 LINES = {
     "mcts": 1618,
     "preference": 5350,
-    "hall": 3892,
+    "hall": 3894,
     "agent": 3227,
     "critics": 1124,
     "curation": 5498,
     "data": 3554,
-    "evaluation": 4227,
-    "exploration": 2660,
+    "evaluation": 4239,
+    "exploration": 2662,
     "llm": 5128,
     "publishing": 1409,
     "retrieval": 3770,
@@ -37,8 +37,8 @@ LINES = {
     "serving": 1180,
     "studies": 1338,
     "training": 5787,
-    "viewing": 3376,
-    "tests": 53549,
+    "viewing": 3465,
+    "tests": 53653,
     "benchmarks": 11886,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -46,8 +46,8 @@ class Answering:
     """The work of an evaluation on its questions; see `reasonrag.run.engine.Work`.
 
     method_of: the method with some model, a critic's and a reader's if there are any. judge_of: the judge with some
-    model. most_replies: of the method to one question. described: so many owed questions, in words. outcomes: by
-    question id, of those that are done.
+    model. most_replies: of the method to one question. described: so many owed questions, in words. keep: is told each
+    prediction as it comes. outcomes: by question id, of those that are done.
     """
 
     questions: Sequence[Question]
@@ -56,6 +56,7 @@ class Answering:
     at_once: int
     most_replies: int
     described: Callable[[int], str]
+    keep: Callable[[Prediction], None]
     outcomes: dict[str, QuestionOutcome] = field(default_factory=dict)
     noun: str = "question"
 
@@ -66,7 +67,9 @@ class Answering:
         return item.id
 
     async def do(self, item: Question, asked: Asked) -> None:
-        self.outcomes[item.id] = await self._outcome(item, asked)
+        outcome = await self._outcome(item, asked)
+        self.keep(outcome.prediction)
+        self.outcomes[item.id] = outcome
 
     async def expected(
         self, owed: Iterable[Question], count: int, fresh: int, roles: Sequence[str]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from preference.candidate_records import is_training_split
-from preference.export.private_files import atomic_replacement, write_json
+from preference.export.private_files import atomic_replacement, open_private, write_json
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.outcomes import poor_judge, rubric_identity
@@ -35,12 +35,13 @@ from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.methods.opening import NoRetriever, conditions_of_method, method_for, method_identity
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.plan import AskedModel, Parts, find_step_critic, judge_spec, with_temperature
+from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import REPORT, ConditionCheck, EvaluationConditions, EvaluationUsage, Report
 from reasonrag.evaluation.reported_metrics import grouped_means, metric_means
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.evaluation.significance import RESAMPLES, RESAMPLING_SEED
 from reasonrag.exploration.summary import states_that_ended
-from reasonrag.files import PREDICTIONS, ROLLOUTS
+from reasonrag.files import ANSWERED, PREDICTIONS, ROLLOUTS, storing
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import Critic
@@ -256,6 +257,11 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
     """Answer every question, from the journal or by asking, and write the report. Raises RunStopped; KeyboardInterrupt
     for Ctrl-C."""
     settings, folder = setup.settings, setup.folder
+
+    def keep(prediction: Prediction) -> None:
+        with storing(folder / ANSWERED), open_private(folder / ANSWERED, "ab") as file:
+            file.write(prediction.to_line())
+
     work = Answering(
         setup.questions,
         setup.method_of,
@@ -263,8 +269,10 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
         settings.concurrency,
         setup.most_replies,
         lambda owed: setup.source.described(owed, len(setup.questions), limited=settings.limit is not None),
+        keep,
     )
     with claimed(folder, setup.config):
+        (folder / ANSWERED).unlink(missing_ok=True)  # of a session that was stopped: the journal gives it again
         budget = Budget(Caps.of(settings.part(BudgetSettings)), settings.yes)
         async with open_run(folder, setup.roles(parts), watcher, budget, recorded_in=folder) as run:
             await run.complete(work, work)
@@ -275,6 +283,7 @@ async def _carried_out(setup: _Setup, parts: Parts, watcher: Watcher) -> Report:
             file.writelines(each.prediction.to_line() for each in outcomes)
         write_json(folder / REPORT, report.model_dump(mode="json"))
         write_page(folder, report)
+        (folder / ANSWERED).unlink(missing_ok=True)
     return report
 
 

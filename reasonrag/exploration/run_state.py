@@ -1,4 +1,4 @@
-"""How far a run is, by its own files: config.json, summary.json, the lines of its rollouts and its lock.
+"""How far a run or an evaluation is, by its own files: config.json, summary.json, its lines and its lock.
 
 Decides whether it goes on, has ended, was stopped or was killed. Reads no tree; knows no process.
 """
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from preference.export.summary import SUMMARY
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
-from reasonrag.files import CONFIG, ROLLOUTS, is_written, read_record
+from reasonrag.files import ANSWERED, CONFIG, EVALUATION_REPORT, ROLLOUTS, is_written, read_record
 from reasonrag.redaction import redact
 from reasonrag.run_config import RunConfig
 
@@ -55,8 +55,10 @@ def run_state(run: Path, done: int | None = None) -> tuple[RunState, RunSummary 
         found.state, found.asked = "stopped" if summary.stopped else "ended", summary.questions
         found.why = summary.stopped.message if summary.stopped else ""
         return found, summary
+    if found.state == "killed" and (run / EVALUATION_REPORT).is_file() and not (run / ANSWERED).is_file():
+        found.state = "ended"
     source, limits = Path(operational.questions or ""), [settings.get("limit"), settings.get("sample")]
-    limits += [_lines(source, changed_at(source))] if source.suffix == ".jsonl" else []
+    limits += [lines_of(source, changed_at(source))] if source.suffix == ".jsonl" else []
     found.asked = None if settings.get("shard") else min(filter(None, limits), default=None)
     return found, summary
 
@@ -66,11 +68,11 @@ def _is_older(summary: RunSummary, run: Path, done: int | None) -> bool:
     rollouts = run / ROLLOUTS
     if (changed := changed_at(rollouts)) <= changed_at(run / SUMMARY):
         return False
-    return (done or _lines(rollouts, changed)) > summary.done + summary.failed
+    return (done or lines_of(rollouts, changed)) > summary.done + summary.failed
 
 
 @lru_cache(512)
-def _lines(file: Path, _changed_at: float) -> int:
+def lines_of(file: Path, _changed_at: float) -> int:
     """0 if it cannot be read."""
     with suppress(OSError), file.open("rb") as lines:
         return sum(1 for _ in lines)

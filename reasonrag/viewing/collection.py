@@ -37,7 +37,6 @@ from reasonrag.files import (
     CALIBRATION,
     CALIBRATION_REPORT,
     CONFIG,
-    PREDICTIONS,
     ROLLOUTS,
     ROWS_REPORT,
     TUNING,
@@ -49,7 +48,7 @@ from reasonrag.files import (
 )
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.run_config import find_config
-from reasonrag.viewing.evaluations import is_evaluation, is_training
+from reasonrag.viewing.evaluations import is_evaluation, is_training, predictions_in
 
 _BLOCK = 1 << 20
 _AGAIN = "Make the data set again from its runs: reasonrag pairs RUN --out DIR"
@@ -177,8 +176,10 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
     )
 
 
-FILES = {"data set": (CANDIDATES, QUESTIONS), "evaluation": (PREDICTIONS,), "run": (ROLLOUTS,)}
-"""What each kind of folder holds; the first tells its date."""
+def files_of(folder: Path) -> dict[str, list[Path]]:
+    """What each kind of folder holds; the first tells its date."""
+    data_set = [folder / CANDIDATES, folder / QUESTIONS]
+    return {"data set": data_set, "evaluation": [predictions_in(folder)], "run": [folder / ROLLOUTS]}
 
 
 def listed_in(folder: Path) -> dict[str, str]:
@@ -198,7 +199,7 @@ def is_of_several(folder: Path) -> bool:
 
 
 def _kind_of(folder: Path) -> str | None:
-    return next((kind for kind, names in FILES.items() if all((folder / each).is_file() for each in names)), None)
+    return next((kind for kind, files in files_of(folder).items() if all(map(Path.is_file, files))), None)
 
 
 # -- a run -----------------------------------------------------------------------------------------------------

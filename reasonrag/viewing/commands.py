@@ -28,7 +28,7 @@ def view(
         list[Path],
         typer.Argument(
             metavar="RUN|DIR|EVAL|MODEL..",
-            help="Run, data set, or evaluations or trainings beside each other; with --serve a folder of such, too",
+            help="Run, data set, or evaluations or trainings beside each other; --serve: one, or a folder",
             show_default=False,
         ),
     ],
@@ -44,7 +44,7 @@ def view(
 ) -> None:
     """Show a run, a data set, evaluations or trainings in a browser: trees, pairs, why each label; attempts; curves.
 
-    Writes one page that needs no network. With --serve only what people judge is written, and a run that goes on grows.
+    Writes one page that needs no network. With --serve only what people judge is written, and what goes on grows.
     """
     path, *others = paths
     if not serve:
@@ -68,21 +68,21 @@ def view(
     if flags["out"] is not None:
         raise InputError("--serve writes no page; leave out --out")
     if others:
-        raise InputError("--serve shows one run, data set or folder of such; evaluations or trainings need no server")
+        raise InputError("--serve shows one run, data set, evaluation or folder of such; leave it out to see several")
     _serve(path, resolve(ViewSettings, "view", flags))
 
 
 def _serve(path: Path, settings: ViewSettings) -> None:
     """Until Ctrl-C."""
-    from reasonrag.viewing.collection import is_of_several, open_collection
-    from reasonrag.viewing.view_server import Several, serve_page
+    from reasonrag.viewing.collection import is_of_several
+    from reasonrag.viewing.view_server import Several, serve_page, shown_alone
 
     several = is_of_several(path)
     if several and settings.trees:
         raise InputError(f"--trees goes with one data set, and {path} holds several; give the folder of one")
 
     async def serving() -> None:
-        shown = Several(path, settings.max_mb * 10**6) if several else open_collection(path, settings.trees)
+        shown = Several(path) if several else shown_alone(path, settings.trees)
         async with serve_page(shown, port=settings.port) as address:
             print_shown(f"showing {on_one_line(str(path))} at {address}  (stop with Ctrl-C)", flush=True)
             port = address.rstrip("/").rpartition(":")[2]

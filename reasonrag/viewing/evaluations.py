@@ -1,6 +1,6 @@
 """Evaluations beside each other: questions and models, with who won and who lost; and how models were trained.
 
-Reads `predictions.jsonl` as the JSON it is, and shows all of an attempt that stands there. Decides what is a win and
+Reads predictions as the JSON they are, and shows all of an attempt that stands there. Decides what is a win and
 which questions are counted together, and which files tell of a training, a critic and rounds. Computes no test:
 `reasonrag compare` does. Knows no page.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -20,7 +20,17 @@ from preference.export.summary import SUMMARY
 from preference.statistics import COMPARISON_LEVEL, Share, share_of
 from reasonrag.critics.evaluation.report import EVALUATION, REPORT, CriticEvaluation
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, EVALUATION_REPORT, PREDICTIONS, names_of, read_record, read_small, readable, reading
+from reasonrag.files import (
+    ANSWERED,
+    CONFIG,
+    EVALUATION_REPORT,
+    PREDICTIONS,
+    names_of,
+    read_record,
+    read_small,
+    readable,
+    reading,
+)
 from reasonrag.training.metrics import METRICS, read_metrics
 from reasonrag.training.output_directory import TRAINING, OutputDirectory
 from reasonrag.training.policy.round_measures import Round
@@ -29,6 +39,8 @@ from reasonrag.training.stages.runner import STAGES
 
 SCORES = ("em", "judged", "f1")
 """The first that some question has decides wins and losses."""
+_Key: TypeAlias = tuple[str, str]
+"""Id and text of a question."""
 _SCORES = ("answer", "em", "f1", "judged", "gold_recall", "searches", "calls", "prompt_tokens", "completion_tokens")
 
 
@@ -83,7 +95,12 @@ class EvaluationListing(BaseModel):
 
 
 def is_evaluation(path: Path) -> bool:
-    return (path / PREDICTIONS).is_file()
+    return predictions_in(path).is_file()
+
+
+def predictions_in(path: Path) -> Path:
+    """Those of an evaluation that has ended, or so far."""
+    return path / (ANSWERED if (path / ANSWERED).is_file() else PREDICTIONS)
 
 
 def records_in(folder: Path) -> dict[str, Any]:
@@ -97,25 +114,30 @@ def records_in(folder: Path) -> dict[str, Any]:
 
 
 class Evaluations:
-    """Evaluations of the same questions, in the order given."""
+    """Evaluations of the same questions, in the order given.
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        """Raises InputError for a line that is no prediction, or evaluations without a common question."""
+    keys: of all questions that were ever found, by number.
+    """
+
+    def __init__(self, paths: Sequence[Path], known: Sequence[_Key] = ()) -> None:
+        """known: questions that have their numbers already. Raises InputError for a line that is no prediction, or
+        evaluations without a common question."""
         self.paths = list(paths)
         found = [_predictions(path) for path in paths]
-        keys = dict.fromkeys(key for each in found for key in each)
-        self._attempts = [[each.get(key) for each in found] for key in keys]
-        if not any(all(each) for each in self._attempts):
+        self.keys = list(dict.fromkeys([*known, *(key for each in found for key in each)]))
+        attempts = [[each.get(key) for each in found] for key in self.keys]
+        self._attempts = {number: each for number, each in enumerate(attempts) if any(each)}
+        if all(found) and not any(map(all, self._attempts.values())):
             raise InputError(f"{' and '.join(map(str, paths))} have no question in common")
 
     def attempts(self, number: int) -> list[dict[str, Any] | None]:
-        """Predictions of a question, by model."""
+        """Predictions of a question, by model. Raises KeyError."""
         return self._attempts[number]
 
     def listing(self) -> EvaluationListing:
-        known = [each for attempts in self._attempts for each in attempts if each]
+        known = [each for attempts in self._attempts.values() for each in attempts if each]
         metric = next((name for name in SCORES if any(each.get(name) is not None for each in known)), "f1")
-        rows = [_question(number, attempts) for number, attempts in enumerate(self._attempts)]
+        rows = [_question(number, attempts) for number, attempts in self._attempts.items()]
         common = [row for row in rows if all(score and score[metric] is not None for score in row.scores)]
         return EvaluationListing(
             metric=metric,
@@ -126,11 +148,12 @@ class Evaluations:
         )
 
 
-def _predictions(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """By id and text of the question."""
-    file, found = path / PREDICTIONS, dict[tuple[str, str], dict[str, Any]]()
+def _predictions(path: Path) -> dict[_Key, dict[str, Any]]:
+    file, found = predictions_in(path), dict[_Key, dict[str, Any]]()
     with reading(file), file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
+            if file.name == ANSWERED and not line.endswith(b"\n"):  # it is being written
+                break
             try:
                 prediction = orjson.loads(line)
                 known = _Line.model_validate(prediction)

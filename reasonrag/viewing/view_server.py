@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 from aiohttp import web
@@ -23,14 +23,14 @@ from preference.export.summary import SUMMARY, PairSummary
 from preference.labelled_runs import rare_garbage_collection
 from preference.records import first_error
 from reasonrag.errors import InputError
-from reasonrag.exploration.run_state import NO_LOCK, changed_at, run_state
+from reasonrag.exploration.run_state import changed_at, lines_of, run_state
 from reasonrag.files import EVALUATION_REPORT, is_written, read_record, readable
 from reasonrag.redaction import redact
-from reasonrag.viewing.collection import FILES, Collection, listed_in, open_collection
-from reasonrag.viewing.evaluations import Evaluations
+from reasonrag.viewing.collection import Collection, files_of, listed_in, open_collection
+from reasonrag.viewing.evaluations import Evaluations, is_evaluation, predictions_in
 from reasonrag.viewing.judging import Judging, Said, WrongRequest
 from reasonrag.viewing.overview import OverviewCounts
-from reasonrag.viewing.page import listing, made_from, page_of_evaluations, pair_columns, served_page
+from reasonrag.viewing.page import listing, made_from, pair_columns, served_page
 from reasonrag.viewing.question_view import question_view
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening
@@ -40,6 +40,23 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MOST_LISTED = 500
 LOOK_S = 1.0
 """How often files are looked at that may have grown."""
+
+
+class _Progress:
+    """How far a run or an evaluation is, and from where on its pace is told."""
+
+    def __init__(self) -> None:
+        self._since: tuple[float, int, int] | None = None
+
+    def of(self, path: Path, done: int, calls: int, *, complete: bool) -> dict[str, Any]:
+        """done, calls: its questions and completions. complete: whether these are all there are now."""
+        found, now = run_state(path, done)[0], time.monotonic()
+        if found.state != "running" or not complete:
+            self._since = None
+        else:
+            self._since = self._since or (now, done, calls)
+            found.since = now - self._since[0], *self._since[1:]
+        return found.model_dump(mode="json")
 
 
 class BackgroundScan:
@@ -59,7 +76,7 @@ class BackgroundScan:
         self.collection, self.counts, self.complete = collection, OverviewCounts(collection), False
         self.judging = Judging(collection.path) if collection.kind == "data set" else None
         self.made, self._changes = f"{time.time_ns():x}", 0
-        self._since: tuple[float, int, int] | None = None
+        self._progress = _Progress()
         self._answers: dict[str, bytes] = {}
         """Those of this version."""
 
@@ -122,33 +139,90 @@ class BackgroundScan:
             self._answers[name] = orjson.dumps(made())
         return self._answers[name]
 
+    def _run(self) -> dict[str, Any] | None:
+        """How far a run is; None of a data set."""
+        if self.collection.kind == "data set":
+            return None
+        questions, calls = len(self.counts.by_number), self.counts.run.usage.calls
+        return self._progress.of(self.collection.path, questions, calls, complete=self.complete)
+
     def scan(self, _name: str) -> BackgroundScan:
         return self
 
     def page(self, _name: str) -> bytes:
         return served_page(self.collection.path)
 
-    def _run(self) -> dict[str, Any] | None:
-        """How far a run is; None of a data set."""
-        if self.collection.kind == "data set":
-            return None
-        found, now = run_state(self.collection.path, len(self.counts.by_number))[0], time.monotonic()
-        here = len(self.counts.by_number), self.counts.run.usage.calls
-        if found.state != "running" or not self.complete:
-            self._since = None
-        else:
-            self._since = self._since or (now, *here)
-            found.since = now - self._since[0], *self._since[1:]
-        return found.model_dump(mode="json")
+    def question(self, number: int) -> dict[str, Any]:
+        """Raises HTTPNotFound."""
+        if number not in self.counts.by_number:
+            raise web.HTTPNotFound(reason=f"question {number} is not here")
+        found = self.collection.at(number)
+        return question_view(found, self.collection.rules, caps_known=self.complete).model_dump(mode="json")
+
+
+class GrowingEvaluation:
+    """An evaluation, read again when its file has changed, with the methods of `BackgroundScan`. A question keeps its
+    number."""
+
+    error: str | None = None
+    judging: Judging | None = None
+
+    def __init__(self, path: Path) -> None:
+        """Raises InputError."""
+        self.path, self.made, self._changes = path, f"{time.time_ns():x}", 0
+        self._lock, self._progress = threading.Lock(), _Progress()
+        self._read()
+
+    def _read(self, known: Sequence[tuple[str, str]] = ()) -> None:
+        self._seen, self._found = self._now(), Evaluations([self.path], known)
+        self._listing = self._found.listing()
+        self._listing.about.append(made_from(self.path))
+
+    def _now(self) -> tuple[Path, int, int]:
+        file = predictions_in(self.path)
+        of = file.stat()
+        return file, of.st_mtime_ns, of.st_size
+
+    def listed(self, seen: str) -> bytes:
+        with self._lock:
+            with suppress(InputError, OSError):  # it is being written
+                if self._now() != self._seen:
+                    self._read(self._found.keys)
+                    self._changes += 1
+            version, found = f"{self.made}.{self._changes}", self._listing
+            calls = sum(score["calls"] or 0 for row in found.rows for score in row.scores if score)
+            run = self._progress.of(self.path, len(found.rows), calls, complete=True)
+        whole = {} if seen == version else found.model_dump(mode="json")
+        return orjson.dumps({"version": version, "complete": True, "run": run} | whole)
+
+    def question(self, number: int) -> dict[str, Any]:
+        try:
+            return {"attempts": self._found.attempts(number)}
+        except KeyError:
+            raise web.HTTPNotFound(reason=f"question {number} is not here") from None
+
+    def pairs(self) -> bytes:
+        raise web.HTTPNotFound
+
+    def scan(self, _name: str) -> GrowingEvaluation:
+        return self
+
+    def page(self, _name: str) -> bytes:
+        return served_page(self.path)
+
+    def stop(self) -> None:
+        """It reads only when it is asked."""
+
+
+Shown: TypeAlias = BackgroundScan | GrowingEvaluation
 
 
 class Several:
     """The runs, data sets and evaluations right below a folder. Each is read once it is asked for, or goes on."""
 
-    def __init__(self, path: Path, most: int) -> None:
-        """most: bytes of the page of evaluations."""
-        self.path, self._most = path, most
-        self._scans: dict[str, BackgroundScan] = {}
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._scans: dict[str, Shown] = {}
         self._opening = threading.Lock()
 
     def listed(self) -> dict[str, Any]:
@@ -163,40 +237,38 @@ class Several:
             return of | {"why": "its name is not UTF-8; rename the folder to open it"}
         folder, counts = self.path / name, None
         try:
-            of["changed"] = changed_at(folder / FILES[kind][0])
+            of["changed"] = changed_at(files_of(folder)[kind][0])
             if name in self._scans or (kind == "run" and is_written(folder)):
-                if (scan := self._opened(name)).error is not None:
+                if (scan := self.scan(name)).error is not None:
                     return of | {"why": scan.error}
-                counts = scan.counts if scan.complete else None
+                counts = scan.counts if isinstance(scan, BackgroundScan) and scan.complete else None
             return of | entry_of(folder, kind, counts)
         except (InputError, OSError, ValueError) as error:
             return of | {"why": redact(str(error))}
 
-    def scan(self, name: str) -> BackgroundScan:
-        """Raises HTTPNotFound for an evaluation and a name that is not listed, InputError for what cannot be opened."""
-        if name not in self._scans and listed_in(self.path).get(name, "evaluation") == "evaluation":
-            raise web.HTTPNotFound
-        return self._opened(name)
-
-    def _opened(self, name: str) -> BackgroundScan:
+    def scan(self, name: str) -> Shown:
+        """Raises HTTPNotFound for a name that is not listed, InputError for what cannot be opened."""
         with self._opening:
             if name not in self._scans:
-                self._scans[name] = BackgroundScan(open_collection(self.path / name))
+                if name not in listed_in(self.path):
+                    raise web.HTTPNotFound
+                self._scans[name] = shown_alone(self.path / name)
             return self._scans[name]
 
     def page(self, name: str) -> bytes:
         """Of one in the folder; without a name, of the folder. Raises HTTPNotFound, InputError."""
         if not name:
             return served_page(self.path)
-        if listed_in(self.path).get(name) == "evaluation":
-            page = b"".join(page_of_evaluations(Evaluations([self.path / name]), most=self._most, watch=lambda _: None))
-        else:
-            page = served_page(self.scan(name).collection.path)
-        return page.replace(b"<html ", b'<html data-home="1" ', 1)
+        return self.scan(name).page(name).replace(b"<html ", b'<html data-home="1" ', 1)
 
     def stop(self) -> None:
         for each in self._scans.values():
             each.stop()
+
+
+def shown_alone(path: Path, trees: Sequence[Path] = ()) -> Shown:
+    """A run, a data set with these trees, or an evaluation. Raises InputError."""
+    return GrowingEvaluation(path) if is_evaluation(path) else BackgroundScan(open_collection(path, trees))
 
 
 class _Report(BaseModel):
@@ -215,19 +287,16 @@ def entry_of(folder: Path, kind: str, counts: OverviewCounts | None) -> dict[str
     if kind == "data set":
         made = read_record(folder / SUMMARY, PairSummary, "Make the data set again") or PairSummary()
         return {"done": made.questions, "pairs": made.pairs, "cost": made.usage and made.usage.cost_usd}
-    if kind == "evaluation":
-        written, report = is_written(folder), read_record(folder / EVALUATION_REPORT, _Report, "Evaluate again")
-        if written is None:
-            of: dict[str, Any] = {"why": NO_LOCK}
-        else:
-            of = {"state": "running" if written else "ended" if report else "killed"}
-        if report:
-            of |= {"done": report.answered, "asked": report.questions, "failed": report.failed}
-            of |= {"em": report.metrics.get("em", {}).get("value"), "cost": report.cost_usd}
-        return of
     found, summary = run_state(folder, len(counts.by_number) if counts else None)
     of = found.model_dump(exclude={"since"})
-    if counts:
+    if kind == "evaluation":
+        report = read_record(folder / EVALUATION_REPORT, _Report, "Evaluate again")
+        if found.state in ("running", "killed"):
+            of["done"] = lines_of(file := predictions_in(folder), changed_at(file))
+        elif report:
+            of |= {"done": report.answered, "asked": report.questions, "failed": report.failed}
+            of |= {"em": report.metrics.get("em", {}).get("value"), "cost": report.cost_usd}
+    elif counts:
         run, em, usage = counts.run, counts.run.of_trees["mean_em"], counts.usage
         of |= {"done": run.done, "failed": len(run.failures), "em": em, "cost": usage and usage.cost_usd}
     elif summary:
@@ -236,9 +305,8 @@ def entry_of(folder: Path, kind: str, counts: OverviewCounts | None) -> dict[str
 
 
 @asynccontextmanager
-async def serve_page(shown: Collection | Several, *, port: int) -> AsyncIterator[str]:
+async def serve_page(reading: Shown | Several, *, port: int) -> AsyncIterator[str]:
     """The address of the running page. port: 0 takes a free one. Raises InputError if it cannot listen."""
-    reading = shown if isinstance(shown, Several) else BackgroundScan(shown)
     try:
         async with listening(make_app(reading), host=LOOPBACK, port=port) as address:
             yield f"{address}/"
@@ -246,10 +314,10 @@ async def serve_page(shown: Collection | Several, *, port: int) -> AsyncIterator
         await asyncio.to_thread(reading.stop)
 
 
-def make_app(reading: BackgroundScan | Several) -> web.Application:
+def make_app(reading: Shown | Several) -> web.Application:
     """Of several each is below its name."""
 
-    async def scan_of(request: web.Request) -> BackgroundScan:
+    async def scan_of(request: web.Request) -> Shown:
         found = await asyncio.to_thread(reading.scan, request.match_info.get("name", ""))
         if (of := request.query.get("of")) and of.partition(".")[0] != found.made:
             raise web.HTTPGone(reason=_MADE_AGAIN)
@@ -269,7 +337,7 @@ def make_app(reading: BackgroundScan | Several) -> web.Application:
             return _json({"error": scan.error}, HTTPStatus.INTERNAL_SERVER_ERROR)
         return _json(found)
 
-    def shown(part: Callable[[BackgroundScan, web.Request], object]) -> _Handler:
+    def shown(part: Callable[[Shown, web.Request], object]) -> _Handler:
         async def show(request: web.Request) -> web.Response:
             return _json(await asyncio.to_thread(part, await scan_of(request), request))
 
@@ -298,26 +366,23 @@ def make_app(reading: BackgroundScan | Several) -> web.Application:
     return app
 
 
-def _question(scan: BackgroundScan, request: web.Request) -> dict[str, Any]:
-    number, of = int(request.match_info["number"]), scan.collection
-    if number not in scan.counts.by_number:
-        raise web.HTTPNotFound(reason=f"there is no question {number} here")
-    return question_view(of.at(number), of.rules, caps_known=scan.complete).model_dump(mode="json")
+def _question(scan: Shown, request: web.Request) -> dict[str, Any]:
+    return scan.question(int(request.match_info["number"]))
 
 
-def _judged(scan: BackgroundScan) -> Judging:
+def _judged(scan: Shown) -> Judging:
     if scan.judging is None:
         raise web.HTTPNotFound
     return scan.judging
 
 
-def _judging(scan: BackgroundScan, request: web.Request) -> dict[str, Any]:
+def _judging(scan: Shown, request: web.Request) -> dict[str, Any]:
     judging = _judged(scan)
     verdicts = judging.verdicts(request.query.get("who", ""))
     return {"sample": judging.sample, "verdicts": verdicts}
 
 
-def _agreement(scan: BackgroundScan, _: web.Request) -> dict[str, Any]:
+def _agreement(scan: Shown, _: web.Request) -> dict[str, Any]:
     report = _judged(scan).agreement()
     return report.model_dump(mode="json") if report else {"reviewers": [], "between": []}
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reasonrag.viewing.collection import ExploredQuestion, RunCollection
-from reasonrag.viewing.view_server import serve_page
+from reasonrag.viewing.view_server import BackgroundScan, serve_page
 from tests.helpers.endpoints import in_a_thread
 
 
@@ -41,5 +41,5 @@ def slowly_served(collection: Slow, questions: int) -> Iterator[str]:
         collection.answering.set()
         collection.allowed.release(questions + 1)
 
-    with in_a_thread(serve_page(collection, port=0), at_the_end=go_on) as address:
+    with in_a_thread(serve_page(BackgroundScan(collection), port=0), at_the_end=go_on) as address:
         yield address

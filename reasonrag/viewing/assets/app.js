@@ -12,8 +12,8 @@ function routeOf(address) {
   return state.route; // anything else is a place in the page
 }
 
-/** Shows what the address names. */
-async function go() {
+/** Shows what the address names. again: also what is drawn already. */
+async function go(again = true) {
   const route = routeOf(location.hash);
   const stays = route.kind === "overview" && document.body.dataset.route === route.kind && scroller() === stage; // the overview, where only the list beside it changes
   document.body.dataset.route = route.kind;
@@ -34,7 +34,7 @@ async function go() {
     state.view = null;
     select(null);
     closeDetail();
-    if (state.overview && route.kind === "overview") stage.replaceChildren(...flat(overviewSection(state.overview, state.about)));
+    if (state.overview && route.kind === "overview" && (again || !stays)) stage.replaceChildren(...flat(overviewSection(state.overview, state.about)));
     if (state.overview && route.kind === "pairs") {
       stage.replaceChildren(); // its form says what the address says
       searchTexts();
@@ -290,27 +290,28 @@ function received(part) {
     Object.assign(state, { folder: part, complete: true });
     return showFolder();
   }
-  if (part.kind === "evaluations") {
-    Object.assign(state, { rows: part.rows, evaluated: part, complete: true });
-    for (const row of part.rows) row.ids = [row.id];
-    state.byId = linked(part.rows);
-    go();
-    return;
-  }
   const first = state.overview === null;
   const finished = part.rows && part.complete && !state.complete;
-  if (part.rows) takeIn(part);
+  if (part.kind === "evaluations") takeAttempts(part);
+  else if (part.rows) takeIn(part);
   showLive(part);
-  if (finished && part.rows.length === 1 && part.run?.state !== "running" && !location.hash) location.replace(questionLink(part.rows[0].link));
+  if (finished && !state.evaluated && part.rows.length === 1 && part.run?.state !== "running" && !location.hash) location.replace(questionLink(part.rows[0].link));
   if (finished && state.view?.pairs.some((pair) => pair.tags.length)) state.view = null; // what is capped is known now
   if (state.route.kind === "judge" && !first) return;
   const waits = state.route.kind === "overview" && Date.now() - state.drawnAt < CALM_MS; // charts take a while
-  if (!state.behind || state.view || !(finished || first || !(busy() || waits))) return;
+  if (!state.behind || state.view || (state.evaluated && state.route.kind === "question" && !first) || !(finished || first || !(busy() || waits))) return;
   Object.assign(state, { behind: false, drawnAt: Date.now() });
   if (state.route.kind === "pairs" && stage.querySelector(".pairs-form")) return;
   const top = scroller().scrollTop;
   go();
   scroller().scrollTop = top;
+}
+
+function takeAttempts(part) {
+  const failed = part.rows.filter((row) => row.scores[0]?.error).length; // how far it is is told of one alone
+  Object.assign(state, { behind: true, rows: part.rows, evaluated: part, complete: true, overview: { questions: part.rows.length, ends: { failed }, warnings: [] } });
+  for (const row of part.rows) row.ids = [row.id];
+  state.byId = linked(part.rows);
 }
 
 /** Takes what is listed now in the place of what was; the list stays where it was scrolled to. */
@@ -387,7 +388,7 @@ addEventListener("resize", () => {
 document.addEventListener("keydown", pageKeys);
 addEventListener("hashchange", (event) => {
   scrolled.set(new URL(event.oldURL).hash, scroller().scrollTop);
-  go();
+  go(false);
 });
 source.list(received).catch((error) => {
   stage.replaceChildren(h("p", { class: "verdict error" }, "The page could not be read: ", said(error.message)));

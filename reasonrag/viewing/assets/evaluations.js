@@ -76,7 +76,7 @@ function madeBy(i) {
   const { ["report.json"]: report, ["config.json"]: config, written } = state.evaluated.records[i];
   const { model, method, max_steps } = config?.decides_answers ?? {};
   const tokens = d3.sum(state.rows, (row) => valueOf(row.scores[i], "tokens"));
-  const facts = [model && `model ${model}`, method, max_steps && `at most ${max_steps} steps`, written, tokens && plural(tokens, "token"), typeof report?.cost_usd === "number" ? dollars(report.cost_usd) : "cost not known"];
+  const facts = [model && `model ${model}`, method, max_steps && `at most ${max_steps} steps`, written, tokens && plural(tokens, "token"), typeof report?.cost_usd === "number" ? dollars(report.cost_usd) : config && !report ? "not finished" : "cost not known"];
   return fact(said(state.evaluated.models[i]), said(facts.filter(Boolean).join(", ")));
 }
 

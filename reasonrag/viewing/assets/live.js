@@ -1,6 +1,6 @@
 // How far a run is, in a line at the top of a served page; and the list of a folder of several. Counts nothing itself.
 
-const RUN_STATES = { running: "● running", ended: "ended", stopped: "stopped", killed: "killed: its lock is free, and it wrote no summary; the same command goes on" };
+const RUN_STATES = { running: "● running", ended: "ended", stopped: "stopped", killed: "stopped or killed: its lock is free, and it did not come to its end; the same command goes on" };
 let wasRunning = false;
 
 /** wrong: why it is not known any more. An end is told to those who saw the run go on. */

@@ -357,19 +357,24 @@ def test_text_of_others_is_harmless_on_the_page_and_in_the_terminal(reasonrag: R
 @pytest.mark.parametrize("agent", ["", "--agent search-o1", "--agent re2search --reader-model offline-student"])
 def test_a_cap_ends_it_and_more_goes_on(agent: str, reasonrag: Reasonrag, home: Path) -> None:
     """Exit status 3 and the command that continues; then the same bytes as without a cap, and nothing asked twice. What
-    a reader said before is neither asked nor left out of the count again, whichever model it is."""
+    a reader said before is neither asked nor left out of the count again, whichever model it is. What is answered can
+    be looked at before the end."""
     offline = ("--model", "offline", "--index-home", home, *agent.split())
     assert reasonrag(*flags("evals/whole", *offline)).status == 0
-    capped = reasonrag(*flags(RUN, *offline, "--max-calls", 24))
+    capped = reasonrag(*flags(RUN, *offline, "--max-calls", 24, "--concurrency", 1))
     assert capped.status == 3
     assert "--max-calls: 24 of 24 calls are used" in capped.err
-    assert re.search(r"[0-3] of 6 questions are done", capped.err)
+    answered = re.search(r"([1-5]) of 6 questions are done", capped.err)
+    assert answered is not None
+    lines = [*map(orjson.loads, (RUN / "answered.jsonl").read_bytes().splitlines())]
+    assert sum(each["error"] is None for each in lines) == int(answered[1])
     continued = re.search(r"continue with: reasonrag (evaluate .*--max-calls \d+)", capped.err)
     assert continued is not None
     assert not (RUN / "predictions.jsonl").exists()
     done = reasonrag(*continued[1].split())
     assert done.status == 0, done.err
     assert (RUN / "predictions.jsonl").read_bytes() == Path("evals/whole/predictions.jsonl").read_bytes()
+    assert not (RUN / "answered.jsonl").exists()
     assert len(paid(RUN)) == len(set(paid(RUN))) == len(paid("evals/whole"))
 
 

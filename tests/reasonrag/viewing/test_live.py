@@ -23,8 +23,8 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.run_state import run_state
 from reasonrag.files import only_writer
 from reasonrag.viewing import view_server
-from reasonrag.viewing.collection import Collection, listed_in, open_collection
-from reasonrag.viewing.view_server import MOST_LISTED, Several, serve_page
+from reasonrag.viewing.collection import listed_in
+from reasonrag.viewing.view_server import MOST_LISTED, Several, Shown, serve_page, shown_alone
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import in_a_thread
 from tests.helpers.hostile import ATTACKS
@@ -33,7 +33,7 @@ from tests.helpers.pages import NARROW, PATIENCE_MS, Visit, barriers, did_run, o
 from tests.helpers.trees import asked, failure, run_of
 from tests.reasonrag.viewing.test_evaluations import prediction
 
-QUESTIONS, PATIENCE_S, PAGE_BYTES = 6, 30, 10**7
+QUESTIONS, PATIENCE_S = 6, 30
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +99,13 @@ class Client:
                 await asyncio.sleep(0.01)
 
 
+def alone(shown: Path | Several) -> Shown | Several:
+    return shown if isinstance(shown, Several) else shown_alone(shown)
+
+
 @asynccontextmanager
-async def served(shown: Collection | Several) -> AsyncIterator[Client]:
-    async with serve_page(shown, port=0) as address, aiohttp.ClientSession() as session:
+async def served(shown: Path | Several) -> AsyncIterator[Client]:
+    async with serve_page(alone(shown), port=0) as address, aiohttp.ClientSession() as session:
         yield Client(session, address)
 
 
@@ -112,7 +116,7 @@ async def test_a_run_grows_on_its_page_to_its_end(explored: Path, begun: Path) -
     """A line that is being written is waited for. At its end the run has its lines in another order, in another file:
     the page is of the same run all the same, and every question can be opened."""
     lines = lines_of(explored)
-    async with served(open_collection(begun)) as client:
+    async with served(begun) as client:
         first = await client.listed(2)
         append(begun, lines[2][500:] + lines[3])
         found = await client.listed(4)
@@ -136,7 +140,7 @@ async def test_a_run_grows_on_its_page_to_its_end(explored: Path, begun: Path) -
 
 async def test_a_question_that_failed_and_was_explored_later_is_one_row(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", failure("q1"), asked(2))
-    async with served(open_collection(run)) as client:
+    async with served(run) as client:
         assert (await client.listed(2))["rows"][0]["ends"] == "failed"
         append(run, asked(1).to_line() + asked(3).to_line())
         found = await client.listed(3)
@@ -152,7 +156,7 @@ async def test_what_was_made_again_is_not_mixed_with_what_was_there(tmp_path: Pa
         (run, lambda: (shutil.rmtree(run), run_of(run, *map(asked, range(5))))),
         (data, lambda: reasonrag.pairs(run, out=data)),
     ):
-        async with served(open_collection(path)) as client:
+        async with served(path) as client:
             before = await client.listed(3)
             again()
             for part in ("api/list", "api/pairs", "api/question/0"):
@@ -186,6 +190,66 @@ def test_a_run_says_whether_it_goes_on_ended_or_was_killed(explored: Path, begun
     assert told(run_of(tmp_path / "alone", asked(1))) == ("unknown", None, None)
 
 
+# -- an evaluation that goes on --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def answering(tmp_path: Path) -> Path:
+    """An evaluation at a moment of its session: two answers, and the begin of a third one."""
+    home = tmp_path / "evals" / "agent"
+    home.mkdir(parents=True)
+    settings = {"limit": QUESTIONS}
+    made = {"config_hash": "h", "decides_answers": {"model": "qwen"}, "operational": {"settings": settings}}
+    (home / "config.json").write_bytes(orjson.dumps(made))
+    (home / "answered.jsonl").write_bytes(b"".join(ANSWERS[:2]) + ANSWERS[2][:50])
+    return home
+
+
+ANSWERS = [orjson.dumps(prediction(number, number % 2)) + b"\n" for number in (3, 1, 5, 0, 2, 4)]
+"""In the order in which they come."""
+
+
+def answer(home: Path, content: bytes) -> None:
+    with (home / "answered.jsonl").open("ab") as file:
+        file.write(content)
+
+
+def end(home: Path) -> None:
+    """As `evaluate` does it: predictions in the order of the questions, then its report."""
+    (home / "ordered").write_bytes(b"".join(sorted(ANSWERS)))
+    (home / "ordered").replace(home / "predictions.jsonl")
+    report = {"questions": 6, "answered": 6, "failed": 0, "cost_usd": 0.5, "metrics": {"em": {"value": 0.5}}}
+    (home / "report.json").write_bytes(orjson.dumps(report))
+    (home / "answered.jsonl").unlink()
+
+
+async def test_an_evaluation_grows_on_its_page_and_a_question_keeps_its_number(answering: Path) -> None:
+    """To its end, when its answers are in another order, in another file. In a folder its row grows, too."""
+    async with served(answering) as client, served(Several(answering.parent)) as of_folder:
+
+        async def row() -> tuple[object, ...]:
+            [found] = (await of_folder.ask("api/list"))[1]["rows"]
+            return found["state"], found["done"], found["asked"], found.get("em")
+
+        first = await client.listed(2)
+        assert [each["id"] for each in first["rows"]] == ["q3", "q1"]
+        assert (first["run"]["state"], first["run"]["asked"], (await row())[0]) == ("killed", 6, "killed")
+        with only_writer(answering):
+            answer(answering, ANSWERS[2][50:] + ANSWERS[3])
+            assert ((await client.listed(4))["run"]["state"], await row()) == ("running", ("running", 4, 6, None))
+            answer(answering, b"".join(ANSWERS[4:]))
+            whole = await client.listed(6)
+            end(answering)
+        last = await client.listed(6)
+        assert (last["run"]["state"], last["rows"], await row()) == ("ended", whole["rows"], ("ended", 6, 6, 0.5))
+        for number, each in enumerate(last["rows"]):
+            _, found = await client.ask(f"api/question/{number}?of={last['version']}")
+            assert found["attempts"][0]["question_id"] == each["id"]
+        assert {*(await client.ask(f"api/list?of={last['version']}"))[1]} == {"version", "complete", "run"}
+        for none in ("question/6", "pairs", "judging?who=ada"):
+            assert (await client.ask(f"api/{none}"))[0] == 404
+
+
 # -- a folder of several ---------------------------------------------------------------------------------------
 
 
@@ -202,7 +266,7 @@ def folder(explored: Path, begun: Path) -> Path:
 
 
 async def test_a_folder_lists_what_is_in_it_and_serves_each(folder: Path) -> None:
-    async with served(Several(folder, PAGE_BYTES)) as client:
+    async with served(Several(folder)) as client:
         _, found = await client.ask("api/list")
         rows = {row["name"]: row for row in found["rows"]}
         assert (found["kind"], found["found"], [*rows]) == ("folder", 4, ["begun", "data", "first", "rag"])
@@ -243,7 +307,7 @@ async def test_nothing_outside_the_folder_is_served(folder: Path, tmp_path: Path
     run_of(folder / "turning", asked(1))
     (folder / "turning" / "view.html").symlink_to("view.html")
     (folder / "first" / "copy.jsonl").symlink_to("rollouts.jsonl")
-    async with served(Several(folder, PAGE_BYTES)) as client:
+    async with served(Several(folder)) as client:
         _, found = await client.ask("api/list")
         assert [row["name"] for row in found["rows"]] == ["first"]
         ways = (
@@ -277,7 +341,7 @@ async def test_what_is_damaged_is_a_row_that_says_why(folder: Path) -> None:
     (folder / "begun" / "config.json").write_text("[]")
     (folder / "first" / "summary.json").write_text("{}")
     shutil.copytree(folder / "rag", os.fsdecode(os.fsencode(folder) + b"/\xff"))
-    async with served(Several(folder, PAGE_BYTES)) as client:
+    async with served(Several(folder)) as client:
         _, found = await client.ask("api/list")
     rows = {row["name"]: row for row in found["rows"]}
     assert rows.pop("\\xff")["why"] == "its name is not UTF-8; rename the folder to open it"
@@ -295,7 +359,7 @@ async def test_what_was_opened_is_listed_without_looking_at_the_folder_again(
 ) -> None:
     looks = []
     monkeypatch.setattr(view_server, "listed_in", lambda path: looks.append(path) or listed_in(path))
-    async with served(Several(folder, PAGE_BYTES)) as client:
+    async with served(Several(folder)) as client:
         for name in ("begun", "data", "first"):
             await client.ask(f"{name}/api/list")
         looks.clear()
@@ -306,7 +370,7 @@ async def test_what_was_opened_is_listed_without_looking_at_the_folder_again(
 async def test_a_large_folder_is_listed_in_part_and_says_so(tmp_path: Path) -> None:
     for number in range(MOST_LISTED + 1):
         run_of(tmp_path / f"run{number:03d}")
-    async with served(Several(tmp_path, PAGE_BYTES)) as client:
+    async with served(Several(tmp_path)) as client:
         _, found = await client.ask("api/list")
         assert (len(found["rows"]), found["found"]) == (MOST_LISTED, MOST_LISTED + 1)
 
@@ -325,8 +389,8 @@ def test_a_folder_of_several_takes_no_trees(folder: Path, reasonrag: Reasonrag) 
 
 
 @contextlib.contextmanager
-def serving(shown: Collection | Several) -> Iterator[str]:
-    with in_a_thread(serve_page(shown, port=0)) as address:
+def serving(shown: Path | Several) -> Iterator[str]:
+    with in_a_thread(serve_page(alone(shown), port=0)) as address:
         yield address
 
 
@@ -334,7 +398,7 @@ def test_a_reader_keeps_the_place_while_a_run_grows(visit: Visit, explored: Path
     """The open question, the filters, the order of the table of pairs and what has the keyboard."""
     lines = lines_of(explored)
     live = "#live"
-    with serving(open_collection(begun)) as address, contextlib.ExitStack() as session:
+    with serving(begun) as address, contextlib.ExitStack() as session:
         session.enter_context(only_writer(begun))
         page = visit(f"{address}#/pairs?sort=confidence")
         expect(page.locator(live)).to_contain_text(f"running · 2 of {QUESTIONS} questions")
@@ -372,8 +436,34 @@ def test_a_reader_keeps_the_place_while_a_run_grows(visit: Visit, explored: Path
         assert tree_of.evaluate("each => each.isConnected")
 
 
+def test_a_reader_of_an_evaluation_sees_it_grow_and_stays_at_a_question(visit: Visit, answering: Path) -> None:
+    """The table grows where it was scrolled to, as it is filtered; the attempts at a question stay as they are."""
+    with serving(answering) as address, contextlib.ExitStack() as session:
+        session.enter_context(only_writer(answering))
+        page = visit(f"{address}#/?result=right")
+        rows, live = page.locator("#attempts-table tbody tr"), page.locator("#live")
+        expect(live).to_contain_text(f"running \u00b7 2 of {QUESTIONS} questions")
+        expect(page.locator(".facts-of")).to_contain_text("not finished")
+        expect(rows).to_have_count(2)
+        answer(answering, ANSWERS[2][50:] + ANSWERS[3])
+        expect(rows).to_have_count(3)
+        expect(live).to_contain_text(f"4 of {QUESTIONS} questions")
+        rows.locator("a").nth(1).click()
+        reply = page.get_by_text("Reply").first
+        reply.click()
+        shown, at = reply.element_handle(), page.url
+        answer(answering, b"".join(ANSWERS[4:]))
+        end(answering)
+        session.close()
+        expect(live).to_contain_text(f"ended \u00b7 {QUESTIONS} of {QUESTIONS} questions")
+        assert (page.url, shown.evaluate("each => each.isConnected")) == (at, True)
+        page.keyboard.press("Escape")
+        expect(page.locator("#attempts-found")).to_contain_text(f"3 of {QUESTIONS} questions")
+        expect(page.locator(".facts-of")).to_contain_text("$0.50")
+
+
 def test_a_filter_that_is_set_before_the_list_has_come_counts(visit: Visit, explored: Path) -> None:
-    with serving(open_collection(explored)) as address:
+    with serving(explored) as address:
         page = visit(address)
         on_their_way = list[Route]()
         page.route("**/api/list*", lambda each: on_their_way.append(each))  # noqa: PLW0108 - it gets an attribute
@@ -388,7 +478,7 @@ def test_a_filter_that_is_set_before_the_list_has_come_counts(visit: Visit, expl
 def test_a_page_of_what_was_made_again_says_so(visit: Visit, tmp_path: Path) -> None:
     """And keeps what it shows until it is loaded again."""
     run = run_of(tmp_path / "run", *map(asked, range(3)))
-    with serving(open_collection(run)) as address:
+    with serving(run) as address:
         page = visit(f"{address}#/pairs")
         expect(page.locator("#pairs-table tbody tr")).to_have_count(3)
         shutil.rmtree(run)
@@ -405,7 +495,7 @@ def test_a_folder_is_a_table_that_leads_to_each_and_back(visit: Visit, folder: P
     names = [each.replace("/", "") for each in ATTACKS[:6]]
     for name in names:
         run_of(folder / name[:200], asked(1))
-    with serving(Several(folder, PAGE_BYTES)) as address:
+    with serving(Several(folder)) as address:
         page = visit(address, size=size)
         rows = page.locator("tbody tr")
         expect(rows).to_have_count(4 + len(names))

@@ -402,6 +402,15 @@ def test_bars_are_hit_where_they_are_seen_and_by_keys(visit: Visit, page_of_run:
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(f"/pairs.chosen_length={low}..%3C{high}$"))
     expect(page.locator("#pairs-found")).to_have_text(re.compile(rf"^{many} of"))
+    page.go_back()
+    if size == WIDE:  # where the list stands beside the charts, which stay as they are
+        chart = page.locator("figure", has=page.locator("svg a", has_text="mixed outcomes"))
+        chart.get_by_text("Numbers").click()
+        chart.locator("svg a", has_text="mixed outcomes").focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile("ends=mixed$"))
+        expect(chart.locator("svg a:focus")).to_contain_text("mixed outcomes")
+        expect(chart.locator("table")).to_be_visible()
 
 
 def test_an_answer_that_was_looked_for_is_said_in_the_list_of_answers(visit: Visit, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from yarl import URL
 
 from reasonrag.errors import InputError
 from reasonrag.viewing.collection import Collection, open_collection
-from reasonrag.viewing.view_server import serve_page
+from reasonrag.viewing.view_server import BackgroundScan, serve_page
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.slow_run import Slow
 from tests.helpers.trees import asked, run_of
@@ -61,7 +61,7 @@ class Client:
 
 @asynccontextmanager
 async def served(collection: Collection) -> AsyncIterator[Client]:
-    async with serve_page(collection, port=0) as address, aiohttp.ClientSession() as session:
+    async with serve_page(BackgroundScan(collection), port=0) as address, aiohttp.ClientSession() as session:
         yield Client(session, address)
 
 
@@ -173,7 +173,7 @@ async def test_a_port_that_is_taken_is_refused_with_the_flag(tmp_path: Path) -> 
         port = urlsplit(client.address).port
         assert port
         with pytest.raises(InputError, match=rf"127\.0\.0\.1:{port}.*--port"):
-            async with serve_page(open_collection(tmp_path), port=port):
+            async with serve_page(BackgroundScan(open_collection(tmp_path)), port=port):
                 pass
 
 
