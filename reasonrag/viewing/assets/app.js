@@ -312,6 +312,7 @@ function takeAttempts(part) {
   Object.assign(state, { behind: true, rows: part.rows, evaluated: part, complete: true, overview: { questions: part.rows.length, ends: { failed }, warnings: [] } });
   for (const row of part.rows) row.ids = [row.id];
   state.byId = linked(part.rows);
+  if (hits) hits.done = false; // there may be questions that were not searched
 }
 
 /** Takes what is listed now in the place of what was; the list stays where it was scrolled to. */

@@ -440,7 +440,7 @@ def test_a_reader_of_an_evaluation_sees_it_grow_and_stays_at_a_question(visit: V
     """The table grows where it was scrolled to, as it is filtered; the attempts at a question stay as they are."""
     with serving(answering) as address, contextlib.ExitStack() as session:
         session.enter_context(only_writer(answering))
-        page = visit(f"{address}#/?result=right")
+        page = visit(f"{address}#/?result=right&text=wrote&deep=1")
         rows, live = page.locator("#attempts-table tbody tr"), page.locator("#live")
         expect(live).to_contain_text(f"running \u00b7 2 of {QUESTIONS} questions")
         expect(page.locator(".facts-of")).to_contain_text("not finished")
