@@ -121,7 +121,7 @@ class ProofPlan(Plan):
     base_steps: tuple[int, ...] = (10_000, 5_000, 5_000)
     """Of trainings that each go on with the student of the one before, from the full rate on."""
     base_rate: float = 3e-3
-    warmup_steps: int = 1200
+    warmup_steps: int = 2400
     warmup_rate: float = 1e-3
     critic_steps: int = 200
     sure: tuple[str, ...] = ("--min-confidence", "0.8")
