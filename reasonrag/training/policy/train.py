@@ -95,14 +95,10 @@ def _facts(record: TrainingRecord) -> dict[str, Any]:
     return {}
 
 
-# -- rows --------------------------------------------------------------------------------------------------------
-
-
 def read_policy_rows(
     file: Path, advantage: AdvantageName, base: str
 ) -> tuple[list[dict[str, Any]], frozenset[str], int]:
-    """The rows as `training_script` takes them, the keys of their questions, and how many rows do not have this
-    advantage.
+    """The rows as `training_script` takes them, the keys of their questions, and how many rows lack this advantage.
 
     base: the model that is trained, which must have said what is in the rows. Raises InputError for rows of another
     model, of a search or without scores where the advantage needs others, and for a damaged file.
