@@ -46,7 +46,7 @@ from reasonrag.serving.local_server import count_gpus
 from reasonrag.training.llamafactory.config_files import find_config
 from reasonrag.training.llamafactory.config_resolution import base_settings, resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_training_data
-from reasonrag.training.settings import PermissionSettings
+from reasonrag.training.preflight_checks import Permissions
 from reasonrag.training.stages import trl_backend
 from reasonrag.training.stages.training import TrainingResult
 from reasonrag.training.stages.trl import CRITIC, POLICY, Plan, Rows, train_plan
@@ -167,12 +167,12 @@ class GpuProof(Proof):
             told |= {"cutoff_len": 2048, "disable_gradient_checkpointing": None, "gradient_accumulation_steps": 1}
             told |= {"per_device_train_batch_size": self.plan.batch}
         changes.pop("train_on_prompt", None)  # no configuration of ours does
-        permitted = PermissionSettings(prompts=None if self.model else self.prompts, allow=changes.pop("allow", ()))
+        permitted = Permissions(None if self.model else self.prompts, changes.pop("allow", ()))
         self.phases.once(name, lambda: train(file, data, out, told | changes, fold=fold, permitted=permitted))
 
 
 def train(
-    name: str, data: Path, out: Path, changes: Mapping[str, Any], *, fold: Fold | None, permitted: PermissionSettings
+    name: str, data: Path, out: Path, changes: Mapping[str, Any], *, fold: Fold | None, permitted: Permissions
 ) -> None:
     """One training by `proof_train.py`, with the checks of `train` and `train-critic`. Raises InputError before it is
     started, TrainingFailed and KeyboardInterrupt."""

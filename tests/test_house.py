@@ -36,7 +36,7 @@ LINES = {
     "scale": 564,
     "serving": 1180,
     "studies": 1315,
-    "training": 5651,
+    "training": 5662,
     "viewing": 3376,
     "tests": 53549,
     "benchmarks": 11886,

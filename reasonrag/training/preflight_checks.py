@@ -44,7 +44,6 @@ from reasonrag.training.llamafactory.foreign_settings import foreign_keys, forei
 from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvironment
 from reasonrag.training.prompt_parity import check_renderer, in_turns_of_tools, prompts_of_training
 from reasonrag.training.provenance import TrainingConditions
-from reasonrag.training.settings import PermissionSettings
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _NEEDED: Final = {
@@ -58,11 +57,21 @@ _NEEDED: Final = {
 work with these versions of deepspeed: its package does not say so, and at its start it asks only if one is there."""
 
 
+@dataclass(frozen=True)
+class Permissions:
+    """What the user says of the checks. prompts: folder of the data's prompts, if they are the user's own. allow,
+    allow_eval: objections and evaluation splits to go on despite."""
+
+    prompts: Path | None = None
+    allow: Sequence[str] = ()
+    allow_eval: Sequence[str] = ()
+
+
 @dataclass
 class PreflightFindings:
     """objections: blockers. notes: remarks for the user. permitted: what the user says of them."""
 
-    permitted: PermissionSettings = field(default_factory=PermissionSettings)
+    permitted: Permissions = Permissions()
     objections: list[Blocker] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

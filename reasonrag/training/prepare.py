@@ -30,6 +30,7 @@ from reasonrag.training.llamafactory.launcher import Launch, cli_command, launch
 from reasonrag.training.output_directory import TRAIN_YAML, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import (
     CheckedData,
+    Permissions,
     PreflightFindings,
     check_config,
     check_config_accepted,
@@ -38,7 +39,6 @@ from reasonrag.training.preflight_checks import (
     resolve_cutoff,
 )
 from reasonrag.training.provenance import Provenance
-from reasonrag.training.settings import PermissionSettings
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TrainingJob:
 
     data: TrainingData
     launch: Launch
-    permitted: PermissionSettings
+    permitted: Permissions
     watcher: JobWatcher
 
 

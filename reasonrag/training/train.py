@@ -13,8 +13,9 @@ from reasonrag.training.llamafactory.config_files import changes_of, find_config
 from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_training_data
 from reasonrag.training.llamafactory.launcher import Launch
+from reasonrag.training.preflight_checks import Permissions
 from reasonrag.training.prepare import TrainingJob, prepare_training
-from reasonrag.training.settings import DPO_OF_A_RECIPE, PermissionSettings, TrainSettings
+from reasonrag.training.settings import DPO_OF_A_RECIPE, TrainSettings
 from reasonrag.training.stages.sft_dpo import plan_recipe, sft_then_dpo
 from reasonrag.training.stages.slurm import SlurmScript, write_script
 from reasonrag.training.stages.training import TrainingResult, given, train_resolved
@@ -46,8 +47,8 @@ def train(
     file = find_config(settings.config or (DPO_OF_A_RECIPE if settings.recipe else None))
     here = settings.slurm is None
     launch = Launch.of(settings.nodes, settings.node_rank, settings.master, settings.gpus_per_node, here=here)
-    permitted, watcher = settings.part(PermissionSettings), watcher or SilentWatcher()
-    job = TrainingJob(read_training_data(settings.data), launch, permitted, watcher)
+    permitted = Permissions(settings.prompts, settings.allow, settings.allow_eval)
+    job = TrainingJob(read_training_data(settings.data), launch, permitted, watcher or SilentWatcher())
 
     if settings.backend == "trl" and (settings.recipe or settings.slurm or settings.nodes > 1):
         raise InputError("--backend trl makes one training on one machine: leave out --recipe, --slurm and --nodes")

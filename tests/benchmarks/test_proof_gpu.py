@@ -20,7 +20,7 @@ from proof_train import SIDES, batch_of, sides_of
 from reporting import ROOT
 
 from reasonrag.training.llamafactory.config_files import find_config
-from reasonrag.training.settings import PermissionSettings
+from reasonrag.training.preflight_checks import Permissions
 from tests.end_to_end.test_llamafactory import work
 from tests.helpers.jsonl import write_rows
 from tests.helpers.shared import Shared
@@ -128,7 +128,7 @@ def test_the_first_step_is_llamafactorys(train_python: Path, shared: Shared, mon
     for name, (config, changes) in CASES.items():
         out = world.saved(f"plain {name}")
         told = {"model_name_or_path": str(world.tiny), **ONE_STEP, **changes}
-        train(config, world.data, out, told, fold=None, permitted=PermissionSettings())
+        train(config, world.data, out, told, fold=None, permitted=Permissions())
         first, ours = (
             world.json(f"{whose} {name}", "trainer_state.json")["log_history"][0] for whose in ("factory", "plain")
         )

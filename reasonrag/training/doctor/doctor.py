@@ -54,6 +54,7 @@ from reasonrag.training.llamafactory.inspection import (
 )
 from reasonrag.training.policy.train import with_defaults
 from reasonrag.training.preflight_checks import (
+    Permissions,
     PreflightFindings,
     check_base_model,
     check_config,
@@ -62,7 +63,7 @@ from reasonrag.training.preflight_checks import (
     check_packages,
     resolve_cutoff,
 )
-from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings, PermissionSettings
+from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings
 from reasonrag.training.stages.trl import CRITIC, POLICY, Kind
 from reasonrag.training.stages.trl_backend import can_train
 
@@ -164,7 +165,7 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     """
     settings = resolve(DoctorSettings, "doctor", flags)
     file = find_config(config, "", POLICY.configs, CRITIC.configs)
-    found = PreflightFindings(PermissionSettings(prompts=settings.prompts))
+    found = PreflightFindings(Permissions(settings.prompts))
     changes = changes_of(settings.set)
     asked, kind = file.values | changes, None
     if "stage" not in asked:  # else it is LLaMA-Factory's

@@ -48,7 +48,7 @@ from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
 from reasonrag.training.output_directory import refuse_another
 from reasonrag.training.policy.round_measures import HEAD, Round
 from reasonrag.training.policy.train import train_policy
-from reasonrag.training.preflight_checks import PreflightFindings
+from reasonrag.training.preflight_checks import Permissions, PreflightFindings
 from reasonrag.training.provenance import evaluation_of, read_provenance
 from reasonrag.training.settings import DRAWN_BY, NOT_OF_ROUNDS, RoundsSettings
 from reasonrag.training.stages.runner import Stage, read_stages, run_stages
@@ -246,7 +246,7 @@ class _Rounds:
         if known and known.asked.renderer not in (None, renderer_hash(plan.prompts)):
             says = f"{settings.model} was trained on other prompts than it would be asked with: give its --prompts or"
             found.append(Blocker("--allow", "base_renderer", f"{says} its --agent"))
-        PreflightFindings(settings, found).refuse()
+        PreflightFindings(Permissions(None, settings.allow, settings.allow_eval), found).refuse()
         if self.retrains and known and (seen := len(known.trained_on(asked))):
             raise InputError(
                 f"{settings.model} was trained on {seen:,} of these {len(asked):,} questions, and so are critics that "

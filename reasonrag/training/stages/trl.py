@@ -38,9 +38,8 @@ from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingD
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from reasonrag.training.llamafactory.launcher import TrainingFailed
 from reasonrag.training.output_directory import TRAINING, OutputDirectory, TrainingRecord
-from reasonrag.training.preflight_checks import PreflightFindings, check_data
+from reasonrag.training.preflight_checks import Permissions, PreflightFindings, check_data
 from reasonrag.training.prepare import Startable, startable
-from reasonrag.training.settings import PermissionSettings
 from reasonrag.training.stages.training import Result, Trainer, train_by
 
 FACTS: Final = "facts_of_training.json"
@@ -132,7 +131,7 @@ class Plan:
     name: str
     data: TrainingData
     out: Path
-    permitted: PermissionSettings
+    permitted: Permissions
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,9 @@ def plan_training(kind: Kind, settings: Any, out: Path) -> Plan:
         raise InputError("no base model: --set model_name_or_path=FOLDER, or a name on the Hub")
     if "stage" in config:
         raise InputError(f"{file.name} is LLaMA-Factory's; reasonrag train takes it")
+    permitted = Permissions(settings.prompts, settings.allow, settings.allow_eval)
     folder = settings.out or out / data.directory.resolve().name
-    return Plan(kind, config, file.name, data, folder.resolve(), settings.part(PermissionSettings))
+    return Plan(kind, config, file.name, data, folder.resolve(), permitted)
 
 
 def _prepare(plan: Plan, rows: Rows, *, strict: bool) -> Startable:
