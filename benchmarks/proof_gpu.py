@@ -46,7 +46,7 @@ from reasonrag.serving.local_server import count_gpus
 from reasonrag.training.llamafactory.config_files import find_config
 from reasonrag.training.llamafactory.config_resolution import base_settings, resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_training_data
-from reasonrag.training.prepare import Permissions
+from reasonrag.training.preflight_checks import Permissions
 from reasonrag.training.stages import trl_backend
 from reasonrag.training.stages.training import TrainingResult
 from reasonrag.training.stages.trl import CRITIC, POLICY, Plan, Rows, train_plan

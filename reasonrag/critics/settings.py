@@ -12,8 +12,6 @@ from reasonrag.training.settings import TrainPolicySettings
 
 
 class TrainCriticSettings(TrainPolicySettings):
-    """Settings of `train-critic`."""
-
     out: Path | None = setting("Folder of the critic [default: critics/<data>]", Panel.TRAINING, common=True)
     folds: int | None = setting(
         "Number of critics to train, each without the questions of one fold, in fold-1, fold-2, .. of --out: "
@@ -26,8 +24,6 @@ class TrainCriticSettings(TrainPolicySettings):
 
 
 class EvaluateCriticSettings(Settings):
-    """Settings of `evaluate-critic`."""
-
     against: PlaceOrName | None = setting(
         "Outcome model of the same size, which the critic has to beat to pass: a critic of data labelled by --label "
         "outcome",

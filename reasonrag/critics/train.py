@@ -98,9 +98,6 @@ def _facts(record: TrainingRecord) -> dict[str, Any]:
     return {"critic": CriticFacts(labels=record.data["labels"], **told)}
 
 
-# -- rows --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Fold:
     """One of `count` parts of the questions, from 1; a critic of it is trained on the other parts."""
@@ -124,8 +121,7 @@ class CriticRows:
 
 
 def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
-    """The rows of a split, but for the questions of the fold. Raises InputError for a damaged file, and where there are
-    none to train on."""
+    """The rows of a split, but for the questions of the fold. Raises InputError for damaged rows, and for no pairs."""
     path = pairs_files(data).get(split)
     if path is None and split == "train":
         raise InputError(

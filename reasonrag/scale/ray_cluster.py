@@ -1,7 +1,6 @@
 """The Ray cluster that work is done on: joined, or started on this machine and shut down afterwards.
 
-Decides how a cluster is found, what a local one may use, and what becomes of errors of its workers. Does not know what
-is run on it.
+Decides how a cluster is found, what a local one may use, and what errors of workers become. Knows no work.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ def ray_cluster(*, workers: int) -> Iterator[Any]:
 
 @contextmanager
 def errors_of_workers(ray: Any, worker: str) -> Iterator[None]:
-    """Raises an error of ours as a worker raised it, InputError for a file that it does not see, and RunStopped for
-    whatever else ends a worker."""
+    """Raises an error of ours as a worker raised it, InputError for a file that it does not see, else RunStopped."""
     try:
         yield
     except ray.exceptions.RayError as error:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -36,19 +35,17 @@ from reasonrag.retrieval.passage_length import with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import BEST_FIRST, ReadingSettings, RetrievalSettings
 from reasonrag.run_config import Operational, read_config
-from reasonrag.settings import Settings
+from reasonrag.settings import AnySettings
 
 MOVED = "put it back, or say where it is now by running the same generate again with --corpus, --index or --prompts"
 """A run that is done asks nothing, and notes its places."""
-AnyRecord = TypeVar("AnyRecord", bound=Settings)
 
 
 class RecordedRun:
     """A run of `generate` by its config.json: what decided its answers, and its settings."""
 
     def __init__(self, run: Path) -> None:
-        """Raises InputError for runs whose steps cannot be continued, naming a key that is missing or cannot be
-        read."""
+        """Raises InputError for runs whose steps cannot be continued, naming a missing or unreadable key."""
         made = read_config(run / CONFIG)
         decides, self._operational = made.decides_answers, made.operational or Operational()
         if decides.imported:
@@ -64,7 +61,7 @@ class RecordedRun:
             )
         self.run, self.config_hash, self.decides = run, made.config_hash, decides
 
-    def recorded(self, record: type[AnyRecord]) -> AnyRecord:
+    def recorded(self, record: type[AnySettings]) -> AnySettings:
         """A record of the run's settings. Raises InputError."""
         saved = self._operational.settings
         try:
@@ -75,13 +72,10 @@ class RecordedRun:
                 "again if another version of reasonrag made it"
             ) from error
 
-    # -- the model ---------------------------------------------------------------------------------
-
     def who_continues(
         self, given: ModelSettings, concurrency: int, chat_model: ChatModel | None
     ) -> tuple[ModelSpec, ModelSpec | None]:
-        """The model that continued in the run, unless another one is given, and the run's reader, if that is none of
-        both. given: name, addresses and prices."""
+        """The model that continued in the run, unless another one is given; and the run's reader, if it is neither."""
         saved, decides = self.recorded(ModelSettings), self.decides
         wanted = chat_model.name if chat_model else given.model or decides.student or decides.model
         addresses = saved.base_url or ([] if decides.model == OFFLINE else self._operational.base_url)
@@ -114,8 +108,6 @@ class RecordedRun:
             key_variable=VALUE_KEY_VARIABLE if value.value_base_url else KEY_VARIABLE,
             self_hosted=bool(value.value_base_url and not given.base_url),
         )
-
-    # -- the agent ---------------------------------------------------------------------------------
 
     async def agent(
         self,
@@ -161,8 +153,6 @@ class RecordedRun:
         if gone := [each for each in (None if kept else place, *retrieval.index) if each and not each.exists()]:
             raise InputError(f"what the run searched, {gone[0]}, no longer exists: {MOVED}")
         return await open_retriever(retrieval, place, opened, named=named, top_k=top_k, say=say)
-
-    # -- the rule ----------------------------------------------------------------------------------
 
     def rule(self, function: OutcomeFunction | None, *, model: ModelSpec) -> OutcomeRule:
         """The run's outcome rule. Raises InputError if it cannot be applied again."""

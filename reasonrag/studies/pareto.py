@@ -129,8 +129,7 @@ def measure(questions: Sequence[QuestionYield], *, seed: int) -> Measures:
 
 @np.errstate(divide="ignore", invalid="ignore")
 def compare(measured: Measures, base: Measures) -> dict[str, Any]:
-    """The fields of a report that hold a complete trial against the base. Where neither has pairs, the cost has not
-    changed."""
+    """How a complete trial compares to the base, as report fields; with no pairs in either the cost is unchanged."""
     change = measured["cost_per_right_pair"] / base["cost_per_right_pair"] - 1
     named = {**measured, "cost_change": np.nan_to_num(change, nan=0.0, posinf=np.inf)}
     ends = {name: map(_known, interval(values)) for name, values in named.items()}
@@ -184,8 +183,7 @@ def report_trials(
 
 
 def pareto_frontier(trials: Sequence[TrialReport]) -> set[str]:
-    """Names of the configurations that make pairs and are not dominated: none is as good in every respect, and better
-    in one."""
+    """Names of the configurations that make pairs, and of which no other is as good in all and better in some."""
 
     def dominated(rank: tuple[float, ...]) -> bool:
         return any(each.rank != rank and all(map(operator.le, each.rank, rank)) for each in trials)

@@ -79,8 +79,7 @@ class Revaluation(BaseModel, Shown):
     """The model that continued."""
     k: int
     exportable: int
-    """Number of pairs that the sample is of: those that `pairs` would export at the `min_confidence` of the settings,
-    or the rows of the data set."""
+    """Size of what is sampled: pairs that `pairs` would export at `min_confidence`, or the data set's rows."""
     pairs: int
     unvalued: int
     """Pairs of the sample of which a side has no valid fresh continuation."""
@@ -125,8 +124,6 @@ class Revaluation(BaseModel, Shown):
 
 
 class SampledPair(NamedTuple):
-    """A pair of a tree."""
-
     rollout: RolloutRecord
     candidate: Candidate
 
@@ -185,8 +182,7 @@ def exportable_pairs(run: Path, rules: PairingRules) -> Iterator[Candidate]:
 
 
 def rows_of_run(data: Path, config_hash: str) -> Iterator[Candidate]:
-    """The rows of a data set that are of the run, with their sides as they stand there. Raises InputError if it has
-    none of them, or is none."""
+    """The rows of a data set that are of the run, with their sides as they stand there. Raises InputError for none."""
     files, there = pairs_files(data).values(), False
     if not files or not (data / CANDIDATES).is_file():
         raise InputError(f"--data {data} holds no pairs with {CANDIDATES}; give a folder written by reasonrag pairs")

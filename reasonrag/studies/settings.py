@@ -41,8 +41,6 @@ class TuneSettings(Settings):
 
 
 class CalibrateSettings(BudgetSettings):
-    """Settings of `calibrate`."""
-
     revalue: int = setting(
         "Pairs whose rewards are measured again with fresh continuations", default=40, ge=1, common=True
     )

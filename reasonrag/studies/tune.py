@@ -134,9 +134,8 @@ def tune(
     """
     retriever, named = object_or_name(retriever)
     others = flags | named
-    settings = resolve(
-        TuneSettings, "tune", {name: others.pop(name) for name in TuneSettings.model_fields if name in others}
-    )
+    own = {name: others.pop(name) for name in TuneSettings.model_fields if name in others}
+    settings = resolve(TuneSettings, "tune", own)
     base = resolve(GenerateSettings, "generate", others | {"run": settings.run, "limit": settings.pilot})
     of_others = {name for name in NOT_OF_TUNE if name.startswith(("value_", "reader_")) and getattr(base, name)}
     if given := [name for name in NOT_OF_TUNE if name in of_others or others.get(name) not in (None, [])]:
@@ -215,12 +214,8 @@ async def _explore(
     return tried, skipped
 
 
-# -- which trials --------------------------------------------------------------------------------------------------
-
-
 class Trial(NamedTuple):
-    """A run of generate. name: also that of its directory. changed: the value of the recipe that is not the base's, by
-    its key; none: the base."""
+    """A run of generate, in a directory of its name. changed: the value that differs from the base's recipe, by key."""
 
     name: str
     settings: GenerateSettings

@@ -12,6 +12,7 @@ import json
 import math
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ from reasonrag.progress import JobWatcher
 
 METRICS: Final = "metrics.json"
 TRAINER_STATE, TRAINER_RESULTS, TRAINER_LOG = "trainer_state.json", "all_results.json", "trainer_log.jsonl"
+TRAINER_LOGS: Final = (TRAINER_STATE, TRAINER_RESULTS, TRAINER_LOG, "train_results.json")
 MAX_FALL_SHARE: Final = 0.25
 """Largest fall of the chosen replies' log-probability, as a share of its start, without a warning. Our choice."""
 MIN_FALL_NATS: Final = 5.0
@@ -41,6 +43,7 @@ SHOWN_METRICS: Final = {
     "logps/rejected": "log-probability of rejected replies",
 }
 """The metrics that people see, as far as they are logged: the trainer's name to ours."""
+_IN_SERIES: Final = ("loss", "rewards/", "logps/", "accuracy", "margin", "learning_rate", "lr", "kl", "grad_norm")
 _EVERY: Final = 30.0
 """Seconds between two lines of progress."""
 
@@ -110,18 +113,13 @@ def _ends(series: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 
 def _series(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    found: dict[str, dict[int, float]] = {}
+    found = defaultdict[str, dict[int, float]](dict)
     for record in history:
-        step = record.get("step")
         for name, value in record.items():
-            if isinstance(step, int) and name != "step" and _is_number(value):
-                found.setdefault(name, {})[step] = float(value)
-    wanted = ("loss", "rewards/", "logps/", "accuracy", "margin", "learning_rate", "lr", "kl", "grad_norm")
-    return {
-        name: sorted(each.items())
-        for name, each in found.items()
-        if any(part in name for part in wanted) and not name.endswith(("_per_second", "train_loss"))
-    }
+            is_wanted = any(part in name for part in _IN_SERIES) and not name.endswith(("_per_second", "train_loss"))
+            if is_wanted and isinstance(step := record.get("step"), int) and _is_number(value):
+                found[name][step] = float(value)
+    return {name: sorted(each.items()) for name, each in found.items()}
 
 
 def _is_number(value: object) -> bool:
@@ -149,8 +147,7 @@ def read_object(text: bytes) -> dict[str, Any]:
 
 
 class TrainingProgress:
-    """Follows trainer_log.jsonl from where it ends now, and says how far the training is: every 30 seconds at most, and
-    at its end."""
+    """Follows trainer_log.jsonl from where it ends now, and says how far the training is, every 30 seconds at most."""
 
     def __init__(self, log: Path | None, watcher: JobWatcher) -> None:
         self._log, self._watcher = log, watcher

@@ -13,9 +13,8 @@ Decides what counts as a changed configuration and which checkpoint a training r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -27,12 +26,11 @@ from reasonrag.errors import InputError
 from reasonrag.files import locked, only_writer, read_record
 from reasonrag.run_config import changed_keys
 from reasonrag.training.metrics import TRAINER_STATE, read_logged
+from reasonrag.training.provenance import CHECKPOINT
 
 TRAINING, TRAIN_YAML, TRAIN_LOG = "training.json", "train.yaml", "train.log"
 _CHILD_LOCK = ".training"
-_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _MODEL_FILES = ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json")
-_OF_AN_EARLIER_TRY = ("trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json")
 
 
 def utc_now() -> str:
@@ -57,7 +55,7 @@ class TrainingRecord(BaseModel):
     data: dict[str, Any]
     lengths: dict[str, Any] = {}
     notes: list[str]
-    set_aside: list[str]
+    set_aside: list[str] = []
     """Blockers that were set aside, as flags."""
     command: list[str] = []
     environment: dict[str, str]
@@ -72,8 +70,7 @@ class TrainingRecord(BaseModel):
 
 
 class OutputDirectory:
-    """An output directory, locked while it is held. rank: of this machine; ranks above 0 write into their own
-    folder."""
+    """An output directory, locked while it is held. rank: of this machine; all but 0 write into folders of theirs."""
 
     def __init__(self, folder: Path, *, rank: int = 0) -> None:
         self.folder, self.is_first = folder, rank == 0
@@ -85,9 +82,9 @@ class OutputDirectory:
 
         Raises InputError if another process trains there or the folder cannot be written.
         """
-        with ExitStack() as held:
-            held.enter_context(only_writer(self.own, flag="--out"))
-            yield held.enter_context(locked(self.own / _CHILD_LOCK, self.own, self._still_trains)).fileno()
+        child_lock = self.own / _CHILD_LOCK
+        with only_writer(self.own, flag="--out"), locked(child_lock, self.own, self._still_trains) as lock:
+            yield lock.fileno()
 
     def _still_trains(self) -> None:
         raise InputError(
@@ -106,7 +103,7 @@ class OutputDirectory:
             refuse_another(self.folder, changed_keys(found.decides, dict(decides)))
             return found
         for path in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
-            if path.name in _MODEL_FILES or _CHECKPOINT.fullmatch(path.name):
+            if path.name in _MODEL_FILES or CHECKPOINT.fullmatch(path.name):
                 raise InputError(
                     f"{self.folder} holds {path.name}, which no training of reasonrag wrote; choose another --out"
                 )
@@ -117,22 +114,16 @@ class OutputDirectory:
         found = [
             (int(match[1]), path)
             for path in self.folder.glob("checkpoint-*")
-            if (match := _CHECKPOINT.fullmatch(path.name)) and read_logged(path / TRAINER_STATE)
+            if (match := CHECKPOINT.fullmatch(path.name)) and read_logged(path / TRAINER_STATE)
         ]
         return max(found)[1] if found else None
-
-    def begin_anew(self) -> None:
-        """Remove the logs of an attempt that reached no checkpoint, so they are not mistaken for those of the next."""
-        for name in _OF_AN_EARLIER_TRY:
-            (self.folder / name).unlink(missing_ok=True)
 
     def write_record(self, record: TrainingRecord) -> None:
         write_json(self.own / TRAINING, record.model_dump(mode="json"), shared=True)
 
 
 def refuse_another(folder: Path, changed: Sequence[str], *, flag: str = "--out") -> None:
-    """changed: in words, what was decided otherwise in the folder. flag: that chose it. Raises InputError unless it is
-    empty."""
+    """Raises InputError if anything is `changed`, in words, from what the folder holds. flag: that chose the folder."""
     if changed:
         more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
         raise InputError(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,9 +24,10 @@ from reasonrag.curation.audit.cutoffs import TokenCounts, advised_cutoff, count_
 from reasonrag.curation.audit.report import AUDIT, read_audit
 from reasonrag.curation.dataset_directory import kept_evaluation_questions
 from reasonrag.curation.import_published import UNKNOWN
-from reasonrag.curation.publish_blockers import Blocker, evaluation_blockers
+from reasonrag.curation.publish_blockers import Blocker, evaluation_blockers, refuse_unless_allowed
 from reasonrag.curation.token_counters import QwenTokenCounter, token_counter
 from reasonrag.errors import InputError, NothingToLearn
+from reasonrag.llm.hermes import check_notation
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
 from reasonrag.rendering import counted
 from reasonrag.training.llamafactory.config_files import models_in
@@ -40,39 +41,67 @@ from reasonrag.training.llamafactory.dataset_info import (
     rows_in,
 )
 from reasonrag.training.llamafactory.foreign_settings import foreign_keys, foreign_settings
-from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvironment, lacking_packages
-from reasonrag.training.prompt_parity import check_renderer, in_turns_of_tools
-from reasonrag.training.provenance import Provenance, TrainingConditions
+from reasonrag.training.llamafactory.inspection import ConfigCheck, TrainingEnvironment
+from reasonrag.training.prompt_parity import check_renderer, in_turns_of_tools, prompts_of_training
+from reasonrag.training.provenance import TrainingConditions
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_NEEDED: Final = {
+    "deepspeed": "'deepspeed>=0.10.0,<=0.18.4'",
+    "quantization_bit": "bitsandbytes",
+    "enable_liger_kernel": "liger-kernel",
+    "flash_attn": "flash-attn",
+    "use_unsloth": "unsloth",
+}
+"""What to give to pip for packages that LLaMA-Factory does not bring, by the key that needs them. It is reported to
+work with these versions of deepspeed: its package does not say so, and at its start it asks only if one is there."""
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What the user says of the checks. prompts: folder of the data's prompts, if they are the user's own. allow,
+    allow_eval: objections and evaluation splits to go on despite."""
+
+    prompts: Path | None = None
+    allow: Sequence[str] = ()
+    allow_eval: Sequence[str] = ()
 
 
 @dataclass
 class PreflightFindings:
-    """objections: blockers. notes: remarks for the user."""
+    """objections: blockers. notes: remarks for the user. permitted: what the user says of them."""
 
+    permitted: Permissions = Permissions()
     objections: list[Blocker] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def object(self, name: str, what: str) -> None:
         self.objections.append(Blocker("--allow", name, what))
 
+    def refuse(self) -> None:
+        """Raises InputError for objections that are not allowed."""
+        allow, allow_eval = self.permitted.allow, self.permitted.allow_eval
+        refuse_unless_allowed(self.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
+
 
 @dataclass(frozen=True)
-class BaseFacts:
-    """The model a training starts from. config: its config.json, empty if it is not on this machine. came_from: the
-    provenance of its folders, oldest first."""
+class CheckedData:
+    """What is known of a data set that is trained on. base_model: see `check_base_model`. questions, by_split: see
+    `read_questions`. prompts: to be kept beside the model, which needs them; None where the data do not say."""
 
-    name: str
-    config: Mapping[str, Any]
-    came_from: tuple[Provenance, ...]
+    base_model: Mapping[str, Any]
+    questions: Sequence[str]
+    by_split: Mapping[str, int]
+    conditions: TrainingConditions
+    prompts: Prompts | None
 
 
 # -- before LLaMA-Factory is asked -----------------------------------------------------------------------------
 
 
-def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
-    """settings: a configuration. Raises InputError for a path that does not exist or holds no model."""
+def check_base_model(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The base model's config.json, empty if it is not on this machine. settings: a configuration. Raises InputError
+    for a path that does not exist or holds no model, and for damaged provenance."""
     for key, name in models_in(settings, ("model_name_or_path", "adapter_name_or_path", "ref_model")):
         path, first = Path(name).expanduser(), name.partition("/")[0]
         below_a_folder = "/" in name and Path(first).is_dir()
@@ -86,22 +115,19 @@ def check_base_model(settings: Mapping[str, Any]) -> BaseFacts:
             f"{base} is an adapter, not a whole model. To continue training it: --set model_name_or_path=ITS_BASE "
             f"--set adapter_name_or_path={base}; or merge it first: reasonrag train --merge {base} --out {base}-merged"
         )
-    config = read_model_config(base) if name and base.is_dir() else {}
-    return BaseFacts(name, config, trainings_before(settings))
+    trainings_before(settings)  # which refuses damaged provenance
+    return read_model_config(base) if name and base.is_dir() else {}
 
 
 def check_data(
-    config: Mapping[str, Any],
-    entries: Sequence[DatasetEntry],
-    data: TrainingData,
-    prompts: Prompts,
-    found: PreflightFindings,
-) -> tuple[BaseFacts, list[str], dict[str, int], TrainingConditions]:
-    """The base model of a configuration, rows, audit and prompts; returns what is known of the base, the questions, see
-    `read_questions`, and the prompts. entries: see `check_rows`. prompts: that the model will be asked with. Raises
-    InputError."""
-    base, (keys, by_split) = check_base_model(config), read_questions(data, entries[0])
-    check_rows(entries, data, keys, by_split, found)
+    config: Mapping[str, Any], entries: Sequence[DatasetEntry], data: TrainingData, found: PreflightFindings
+) -> CheckedData:
+    """The base model of a configuration, rows, audit and prompts. entries: see `check_rows`. Raises InputError."""
+    prompts, chosen = prompts_of_training(data.directory, found.permitted.prompts, of_tools=entries[0].of_tools)
+    if prompts.agent == "tools" and entries[0].description:
+        check_notation(str(config["model_name_or_path"]), found.notes.append)
+    base, (questions, by_split) = check_base_model(config), read_questions(data, entries[0])
+    check_rows(entries, data, questions, by_split, found)
     _check_audit(data, found)
     conditions = check_renderer(data.directory)
     if entries[0].of_tools and not conditions.agent:  # rewritten: no model was asked so
@@ -113,8 +139,9 @@ def check_data(
             check_renderer(data.directory, prompts)
         except InputError as error:
             found.object("renderer", str(error))
-    _check_base(conditions, base, found)
-    return base, keys, by_split, conditions
+    _check_base(conditions, config, found)
+    kept = prompts if chosen or conditions.renderer == renderer_hash(prompts) else None
+    return CheckedData(base, questions, by_split, conditions, kept)
 
 
 def check_rows(
@@ -144,9 +171,8 @@ def check_rows(
         raise NothingToLearn(f"{entries[0].file} has no rows, so there is nothing to train on")
     unknown = {name: count for name, count in by_split.items() if name.rpartition("/")[2] == UNKNOWN}
     in_evaluation = kept_evaluation_questions(data.directory, data.summary) if data.summary else {}
-    found.objections += evaluation_blockers(
-        {name: count for name, count in by_split.items() if name not in unknown}, in_evaluation
-    )
+    known = {name: count for name, count in by_split.items() if name not in unknown}
+    found.objections += evaluation_blockers(known, in_evaluation)
     if unknown:
         found.notes.append(
             f"the split of {counted(sum(unknown.values()), 'question')} is unknown: never evaluate on "
@@ -175,22 +201,21 @@ def _check_audit(data: TrainingData, found: PreflightFindings) -> None:
         found.object(check.name, f"the audit has an error: {check.finds} ({check.count:,} rows)")
 
 
-def _check_base(conditions: TrainingConditions, base: BaseFacts, found: PreflightFindings) -> None:
+def _check_base(conditions: TrainingConditions, config: Mapping[str, Any], found: PreflightFindings) -> None:
     """Other prompts than those of what the base was trained on are a blocker; what could not be compared is noted."""
     found.notes += conditions.warnings
-    for origin in base.came_from:
+    for origin in trainings_before(config):
         before = origin.asked.renderer
         if before and conditions.renderer and before != conditions.renderer:
             found.object(
                 "base_renderer",
-                f"{base.name} was trained ({origin.stage}) on prompts of renderer {before}, these data have "
-                f"{conditions.renderer}: it would have to learn other prompts",
+                f"{config['model_name_or_path']} was trained ({origin.stage}) on prompts of renderer {before}, these "
+                f"data have {conditions.renderer}: it would have to learn other prompts",
             )
 
 
-def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFindings) -> None:
-    """Keys that exclude each other, traps that ruin a training, and what others would have it do. Raises InputError
-    for what cannot be intended."""
+def check_config(config: Mapping[str, Any], base_model: Mapping[str, Any], found: PreflightFindings) -> None:
+    """Keys that exclude each other, traps that ruin a training, and what others would have it do. Raises InputError."""
     stage = config.get("stage")
     found.objections += foreign_settings(config)
     if config.get("packing") and stage != "sft":
@@ -208,12 +233,12 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
             "reasonrag pairs --validation splits by question",
         )
     template = str(config.get("template", ""))
-    is_qwen2 = base.config.get("model_type") == "qwen2" or "qwen2.5" in base.name.lower()
+    is_qwen2 = base_model.get("model_type") == "qwen2" or "qwen2.5" in str(config.get("model_name_or_path")).lower()
     if not template:
         raise InputError(f"no template is named: that of Qwen2.5 is {TEMPLATE}: --set template={TEMPLATE}")
     if is_qwen2 and template != TEMPLATE:
         found.object("template", f"template {template} is not that of Qwen2.5, which is {TEMPLATE}")
-    positions, cutoff_len = base.config.get("max_position_embeddings"), config.get("cutoff_len")
+    positions, cutoff_len = base_model.get("max_position_embeddings"), config.get("cutoff_len")
     if isinstance(positions, int) and isinstance(cutoff_len, int) and cutoff_len > positions:
         what = f"cutoff_len {cutoff_len:,} is more than the {positions:,} positions of the model"
         found.object("beyond_context", what)
@@ -224,9 +249,18 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
 
 def check_packages(config: Mapping[str, Any], stock: TrainingEnvironment, found: PreflightFindings) -> None:
     """Packages that the configuration needs and the training environment lacks, or has in another version."""
-    for name, needed_by, requirement in lacking_packages(config, stock):
-        what = f"the configuration has `{needed_by}`, which needs a package that is not beside LLaMA-Factory"
-        found.object(name, f"{what}, or is another version: pip install {requirement} there")
+    for key, requirement in _NEEDED.items():
+        value = config.get(key)
+        if not value or (key == "flash_attn" and value != "fa2"):
+            continue
+        package, *bounds = re.findall(r"[a-z-]+|[\d.]+", requirement)
+        there = stock.versions.get(package)
+        texts = (*bounds[:1], there or "", *bounds[1:])
+        numbers = [tuple(int(each) for each in re.findall(r"\d+", text)[:3]) for text in texts]
+        if there is None or numbers != sorted(numbers):
+            name = f"no_{package.replace('-', '_')}" if there is None else f"{package}_version"
+            what = f"the configuration has `{key}: {value}`, which needs a package that is not beside LLaMA-Factory"
+            found.object(name, f"{what}, or is another version: pip install {requirement} there")
 
 
 def check_config_accepted(config: Mapping[str, Any], judgement: ConfigCheck, found: PreflightFindings) -> None:

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from reasonrag.agent.prompting import Prompts
-from reasonrag.agent.protocols.known import renderer_hash
-from reasonrag.curation.publish_blockers import Blocker, refuse_unless_allowed
+from reasonrag.curation.publish_blockers import Blocker
 from reasonrag.errors import ReasonragError
 from reasonrag.files import file_digest
-from reasonrag.llm.hermes import check_notation
 from reasonrag.processes.children import find_python
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash
@@ -31,6 +29,8 @@ from reasonrag.training.llamafactory.inspection import inspect_environment
 from reasonrag.training.llamafactory.launcher import Launch, cli_command, launch_variables
 from reasonrag.training.output_directory import TRAIN_YAML, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import (
+    CheckedData,
+    Permissions,
     PreflightFindings,
     check_config,
     check_config_accepted,
@@ -38,26 +38,7 @@ from reasonrag.training.preflight_checks import (
     check_packages,
     resolve_cutoff,
 )
-from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.provenance import Provenance
-
-
-@dataclass(frozen=True)
-class Permissions:
-    """What the user says of the checks. prompts: folder of the data's prompts, if they are his own. allow, allow_eval:
-    objections and evaluation splits to go on despite."""
-
-    prompts: Path | None = None
-    allow: Sequence[str] = ()
-    allow_eval: Sequence[str] = ()
-
-    def refuse(self, found: Sequence[Blocker]) -> None:
-        """Raises InputError for those that are not allowed."""
-        refuse_unless_allowed(found, allow=self.allow, allow_eval=self.allow_eval, therefore="not trained")
-
-    def standing(self, found: Sequence[Blocker]) -> list[Blocker]:
-        """Those that are not allowed."""
-        return [each for each in found if not each.allowed(self.allow, self.allow_eval)]
 
 
 @dataclass(frozen=True)
@@ -72,8 +53,7 @@ class TrainingJob:
 
 @dataclass
 class Startable:
-    """A training that may be started. record: what `training.json` will say of it. prompts: what the model must be
-    asked with, to be kept beside it; None where the data do not say. objections: blockers that remain, in a dry run."""
+    """A training that may be started. prompts: see `CheckedData`. objections: blockers that remain, in a dry run."""
 
     record: TrainingRecord
     provenance: Provenance
@@ -82,17 +62,13 @@ class Startable:
 
 
 def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bool) -> Startable:
-    """Check everything. strict: refuse while blockers remain. Raises InputError, and ReasonragError where LLaMA-Factory
-    itself does not work."""
-    data, launch, permitted = job.data, job.launch, job.permitted
-    config, found, decides = resolution.config, PreflightFindings(), identity_of(resolution, data)
-    prompts, chosen = prompts_of_training(data.directory, permitted.prompts, of_tools=resolution.entry.of_tools)
-    if prompts.agent == "tools":
-        check_notation(str(config["model_name_or_path"]), found.notes.append)
-    base, questions, by_split, conditions = check_data(config, resolution.entries, data, prompts, found)
-    check_config(config, base, found)
+    """Check everything. strict: refuse while blockers remain. Raises InputError, ReasonragError if no trainer works."""
+    data, launch, found = job.data, job.launch, PreflightFindings(job.permitted)
+    config, decides = resolution.config, identity_of(resolution, data)
+    checked = check_data(config, resolution.entries, data, found)
+    check_config(config, checked.base_model, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
-        permitted.refuse(found.objections)
+        found.refuse()
     before = OutputDirectory(resolution.out).check(decides)
     try:
         python = find_python()
@@ -106,38 +82,45 @@ def prepare_training(resolution: ResolvedConfig, job: TrainingJob, *, strict: bo
     if before and not resolution.chosen_cutoff and "cutoff_len" in before.resolved:
         config["cutoff_len"] = before.resolved["cutoff_len"]  # one training has one, whatever counts now
     if strict:
-        permitted.refuse(found.objections)
+        found.refuse()
     processes = launch.nodes * (launch.gpus_per_node or gpus)  # 0: who will train has not been said
-    standing = permitted.standing(found.objections)
-    provenance = Provenance(
-        base_model=str(config["model_name_or_path"]),
-        stage=resolution.stage,
-        finetuning_type=str(config["finetuning_type"]),
-        asked=conditions,
-        data=[str(data.directory.resolve())],
-        splits=list(by_split),
-        questions=questions,
-        config_hash=config_hash(decides),
-        versions=stock.named | {"reasonrag": version("reasonrag")},
-    )
     record = TrainingRecord(
         config=resolution.name,
         decides=decides,
-        config_hash=provenance.config_hash,
+        config_hash=config_hash(decides),
         resolved=config,
         settings={"nodes": launch.nodes, "gpus_per_node": launch.gpus_per_node},
         data=_facts_of_data(resolution, data),
         lengths=lengths,
         notes=[*resolution.notes, *found.notes, describe_batch(config, processes)],
-        set_aside=[f"{each.flag} {each.name}" for each in found.objections if each not in standing],
         command=cli_command(python, "train", resolution.out / TRAIN_YAML, {}),
         environment=launch_variables(launch, deepspeed=bool(config.get("deepspeed")), gpus=gpus),
         python=str(python),
-        versions=provenance.versions,
+        versions=stock.named | {"reasonrag": version("reasonrag")},
         gpus=[each.name for each in stock.devices],
     )
-    kept = prompts if chosen or conditions.renderer == renderer_hash(prompts) else None
-    return Startable(record, provenance.after(base.came_from), kept, standing)
+    return startable(record, checked, found, finetuning_type=str(config["finetuning_type"]))
+
+
+def startable(
+    record: TrainingRecord, checked: CheckedData, found: PreflightFindings, *, finetuning_type: str
+) -> Startable:
+    """Fills in what was set aside, and says of the model what the record says of its training."""
+    allow, allow_eval = found.permitted.allow, found.permitted.allow_eval
+    standing = [each for each in found.objections if not each.allowed(allow, allow_eval)]
+    record.set_aside = [f"{each.flag} {each.name}" for each in found.objections if each not in standing]
+    provenance = Provenance(
+        base_model=str(record.resolved["model_name_or_path"]),
+        stage=record.data["stage"],
+        finetuning_type=finetuning_type,
+        asked=checked.conditions,
+        data=[record.data["directory"]],
+        splits=list(checked.by_split),
+        questions=list(checked.questions),
+        config_hash=record.config_hash,
+        versions=record.versions,
+    )
+    return Startable(record, provenance.after(trainings_before(record.resolved)), checked.prompts, standing)
 
 
 def _facts_of_data(resolution: ResolvedConfig, data: TrainingData) -> dict[str, Any]:

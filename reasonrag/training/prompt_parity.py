@@ -51,8 +51,7 @@ def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> Trai
             "make one data set per renderer from its runs, with reasonrag pairs"
         )
     renderer = next(iter(known), None)
-    asked = None if prompts is None else renderer_hash(prompts)
-    if renderer and asked and renderer != asked:
+    if renderer and prompts and renderer != (asked := renderer_hash(prompts)):
         raise InputError(
             f"{data_set} has prompts of renderer {renderer}, but the model would be prompted by {asked}: it would see "
             "other words than in training. Give --prompts DIR, the prompts its runs were made with, and use the "
@@ -74,8 +73,7 @@ def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> Trai
 
 
 def in_turns_of_tools(conditions: TrainingConditions) -> dict[str, Any]:
-    """What is other for a model that is trained on these steps as conversations with a tool: as many searches take
-    fewer steps."""
+    """What is other for a model that learns these steps as conversations with a tool: a search takes fewer steps."""
     most = [each and most_searches(each, None) * steps_of_a_search("tools") + 1 for each in conditions.max_steps]
     renderer = renderer_hash(load_prompts(agent="tools"))
     return {"agent": ("tools",), "renderer": renderer, "max_steps": tuple(dict.fromkeys(most))}

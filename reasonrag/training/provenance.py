@@ -12,23 +12,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from preference.candidate_records import QuestionRecord, is_training_split, question_key, read_lines
 from preference.export.private_files import write_json
 from preference.export.summary import QUESTIONS, held_out_keys
-from preference.records import AbsentIfEmpty, AbsentIfNone, Record, first_error
+from preference.records import AbsentIfEmpty, AbsentIfNone, Record
 from reasonrag.agent.settings import OURS
 from reasonrag.data.questions import SHORT
 from reasonrag.data.settings import ATLAS, HUB_SPLITS
-from reasonrag.errors import InputError
-from reasonrag.files import read_small, reading
+from reasonrag.files import read_record
 from reasonrag.llm.critic import CriticFacts
 from reasonrag.model_folder import PROVENANCE
 from reasonrag.rendering import Line, next_command
 
 _SPLITS: Final = {**HUB_SPLITS, ATLAS: ("dev",)}
-_CHECKPOINT = re.compile(r"checkpoint-\d+")
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 """Checkpoint folders that the trainer makes in its output."""
 
 
@@ -131,11 +130,6 @@ class Provenance(BaseModel, frozen=True, extra="forbid"):
         """Its splits that are not training splits."""
         return [each for each in self.splits if not is_training_split(each)]
 
-    @property
-    def trainings(self) -> list[str]:
-        """The stages of its trainings, oldest first, as far as they are known."""
-        return self.stages or [self.stage]
-
     def trained_on(self, questions: Iterable[str]) -> list[str]:
         """The questions among these, by their text, that the model was trained on."""
         keys = set(self.questions)
@@ -145,7 +139,7 @@ class Provenance(BaseModel, frozen=True, extra="forbid"):
         """The same, with the trainings, data and questions of those that it was trained from, oldest first."""
         return self.model_copy(
             update={
-                "stages": [*(before[-1].trainings if before else []), self.stage],
+                "stages": [*(before[-1].stages if before else []), self.stage],
                 "data": list(dict.fromkeys(name for each in (*before, self) for name in each.data)),
                 "splits": sorted({name for each in (*before, self) for name in each.splits}),
                 "questions": sorted({key for each in (*before, self) for key in each.questions}),
@@ -159,24 +153,15 @@ class Provenance(BaseModel, frozen=True, extra="forbid"):
 def find_provenance(folder: Path) -> Path | None:
     """The provenance file of a model's folder: its own, or for a `checkpoint-N` that of the training around it."""
     own = folder / PROVENANCE
-    if not own.exists() and _CHECKPOINT.fullmatch(folder.absolute().name):
+    if not own.exists() and CHECKPOINT.fullmatch(folder.absolute().name):
         own = folder.absolute().parent / PROVENANCE
     return own if own.exists() else None
 
 
 def read_provenance(folder: Path) -> Provenance | None:
     """The provenance of a model's folder; None if there is none. Raises InputError for a damaged file."""
-    path = find_provenance(folder)
-    if path is None:
-        return None
-    try:
-        with reading(path):
-            return Provenance.model_validate_json(read_small(path, 1 << 28))
-    except ValidationError as error:
-        raise InputError(
-            f"{path} is damaged ({first_error(error)}); remove it to continue "
-            "without checking how and on what the model was trained"
-        ) from error
+    advice = "Remove it to continue without checking how and on what the model was trained"
+    return read_record(path, Provenance, advice, most=1 << 28) if (path := find_provenance(folder)) else None
 
 
 def question_keys(data_set: Path) -> tuple[list[str], dict[str, int]]:
@@ -196,8 +181,7 @@ def question_keys(data_set: Path) -> tuple[list[str], dict[str, int]]:
 
 
 def evaluation_of(model: Path) -> Line:
-    """The command: on the data set that it was trained on, where that has a split for it; else on questions of the
-    user."""
+    """The command: on a split of the data set that it was trained on, if that has one, else on the user's questions."""
     known = read_provenance(model)
     names = {each.rpartition("/")[0] for each in known.splits} if known else set()
     held_back = [(name, split) for name in names for split in ("dev", "test") if split in _SPLITS.get(name, ())]

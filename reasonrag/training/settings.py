@@ -30,8 +30,6 @@ class PermissionSettings(Settings):
 
 
 class TrainSettings(PermissionSettings):
-    """Settings of `train`."""
-
     config: str | None = setting("A YAML file of LLaMA-Factory's arguments, or the name of a shipped one")
     recipe: Literal["sft-dpo"] | None = setting(
         "Several trainings as one: sft-dpo fine-tunes on the best paths, then trains that model on the pairs by DPO; "
@@ -141,8 +139,6 @@ class RoundsSettings(PermissionSettings):
 
 
 class DoctorSettings(Settings):
-    """Settings of `doctor`."""
-
     data: Path | None = setting("Data set to train on: a folder written by pairs")
     prompts: Path | None = setting("Folder with your own prompts, if the model will use them")
     set: Words = setting(

@@ -7,18 +7,21 @@ from typing import Any
 
 from reasonrag.errors import InputError
 from reasonrag.progress import JobWatcher, SilentWatcher
-from reasonrag.settings import resolve
+from reasonrag.settings import flags_given, resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.llamafactory.config_files import changes_of, find_config
 from reasonrag.training.llamafactory.config_resolution import resolve_config
 from reasonrag.training.llamafactory.dataset_info import read_training_data
 from reasonrag.training.llamafactory.launcher import Launch
-from reasonrag.training.prepare import Permissions, TrainingJob, prepare_training
+from reasonrag.training.preflight_checks import Permissions
+from reasonrag.training.prepare import TrainingJob, prepare_training
 from reasonrag.training.settings import DPO_OF_A_RECIPE, TrainSettings
 from reasonrag.training.stages.sft_dpo import plan_recipe, sft_then_dpo
 from reasonrag.training.stages.slurm import SlurmScript, write_script
 from reasonrag.training.stages.training import TrainingResult, given, train_resolved
 from reasonrag.training.stages.trl_backend import train_by_trl
+
+_NOT_REPEATED = ("config", "slurm", "nodes", "node_rank", "master", "gpus_per_node")
 
 
 @public_call(TrainSettings)
@@ -47,28 +50,25 @@ def train(
     permitted = Permissions(settings.prompts, settings.allow, settings.allow_eval)
     job = TrainingJob(read_training_data(settings.data), launch, permitted, watcher or SilentWatcher())
 
-    def script(out: Path) -> SlurmScript | None:
-        """The batch script that is asked for. It repeats the flags of this call, without those about machines."""
-        if settings.slurm is None:
-            return None
-        chosen = settings.config or DPO_OF_A_RECIPE
-        places = {"--data": settings.data, "--prompts": settings.prompts, "--out": out}
-        lists = {"--set": settings.set, "--allow": settings.allow, "--allow-eval": settings.allow_eval}
-        words = [str(Path(chosen).resolve()) if Path(chosen).is_file() else chosen]
-        words += [word for flag, place in places.items() if place for word in (flag, str(place.resolve()))]
-        words += ["--recipe", settings.recipe] if settings.recipe else []
-        words += [word for flag, values in lists.items() for value in values for word in (flag, value)]
-        return SlurmScript(settings.slurm, words)
-
     if settings.backend == "trl" and (settings.recipe or settings.slurm or settings.nodes > 1):
         raise InputError("--backend trl makes one training on one machine: leave out --recipe, --slurm and --nodes")
     if settings.recipe:
         plan = plan_recipe(file, settings.set, job, out=settings.out)
-        return sft_then_dpo(plan, dry_run=dry_run, script=script(plan.out))
+        return sft_then_dpo(plan, dry_run=dry_run, script=_script(settings, plan.out))
     changes = changes_of(settings.set)
     if settings.backend == "trl":
         return train_by_trl(file, changes, job, out=settings.out, dry_run=dry_run)
     resolution = resolve_config(file, changes, job.data, out=settings.out)
-    if (asked := script(resolution.out)) and not dry_run:
+    if (asked := _script(settings, resolution.out)) and not dry_run:
         return write_script(prepare_training(resolution, job, strict=True), launch, asked)
     return train_resolved(resolution, job, dry_run=dry_run)
+
+
+def _script(settings: TrainSettings, out: Path) -> SlurmScript | None:
+    """The batch script that is asked for: the flags of this call, without those about machines."""
+    if settings.slurm is None:
+        return None
+    config = Path(settings.config or DPO_OF_A_RECIPE)
+    places = {name: place.resolve() for name in ("data", "prompts") if (place := getattr(settings, name))}
+    flags = flags_given(settings.model_copy(update=places | {"out": out}), without=_NOT_REPEATED)
+    return SlurmScript(settings.slurm, [str(config.resolve() if config.is_file() else config), *flags])

@@ -20,7 +20,7 @@ from proof_train import SIDES, batch_of, sides_of
 from reporting import ROOT
 
 from reasonrag.training.llamafactory.config_files import find_config
-from reasonrag.training.prepare import Permissions
+from reasonrag.training.preflight_checks import Permissions
 from tests.end_to_end.test_llamafactory import work
 from tests.helpers.jsonl import write_rows
 from tests.helpers.shared import Shared

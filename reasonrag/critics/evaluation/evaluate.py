@@ -1,7 +1,6 @@
 """`reasonrag evaluate-critic`: scores the steps of held-out trees, measures, and says whether the critic is offered.
 
-Decides what is scored and writes the verdict into the critic's folder. `observations` decides what is true, `measures`
-how it is counted, `verdict` what fails.
+Decides what is scored. `observations` decides what is true, `measures` how it is counted, `verdict` what fails.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer, rollouts_in
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.critic import CriticVerdict, FoundCritic, StepText, critic_spec, find_critic
+from reasonrag.llm.critic import CriticVerdict, StepText, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
@@ -70,7 +69,12 @@ def evaluate_critic(
     """
     settings = resolve(EvaluateCriticSettings, "evaluate-critic", flags)
     watcher = watcher or SilentWatcher()
-    found, against = find_critic(str(critic)), _outcome_critic(settings.against) if settings.against else None
+    found, against = find_critic(str(critic)), find_critic(settings.against) if settings.against else None
+    if against and against.facts and against.facts.labels != "outcome":
+        raise InputError(
+            f"--against {settings.against}: it is labelled by {against.facts.labels}, not by outcome; give the folder "
+            "of a critic of pairs --label outcome"
+        )
     out = settings.out or Path(critic).expanduser() / EVALUATION
     limits = Limits(settings.concurrency, timeout=300.0)
     asked = [
@@ -92,17 +96,6 @@ def evaluate_critic(
         facts = provenance.critic.model_copy(update={"verdict": verdict})
         provenance.model_copy(update={"critic": facts}).write(Path(critic).expanduser())
     return report
-
-
-def _outcome_critic(against: str) -> FoundCritic:
-    """Raises InputError for a critic of other labels."""
-    found = find_critic(against)
-    if found.facts and found.facts.labels != "outcome":
-        raise InputError(
-            f"--against {against}: it is labelled by {found.facts.labels}, not by outcome; give the folder of a critic "
-            "of pairs --label outcome"
-        )
-    return found
 
 
 @dataclass
@@ -153,9 +146,7 @@ class _Plan:
 def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, enough: float) -> list[_Trees]:
     """Raises InputError for a folder that is no run, and where no question is left."""
     if not runs:
-        raise InputError(
-            "give at least one run directory of generate, with questions that the critic was not trained on"
-        )
+        raise InputError("give at least one run directory, with questions that the critic was not trained on")
     found = list[_Trees]()
     for run in runs:
         fresh = fresh_values(run)
@@ -183,9 +174,6 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
     return found
 
 
-# -- asking ------------------------------------------------------------------------------------------------------
-
-
 async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
     pairs = [pair for trees in plan.trees for pair in trees.pairs]
     some = random.Random(f"controls {plan.seed}").sample(pairs, min(MOST_CONTROLS, len(pairs)))
@@ -210,9 +198,6 @@ def _without_user(step: JudgedStep) -> JudgedStep:
     """The step in a state with empty turns after the first."""
     kept = (turn if turn.role == "system" else turn.model_copy(update={"content": ""}) for turn in step.state)
     return replace(step, state=tuple(kept))
-
-
-# -- measuring ---------------------------------------------------------------------------------------------------
 
 
 def _measured(plan: _Plan, pairs: Sequence[JudgedPair], stateless: Sequence[JudgedPair]) -> CriticEvaluation:

@@ -1,7 +1,6 @@
 """Statistics of a critic: shares with intervals over questions.
 
-Pure functions of scores; every interval resamples questions, since steps of one question are alike.
-Knows no tree and no model.
+Pure functions of scores; intervals resample questions, as steps of one are alike. Knows no tree and no model.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ FEW = 30
 
 
 class Estimate(BaseModel):
-    """A mean over `n` cases of `questions` questions, with its interval at `COMPARISON_LEVEL` (cluster bootstrap over
-    questions); null without cases."""
+    """A mean over `n` cases and its interval at `COMPARISON_LEVEL`, by a bootstrap over questions; null without any."""
 
     value: float | None = None
     low: float | None = None

@@ -67,8 +67,7 @@ def fresh_values(run: Path) -> dict[str, list[FreshPair]]:
 def judged_pairs(
     rollout: RolloutRecord, fresh: Mapping[str, list[FreshPair]], *, enough: float
 ) -> Iterator[JudgedPair]:
-    """The pairs of a tree. fresh: of its run; if that is empty, pairs are valued by the tree. enough: observations from
-    which on a value of the tree counts."""
+    """The pairs of a tree. fresh: of its run; empty: the tree values them, by steps with `enough` observations."""
     if fresh:
         nodes = {node.id: node for node in rollout.nodes[1:] if is_step(node)}
         for chosen, rejected, high, low in fresh.get(rollout.question_id, []):

@@ -17,8 +17,7 @@ MOST_LOST: Final = 0.05
 
 
 def decided(found: CriticEvaluation) -> CriticEvaluation:
-    """The evaluation with its verdict: undecided where the figures cannot tell, and where nothing says that the critic
-    is better than an outcome model."""
+    """The evaluation with its verdict: undecided where figures cannot tell, or no outcome model was compared."""
     clear, advantage = found.by_margin.get(CLEAR, Estimate()), found.advantage or Estimate()
     undecided, failures = [], []
     if clear.value is None or clear.n < FEWEST_CLEAR_PAIRS:

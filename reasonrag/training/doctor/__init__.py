@@ -1,2 +1,1 @@
-"""`reasonrag doctor`, which checks, before a GPU hour is paid for, whether this machine can train this model on these
-data."""
+"""`reasonrag doctor`: can this machine train this model on these data? Asked before a GPU hour is paid for."""

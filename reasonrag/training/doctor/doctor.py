@@ -54,6 +54,7 @@ from reasonrag.training.llamafactory.inspection import (
 )
 from reasonrag.training.policy.train import with_defaults
 from reasonrag.training.preflight_checks import (
+    Permissions,
     PreflightFindings,
     check_base_model,
     check_config,
@@ -62,7 +63,6 @@ from reasonrag.training.preflight_checks import (
     check_packages,
     resolve_cutoff,
 )
-from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings
 from reasonrag.training.stages.trl import CRITIC, POLICY, Kind
 from reasonrag.training.stages.trl_backend import can_train
@@ -104,8 +104,6 @@ class MemoryOption(BaseModel):
 
 
 class Diagnosis(BaseModel, Shown):
-    """What a checkup found."""
-
     schema_version: str = "reasonrag.doctor/3"
     config: str
     model: str
@@ -166,7 +164,8 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
         config: the name of a configuration in `train_configs/`, or your own file.
     """
     settings = resolve(DoctorSettings, "doctor", flags)
-    file, found = find_config(config, "", POLICY.configs, CRITIC.configs), PreflightFindings()
+    file = find_config(config, "", POLICY.configs, CRITIC.configs)
+    found = PreflightFindings(Permissions(settings.prompts))
     changes = changes_of(settings.set)
     asked, kind = file.values | changes, None
     if "stage" not in asked:  # else it is LLaMA-Factory's
@@ -179,7 +178,7 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     if kind:
         values, inspection = _as_kind_does(kind, base_settings(file, changes), found)
     else:
-        values, inspection = _as_train_does(file, changes, data, settings.prompts, found)
+        values, inspection = _as_train_does(file, changes, data, found)
     stock = inspection.stock if isinstance(inspection, Inspection) else None
     target = _target(settings.gpus, settings.gpu_memory, values, stock.devices if stock else [])
     if stock and target.here and kind is None:
@@ -213,19 +212,13 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
 
 
 def _as_train_does(
-    file: ConfigFile,
-    changes: Mapping[str, Any],
-    data: TrainingData | None,
-    prompts: Path | None,
-    found: PreflightFindings,
+    file: ConfigFile, changes: Mapping[str, Any], data: TrainingData | None, found: PreflightFindings
 ) -> tuple[dict[str, Any], Inspection | str]:
-    """The configuration as far as it is known, and LLaMA-Factory's answer, or why there is none; what `train` objects
-    to goes into `found`. prompts: the user's own."""
+    """The configuration as far as it is known, and LLaMA-Factory's answer, or why there is none. Adds to `found`."""
     if data:
         resolution = resolve_config(file, changes, data, out=None)
         values, rows = resolution.config, resolution.countable
-        asked_with, _ = prompts_of_training(data.directory, prompts, of_tools=resolution.entry.of_tools)
-        base, *_ = check_data(values, resolution.entries, data, asked_with, found)
+        base = check_data(values, resolution.entries, data, found).base_model
     else:
         values, rows = base_settings(file, changes), None
         base = check_base_model(values)
@@ -357,7 +350,6 @@ def _served(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) 
 
 
 def _fits(asked: MemoryOption, target: PlanningTarget) -> Finding:
-    """Of the configured way."""
     training, limit = asked.plan.training, asked.plan.training.limit
     takes = f"{training.name} at {limit} {training.cutoff_len:,} takes {asked.plan.gpu / GB:,.1f} GB of {target}"
     if not asked.fits:

@@ -1,7 +1,6 @@
 """The shape of a Qwen2 model, from which its parameters and the size of its activations follow.
 
-Read from the model's config.json if it is on this machine, else from the published shapes of Qwen2.5. Knows nothing
-of training; see `doctor.memory`.
+Read from the model's config.json if it is here, else from the published shapes of Qwen2.5. Knows no training.
 """
 
 from __future__ import annotations

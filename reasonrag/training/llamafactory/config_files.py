@@ -67,8 +67,7 @@ def shipped_names(group: str = "") -> list[str]:
 
 
 def find_config(name: str | None, *groups: str) -> ConfigFile:
-    """A file by its path, or a shipped one by its bare name. groups: see `shipped_names`. Raises InputError if there is
-    none, or None is named."""
+    """A file by its path, or a shipped one by its bare name. groups: see `shipped_names`. Raises InputError."""
     names = [each for group in groups or ("",) for each in shipped_names(group)]
     if not name:
         raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(names)}")

@@ -1,7 +1,6 @@
 """Resolves a YAML file and `--set` against a data set: every value final, every path absolute.
 
-Decides which keys we fill in and which keys make up a training's identity. Whether the result is any good is decided
-in `preflight_checks`.
+Decides which keys we fill in and which make up a training's identity. `preflight_checks` judges the result.
 """
 
 from __future__ import annotations
@@ -122,9 +121,8 @@ def resolve_config(
     rows = entry.countable if stage == "sft" else None
     if rows and rows.history and config.setdefault("mask_history", not config.get("train_on_prompt")) is True:
         notes.append("mask_history: replies of earlier turns have rows of their own, and are learnt there alone")
-    config["output_dir"] = str(
-        (out or Path("saves") / f"{data.directory.resolve().name}-{Path(file.name).stem}").resolve()
-    )
+    out = out or Path("saves") / f"{data.directory.resolve().name}-{Path(file.name).stem}"
+    config["output_dir"] = str(out.resolve())
     deepspeed = config.get("deepspeed")
     if isinstance(deepspeed, str) and not Path(deepspeed).is_file():
         raise InputError(

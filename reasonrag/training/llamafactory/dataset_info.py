@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import orjson
 
-from preference.candidate_records import MalformedCandidatesError, question_key
+from preference.candidate_records import question_key
 from preference.export.formats import CONVERSATIONS, FORMATS, PAIRS, SPLITS, FormatName, dataset_info, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.audit.audit import find_row_files
 from reasonrag.curation.dataset_directory import read_summary
+from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS, check_finished, file_digest
 from reasonrag.model_folder import read_json
@@ -204,14 +205,12 @@ def _refuse_without_rows(data: TrainingData, entry: DatasetEntry) -> None:
 def read_questions(data: TrainingData, entry: DatasetEntry) -> tuple[list[str], dict[str, int]]:
     """The `question_key` of each question, and counts by dataset/split: from questions.jsonl, else from the rows.
     Raises InputError for a damaged file."""
-    try:
+    with explained_records():
         keys, splits = question_keys(data.directory)
         if not (data.directory / QUESTIONS).is_file() and entry.file is not None and entry.file.suffix == ".json":
             rows = [row for row in rows_in(entry.file) if isinstance(row.get("question"), str)]
             texts = {(row["question"], f"{row.get('dataset')}/{row.get('split')}") for row in rows}
             keys, splits = [question_key(text) for text, _ in texts], Counter(split for _, split in texts)
-    except MalformedCandidatesError as error:
-        raise InputError(f"{error}. Make it again from its runs: reasonrag pairs RUN --out {data.directory}") from error
     return sorted(set(keys)), dict(sorted(splits.items()))
 
 

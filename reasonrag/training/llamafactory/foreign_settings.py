@@ -74,8 +74,7 @@ def foreign_settings(config: Mapping[str, Any]) -> list[Blocker]:
 
 
 def tokens_for(config: Mapping[str, Any]) -> list[str]:
-    """How the names of secrets begin that a training needs: of the Hub where it downloads a model or pushes to it, and
-    of the services that it reports to."""
+    """How the names of secrets begin that a training needs: of the Hub, and of the services that it reports to."""
     reports = f"{config.get('report_to')} {'swanlab' if config.get('use_swanlab') else ''}"
     pushes = HUB_TOKENS if config.get("push_to_hub") or "trackio" in reports else ()
     needed = [f"{each.upper()}_" for each in _SERVICES if each in reports]

@@ -1,17 +1,14 @@
-"""What a training would run on: what its environment has, GPUs included, and what LLaMA-Factory, transformers or TRL
-accepts there.
+"""What a training would run on: packages and GPUs, and what LLaMA-Factory, transformers or TRL accepts there.
 
-Decides how the questions are put: `inspection_script` runs there and answers. What follows from the answers is decided
-in `preflight_checks`.
+Decides how the questions are put: `inspection_script` runs there and answers. `preflight_checks` decides what follows.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -48,36 +45,6 @@ class TrainingEnvironment(BaseModel):
         return {name: self.versions[name] for name in REPORTED_PACKAGES if name in self.versions}
 
 
-_NEEDED: Final = {
-    "deepspeed": "'deepspeed>=0.10.0,<=0.18.4'",
-    "quantization_bit": "bitsandbytes",
-    "enable_liger_kernel": "liger-kernel",
-    "flash_attn": "flash-attn",
-    "use_unsloth": "unsloth",
-}
-"""What to give to pip for packages that LLaMA-Factory does not bring, by the key that needs them. It is reported to
-work with these versions of deepspeed: its package does not say so, and at its start it asks only if one is there."""
-
-
-def lacking_packages(config: Mapping[str, Any], stock: TrainingEnvironment) -> Iterator[tuple[str, str, str]]:
-    """Of each package that a configuration needs and an environment lacks, or has in another version: a name for that,
-    the `key: value` that needs it, and what to give to pip."""
-    for key, requirement in _NEEDED.items():
-        value = config.get(key)
-        if not value or (key == "flash_attn" and value != "fa2"):
-            continue
-        package, *bounds = re.findall(r"[a-z-]+|[\d.]+", requirement)
-        if (there := stock.versions.get(package)) is None:
-            yield f"no_{package.replace('-', '_')}", f"{key}: {value}", requirement
-            continue
-        texts = (*bounds[:1], there, *bounds[1:])
-        numbers = [tuple(int(each) for each in re.findall(r"\d+", text)[:3]) for text in texts]
-        if numbers != sorted(numbers):
-            yield f"{package}_version", f"{key}: {value}", requirement
-
-
-# -- LLaMA-Factory's answer ----------------------------------------------------------------------------------------
-
 _PATIENCE = 1800.0
 """Timeout in seconds; tokens of a large data set are counted meanwhile."""
 
@@ -91,8 +58,7 @@ class ConfigCheck(BaseModel):
     split_specials: list[str] = []
     """Special tokens of the template that the tokenizer splits."""
     prompt: list[int] | None = None
-    """Tokens of every row's prompt, in the trainer's template and the model's own vocabulary; null where they were not
-    counted."""
+    """Tokens of every row's prompt, in the trainer's template and the model's vocabulary; null if not counted."""
     reply: list[int] | None = None
     """Of its longer reply."""
 

@@ -44,7 +44,6 @@ def _stock() -> dict[str, Any]:
 
 
 def _devices() -> list[dict[str, Any]]:
-    """The GPUs that torch sees."""
     try:
         import torch
     except Exception:  # noqa: BLE001 - LLaMA-Factory imports it, too, and says why it cannot

@@ -1,7 +1,6 @@
 """LLaMA-Factory as a child process: its command and environment, its output, and how it is terminated.
 
-Decides what is logged: all output, of progress bars only the last state. Does not know what lines mean; see
-`metrics`.
+Decides what is logged: all output, of progress bars the last state. Does not know what lines mean; see `metrics`.
 """
 
 from __future__ import annotations
@@ -83,12 +82,8 @@ def launch_variables(launch: Launch, *, deepspeed: bool, gpus: int) -> dict[str,
             found["NPROC_PER_NODE"] = str(launch.gpus_per_node or 1)
     if launch.nodes > 1 and launch.master:
         host, port = launch.master
-        found |= {
-            "NNODES": str(launch.nodes),
-            "NODE_RANK": str(launch.node_rank),
-            "MASTER_ADDR": host,
-            "MASTER_PORT": str(port),
-        }
+        found |= {"NNODES": str(launch.nodes), "NODE_RANK": str(launch.node_rank)}
+        found |= {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
     return found
 
 

@@ -51,8 +51,7 @@ class MergeResult(BaseModel, Shown):
 def merge_adapter(
     adapter: Path, out: Path | None, changes: Sequence[str], *, allow: Sequence[str], watcher: JobWatcher
 ) -> MergeResult:
-    """Merge an adapter. out: a new or empty folder. changes: `key=value` for LLaMA-Factory's export. allow: objections
-    to go on despite.
+    """Merge an adapter into `out`, a new or empty folder. changes: `key=value` for LLaMA-Factory's export.
 
     Raises InputError before anything is written, TrainingFailed if LLaMA-Factory fails.
     """
@@ -99,8 +98,7 @@ def _account(
 ) -> None:
     """Carry the adapter's provenance, prompts, metrics and card over to the merged model."""
     if came_from:
-        merged = came_from.model_copy(update={"stage": "export", "finetuning_type": "merged"})
-        merged.write(out)
+        came_from.model_copy(update={"stage": "export", "finetuning_type": "merged"}).write(out)
     if prompts:
         save_prompts(prompts, out / PROMPTS, shared=True)
     if (adapter / METRICS).is_file():

@@ -11,12 +11,11 @@ from typing import Final, Self
 
 from pydantic import BaseModel
 
-from preference.export.summary import SUMMARY
 from preference.records import RolloutNode, read_rollouts
 from preference.statistics import COMPARISON_LEVEL, Share, share_of
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
-from reasonrag.files import ROLLOUTS, read_record
+from reasonrag.files import ROLLOUTS
 from reasonrag.rendering import dollars, percent
 
 HEAD: Final = "round outcome unreadable loops searches tokens entropy distance spent".split()
@@ -50,10 +49,9 @@ class Round(BaseModel):
     stopped: str | None = None
 
     @classmethod
-    def measured(cls, number: int, model: str, run: Path) -> Self:
+    def measured(cls, number: int, model: str, run: Path, summary: RunSummary) -> Self:
         """Of the run of a round, which has ended. Raises InputError where nothing was drawn."""
-        summary = read_record(run / SUMMARY, RunSummary, "Take another --run")
-        if summary is None or not summary.done:
+        if not summary.done:
             raise InputError(f"round {number}: no question of {run} has attempts; its failures.jsonl says why")
         nodes, lost = list[RolloutNode](), 0
         for tree in read_rollouts(run / ROLLOUTS):

@@ -48,7 +48,7 @@ from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
 from reasonrag.training.output_directory import refuse_another
 from reasonrag.training.policy.round_measures import HEAD, Round
 from reasonrag.training.policy.train import train_policy
-from reasonrag.training.prepare import Permissions
+from reasonrag.training.preflight_checks import Permissions, PreflightFindings
 from reasonrag.training.provenance import evaluation_of, read_provenance
 from reasonrag.training.settings import DRAWN_BY, NOT_OF_ROUNDS, RoundsSettings
 from reasonrag.training.stages.runner import Stage, read_stages, run_stages
@@ -133,7 +133,7 @@ def rounds(
     decides, numbers = made.check(), range(1, settings.rounds + 1)
     stages = [Stage(f"round {number}", decides, partial(made.work, number, decides)) for number in numbers]
     run_stages(settings.run, RECIPE, stages, made.watcher.say, flag="--run")
-    return made.result(made.reports())
+    return made.result(rounds_in(settings.run))
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,6 @@ class _Rounds:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Of the training."""
         group = "policies" if self.settings.train == "policy" else ""
         return find_config(self.settings.config, group).values | changes_of(self.changes("train"))
 
@@ -191,8 +190,7 @@ class _Rounds:
         return found.model_copy(update={"seed": found.seed + number - 1, "set": changes, "price": prices})
 
     def check(self) -> dict[str, Any]:
-        """What all rounds are made from. Raises InputError for what would stop a round after its attempts were
-        drawn."""
+        """What all rounds are made from. Raises InputError for what would stop a round after drawing."""
         settings, config, model = self.settings, self.config, open_model(self.settings.model)
         stage = config.get("stage", "policy")
         if stage != settings.train:
@@ -209,7 +207,7 @@ class _Rounds:
         elif settings.critic:
             critic = find_critic(settings.critic).name
         drawn = self._check_drawing(stage)
-        if not self.reports():
+        if not rounds_in(settings.run):
             self._check_training(str(settings.config), "train")
             if self.retrains:
                 self._check_training(str(settings.critic), "critic")
@@ -248,7 +246,7 @@ class _Rounds:
         if known and known.asked.renderer not in (None, renderer_hash(plan.prompts)):
             says = f"{settings.model} was trained on other prompts than it would be asked with: give its --prompts or"
             found.append(Blocker("--allow", "base_renderer", f"{says} its --agent"))
-        Permissions(None, settings.allow, settings.allow_eval).refuse(found)
+        PreflightFindings(Permissions(None, settings.allow, settings.allow_eval), found).refuse()
         if self.retrains and known and (seen := len(known.trained_on(asked))):
             raise InputError(
                 f"{settings.model} was trained on {seen:,} of these {len(asked):,} questions, and so are critics that "
@@ -284,7 +282,7 @@ class _Rounds:
             if drawn.stopped:
                 raise stopped_in(number, drawn.stopped)
         write_json(kept, of_drawing, shared=True)
-        found, before = Round.measured(number, self.model(number).name, run), self.reports()
+        found, before = Round.measured(number, self.model(number).name, run, drawn), rounds_in(self.settings.run)
         found.stopped = reason_to_end(found, before)
         newest = max([each.round for each in before if each.loops <= _MOST_LOOPS], default=1)
         if found.stopped is None:
@@ -347,10 +345,6 @@ class _Rounds:
             shutil.rmtree(out, ignore_errors=True)  # of a merge that was stopped
             merge_adapter(folder / "adapter", out, [], allow=settings.allow, watcher=watcher)
         return found
-
-    def reports(self) -> list[Round]:
-        """Of the rounds that are done."""
-        return rounds_in(self.settings.run)
 
     def result(self, reports: list[Round]) -> RoundsResult:
         link = self.settings.run / MODEL

@@ -11,10 +11,9 @@ from math import exp
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-import orjson
-
 from preference.candidate_records import question_key
 from preference.export.formats import FORMATS
+from reasonrag.data.item_files import read_rows
 from reasonrag.errors import InputError, NothingToLearn
 from reasonrag.progress import JobWatcher, SilentWatcher
 from reasonrag.rendering import counted
@@ -96,28 +95,15 @@ def _facts(record: TrainingRecord) -> dict[str, Any]:
     return {}
 
 
-# -- rows --------------------------------------------------------------------------------------------------------
-
-
 def read_policy_rows(
     file: Path, advantage: AdvantageName, base: str
 ) -> tuple[list[dict[str, Any]], frozenset[str], int]:
-    """The rows as `training_script` takes them, the keys of their questions, and how many rows do not have this
-    advantage.
+    """The rows as `training_script` takes them, the keys of their questions, and how many rows lack this advantage.
 
     base: the model that is trained, which must have said what is in the rows. Raises InputError for rows of another
     model, of a search or without scores where the advantage needs others, and for a damaged file.
     """
-    rows = list[dict[str, Any]]()
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                rows.append(orjson.loads(line))
-            except orjson.JSONDecodeError as error:
-                raise InputError(f"{file}, line {number} is not JSON: {error}") from error
-            if not isinstance(rows[-1], dict):
-                raise InputError(f"{file}, line {number} is no row")
-    if not rows:
+    if not (rows := [*read_rows(file)]):
         raise NothingToLearn(f"{file} has no rows; summary.json beside it says what was left out")
     try:
         _check(rows, file, advantage, base)

@@ -35,8 +35,8 @@ class Loss(BaseModel, frozen=True):
 
     def of(self, logits: Any, batch: Mapping[str, Any], tokens: Any = None) -> Any:
         """The loss of a batch: `labels` (IGNORED where a token is not the model's own), `old` (their log-probabilities
-        when they were drawn) and `advantages` of the rows. tokens: own ones of the whole optimizer step; None: of the
-        batch."""
+        when they were drawn) and `advantages` of the rows. tokens: own ones of the optimizer step; None: the batch's.
+        """
         now, own = log_probabilities(logits, batch["labels"])
         ratio, advantages = (now - batch["old"]).exp(), batch["advantages"][:, None]
         clipped = ratio.clamp(1 - self.clip, 1 + self.clip)
@@ -110,8 +110,7 @@ def logits_of(model: Any, batch: Mapping[str, Any]) -> Any:
 def with_old(
     rows: list[dict[str, Any]], model: Any, pad: int, size: int, *, bf16: bool = False, name: str = "old"
 ) -> list[dict[str, Any]]:
-    """The rows with the base's log-probabilities of their own tokens, by one pass, as precise as the training. name:
-    that they get."""
+    """Gives rows, under `name`, the model's log-probabilities of their own tokens, as precise as the training."""
     import torch
 
     model.eval()

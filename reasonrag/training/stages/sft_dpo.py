@@ -66,8 +66,7 @@ def plan_recipe(dpo: ConfigFile, changes: Sequence[str], job: TrainingJob, *, ou
 
 @dataclass
 class Recipe:
-    """sft, dpo: the configurations, each with what --set changes in it. out: folder of the final model. final: the last
-    training, once it is done."""
+    """sft, dpo: the configurations, each with what --set changes in it. final: the last training, once it is done."""
 
     job: TrainingJob
     out: Path
@@ -88,8 +87,7 @@ class Recipe:
         return found
 
     def last(self, *, warmed_up: bool) -> ResolvedConfig:
-        """The configuration of the last training. warmed_up: whether what it starts from was trained; else it is known
-        as far as with the base of the first."""
+        """The configuration of the last training; while nothing is warmed up, it starts from the base of the first."""
         file, changes = self.dpo
         base = str(self.folder(SFT)) if warmed_up else self.first.config["model_name_or_path"]
         return resolve_config(file, {**changes, "model_name_or_path": base}, self.job.data, out=self.out)

@@ -36,8 +36,7 @@ def main(job_file: Path) -> None:
 
 
 def _measured(tokenizer: Any, base: str, row: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """A row, which TRL renders itself, and its tokens: of a pair's longer side. Raises ValueError where the template
-    refuses it."""
+    """A row, which TRL renders itself, and its tokens: of a pair's longer side. Raises ValueError for refused turns."""
     from jinja2 import TemplateError
 
     tools = {"tools": json.loads(row["tools"])} if "tools" in row else {}

@@ -1,8 +1,7 @@
 """One training: a resolved configuration and a data set become a model that says what it is.
 
 Puts the parts together: check (`prepare`), launch (`llamafactory.launcher`), watch and report (`metrics`,
-`model_card`). Decides whether a training is new, resumed or already finished. A critic's training runs and ends by
-`train_by`, too.
+`model_card`). Decides whether a training is new, resumed or already finished; also one of `stages.trl`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
 from reasonrag.training.llamafactory.launcher import cli_command, run_watched
-from reasonrag.training.metrics import METRICS, SHOWN_METRICS, TRAINER_LOG, read_metrics
+from reasonrag.training.metrics import METRICS, SHOWN_METRICS, TRAINER_LOG, TRAINER_LOGS, read_metrics
 from reasonrag.training.model_card import CARD, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, OutputDirectory, TrainingRecord, utc_now
 from reasonrag.training.prepare import Startable, TrainingJob, identity_of, prepare_training
@@ -141,24 +140,18 @@ def train_resolved(resolution: ResolvedConfig, job: TrainingJob, *, dry_run: boo
         overrides = {"resume_from_checkpoint": str(checkpoint)} if checkpoint else {"overwrite_output_dir": "true"}
         return cli_command(Path(record.python), "train", output.own / TRAIN_YAML, overrides)
 
-    header = (
-        f"What LLaMA-Factory reads, resolved by reasonrag train from {record.config} and {record.data['directory']}.\n"
-        f"Hash {record.config_hash}. The command is in training.json. To change something, run reasonrag train again "
-        "with another --out."
-    ).replace("\r", " ")
     resumes = config["stage"] != "rm" and not config.get("save_only_model")  # else LLaMA-Factory cannot
     with output.held() as lock:
-        trainer = Trainer("LLaMA-Factory", header, command, job.watcher, resumes=resumes, holds=lock)
+        trainer = Trainer("LLaMA-Factory", command, job.watcher, resumes=resumes, holds=lock)
         return train_by(trainer, output, prepared, TrainingResult)
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """Who trains, and by which command: from a checkpoint, or from none. header: of `train.yaml`. resumes: whether it
-    can start from a checkpoint. holds: the descriptor that keeps the folder locked while it lives."""
+    """Who trains, and by which command: from a checkpoint, or from none. resumes: whether it can start from a
+    checkpoint. holds: the descriptor that keeps the folder locked while it lives."""
 
     name: str
-    header: str
     command: Callable[[Path | None], list[str]]
     watcher: JobWatcher
     resumes: bool
@@ -199,7 +192,11 @@ def _run(trainer: Trainer, output: OutputDirectory, prepared: Startable, before:
     """To the end, from the last checkpoint if there is one. before: the record of the attempt that was stopped."""
     record, checkpoint = prepared.record, output.last_checkpoint() if trainer.resumes else None
     record.command = trainer.command(checkpoint)
-    write_file(output.own / TRAIN_YAML, as_yaml(record.resolved, trainer.header).encode(), shared=True)
+    header = (
+        f"What {trainer.name} trains by, resolved by reasonrag from {record.config} and {record.data['directory']}.\n"
+        f"Hash {record.config_hash}. The command is in training.json. To change something, give another --out."
+    ).replace("\r", " ")
+    write_file(output.own / TRAIN_YAML, as_yaml(record.resolved, header).encode(), shared=True)
     if before:
         record.started, record.resumed_from = before.started, before.resumed_from
     if checkpoint:
@@ -212,8 +209,8 @@ def _run(trainer: Trainer, output: OutputDirectory, prepared: Startable, before:
         prepared.provenance.write(output.folder)
         if prepared.prompts:
             save_prompts(prepared.prompts, output.folder / PROMPTS, shared=True)
-        if checkpoint is None:
-            output.begin_anew()
+        for name in TRAINER_LOGS if checkpoint is None else ():  # of an attempt that was stopped
+            (output.folder / name).unlink(missing_ok=True)
     log = output.own / TRAIN_LOG
     trainer.watcher.say(f"training into {output.folder}; full output of {trainer.name}: {log}")
     run_watched(

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,21 +23,23 @@ from pydantic import BaseModel
 from preference.export.private_files import write_file
 from reasonrag.errors import InputError, NothingToLearn
 from reasonrag.files import file_digest, read_small
-from reasonrag.llm.hermes import check_notation
 from reasonrag.progress import JobWatcher
 from reasonrag.run_config import config_hash, installed_versions
 from reasonrag.serving.loading import SMALL
 from reasonrag.serving.local_server import count_gpus, driver_gpus
 from reasonrag.training.llamafactory.config_files import changes_of, find_config, listed
-from reasonrag.training.llamafactory.config_resolution import OPERATIONAL, base_settings, without_evaluation
+from reasonrag.training.llamafactory.config_resolution import (
+    OPERATIONAL,
+    base_settings,
+    trainings_before,
+    without_evaluation,
+)
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, read_training_data
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings
 from reasonrag.training.llamafactory.launcher import TrainingFailed
 from reasonrag.training.output_directory import TRAINING, OutputDirectory, TrainingRecord
-from reasonrag.training.preflight_checks import PreflightFindings, check_data
-from reasonrag.training.prepare import Permissions, Startable
-from reasonrag.training.prompt_parity import prompts_of_training
-from reasonrag.training.provenance import Provenance
+from reasonrag.training.preflight_checks import Permissions, PreflightFindings, check_data
+from reasonrag.training.prepare import Startable, startable
 from reasonrag.training.stages.training import Result, Trainer, train_by
 
 FACTS: Final = "facts_of_training.json"
@@ -74,9 +76,8 @@ class ProcessJob(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Kind:
-    """stage: as provenance has it. command: that trains it. module: the process, started with a job. configs:
-    folder of the shipped configurations below the others. ours: keys of a configuration that are not its trainer's,
-    beside the base model and LoRA."""
+    """stage: as provenance has it. module: the process, started with a job. configs: folder of the shipped
+    configurations. ours: keys of a configuration that are not its trainer's, beside the base model and LoRA."""
 
     stage: str
     command: str
@@ -164,53 +165,38 @@ def plan_training(kind: Kind, settings: Any, out: Path) -> Plan:
 
 def _prepare(plan: Plan, rows: Rows, *, strict: bool) -> Startable:
     """Check everything that `train` checks of a data set. strict: refuse what is found. Raises InputError."""
-    found, data, kind, config = PreflightFindings(), plan.data, plan.kind, dict(plan.config)
+    found, data, kind, config = PreflightFindings(plan.permitted), plan.data, plan.kind, dict(plan.config)
     found.notes += [] if rows.held_out else without_evaluation(config)
     digests = {each.name: file_digest(each) for each in rows.files}
     entries = rows.entries or [DatasetEntry(f"rows of a {kind.stage}", {}, rows.files[0])]
-    of_tools = entries[0].of_tools
-    prompts, chosen = prompts_of_training(data.directory, plan.permitted.prompts, of_tools=of_tools)
-    if rows.entries and prompts.agent == "tools":
-        check_notation(str(config["model_name_or_path"]), found.notes.append)
     if not rows.train:
         raise NothingToLearn(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
-    base, asked, by_split, conditions = check_data(config, entries, data, prompts, found)
+    checked = check_data(config, entries, data, found)
+    if rows.questions is not None:
+        checked = replace(checked, questions=sorted(rows.questions))
     found.objections += foreign_settings(config)
     if strict:
-        plan.permitted.refuse(found.objections)
-    trained_by = {"base_trained_by": [each.config_hash for each in base.came_from]}
+        found.refuse()
+    trained_by = {"base_trained_by": [each.config_hash for each in trainings_before(config)]}
     told = {key: value for key, value in config.items() if key not in OPERATIONAL}
     decides = told | {"data": digests} | dict(rows.decides) | trained_by
-    provenance = Provenance(
-        base_model=base.name,
-        stage=kind.stage,
-        finetuning_type="merged" if config.get("lora_rank") else "full",
-        asked=conditions,
-        data=[str(data.directory.resolve())],
-        splits=list(by_split),
-        questions=asked if rows.questions is None else sorted(rows.questions),
-        config_hash=config_hash(decides),
-        versions=installed_versions(("reasonrag", *kind.packages)),
-    )
-    standing = plan.permitted.standing(found.objections)
     about = {"directory": str(data.directory.resolve()), "stage": kind.stage, "dataset": next(iter(digests))}
     counts = {"rows": len(rows.train), "eval_rows": len(rows.held_out), "sha256": digests}
     record = TrainingRecord(
         config=plan.name,
         decides=decides,
-        config_hash=provenance.config_hash,
+        config_hash=config_hash(decides),
         resolved=config,
         settings={"nodes": 1, "gpus_per_node": count_gpus()},
         data=about | counts | dict(rows.facts),
         notes=[*found.notes, *rows.notes],
-        set_aside=[f"{each.flag} {each.name}" for each in found.objections if each not in standing],
         environment={"PYTHONPATH": str(Path(__file__).parents[3])},
         python=sys.executable,
-        versions=provenance.versions,
+        versions=installed_versions(("reasonrag", *kind.packages)),
         gpus=driver_gpus() if count_gpus() else [],
     )
-    kept = prompts if chosen or conditions.renderer else None
-    return Startable(record, provenance.after(base.came_from), kept, standing)
+    merged_or_full = "merged" if config.get("lora_rank") else "full"
+    return startable(record, checked, found, finetuning_type=merged_or_full)
 
 
 def train_plan(
@@ -245,11 +231,10 @@ def train_plan(
         for name in (_JOB, FACTS):
             (output.folder / name).unlink(missing_ok=True)
 
-    header = f"What reasonrag {kind.command} resolved from {plan.name}."
     with output.held() as lock:
         command = partial(_command, plan, rows, prepared.record.resolved)
         resumes = not prepared.record.resolved.get("save_only_model")  # else the optimizer would begin anew
-        trainer = Trainer(kind.trainer, header, command, watcher, resumes=resumes, holds=lock)
+        trainer = Trainer(kind.trainer, command, watcher, resumes=resumes, holds=lock)
         try:
             return train_by(trainer, output, prepared, result, read_facts)
         except TrainingFailed:
@@ -317,8 +302,7 @@ def train_rows(
     tokenized: from a row of the job to what the trainer takes and its length in tokens; raises ValueError for a row
     that is refused. task: peft's word for what the model does. parts: what else the trainer is made of.
 
-    Returns the model, None where another process saves it, and what is known of the rows. Ends the process where none
-    fits.
+    Returns the model, None where another process saves it, and facts of the rows. Ends the process where none fits.
     """
     from datasets import Dataset
     from peft import LoraConfig

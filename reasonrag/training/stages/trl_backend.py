@@ -76,10 +76,8 @@ def train_by_trl(
     if stage not in (None, *KINDS):  # before its rows are looked for
         raise InputError(f"--backend trl trains the stages sft and dpo; {Path(file.name).stem} is of stage {stage}")
     resolution = resolve_config(file, changes, job.data, out=out)
-    config, entries = (
-        in_words_of_trl(resolution.config, resolution.name, bounded=resolution.chosen_cutoff),
-        resolution.entries,
-    )
+    entries = resolution.entries
+    config = in_words_of_trl(resolution.config, resolution.name, bounded=resolution.chosen_cutoff)
     train, *held_out = (read_rows(each, job.data.directory, config.get("max_samples")) for each in entries)
     files = [each.file for each in entries if each.file]
     plan = Plan(KINDS[resolution.stage], config, resolution.name, job.data, resolution.out, job.permitted)

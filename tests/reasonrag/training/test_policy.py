@@ -139,8 +139,8 @@ def test_siblings_of_a_searched_tree_are_taken_and_a_broken_line_is_named(tmp_pa
     file.write_text("".join(json.dumps(row(group=None, advantages={"sibling": each})) + "\n" for each in (None, -1.5)))
     [only], questions, without = read_policy_rows(file, "sibling", "student")
     assert (only["advantage"], len(questions), without) == (-1.5, 1, 1)
-    file.write_text(file.read_text() + "{")
-    with pytest.raises(InputError, match="line 3 is not JSON"):
+    file.write_text(file.read_text() + "{]\n")
+    with pytest.raises(InputError, match="line 3: item 3 is not JSON"):
         read_policy_rows(file, "sibling", "student")
 
 

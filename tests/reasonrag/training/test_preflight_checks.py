@@ -603,7 +603,7 @@ def test_the_card_of_a_recipe_names_its_stages(tmp_path: Path) -> None:
     """By the model they belong to, with every setting that decides what is learned."""
     base = tmp_path / "mine" / "stages" / "sft"
     base.mkdir(parents=True)
-    before = Provenance(base_model=QWEN, stage="sft", finetuning_type="full", data=["data/h"])
+    before = Provenance(base_model=QWEN, stage="sft", finetuning_type="full", data=["data/h"]).after([])
     told = Provenance(base_model=str(base), stage="dpo", finetuning_type="full", data=["data/p"]).after([before])
     data = {"directory": str(base.with_name("pairs")), "dataset": "rag_proguide"}
     record = training_record(resolved={"warmup_ratio": 0.2, "pref_ftx": 0.3}, data=data)
