@@ -7,7 +7,7 @@ once to decide, once to write. Knows neither how labels are made nor how pairs a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -75,15 +75,6 @@ LeftOut: TypeAlias = Mapping[str, Literal["contaminated", "held_out"]]
 gathered from keeps them."""
 
 
-class RowInspector(Protocol):
-    """Inspects every row before any file is put in place, and may stop the export."""
-
-    def see(self, row: Row, split: SplitName) -> None: ...
-
-    def conclude(self) -> None:
-        """Called after the last row. Raising here keeps the files from being put in place."""
-
-
 class ConversationMaker(Protocol):
     """Makes the rows of formats whose searches are calls of a tool. left_out: how many pairs, paths and attempts have
     none, as what stands before them cannot be told."""
@@ -106,14 +97,14 @@ def export_pairs(
     *,
     facts: PairSummary | None = None,
     left_out: LeftOut = MappingProxyType({}),
-    inspector: RowInspector | None = None,
+    inspect: Callable[[Row, str, SplitName], object] = lambda *_: None,
     conversations: ConversationMaker | None = None,
 ) -> PairSummary:
     """Write the rows of `source`, a folder with `candidates.jsonl` and `questions.jsonl`, into a folder without an
-    earlier export. facts: what the candidates do not tell. conversations: makes the rows of formats that need one.
+    earlier export. facts: what the candidates do not tell. inspect: is shown every row of pairs, and its file.
+    conversations: makes the rows of formats that need one.
 
-    Raises OSError if a file cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
-    raises; no file is written then.
+    Raises OSError if a file cannot be written, and MalformedCandidatesError for a broken line; no file is written then.
     """
     refined = _refinement((each for each, why in _questions(source, options, left_out) if why is None), options)
     reasons, for_validation, turns = _decide(source, rules, options, left_out, refined)
@@ -139,9 +130,8 @@ def export_pairs(
             kept = [each for each in chosen if each.dropped is None]
             rows = [_row(each, split, options, turns=turns) for each in kept]
             tally.add(chosen, rows, split)
-            if inspector:
-                for row in rows:
-                    inspector.see(row, split)
+            for row in rows:
+                inspect(row, FORMATS[PAIRS[turns]].file_name(split), split)
             writers.write_pairs(records, kept, rows, split)
         for question, why in _questions(source, options, left_out):
             tally.add_question(question)
@@ -150,8 +140,6 @@ def export_pairs(
             elif why is None:
                 tally.add_plain_steps(question)
                 writers.write_steps(question, refined, split_of(question))
-        if inspector:
-            inspector.conclude()
         made = {"refinement": refined.model_dump() if refined else {}} | writers.finish()
         tally.found.warnings += _left_behind(refined, conversations)
         info.write(orjson.dumps(dataset_info(writers.kinds, turns=turns), option=INDENTED))
@@ -311,8 +299,7 @@ class _Writers:
         """Hashes of what is written once: steps of paths, and questions that are held out."""
         self._named: dict[str, JsonRows] = {}
         self._open: dict[tuple[FormatName, SplitName], JsonRows] = {}
-        pairs: FormatName = "turns" if turns else "proguide"
-        for name in dict.fromkeys((pairs, *(each for each in options.formats if each not in PAIRS))):
+        for name in dict.fromkeys((PAIRS[turns], *(each for each in options.formats if each not in PAIRS))):
             for split in SPLITS if options.validation else SPLITS[:1]:
                 path = folder / FORMATS[name].file_name(split)
                 kind = SpacedByState if name == "kto" else JsonRows

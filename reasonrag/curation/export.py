@@ -23,7 +23,7 @@ from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, sav
 from reasonrag.agent.protocols.conversations import Conversations
 from reasonrag.agent.protocols.known import renderer_hash
 from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
-from reasonrag.curation.audit.report import AUDIT_PAGE
+from reasonrag.curation.audit.report import AUDIT_PAGE, AuditFailed
 from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.publish_blockers import ALLOWED_AS_PUBLISHED
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings
@@ -41,7 +41,7 @@ class DataSetExport:
         self.tokens, self._warnings = token_counter()
         allowed = [*checks.allow, *(ALLOWED_AS_PUBLISHED if rules.as_published else ())]
         name = out.resolve().name
-        self._inspector = DatasetAudit(self.tokens, allow=parse_allowed(allowed), name=name, trusted=True)
+        self._audit = DatasetAudit(self.tokens, allow=parse_allowed(allowed), name=name, trusted=True)
         self._splits = EvalSplits()
         add_named(self._splits, gate.eval)
 
@@ -77,11 +77,13 @@ class DataSetExport:
             *(staged, staged, self._rules, options),
             facts=facts,
             left_out=left_out,
-            inspector=self._inspector,
+            inspect=self._audit.add,
             conversations=Conversations(options.formats) if CONVERSATIONS & {*options.formats} else None,
         )
         gated.write(staged)
-        write_audit(self._inspector.report(), staged / AUDIT_PAGE)
+        if (report := self._audit.report()).errors:
+            raise AuditFailed(report)
+        write_audit(report, staged / AUDIT_PAGE)
         return summary
 
     def _named(self, sources: Sequence[Path]) -> Iterator[str]:

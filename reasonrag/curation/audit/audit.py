@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName, pairs_files
+from preference.export.formats import SPLITS, SplitName, pairs_files
 from preference.export.private_files import write_file, write_json
 from preference.export.summary import CANDIDATES
 from preference.labelling import TokenCounter
@@ -28,7 +28,6 @@ from reasonrag.curation.audit.dataset_checks import RowColumns
 from reasonrag.curation.audit.report import (
     AUDIT_PAGE,
     EXAMPLES,
-    AuditFailed,
     AuditReport,
     CheckResult,
     RowExample,
@@ -167,8 +166,7 @@ class DatasetAudit:
         self._details: defaultdict[CheckName, Counts[str]] = defaultdict(Counts)
         self._examples: defaultdict[CheckName, list[RowExample]] = defaultdict(list)
 
-    def add(self, row: object, *, file: str, part: SplitName) -> None:
-        """Add a row of a file."""
+    def add(self, row: object, file: str, part: SplitName) -> None:
         self._files[file] += 1
         facts = self._reader.facts(row)
         self._with_gold += facts.gold_known
@@ -186,16 +184,6 @@ class DatasetAudit:
     def _tell(self, name: CheckName, details: Iterable[str | None]) -> None:
         told = self._details[name]
         told.update(each for each in details if each and (each in told or len(told) < _DETAILS))
-
-    def see(self, row: Row, split: SplitName) -> None:
-        name: FormatName = "turns" if "history" in row else "proguide"
-        self.add(row, file=FORMATS[name].file_name(split), part=split)
-
-    def conclude(self) -> None:
-        """Raises AuditFailed for errors that are not allowed."""
-        report = self.report()
-        if report.errors:
-            raise AuditFailed(report)
 
     # -- the report --------------------------------------------------------------------------------------------
 
