@@ -128,13 +128,10 @@ class _Tree:
         self.fullest = max(self.paths, key=len, default=frozenset[str]())
 
     def cause(self) -> Cause:
-        """The first cause that holds."""
         outcomes = {end.quality for end in self.ends}
         unanswered = not self.answers and all(end.end in ("failed", "unanswered") for end in self.ends)
         unread = self.failed or any(node.parse_error for node in self.nodes)
-        refused = {
-            self._supported(answer) for answer in self.golden if answer.quality is not None and answer.quality < 1
-        }
+        refused = {self._supported(each) for each in self.golden if each.quality is not None and each.quality < 1}
         spent = all(each.end in ("conclusion", "unanswered") for each in self.ends)
         holds: dict[Cause, bool] = {
             "mixed": len(outcomes) > 1,

@@ -7,7 +7,6 @@ end. Reads no file and makes no label; `labelling` does that.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections import defaultdict
@@ -403,8 +402,3 @@ def _over_share(
     room = len(tagged) if share >= 1 else int(share / (1 - share) * others + TOLERANCE)
     tagged.sort(key=lambda i: (kept[i].surest_first, i))
     return dict.fromkeys(tagged[room:], reason)
-
-
-def seeded_uniform(name: str, *, seed: int) -> float:
-    """A number in [0, 1) that depends only on name and seed."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:6]) / 2**48

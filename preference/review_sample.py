@@ -17,7 +17,6 @@ from pydantic import BaseModel
 
 from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
-from preference.filters import seeded_uniform
 from preference.records import shared_fields
 from preference.statistics import (
     LABEL_LEVEL,
@@ -29,7 +28,7 @@ from preference.statistics import (
     share_of,
     sign_agreement,
 )
-from preference.stratified_sample import stratified_sample
+from preference.stratified_sample import seeded_uniform, stratified_sample
 
 Verdict = Literal["a", "b", "tie", "skip"]
 """Which side is better. tie: both are equally good. skip: the reviewer cannot say."""
@@ -137,12 +136,13 @@ def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewP
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What a person said of a pair. pair: `ReviewPair.pair`. exchanged: whether A was the reply that sorts last, which
-    tells what was judged, not what the label was."""
+    tells what was judged, not what the label was. place: where it is written, for messages."""
 
     pair: str
     exchanged: bool
     verdict: Verdict
     note: str = ""
+    place: str = ""
 
 
 # -- the report -------------------------------------------------------------------------------------------

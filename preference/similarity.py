@@ -35,7 +35,9 @@ def words_of(text: str) -> frozenset[str]:
 
 def jaccard(words: frozenset[Hashable], others: frozenset[Hashable]) -> float:
     """Jaccard index, in [0, 1]; 1 if both are empty."""
-    return len(words & others) / len(words | others) if words | others else 1.0
+    common = len(words & others)
+    either = len(words) + len(others) - common
+    return common / either if either else 1.0
 
 
 def overlap(shown: Collection[Hashable], others: Collection[Hashable]) -> float:

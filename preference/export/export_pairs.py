@@ -19,15 +19,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import orjson
 
 from preference.best_path import Refinement
-from preference.candidate_records import (
-    PathStep,
-    PlainStep,
-    QuestionRecord,
-    StateRecord,
-    parse_line,
-    question_key,
-    read_lines,
-)
+from preference.candidate_records import QuestionRecord, StateRecord, parse_line, question_key, read_lines
 from preference.export.formats import (
     FORMATS,
     PAIRS,
@@ -56,17 +48,10 @@ from preference.export.summary import (
     ExportTally,
     PairSummary,
 )
-from preference.filters import (
-    Candidate,
-    DropReason,
-    PairingRules,
-    PassedPair,
-    candidates_of,
-    dropped_by_caps,
-    seeded_uniform,
-    select,
-)
+from preference.filters import Candidate, DropReason, PairingRules, PassedPair, candidates_of, dropped_by_caps, select
+from preference.stratified_sample import seeded_uniform
 
+_TWO_TURNS = len(("system", "user"))
 _MANY_TURNS = f"prompts have many turns, which {PAIRS_FILE}'s columns cannot hold: see history in {TURNS_FILE}"
 
 
@@ -149,7 +134,6 @@ def export_pairs(
 
 
 def _left_behind(refined: Refinement | None, conversations: ConversationMaker | None) -> Iterator[str]:
-    """What to warn of."""
     if conversations and conversations.left_out:
         yield (
             f"{conversations.left_out:,} pairs, paths or attempts have no row as conversations: what an earlier search "
@@ -201,10 +185,6 @@ def _row(each: Candidate, split: SplitName, options: ExportOptions, *, turns: bo
 # -- decisions, before anything is written ----------------------------------------------------------------
 
 
-def _have_many_turns(steps: Iterable[StateRecord | PathStep | PlainStep]) -> bool:
-    return any(len(each.prompt) > len(("system", "user")) for each in steps)
-
-
 def _decide(
     source: Path, rules: PairingRules, options: ExportOptions, left_out: LeftOut, refined: Refinement | None
 ) -> tuple[Iterator[DropReason | None], frozenset[str], bool]:
@@ -218,7 +198,7 @@ def _decide(
     """Of the passed ones: the place among all candidates, and the question's key."""
     for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
         key = question_key(states[0].question)
-        turns = turns or _have_many_turns(states)
+        turns = turns or any(len(each.prompt) > _TWO_TURNS for each in states)
         for each in select(states, rules, left_out=_why_left_out(key, options, left_out)):
             if each.dropped is None:
                 passed.append(PassedPair.of(each))
@@ -232,7 +212,7 @@ def _decide(
         for asked in (each for each, why in _questions(source, options, left_out) if why is None):
             steps = kept.steps_of(asked) if kept else [*(asked.path or ()), *asked.plain_steps]
             rows[question_key(asked.question)] += len(steps)
-            turns = turns or _have_many_turns(steps)
+            turns = turns or any(len(each.prompt) > _TWO_TURNS for each in steps)
         rows = +rows  # without those of no step
     return iter(reasons), validation_questions(rows, share=options.validation, seed=options.seed), turns
 

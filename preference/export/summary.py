@@ -7,18 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import orjson
 from pydantic import BaseModel
 
-from preference.candidate_records import (
-    GoldVerdict,
-    MalformedCandidatesError,
-    QuestionRecord,
-    is_training_split,
-    question_key,
-)
+from preference.candidate_records import MalformedCandidatesError, QuestionRecord, is_training_split, question_key
 from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
 from preference.filters import DROP_REASONS, Candidate
 from preference.records import Usage
@@ -61,8 +55,9 @@ class GoldAgreement(BaseModel):
 def gold_agreement(counts: Mapping[tuple[str, str], int]) -> dict[str, GoldAgreement]:
     """By action type, from counts of pairs by type and verdict; of types of which some pair can be compared."""
     types = sorted({name for (name, verdict), count in counts.items() if count and verdict != "unknown"})
-    of = {name: {verdict: counts.get((name, verdict), 0) for verdict in get_args(GoldVerdict)} for name in types}
-    return {name: GoldAgreement(**each | {"ties": each["tie"]}) for name, each in of.items()}
+    verdicts = {"right": "right", "wrong": "wrong", "tie": "ties", "unknown": "unknown"}
+    of = {name: {field: counts.get((name, each), 0) for each, field in verdicts.items()} for name in types}
+    return {name: GoldAgreement(**each) for name, each in of.items()}
 
 
 class EffectiveSize(BaseModel):

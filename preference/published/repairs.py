@@ -79,8 +79,7 @@ class Unusable(ValueError):
     """An item that cannot be repaired. `cause`: a name of REFUSALS."""
 
     def __init__(self, cause: str, message: str = "") -> None:
-        meaning = REFUSALS[cause]
-        super().__init__(message or meaning)
+        super().__init__(message or REFUSALS[cause])
         self.cause = cause
 
 
@@ -94,7 +93,6 @@ class RepairCount(BaseModel):
 
 
 def count(counts: dict[str, RepairCount], name: str, where: str) -> None:
-    """Count a repair or a refusal."""
     told = counts.setdefault(name, RepairCount(meaning=(REPAIRS | REFUSALS)[name]))
     told.count += 1
     if len(told.examples) < _EXAMPLES:

@@ -35,7 +35,7 @@ from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, replace_data_set
 from reasonrag.curation.export import DataSetExport, take_prompts
 from reasonrag.curation.settings import CheckSettings, DecontaminationSettings, ImportSettings
-from reasonrag.data.compressed import on_the_hub, plain_file
+from reasonrag.data.compressed import Say, on_the_hub, plain_file
 from reasonrag.data.item_files import read_items
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
@@ -53,7 +53,6 @@ _WRITTEN = (
 """Files that an import, or the commands after it, would replace."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
 ImportKind = Literal["trees", "pairs"]
-Say = Callable[[str], None]
 
 
 class ImportSource(BaseModel):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from preference.candidate_records import question_key
 from preference.export.private_files import write_file
-from preference.filters import seeded_uniform
+from preference.stratified_sample import seeded_uniform
 from reasonrag.data.questions import parse_question
 from reasonrag.data.settings import canonical_dataset
 from reasonrag.files import build_lock, file_digest, numbered_lines, reading, writing

@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_va
 
 from preference.records import first_error
 from preference.stratified_sample import stratified_sample
-from reasonrag.data.compressed import as_lines
+from reasonrag.data.compressed import Say, as_lines
 from reasonrag.data.dataset_fields import UnreadColumns, question_record
 from reasonrag.data.gold_passages import GoldPassages, gold_passages
 from reasonrag.data.multiple_choice import spelled_out
@@ -251,7 +251,7 @@ def open_questions(
     check: Check = require_golden_answers,
     sample: Sample | None = None,
     home: Path | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> QuestionFile:
     """Check a whole question file. home: where a file that is not JSONL is written as such; without it, only JSONL is
     read. say: told of that, and of columns that are not read. Raises InputError naming the first bad line."""

@@ -25,14 +25,7 @@ from reasonrag.curation.audit import dataset_checks
 from reasonrag.curation.audit.catalogue import CHECKS, ERRORS, CheckName
 from reasonrag.curation.audit.cutoffs import CUTOFFS, advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.dataset_checks import RowColumns
-from reasonrag.curation.audit.report import (
-    AUDIT_PAGE,
-    EXAMPLES,
-    AuditReport,
-    CheckResult,
-    RowExample,
-    TokenCounterName,
-)
+from reasonrag.curation.audit.report import AUDIT_PAGE, EXAMPLES, AuditReport, CheckResult, RowExample, TokenCounterName
 from reasonrag.curation.audit.row_checks import TEXTS, RowChecker
 from reasonrag.curation.settings import CheckSettings
 from reasonrag.curation.token_counters import token_counter
@@ -138,7 +131,6 @@ def _part(path: Path) -> SplitName:
 
 
 def _begins(path: Path) -> bool:
-    """Whether a file starts with a row."""
     try:
         first = next(iter(read_items(path)), None)
     except InputError:
@@ -188,7 +180,6 @@ class DatasetAudit:
     # -- the report --------------------------------------------------------------------------------------------
 
     def report(self) -> AuditReport:
-        """The report on all rows so far."""
         columns = self._columns
         together = dataset_checks.check_all_rows(columns)
         if len(self._details["mixed_renderers"]) > 1:
