@@ -175,7 +175,7 @@ class ExportTally:
         self.pairs_by: defaultdict[str, Counter[Any]] = defaultdict(Counter)
         self.gold: Counter[tuple[str, str]] = Counter()
         self.plain: Counter[str] = Counter()
-        self.confidence = self.margin = 0.0
+        self.sums: defaultdict[str, float] = defaultdict(float)
         self.squares: Counter[str] = Counter()
         self.questions: defaultdict[str, set[str]] = defaultdict(set)
         """What is known of each question: `failed`, `done`, `paired`, and how its trees ended."""
@@ -198,12 +198,10 @@ class ExportTally:
             self.pairs_by["action_type"][action_type] += 1
             self.gold[action_type, each.pair.gold] += 1
             self.pairs_by["layer"][each.state.layer] += 1
-            if each.pair.confidence is not None:
-                self.counts["sure_of"] += 1
-                self.confidence += each.pair.confidence
-            if each.pair.margin is not None:
-                self.counts["with_margin"] += 1
-                self.margin += each.pair.margin
+            for name in ("confidence", "margin"):
+                if (known := getattr(each.pair, name)) is not None:
+                    self.counts[name] += 1
+                    self.sums[name] += known
             self.pairs_by["tag"].update(each.pair.tags)
             self.seen["renderers"].add(each.state.origin.renderer or "unknown")
         found.pairs += len(rows)
@@ -250,8 +248,7 @@ class ExportTally:
             "questions_with_a_pair": paired,
             "without_a_pair": self._without_a_pair(),
             **{name: {str(each): count for each, count in counted} for name, counted in by.items()},
-            "mean_confidence": self.confidence / counts["sure_of"] if counts["sure_of"] else None,
-            "mean_margin": self.margin / counts["with_margin"] if counts["with_margin"] else None,
+            **{f"mean_{name}": total / counts[name] for name, total in self.sums.items()},
             "gold_agreement": gold_agreement(self.gold),
             "plain_steps": dict(self.plain) if "rl" in options.formats else {},
             **{name: sorted(values) for name, values in self.seen.items()},

@@ -6,10 +6,9 @@ filters and formats are decided in `preference`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from preference import PairingRules, PairSummary
@@ -51,31 +50,23 @@ class DataSetExport:
         return decontaminate(staged, self._splits, allowed=self._gate.allow_eval)
 
     def write(
-        self,
-        staged: Path,
-        sources: Sequence[Path],
-        gated: Decontamination,
-        *,
-        options: ExportOptions = ExportOptions(),
-        counts: Mapping[str, dict[str, Any]] = MappingProxyType({}),
-        warnings: Sequence[str] = (),
+        self, staged: Path, sources: Sequence[Path], gated: Decontamination, options: ExportOptions, made: PairSummary
     ) -> PairSummary:
-        """Write all files of the data set but its candidates. counts: of judging, critics or warm_up. Raises
-        AuditFailed, OSError."""
+        """Write all files of the data set but its candidates. made: counts of judging, critics or warm_up, and warnings
+        of that. Raises AuditFailed, OSError."""
         left_out: dict[str, Any] = {key: "held_out" for each in sources for key in held_out_keys(each)}
         left_out |= dict.fromkeys(gated.contaminated, "contaminated")
-        facts = PairSummary(
-            out=str(self._out),
-            sources=list(dict.fromkeys(self._named(sources))),
-            **counts,
-            token_counter=self.tokens.name,
-            contamination=gated.summary.model_dump(),
-            warnings=[*self._warnings, *warnings, *gated.warnings],
-            versions=versions(),
-        )
+        facts = {
+            "out": str(self._out),
+            "sources": list(dict.fromkeys(self._named(sources))),
+            "token_counter": self.tokens.name,
+            "contamination": gated.summary.model_dump(),
+            "warnings": [*self._warnings, *made.warnings, *gated.warnings],
+            "versions": versions(),
+        }
         summary = export_pairs(
             *(staged, staged, self._rules, options),
-            facts=facts,
+            facts=made.model_copy(update=facts),
             left_out=left_out,
             inspect=self._audit.add,
             conversations=Conversations(options.formats) if CONVERSATIONS & {*options.formats} else None,

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal
 import orjson
 from pydantic import BaseModel, Field
 
-from preference import NO_FILTERS
+from preference import NO_FILTERS, ExportOptions, PairSummary
 from preference.candidate_records import question_key
 from preference.export.atomic_export import LAST, UNFINISHED, staging_folder
 from preference.export.formats import PAIRS_FILE, TURNS_FILE
@@ -406,7 +406,7 @@ def _import_pairs(given: _Import, staged: Path) -> dict[str, Any]:
     # every candidate that parsed: users filter later, and `reasonrag audit`, the next command, tells of errors
     export = DataSetExport(NO_FILTERS, CheckSettings(allow=list(ERRORS)), DecontaminationSettings(), given.out)
     recount_tokens(staged, export.tokens)
-    summary = export.write(staged, [given.out], export.decontaminate(staged, [staged]))
+    summary = export.write(staged, [given.out], export.decontaminate(staged, [staged]), ExportOptions(), PairSummary())
     without = sum(not each.golden_answers for each in asked)
     told = (
         "the renderer reproduces none of the prompts of these rows, so no prompts were extracted. Ask a model trained "

@@ -175,8 +175,7 @@ class QuestionIndex:
             self._by_answer[each].append(number)
 
     def same_as(self, question: str, answers: Iterable[str]) -> dict[int, tuple[Rule, float]]:
-        """The numbers of all indexed questions that are the same, with the first rule that matches and the
-        similarity."""
+        """The numbers of the indexed questions that are the same, with the first rule that says so and a similarity."""
         if not question.strip():
             return {}
         reading = read_features(question, answers)

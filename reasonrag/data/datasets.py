@@ -81,8 +81,7 @@ def find_questions(
 
 
 def folder_of(dataset: str, data_dir: Path) -> Path:
-    """The folder of a data set: of exactly that name, else of another spelling of it. Raises InputError if there is
-    none."""
+    """The folder of a data set: of exactly that name, else of another spelling. Raises InputError if there is none."""
     present = data_sets(data_dir)
     if (data_dir / dataset).is_dir():
         return data_dir / dataset

@@ -35,8 +35,7 @@ def is_whole(path: Path) -> bool:
 
 
 def training_lines(path: Path) -> frozenset[int]:
-    """The numbers of the lines, from 1, that are for training, of PopQA's whole file. Raises InputError for a line that
-    is not a question."""
+    """Numbers, from 1, of the lines of PopQA's whole file that are for training. Raises InputError for a bad line."""
     of_text: dict[str, list[int]] = defaultdict(list)
     with reading(f"the questions {path}"), path.open("rb") as lines:
         for number, line in numbered_lines(path, lines):

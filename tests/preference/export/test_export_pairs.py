@@ -20,7 +20,7 @@ from preference import NO_FILTERS, ExportOptions, PairingRules, PairSummary, Rol
 from preference.candidate_records import question_key
 from preference.export.atomic_export import is_unfinished, put_in_place, staging_folder
 from preference.export.formats import Row, SplitName
-from preference.filters import ALLOWED, DROP_REASONS
+from preference.filters import DROP_REASONS
 from tests.helpers.trees import (
     Fields,
     ada,
@@ -451,7 +451,7 @@ some_rules = st.builds(
     min_confidence=st.sampled_from([0.0, 0.7]),
     max_efficiency_only=st.sampled_from([0.0, 0.1, 1.0]),
     max_style_only=st.sampled_from([0.0, 0.5, 1.0]),
-    allow=st.frozensets(st.sampled_from(ALLOWED)),
+    **{name: st.booleans() for name in NO_FILTERS.flags if name.startswith("allow_")},
 )
 
 
